@@ -1,13 +1,13 @@
-// What full adaptivity costs a step of plain data parallel, in one run: on two local replicas two equal models train in
-// turns, a few steps each, one with an adaptive optimizer on the loader whose batch size is autoscaled, the other with
-// LibTorch's own on a loader of fixed batch size. Autoscaling has a single size to choose from, so that the steps are
-// alike; measuring, the fits of the goodput model and the hints to a supervisor all take place. A step is all between
-// two batches, without the first of each turn.
+// Measures what adaptive training costs per step, compared with plain data parallelism. In one run on two local
+// replicas, two equal models train in turns of a few steps each: one with an adaptive optimizer and a loader whose
+// batch size is autoscaled, the other with LibTorch's optimizer and a loader of fixed batch size. Autoscaling can
+// choose only one size, so that the steps are comparable; measurements, fits of the goodput model and hints to a
+// supervisor all take place. A step is the time between two batches; the first step of each turn does not count.
 //
-// Prints a line a model: the ratio of the median step times. Exits with 1 if one is over 1.03: a figure for a machine
-// that does nothing else. Adam, whose gradients are divided by its moments before they are measured, is for
-// information. An argument such as "SGD" or "25 M" picks a part. The argument --gpu before it measures one replica on a
-// GPU instead, with NCCL and batches of 512, and is for information too.
+// Prints the ratio of the median step times for each model. Exits with 1 if a ratio for SGD exceeds 1.03; run it on an
+// otherwise idle machine. The ratio for Adam, whose gradients are divided by its moments before they are measured, is
+// for information. An argument such as "SGD" or "25 M" selects some of the measurements. With --gpu before it, one
+// replica is measured on a GPU, with NCCL and batches of 512, also for information.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -41,9 +41,9 @@ constexpr double kMostRatio = 1.03;
 
 struct Workload {
   const char* name;
-  std::vector<std::int64_t> channels;  // of 3 x 3 convolutions; each that widens halves the image
+  std::vector<std::int64_t> channels;  // of the 3 x 3 convolutions; each increase halves the image
   std::int64_t batch_size;             // over all replicas
-  int turns, steps;                    // of each of the two; of a turn
+  int turns, steps;                    // turns of each model; steps of a turn
 };
 const Workload kSmall{"1 M parameters", {64, 128, 128, 256, 256}, 32, 40, 6};
 const Workload kLarge{"25 M parameters", {64, 128, 256, 512, 512, 1024, 1024, 800}, 32, 32, 4};
@@ -66,7 +66,6 @@ nn::Sequential make_model(const Workload& workload, at::Device device) {
   return layers;
 }
 
-// Images of noise.
 class Images {
  public:
   Images(std::int64_t size, at::Device device)
@@ -87,7 +86,6 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A model that trains.
 template <class Optimizer>
 struct Trainer {
   Trainer(const Workload& workload, const std::string& name, at::Device device)
@@ -96,7 +94,7 @@ struct Trainer {
         model(net, optimizer, {.name = name}),
         loader(Images(workload.steps * workload.batch_size, device), {.batch_size = workload.batch_size}) {}
 
-  // A pass over the data.
+  // Makes one pass over the data.
   void turn() {
     Clock::time_point start;
     int step = 0;
@@ -120,10 +118,10 @@ struct Trainer {
   Optimizer optimizer;
   adaptdl::AdaptiveDataParallel<nn::Sequential> model;
   adaptdl::AdaptiveDataLoader<Images> loader;
-  std::vector<double> seconds;  // of each step
+  std::vector<double> seconds;  // of each step but the first of a turn
 };
 
-// Returns the ratio of the step times. Trains in the epochs that come next.
+// Returns the ratio of the step times. Trains for the next `turns` epochs and adds them to `epochs`.
 template <class Optimizer>
 double measure(const Workload& workload, const char* optimizer, int turns, int& epochs) {
   const at::Device device = adaptdl::replica_device();
@@ -132,7 +130,7 @@ double measure(const Workload& workload, const char* optimizer, int turns, int& 
   adaptive.loader.autoscale_batch_size(static_cast<std::size_t>(workload.batch_size));
   epochs += turns;
   for (const int epoch : adaptdl::remaining_epochs_until(epochs)) {
-    // Which of the two goes first alternates.
+    // The two models take turns in going first.
     if (epoch % 2 == 0) adaptive.turn();
     plain.turn();
     if (epoch % 2 != 0) adaptive.turn();
@@ -168,7 +166,7 @@ int run(int rank, const std::string& supervisor, const std::string& part, bool g
   return rank == 0 && !gpu && most > kMostRatio ? 1 : 0;
 }
 
-// A socket that listens at a free port of the loopback.
+// Returns a socket that listens on a free loopback port.
 int listen_at(sockaddr_in& address) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   address = {};
@@ -182,7 +180,7 @@ int listen_at(sockaddr_in& address) {
   return fd;
 }
 
-// Thanks for hints until all children have ended. Returns whether they ended well.
+// Answers all hints with 200 until all children have exited. Returns whether all of them exited with 0.
 bool supervise(int fd, int children) {
   bool well = true;
   while (children > 0) {

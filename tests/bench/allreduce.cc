@@ -1,6 +1,6 @@
-// Latency of an 8-byte allreduce over 8 replicas, each a process of its own, on this machine.
+// Measures the latency of an 8-byte allreduce over 8 replicas, each in its own process on this machine.
 //
-// Prints the median and the 99th percentile as rank 0 sees them, and fails if the median is over the bound.
+// Prints the median and the 99th percentile at rank 0, and fails if the median exceeds the bound.
 // Usage: allreduce [REPLICAS [CALLS [BOUND_MS]]]
 #include <fmt/core.h>
 #include <sys/wait.h>
@@ -31,7 +31,7 @@ Bytes add(Bytes accumulated, const Bytes& next) {
   return accumulated;
 }
 
-// Latencies in milliseconds, or none if a result was wrong.
+// Returns the latencies in milliseconds, or an empty vector if a result was wrong.
 std::vector<double> measure(Communicator& communicator, int calls) {
   std::vector<double> latencies;
   const std::uint64_t rank = static_cast<std::uint64_t>(communicator.rank());

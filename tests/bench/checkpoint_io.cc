@@ -1,6 +1,6 @@
-// How fast a checkpoint is saved and loaded, as a share of what the disk itself does: a streamed write with fsync, and
-// a streamed read with nothing in the page cache. A disk's speed drifts, so each round measures plain, checkpoint,
-// checkpoint, plain, and the ratio is the median of the rounds'. Fails below 0.8.
+// Measures how fast a checkpoint is saved and loaded relative to the disk: a streamed write with fsync, and a streamed
+// read with an empty page cache. Because a disk's speed drifts, each round measures plain, checkpoint, checkpoint,
+// plain, and the result is the median ratio of the rounds. Fails if it is below 0.8.
 // Arguments: [DIRECTORY [MIB [ROUNDS]]], by default the current directory, 1024 and 7.
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -38,7 +38,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw adaptdl::Error(what);
 }
 
-// A model of tensors in memory.
+// A model whose tensors are in memory.
 class Model : public ckpt::State {
  public:
   explicit Model(std::size_t bytes) : State("model"), data(bytes) {
@@ -80,7 +80,7 @@ void read_plainly(const fs::path& file) {
   ::close(fd);
 }
 
-// Drops the pages of a file from the cache, and makes sure that they are gone.
+// Drops the pages of a file from the page cache, and verifies that they are gone.
 void drop_from_cache(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat info {};
@@ -97,7 +97,7 @@ void drop_from_cache(const fs::path& file) {
   require(static_cast<std::size_t>(cached) * 100 <= pages.size(), file.string() + " stays in the page cache");
 }
 
-// The ratio of the times of two calls, each called twice in an order that cancels a drift.
+// Returns the ratio of the times of two calls, each made twice in an order that cancels a linear drift.
 double ratio(int round, const char* what, const std::function<double()>& plain,
              const std::function<double()>& checkpoint) {
   double first = plain();
@@ -115,7 +115,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A directory for the files of the benchmark, gone at the end.
+// A directory for the files of the benchmark, which is removed at the end.
 struct Scratch {
   explicit Scratch(const fs::path& base) {
     std::string name = (base / "checkpoint-io-XXXXXX").string();

@@ -1,5 +1,5 @@
-// What a data-parallel step costs over a bare c10d::Reducer loop of the same model, in one run: pairs of steps,
-// interleaved, on two local replicas. Prints the ratio of their median times; exits with 1 if it is over 1.02.
+// Measures what a data-parallel step costs relative to a bare c10d::Reducer loop with the same model, by interleaved
+// pairs of steps on two local replicas. Prints the ratio of the median times; exits with 1 if it exceeds 1.02.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -29,7 +29,7 @@ nn::Sequential make_model() {
   return nn::Sequential(nn::Linear(256, 1024), nn::ReLU(), nn::Linear(1024, 512), nn::ReLU(), nn::Linear(512, 10));
 }
 
-// What a program without AdaptiveDataParallel would write.
+// The loop that a program without AdaptiveDataParallel would contain.
 struct Bare {
   explicit Bare(nn::Sequential model) : net(model), params(net->parameters()) {
     const auto group = adaptdl::internal::process_group_ptr();
@@ -73,7 +73,7 @@ int run(int rank) {
   const auto x = torch::randn({64, 256});
   std::vector<double> ours, theirs;
   for (int pair = -kWarmUp; pair < kPairs; ++pair) {
-    // Which of the two goes first alternates.
+    // The two models take turns in going first.
     double bare_seconds = pair % 2 == 0 ? seconds_of_step(bare, bare_optimizer, x) : 0;
     const double seconds = seconds_of_step(model, optimizer, x);
     if (pair % 2 != 0) bare_seconds = seconds_of_step(bare, bare_optimizer, x);

@@ -1,11 +1,11 @@
-// A job that trains until it is stopped, and tells when each of its steps was completed.
+// A job that trains until it is stopped, and records when each of its steps was completed.
 //
 //   rescale_pause_program digits|large FILE [MS]
 //
-// Each replica appends a line a step to FILE: the time in ns of CLOCK_MONOTONIC, its process, its rank and the number
-// of replicas. With MS, a step takes at least MS/n milliseconds on n replicas, as if each had a device of its own.
-// digits: the net of programs/digits.cc. large: one of 25 M parameters. Both are trained on noise in the shape of the
-// digits, by SGD with momentum, which doubles what a newcomer has to get.
+// For each step, every replica appends a line to FILE: the time in ns of CLOCK_MONOTONIC, its process ID, its rank and
+// the number of replicas. With MS, a step takes at least MS/n milliseconds on n replicas, as if each had its own
+// device. digits is the net of programs/digits.cc; large is a net of 25 M parameters. Both train on noise in the shape
+// of the digits with SGD and momentum, which doubles the state that a new replica receives.
 #include <adaptdl/torch.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -64,7 +64,7 @@ class Noise {
   at::Tensor labels_ = torch::randint(kClasses, {kSamples});
 };
 
-// One write a line, so that those of several replicas do not mix.
+// Writes each line with a single call, so that the lines of several replicas do not mix.
 class Stamps {
  public:
   explicit Stamps(const std::string& path)

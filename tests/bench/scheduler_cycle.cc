@@ -1,11 +1,10 @@
-// Time and memory of a scheduling cycle, by policy, number of jobs and size of the cluster.
+// Measures the time and memory of a scheduling cycle by policy, number of jobs and size of the cluster.
 //
-//   bench_scheduler_cycle           the two sizes that users ask for, and how the time grows with jobs and with nodes
-//   bench_scheduler_cycle POLICY…   of these policies alone
+//   bench_scheduler_cycle           measures two typical sizes, and how the time grows with jobs and with nodes
+//   bench_scheduler_cycle POLICY…   measures only these policies
 //
-// Each cycle is a new problem, with nothing remembered: jobs of which half run, and whose speedups are not known yet.
-// A row is measured in a process of its own, so that its peak memory is its own. plot_scheduler_cycle.py draws the
-// table.
+// Each cycle is a new problem without remembered results; half of the jobs run, and no speedup has been computed yet.
+// Each row is measured in its own process, so that its peak memory is its own. plot_scheduler_cycle.py plots the table.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -25,8 +24,8 @@ using namespace adaptdl::sched;
 
 namespace {
 
-constexpr double kPatience = 1.0;  // seconds: what takes longer at a size is not measured at larger ones
-constexpr double kEnough = 3.0;    // seconds that a row may take, once it has a few cycles
+constexpr double kPatience = 1.0;  // seconds: if a cycle takes longer at one size, larger sizes are skipped
+constexpr double kEnough = 3.0;    // seconds that a row may take once it has kLeastCycles cycles
 constexpr int kLeastCycles = 5, kMostCycles = 100;
 
 struct Row {
@@ -53,7 +52,7 @@ Row measure(const std::string& name, const OrdinaryShape& shape) {
           static_cast<double>(usage.ru_maxrss) / 1024};
 }
 
-// Measures in a child, and prints the row.
+// Measures a row in a child process, and prints it.
 Row print_row(const char* table, const std::string& name, const OrdinaryShape& shape) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("no pipe");

@@ -1,11 +1,9 @@
-// Best values that the samplers of `adaptdl tune` find, for tune_samplers.py, and how long they take.
+// Prints the best values that the samplers of `adaptdl tune` find, for tune_samplers.py, and the time they take.
 //
-//   bench_tune_samplers PROBLEM SAMPLER SEEDS   a JSON array of the best value of each seed after 25, 50 and 100 trials
-//   bench_tune_samplers time                    milliseconds of a processor per trial in a study of 1,000, by sampler
-//   and problem
+//   bench_tune_samplers PROBLEM SAMPLER SEEDS   a JSON array with each seed's best values after 25, 50 and 100 trials
+//   bench_tune_samplers time                    CPU milliseconds per trial in a study of 1,000, by sampler and problem
 //
-// The problems are those of tune_samplers.py, where they are described; only the time of "wide" is of interest, a space
-// of 30 parameters.
+// tune_samplers.py describes the problems, except "wide": a space of 30 parameters, used only to measure the time.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -57,7 +55,7 @@ double hartmann6(const Values& values) {
   return sum;
 }
 
-// Uniform in [-1, 1), by the cell of a table: the finalizer of SplitMix64.
+// Returns a number that is uniform in [-1, 1) and determined by the cell of a table: the finalizer of SplitMix64.
 double noise(std::uint64_t cell) {
   cell += 0x9e3779b97f4a7c15;
   cell = (cell ^ (cell >> 30)) * 0xbf58476d1ce4e5b9;

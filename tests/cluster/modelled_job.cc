@@ -261,7 +261,7 @@ void report_generation() {
       {{"generation", generation::current()}, {"rank", env::replica_rank()}, {"replicas", env::num_replicas()}});
 }
 
-// How far this replica is, by the steps that the job has made.
+// The progress of this replica: the number of steps that the job has made.
 class Position {
  public:
   void set_steps(std::uint64_t steps) { steps_ = steps; }

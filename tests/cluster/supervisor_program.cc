@@ -1,6 +1,6 @@
-// The supervisor of a job in a cluster, and nobody who decides anything: supervisor_program ADDRESS PORT
-// NAMESPACE/NAME. Each line of standard input is a group and the addresses of its replicas by rank. When that ends, it
-// prints what the job has said, as JSON, and goes.
+// A job's supervisor in a cluster without a scheduler: supervisor_program ADDRESS PORT NAMESPACE/NAME. Each line of
+// standard input is a group and the addresses of its replicas by rank. At the end of the input, the program prints the
+// job's hints as JSON and exits.
 #include <iostream>
 #include <iterator>
 #include <sstream>

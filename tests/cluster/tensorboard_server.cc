@@ -1,5 +1,5 @@
-// Stands in for TensorBoard in a pod: tensorboard --host=ADDRESS --logdir=DIRECTORY serves on port 6006 what a browser
-// needs to tell whether the way to it is right: a redirect to the page, requests and answers of some size, a WebSocket.
+// Replaces TensorBoard in a pod: tensorboard --host=ADDRESS --logdir=DIRECTORY serves on port 6006 what a browser needs
+// to check its connection: a redirect to the page, requests and responses of several megabytes, and a WebSocket.
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast.hpp>
 #include <condition_variable>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kLargest = 16 << 20;
 
-// The page does all in order and tells its end; the second script holds the page's load up until then.
+// The page runs all checks in order and then posts /done; the second script delays the page's load event until then.
 constexpr const char* kPage = R"(<!doctype html><title>board</title><pre id="said"></pre>
 <script>
 const said = document.getElementById("said"), say = text => said.append(text + "\n");
@@ -143,14 +143,14 @@ void serve(tcp::socket socket) {
       more = response.keep_alive();
     }
   } catch (const std::exception&) {
-    // The browser has gone.
+    // The browser has closed the connection.
   }
 }
 
 }  // namespace
 
 int main(int count, char** words) {
-  std::signal(SIGTERM, [](int) { std::_Exit(0); });  // the first process of a pod ends by none that it does not handle
+  std::signal(SIGTERM, [](int) { std::_Exit(0); });  // as PID 1 of a pod, the process ignores signals without a handler
   std::string host = "127.0.0.1";
   for (int i = 1; i < count; ++i) {
     const std::string word = words[i];

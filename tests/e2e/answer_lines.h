@@ -1,4 +1,4 @@
-// A program that answers questions: one in JSON a line of its input, one answer a line.
+// A loop for programs that answer questions: each line of the input is a JSON question, and gets a line of output.
 #pragma once
 
 #include <exception>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-// To be returned from main. An exception ends it with 1, after a line with the program's name.
+// Returns the exit code for main. An exception ends the loop with 1, after a line with the program's name on stderr.
 template <class Answer>
 int answer_lines(const char* program, Answer answer) {
   try {

@@ -1,5 +1,5 @@
-// Saves checkpoints of known content: COUNT of them below ADAPTDL_CHECKPOINT_PATH, each with the states "model"
-// (tensors and JSON), "optimizer" (a tensor) and "generator" (a part of each rank).
+// Saves checkpoints of known content: COUNT of them (default: 1) in ADAPTDL_CHECKPOINT_PATH, each with the states
+// "model" (tensors and JSON), "optimizer" (a tensor) and "generator" (a part for each rank).
 #include <cstdlib>
 #include <cstring>
 #include <iostream>

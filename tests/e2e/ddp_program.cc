@@ -1,6 +1,6 @@
-// One replica of a job that answers questions: a JSON object a line on standard input, an answer a line on standard
-// output. All replicas are asked the same. The counterpart on Python's DistributedDataParallel is python_ddp_peer.py;
-// python_ddp_test.py and bench/ddp_step.py compare the two.
+// One replica of a job that answers questions: each line of standard input is a JSON object, and each gets a line of
+// standard output. All replicas are asked the same. The counterpart with Python's DistributedDataParallel is
+// python_ddp_peer.py; python_ddp_test.py and bench/ddp_step.py compare the two.
 //
 // "what" is one of
 //   config  -> how LibTorch was built
@@ -36,10 +36,10 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using Sizes = std::vector<std::int64_t>;
 
-constexpr std::int64_t kBatches = 5;  // which the steps repeat
+constexpr std::int64_t kBatches = 5;  // the steps repeat these batches
 constexpr std::int64_t kClasses = 10;
 
-// Numbers between -1 and 1 that are computed from integers, so that they are the same in both languages.
+// Returns numbers between -1 and 1 that are computed from integers, so that they are the same in both languages.
 at::Tensor values(std::int64_t first, at::IntArrayRef shape) {
   const auto places = at::arange(first, first + c10::multiply_integers(shape), at::kLong);
   return (places * places * 7919).remainder(10007).to(at::kDouble).div(5003).sub(1).view(shape);

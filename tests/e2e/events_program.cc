@@ -1,4 +1,4 @@
-// Logs for TensorBoard to read: events_program all DIRECTORY, or events_program steps DIRECTORY FIRST LAST [PURGE].
+// Writes TensorBoard logs: events_program all DIRECTORY, or events_program steps DIRECTORY FIRST LAST [PURGE].
 #include <ATen/record_function.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear last{8, 2};
 };
 
-// The graph of a model, and the trace of a step.
+// Logs the graph of a model, and the trace of a step.
 void log_model(SummaryWriter& writer) {
   auto net = std::make_shared<Net>();
   const auto input = torch::ones({3, 4});
@@ -36,7 +36,7 @@ void log_model(SummaryWriter& writer) {
   net->forward(input).sum().backward();
 }
 
-// One of everything.
+// Logs data of every kind.
 void log_all(SummaryWriter& writer) {
   for (int step = 0; step < 10; ++step) writer.add_scalar("loss/train", 1.0 / (step + 1), 100 * step);
   writer.add_scalar("odd", std::nan(""), 1);
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
     writer.add_scalar("step", static_cast<double>(step), step);
     writer.add_text("note", "step " + std::to_string(step), step);
   }
-  // Now it is killed, at the latest when the test gives up.
+  // The test kills the process here; the alarm ends it if the test has given up.
   std::puts("logged");
   std::fflush(stdout);
   alarm(300);

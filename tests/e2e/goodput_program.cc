@@ -1,7 +1,7 @@
-// Answers questions about goodput: a JSON object a line on standard input, an answer a line on standard output. The
-// counterpart on the published Python package is python_goodput_peer.py, which describes the questions. Two more are
-// only answered here:
-//   least error fit     observations -> the 7 parameters of the least error, before plausibility counts
+// Answers questions about goodput: each line of standard input is a JSON object, and each gets a line of standard
+// output. The counterpart with the published Python package is python_goodput_peer.py, which describes the questions.
+// Only this program answers two more:
+//   least error fit     observations -> the 7 parameters with the smallest error, before plausibility is considered
 //   fit error           perf observations -> [the error that the fit minimises, root mean squared log error of the
 //                       optimizer step times]
 #include <chrono>
@@ -50,7 +50,7 @@ std::vector<Observation> observations_of(const json& question) {
   return all;
 }
 
-// Seconds of the quickest of the repetitions. `work` returns a number, so that it is done.
+// Returns the seconds of the fastest repetition, and the sum of the results, so that the compiler cannot drop the work.
 template <typename Work>
 json quickest(const json& question, const Work& work) {
   double least = std::numeric_limits<double>::infinity(), sum = 0;

@@ -1,9 +1,11 @@
-// Reads and writes studies beside Optuna:
-//   journal_program dump FILE...             the studies of each file, a JSON line per file, as journal_peer.py prints
-//   them journal_program write FILE               a study with one of everything journal_program work FILE STUDY COUNT
-//   that many trials, beside other processes; prints their numbers journal_program open FILE milliseconds to open the
-//   file, the best of some journal_program grow FILE TRIALS STEPS   a study of that size
-//   journal_program importance FILE         the importances of the parameters of each study, by name
+// Reads and writes studies that Optuna also uses:
+//   journal_program dump FILE...             prints the studies of each file as journal_peer.py does, a line per file
+//   journal_program write FILE               writes a study with an example of everything
+//   journal_program work FILE STUDY COUNT    runs COUNT trials beside other processes, and prints their numbers
+//   journal_program enqueue FILE STUDY       adds a waiting trial
+//   journal_program open FILE                prints the best time of several to open the file, in milliseconds
+//   journal_program grow FILE TRIALS STEPS   writes a study of that size
+//   journal_program importance FILE          prints the importances of the parameters of each study, by name
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -1,12 +1,12 @@
-// A hand for the journey of the registry client: one call of it a run.
+// Makes one call of the registry client per run.
 //
-//   registry_program [NAME=VALUE…] push-blob IMAGE FILE [OTHER-REPOSITORY…]   prints how, its digest and the progress
-//   registry_program [NAME=VALUE…] push IMAGE FILE…      files as layers of an image; prints the manifest's digest
-//   registry_program [NAME=VALUE…] pull IMAGE DIRECTORY  all blobs of it, by digest; prints the manifest
+//   registry_program [NAME=VALUE…] push-blob IMAGE FILE [OTHER-REPOSITORY…]   prints how, the digest and the progress
+//   registry_program [NAME=VALUE…] push IMAGE FILE…      pushes files as layers; prints the manifest's digest
+//   registry_program [NAME=VALUE…] pull IMAGE DIRECTORY  stores all blobs by digest; prints the manifest
 //   registry_program [NAME=VALUE…] show IMAGE            prints the manifest or index
 //
 // The names: plain (a registry without TLS), auth (a file), ca (a file), certs (a directory), mirror (REGISTRY=MIRROR),
-// chunk (bytes), platform, tries, stall (s). SIGINT asks it to stop; it then exits with 130 and the time since, in ms.
+// chunk (bytes), platform, tries, stall (s). SIGINT stops the call; it then exits with 130 and prints the delay in ms.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -143,7 +143,7 @@ int run(const Settings& settings) {
   if (words[0] == "pull") pull(registry, image, words.at(2), settings.platform);
   if (words[0] == "show")
     std::visit([](const auto& each) { fmt::print("{}\n", each.bytes); }, registry.pull(image, stopper.get_token()));
-  // Not getrusage's, which counts the memory of whoever started the program too.
+  // getrusage() is not used because its maximum includes the memory of the parent process before exec.
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("VmHWM:")) fmt::print(stderr, "peak {} KiB\n", std::stoul(line.substr(6)));

@@ -1,5 +1,5 @@
-// The smallest job that does all that a replica is expected to: it finds its peers, counts steps together with them,
-// reports its progress, saves its count on request, and on request saves it and exits with 143. Options make it
+// The smallest job that does all that is expected of a replica: it finds its peers, counts steps together with them,
+// reports its progress, saves its count on request, and on a stop signal saves it and exits with 143. Options make it
 // misbehave.
 //
 //   replica_program [--steps N] [--pause MS] [--checkpoint-at STEP] [--at-step STEP [--rank R] ACTION]
@@ -29,9 +29,9 @@ using namespace adaptdl;
 struct Options {
   int steps = 10;
   int pause = 10;          // milliseconds
-  int checkpoint_at = -1;  // a step after which to save without being asked
+  int checkpoint_at = -1;  // a step after which to save without a request
   int at_step = -1;
-  int rank = -1;  // who misbehaves; -1: everyone
+  int rank = -1;  // the rank that misbehaves; -1: all ranks
   int exit_code = -1;
   int signal_number = 0;
   bool hang = false;
@@ -82,7 +82,7 @@ void misbehave(const Options& options) {
     fmt::print(stderr, "exiting with {} on purpose\n", options.exit_code);
     std::_Exit(options.exit_code);
   }
-  if (options.signal_number == SIGSEGV) ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit of it
+  if (options.signal_number == SIGSEGV) ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would turn the signal into an exit
   if (options.signal_number != 0) ::raise(options.signal_number);
 }
 
@@ -97,7 +97,7 @@ int run(const Options& options) {
   std::fflush(stdout);
   while (counter.step < options.steps) {
     std::this_thread::sleep_for(std::chrono::milliseconds(options.pause));
-    // What is asked for, agreed on: a checkpoint, and a stop.
+    // The replicas agree on whether a checkpoint or a stop was requested.
     const auto saves = collective::allreduce(nlohmann::json(signal::take_save_request() ? 1 : 0));
     const auto stops = collective::allreduce(nlohmann::json(signal::stop_signal() != 0 ? 1 : 0));
     const bool mine = options.rank < 0 || options.rank == rank;
@@ -115,7 +115,7 @@ int run(const Options& options) {
     progress::set("loss", 1.0 / counter.step);
     progress::report();
     if (counter.step == options.checkpoint_at) save(counter.step);
-    // Only at the first start, so that a restart gets past it.
+    // Misbehave only at the first start, so that a restart gets past this step.
     if (counter.step == options.at_step && mine && env::num_restarts() == 0) misbehave(options);
   }
   collective::teardown();

@@ -1,18 +1,17 @@
-// A small training job that asks for other replicas at steps of its own choice, and tells which samples it trained on.
+// A small training job that asks for other numbers of replicas at given steps, and records which samples it trained on.
 //
 //   rescale_program --epochs N [--until FILE] [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
 //   [--lr RATE] [--slow-load FILE] [--slow-save FILE] [--evaluate STEPS --evaluations FILE] [--stray] [--large-part]
 //
-// At each STEP (counted over all epochs, from 0) the replica of rank 0 prints "resize REPLICAS at STEP" and waits until
-// the next generation is announced; with --restart it asks for a stop instead, so that the next start can have as many
-// replicas. Either way the replicas change at the same step boundary. --step-time: of a step on one replica; on more it
-// is shared among them, as on devices of their own. --until: the epoch that is running when the file comes is the last
-// one. --slow-load: a newcomer writes its process to the file in the middle of loading its states, and waits for a file
-// of its name and ".go". --slow-save: the same for the replica that saves the result. --evaluate: after so many steps
-// the replicas go through the samples inside the training loop; before that they do the same with the file of
-// --evaluations. --stray: one replica makes a collective call that the others do not make.
-// --large-part: a state whose parts are too large for a collective call. At the end all
-// replicas must hold the same parameters, bit for bit.
+// At each STEP (counted over all epochs, from 0) rank 0 prints "resize REPLICAS at STEP" and waits until the next
+// generation is announced; with --restart it requests a stop instead, so that the next start can have as many replicas.
+// Either way the replicas change at the same step boundary. --step-time: a step takes MS/n on n replicas, as on devices
+// of their own. --until: the epoch in which FILE appears is the last one. --slow-load: in the middle of loading its
+// states, a new replica appends its process ID to FILE and waits until FILE.go exists. --slow-save: likewise for the
+// replica that saves the result. --evaluate: every STEPS steps, the replicas iterate over the samples within the
+// training loop, after waiting likewise for the file of --evaluations. --stray: one replica makes a collective call
+// that the others do not make. --large-part: adds a state whose parts are too large for a collective call. At the end,
+// all replicas must hold bitwise equal parameters.
 #include <adaptdl/generation.h>
 #include <adaptdl/torch.h>
 #include <fcntl.h>
@@ -100,7 +99,7 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// Sample i, with its number behind its features.
+// Sample i has the number i after its features.
 class Points : public torch::data::datasets::Dataset<Points> {
  public:
   torch::data::Example<> get(std::size_t index) override {
@@ -126,7 +125,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// One write a line, so that those of several replicas do not mix.
+// Writes each line with a single call, so that the lines of several replicas do not mix.
 void tell_samples(const Options& options, int epoch, const torch::Tensor& data) {
   if (options.samples.empty()) return;
   std::string line = fmt::format("{} {}", getpid(), epoch);
@@ -139,7 +138,7 @@ void tell_samples(const Options& options, int epoch, const torch::Tensor& data) 
   if (!written) throw adaptdl::Error("cannot write " + options.samples);
 }
 
-// Writes the process to the file, and waits until the test lets it continue.
+// Appends the process ID to the file, and waits until the test creates FILE.go.
 void wait_for_go(const std::string& file) {
   std::ofstream(file, std::ios::app) << getpid() << std::endl;
   while (!std::filesystem::exists(file + ".go")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -171,7 +170,7 @@ void check_parameters_agree(const std::vector<torch::Tensor>& parameters) {
   }
 }
 
-// More than a connection holds on its own, whose second half a newcomer wants later than its first.
+// A state that exceeds the buffers of a connection. A joining replica reads its second half some time after the first.
 class Ballast : public adaptdl::checkpoint::State {
  public:
   explicit Ballast(std::string file) : State("~ballast"), file_(std::move(file)) {}
@@ -188,7 +187,7 @@ class Ballast : public adaptdl::checkpoint::State {
   std::string file_;
 };
 
-// Slow to be saved once all epochs are finished.
+// A state whose save blocks once all epochs are finished.
 class SlowSave : public adaptdl::checkpoint::State {
  public:
   explicit SlowSave(const Options& options) : State("~slow-save"), options_(options) {}
@@ -275,7 +274,7 @@ void train(const Options& options) {
     if (stats["last"] > 0) break;
   }
   check_parameters_agree(net->parameters());
-  if (!options.until.empty()) adaptdl::checkpoint::save_all_states();  // the loop was left
+  if (!options.until.empty()) adaptdl::checkpoint::save_all_states();  // a loop that is left early does not save
   adaptdl::destroy_process_group();
 }
 

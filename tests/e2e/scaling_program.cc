@@ -1,10 +1,10 @@
-// Trains on gradients that are given, and writes what scaling rules and noise scale make of them: one replica of a job
-// that python_scaling_test.py compares with the Python package.
+// Trains on given gradients, and writes the resulting noise scale and scaling factors: one replica of a job that
+// python_scaling_test.py compares with the Python package.
 //
 //   scaling_program SPEC OUTPUT
 //
-// SPEC is a JSON list of cases; python_scaling_test.py says what they consist of. Rank 0 writes a JSON line a step to
-// OUTPUT.
+// SPEC is a JSON list of cases, which python_scaling_test.py describes. Rank 0 writes a JSON line to OUTPUT for each
+// step.
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -34,10 +34,10 @@ using adaptdl::AdaptiveDataParallel;
 using adaptdl::ScalingRuleBase;
 using nlohmann::json;
 
-// One step after another: the local batch size and the accumulation steps.
+// The local batch size and the number of accumulation steps, for each step.
 using Schedule = std::vector<std::pair<std::size_t, int>>;
 
-// Two parameters, whose gradients are what the model is given.
+// Two parameters, whose gradients are the inputs of the model.
 struct GivenImpl : nn::Module {
   GivenImpl(std::int64_t first, std::int64_t second)
       : a(register_parameter("a", at::zeros({first}))), b(register_parameter("b", at::zeros({second}))) {}
@@ -46,7 +46,7 @@ struct GivenImpl : nn::Module {
 };
 TORCH_MODULE(Given);
 
-// Remembers what a rule was asked and said last.
+// Records the last argument and result of a scaling rule.
 struct Watch {
   double scale = 0;
   std::vector<double> factors;
@@ -71,7 +71,7 @@ std::shared_ptr<ScalingRuleBase> make_rule(const json& one) {
   throw std::runtime_error("no such rule: " + rule);
 }
 
-// A parameter group each for the model's two parameters.
+// Creates an optimizer with a parameter group for each of the model's two parameters.
 template <class Optimizer, class Options>
 std::unique_ptr<optim::Optimizer> make_optimizer(const json& one, const Given& net) {
   std::vector<optim::OptimizerParamGroup> groups;
@@ -103,7 +103,7 @@ class Gradients {
     file.read(static_cast<char*>(all_.data_ptr()), bytes);
     all_ = all_.view({-1, adaptdl::env::num_replicas(), sizes_.at(0) + sizes_.at(1)});
   }
-  // Those of the next batch of this replica.
+  // Returns the gradients of this replica's next batch.
   std::vector<at::Tensor> next() { return all_[batch_++][adaptdl::env::replica_rank()].split_with_sizes(sizes_); }
 
  private:
@@ -130,7 +130,7 @@ void run(const json& one, std::ostream& output) {
   const auto schedule = one.at("schedule").get<Schedule>();
   const std::size_t batch_size = one.at("batch_size");
   adaptdl::AdaptiveDataLoaderHelper loader(batch_size);
-  // The bound has the first step accumulate as it is to; from then on the schedule decides.
+  // The upper bound of the local batch size makes the first step accumulate as scheduled; the decider sets later steps.
   loader.autoscale_batch_size(1000 * batch_size, {.max = schedule.front().first}, true);
   adaptdl::internal::set_batch_size_decider(
       [&](std::uint64_t step) { return schedule.at(std::min<std::size_t>(step + 1, schedule.size() - 1)); });

@@ -1,14 +1,13 @@
-// Answers questions about allocations: a JSON object a line on standard input, an answer a line on standard output. The
-// counterpart on the published Python package is python_scheduler_peer.py; python_scheduler_test.py makes the
-// questions.
+// Answers questions about allocations: each line of standard input is a JSON object, and each gets a line of standard
+// output. The counterpart with the published Python package is python_scheduler_peer.py; python_scheduler_test.py asks
+// the questions.
 //
 // "what" is one of
-//   allocate   problem policy repeat -> {allocations, seconds: the median of the repetitions, each with speedup
-//   functions
-//              that remember nothing}
+//   allocate   problem policy repeat -> {allocations, seconds: the median of the repetitions, each with new speedup
+//              functions that have no cached values}
 //   evaluate   problem allocations -> the released scheduler's objective
 // A problem has "nodes" (of 4 GPUs each), "jobs" (a list of name, perf, grad, init, max, min_local, max_local,
-// accumulation, profiled, max_replicas, creation), and "previous" (the nodes of each replica by job's name).
+// accumulation, profiled, max_replicas, creation), and "previous" (the nodes of each replica by job name).
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -67,11 +66,11 @@ json allocate(const json& question) {
   return {{"allocations", decision.allocations}, {"seconds", seconds[seconds.size() / 2]}};
 }
 
-// The sum of speedups, each times the job's share of the cluster x nodes, and 0.9 if its allocation changed.
+// Returns the sum of speedups, each times the share of a node that a replica takes, and 0.9 if its allocation changed.
 double evaluate(const json& question) {
   const Problem problem = problem_of(question.at("problem"));
   const Allocations allocations = question.at("allocations").get<Allocations>();
-  const double node_share = 1.0 / kGpus;  // that a replica takes, of a node
+  const double node_share = 1.0 / kGpus;
   double sum = 0;
   for (const JobInfo& job : problem.jobs) {
     const auto of = [&](const Allocations& all) {

@@ -1,6 +1,6 @@
-// Damages checkpoints at random and loads them: each damaged one must be refused or passed over for an older good one,
-// with the reason, and no wrong data may ever load. Arguments: [COUNT [SEED]], by default 1000 and 1. Prints what
-// became of the cases.
+// Damages checkpoints at random and loads them: a damaged checkpoint must be refused, or an older good one used, with
+// the reason in either case, and wrong data must never be loaded. Arguments: [COUNT [SEED]], by default 1000 and 1.
+// Prints the number of each outcome.
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,13 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 namespace ckpt = adaptdl::checkpoint;
 using Random = std::mt19937_64;
-using Files = std::map<std::string, std::string>;  // content by name
+using Files = std::map<std::string, std::string>;  // content by file name
 
 void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-// States whose data says which checkpoint it is of, in every byte that it can.
+// A state whose data identifies its checkpoint in as many bytes as possible.
 class Model : public ckpt::State {
  public:
   Model() : State("model/1") {}
@@ -92,7 +92,7 @@ std::size_t below(Random& random, std::size_t bound) {
   return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
 }
 
-// Changes `files` in one way; `other` are those of the other checkpoint. Says how.
+// Changes `files` in one way, and returns a description. `other` are the files of the other checkpoint.
 std::string mutate(Files& files, const Files& other, Random& random) {
   auto file = std::next(files.begin(), static_cast<std::ptrdiff_t>(below(random, files.size())));
   const std::string name = file->first;
@@ -130,7 +130,7 @@ std::string mutate(Files& files, const Files& other, Random& random) {
   }
 }
 
-// What is written to standard error from the last call on.
+// Captures standard error. take() returns what was written since the last call.
 class Log {
  public:
   Log() : saved_(::dup(2)), file_(::memfd_create("log", MFD_CLOEXEC)) { ::dup2(file_, 2); }
@@ -150,8 +150,8 @@ class Log {
 
 enum class Outcome { kNewest, kOlder, kRefused };
 
-// Loads what is in `directory`, and checks that it is one checkpoint's data. The reason for not using the newest is in
-// `reason`.
+// Loads the checkpoints in `directory`, and checks that all data is from one of them. Sets `reason` to the reason why
+// the newest was not used.
 Outcome load(Model& model, Generator& generator, Log& log, std::string& reason) {
   model.step = generator.step = generator.own = -1;
   ckpt::reset();
@@ -181,12 +181,12 @@ Base make_base(const fs::path& directory, Model& model, Generator& generator) {
   return {read_files(directory / "checkpoint-0"), read_files(directory / "checkpoint-1")};
 }
 
-// One case: damages the newest checkpoint, or both, and says what became of it.
+// Runs one case: damages the newest checkpoint, or both, and returns the outcome.
 Outcome run_case(const fs::path& directory, const Base& base, Model& model, Generator& generator, Log& log,
                  Random& random, std::string& what) {
   Files older = base.older, newest = base.newest;
   const bool both = below(random, 4) == 0;
-  while (newest == base.newest) what = mutate(newest, base.older, random);  // some change nothing
+  while (newest == base.newest) what = mutate(newest, base.older, random);  // some mutations change nothing
   if (both) {
     std::string also;
     while (older == base.older) also = mutate(older, base.newest, random);

@@ -1,8 +1,8 @@
-// Mutated bytes against live replicas: no crash, no hang, bounded memory, and no harm by those who do not belong.
+// Sends mutated bytes to running replicas, which must not crash, hang, use much memory, or be disturbed by strangers.
 //
-// Each round is one of three: strangers beset a job that must go on as if nobody had come; a replica that was let in
-// sends mutated frames to rank 0; a rank 0 sends mutated frames to a replica. A call may only succeed or throw
-// CollectiveError. Usage: collective_wire [SECONDS [SEED]]
+// Each round is one of three: strangers connect to a job, which must not be affected; an accepted replica sends mutated
+// frames to rank 0; a rank 0 sends mutated frames to a replica. One round in ten of the latter two is unmutated and
+// must succeed. Otherwise a call may only succeed or throw CollectiveError. Usage: collective_wire [SECONDS [SEED]]
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -35,8 +35,8 @@ using Random = std::mt19937_64;
 constexpr std::size_t kMaxMessage = 1 << 20;
 constexpr std::size_t kCalls = 3;
 constexpr const char* kPurpose = "a sum";
-constexpr unsigned kHangSeconds = 30;         // a round takes milliseconds
-constexpr std::chrono::seconds kPatient{20};  // where all must go well
+constexpr unsigned kHangSeconds = 30;         // SIGALRM ends the process after this time; a round takes milliseconds
+constexpr std::chrono::seconds kPatient{20};  // the timeout of rounds that must succeed
 constexpr std::chrono::milliseconds kHasty{50};
 constexpr long kMaxGrowthKib = 512 << 10;
 
@@ -66,7 +66,7 @@ class Socket {
     if (fd_ >= 0) ::close(fd_);
   }
   int fd() const { return fd_; }
-  // How long it waits for the other end at most.
+  // Sets the maximum time to wait for the other end.
   void wait_for(std::chrono::seconds time) const {
     const timeval patience{time.count(), 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -92,7 +92,7 @@ class Socket {
       fail("cannot listen");
     return ntohs(address.sin_port);
   }
-  // In pieces of random sizes, as a network may deliver it.
+  // Sends in pieces of random sizes, as a network may deliver them.
   void send(std::string_view bytes, Random& random) const {
     while (!bytes.empty()) {
       const auto piece = bytes.substr(0, 1 + below(random, 100000));
@@ -100,7 +100,7 @@ class Socket {
       bytes.remove_prefix(piece.size());
     }
   }
-  // Returns when so many bytes have come, or none come any more.
+  // Returns when `size` bytes have been received, the connection has ended, or the timeout has expired.
   void receive(std::size_t size) const {
     std::string bytes(size, '\0');
     [[maybe_unused]] const auto count = ::recv(fd_, bytes.data(), size, MSG_WAITALL);
@@ -119,7 +119,7 @@ std::string frame(wire::Type type, wire::Kind kind, std::uint64_t sequence, cons
   return wire::encode_head({type, kind, sequence, {}, purpose}, payload.size()) + payload;
 }
 
-// What a well-behaved end sends for the calls that the other end makes.
+// Returns the frames that a correct end sends for the calls of the other end.
 std::string good_frames(bool as_root) {
   std::string bytes = as_root ? frame(wire::Type::kStart, wire::Kind::kAllreduce, 0, "") : "";
   for (std::uint64_t call = 1; call <= kCalls; ++call)
@@ -129,7 +129,7 @@ std::string good_frames(bool as_root) {
   return bytes;
 }
 
-// Without a secret, proofs are zeros.
+// Seals a message without a secret: the proof is zeros.
 std::string sealed(const std::string& body) {
   return std::string(32, '\0') + adaptdl::little_endian(static_cast<std::uint32_t>(body.size())) + body;
 }
@@ -173,7 +173,7 @@ std::string mutated(std::string bytes, Random& random) {
   return bytes;
 }
 
-// All calls of one replica. Whether they succeeded; what they throw may only be CollectiveError.
+// Makes all calls of one replica and returns whether they succeeded. They may only throw CollectiveError.
 bool make_calls(const Options& options, const std::function<void(std::uint16_t)>& on_listening = {}) {
   try {
     Communicator communicator(options, on_listening);
@@ -223,7 +223,7 @@ void attack_root(Random& random, bool harmless) {
     const Socket socket = Socket::connected(listening.get_future().get());
     if (harmless) socket.wait_for(kPatient);
     socket.send(hello_of(1), random);
-    socket.receive(opening().size() + accepted().size());  // what follows must not come earlier
+    socket.receive(opening().size() + accepted().size());  // what follows must not be sent earlier
     socket.send(harmless ? good_frames(false) : mutated(good_frames(false), random), random);
     if (harmless || below(random, 2) == 0) root.join();
   }
@@ -279,7 +279,7 @@ int main(int argc, char** argv) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   std::uint64_t rounds = 0;
   for (; Clock::now() < end; ++rounds) {
-    ::alarm(kHangSeconds);  // whose signal ends a process that hangs
+    ::alarm(kHangSeconds);  // its signal ends a process that hangs
     const bool harmless = below(random, 10) == 0;
     switch (below(random, 3)) {
       case 0:

@@ -1,4 +1,4 @@
-// Any bytes as a file of credentials, as a helper's answer, and as a manifest: read, or refused in one line.
+// Reads any bytes as a file of registry credentials and as a manifest: they are parsed, or refused in one line.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Any bytes as what a registry or a token server answers: challenges, tokens, refusals. What is shown is one line.
+// Reads any bytes as challenges, tokens and errors from a registry or token server. The error message is one line.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any text as a Dockerfile: refused in one printable line, or read, planned and expanded; and what ONBUILD keeps of an
-// instruction is read as that instruction again.
+// Reads any text as a Dockerfile: it is refused with a one-line printable error, or parsed, planned and expanded.
+// Triggers that ONBUILD stores in the image configuration can be parsed again.
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -24,7 +24,7 @@ void build(const Dockerfile& file, const BuildSettings& settings) {
   if (plan.stages.empty() || plan.stages.back().number != file.stages.size() - 1) std::abort();
   std::map<std::size_t, StageState> states;
   for (const PlannedStage& stage : plan.stages) {
-    // What a stage needs is there before it.
+    // The plan lists the stages that a stage depends on before it.
     StageState begin = stage.base.stage ? states.at(*stage.base.stage) : StageState{};
     for (const auto& [from, source] : stage.sources)
       if (source.stage) static_cast<void>(states.at(*source.stage));

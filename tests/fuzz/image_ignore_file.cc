@@ -1,5 +1,5 @@
-// Any text as an ignore file, and its lines as paths: refused in one printable line, or no directory is skipped that
-// has something below it which is not ignored.
+// Reads any text as an ignore file, and its lines as paths: the text is refused with a one-line printable error, or no
+// directory is skipped that contains a path which is not ignored.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
-// Any bytes as a layer: unpacked into a directory, or refused in one line; and nothing beside it is ever touched. The
-// first byte says whether the rest is a tar stream as it is, or one whose checksums are made right first.
+// Reads any bytes as a layer: they are unpacked into a directory, or refused with a one-line error, and nothing outside
+// of the directory changes. If the first byte is odd, the tar checksums in the rest are corrected first.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-// In memory where there is such a place; gone at the end.
+// A temporary directory, in memory if /dev/shm exists. The destructor removes it.
 struct Place {
   Place() {
     std::string name = fs::is_directory("/dev/shm") ? "/dev/shm/fuzz-layer-XXXXXX" : "/tmp/fuzz-layer-XXXXXX";
@@ -38,7 +38,7 @@ struct Place {
   fs::path path;
 };
 
-// What a fuzzer does not find by itself.
+// Corrects the checksums of the tar headers, which a fuzzer cannot guess.
 void make_checksums_right(std::string& tar) {
   for (std::size_t at = 0; at + 512 <= tar.size(); at += 512) {
     if (tar.compare(at + 257, 5, "ustar") != 0) continue;

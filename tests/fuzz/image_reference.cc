@@ -1,5 +1,5 @@
-// Any text as an image's name or a digest: refused in one line, or read and written so that it is read as the same
-// again.
+// Reads any text as an image reference or a digest: it is refused with a one-line error, or parsed and formatted such
+// that it is parsed as the same reference again.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Any text as a job file: jobs that can be sent and have what was asked for, or one line that names the file.
+// Reads any text as a job file: it yields jobs with all required fields, or a one-line error that names the file.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -18,7 +18,7 @@ void require(bool holds) {
 }
 
 void require_job(const json& job, const JobFileNeeds& needs) {
-  require(!job.dump().empty());  // throws if a text in it is no UTF-8
+  require(!job.dump().empty());  // throws if a string in it is not valid UTF-8
   require(job.at("kind") == "AdaptDLJob" && !job.contains("status") && !job.at("metadata").contains("uid"));
   const json& metadata = job.at("metadata");
   require(!needs.name || metadata.value("name", "") != "" || metadata.value("generateName", "") != "");

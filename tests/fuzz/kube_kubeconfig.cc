@@ -1,4 +1,4 @@
-// Any text as a kubeconfig: either what it says, or one line that names it.
+// Reads any text as a kubeconfig: it yields a usable Access, or a one-line error that names the kubeconfig.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Any text as a quantity, a time or a duration: refused, or read and written so that it is read as the same again.
+// Reads any text as a quantity, a time and a duration: it is refused, or formatting and parsing preserve its value.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -23,7 +23,7 @@ void check_quantity(std::string_view text) {
     zero -= again;
     if (zero != Quantity()) std::abort();
   } catch (const adaptdl::Error&) {
-    // refused
+    // The text is not a quantity.
   }
 }
 

@@ -1,4 +1,4 @@
-// Any bytes as what a server sends of SPDY: taken whole or piece by piece, they say the same.
+// Reads any bytes as a SPDY stream from a server: the events are the same, whatever pieces the bytes arrive in.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +12,7 @@ using Kind = FrameReader::Event::Kind;
 
 namespace {
 
-// All that a reader tells, data that belongs together in one; `sizes` says how large the pieces are.
+// Returns all events of a reader, with the data of consecutive events joined; `sizes` are the sizes of the pieces.
 std::string told(const std::uint8_t* data, std::size_t size, const std::uint8_t* sizes, std::size_t count) {
   static FrameReader fresh;
   const auto reader = std::make_unique<FrameReader>(fresh);

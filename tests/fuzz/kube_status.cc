@@ -1,4 +1,4 @@
-// Any bytes as an API server's refusal, and as a credential plugin's answer: what comes of them can be printed.
+// Reads any bytes as an error of an API server and as the output of a credential plugin: the results can be printed.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 void require_line(const std::string& text) {
   const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
   if (std::any_of(text.begin(), text.end(), is_control)) std::abort();
-  const std::string as_json = nlohmann::json(text).dump();  // throws if it is no UTF-8
+  const std::string as_json = nlohmann::json(text).dump();  // throws if it is not valid UTF-8
   if (as_json.size() < text.size()) std::abort();
 }
 

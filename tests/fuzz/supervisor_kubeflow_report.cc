@@ -1,4 +1,4 @@
-// Any bytes as a report of progress: what comes of them is a bounded object of finite numbers that can be printed.
+// Reads any bytes as a progress report: the result is a bounded object of finite numbers with printable names.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Any bytes as a TensorBoard event file, and as an event in it: the same records whether they come whole or cut off,
-// and scalars that are parts of the event.
+// Reads any bytes as a TensorBoard event file and as an event: records that are cut off are recognized as partial, and
+// the tags of scalars are parts of the event.
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     read_scalars(frame.data);
     rest.remove_prefix(frame.size);
   }
-  // What has no checksums is reached by more inputs.
+  // Without checksums, more inputs reach the parser of events.
   read_scalars(all);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Any bytes as lines of a study's journal: replayed, or refused in one line. What was read is written again as it was.
+// Reads any bytes as lines of a study's journal: they are replayed, or refused in one line. Writing preserves JSON.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The messages of errors that tests expect.
+// Helpers for the messages of expected errors.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace testing {
 
-// The message of the E that the action throws, or "" if it throws nothing. Other exceptions fail the test.
+// Returns the message of the E that the action throws, or "" if it throws nothing. Other exceptions fail the test.
 template <class E = adaptdl::Error>
 std::string error_of(const std::function<void()>& action) {
   try {

@@ -1,4 +1,4 @@
-// A port of the loopback interface that no other program gets while a test uses it.
+// A loopback port that no other program can get while a test uses it.
 #pragma once
 
 #include <arpa/inet.h>
@@ -11,7 +11,7 @@
 
 namespace testing {
 
-// Bound, but not listening: a replica can still listen on it, again and again, for it sets SO_REUSEADDR too.
+// The port is bound but not listening, so that replicas, which also set SO_REUSEADDR, can listen on it repeatedly.
 class HeldPort {
  public:
   HeldPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,4 +1,4 @@
-// A kernel, or a disk, that refuses system calls.
+// Makes system calls fail, as a kernel or a disk may do.
 #pragma once
 
 #include <linux/filter.h>
@@ -12,8 +12,8 @@
 
 namespace testing {
 
-// From now on, these calls of this thread fail with `error`, also in threads and processes that it starts. Returns
-// whether that was possible.
+// Lets the given calls of this thread fail with `error` from now on, including those of threads and processes that it
+// starts. Returns whether the filter could be installed.
 inline bool refuse_system_calls(std::initializer_list<unsigned> numbers, unsigned error) {
   std::vector<sock_filter> code = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   for (const unsigned number : numbers) {

@@ -1,4 +1,4 @@
-// The sanitizer that tests are compiled for, as GCC and Clang name it.
+// The sanitizer that the tests are compiled with, as reported by GCC or Clang.
 #pragma once
 
 namespace sanitizer {

@@ -1,4 +1,4 @@
-// A directory that is there for one test.
+// A directory that exists for the duration of a test.
 #pragma once
 
 #include <cstdlib>

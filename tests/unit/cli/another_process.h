@@ -1,4 +1,4 @@
-// A call in another process, which may enter namespaces, give up rights, or die.
+// Runs a call in another process, which may enter namespaces, drop privileges, or die.
 #pragma once
 
 #include <fcntl.h>

@@ -64,7 +64,7 @@ TEST_CASE("every command, verb, option and argument has its help") {
       CAPTURE(option);
       CHECK_FALSE(option["help"].get<std::string>().empty());
       CHECK_FALSE(option["help"].get<std::string>().ends_with('.'));
-      CHECK(option["value"] != "TEXT");  // what CLI11 says when nobody named the value
+      CHECK(option["value"] != "TEXT");  // the placeholder of CLI11 for values without a name
       CHECK(option["value"] != "INT");
       for (const std::string name : option["names"]) CHECK_MESSAGE(names.insert(name).second, name);
     }

@@ -1,4 +1,4 @@
-// Whose credentials a registry gets, and what it asks for.
+// Tests which credentials are sent to a registry, and how its challenges are parsed.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -29,7 +29,7 @@ std::string user_for(const std::string& text, const std::string& registry, const
   return found ? found->user : "nobody";
 }
 
-// A helper in the PATH, of a shell script.
+// Installs a shell script as a credential helper in the PATH.
 class Helper {
  public:
   explicit Helper(const std::string& script) {

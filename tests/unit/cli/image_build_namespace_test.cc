@@ -1,4 +1,4 @@
-// What a build is told where the kernel or a container forbids it its namespaces, and what it can do then.
+// Tests what a build reports, and what it can still do, when the kernel or a container forbids namespaces.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -40,7 +40,7 @@ void must(bool done, const char* what) {
   if (!done) throw std::runtime_error(what);
 }
 
-// Root that may not administer the system, as in a container.
+// Drops CAP_SYS_ADMIN, which root in a container does not have.
 void drop_administration() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};
@@ -50,7 +50,7 @@ void drop_administration() {
   must(syscall(SYS_capset, &header, data) == 0, "capset");
 }
 
-// In a user namespace of its own, whose settings are of no concern to others.
+// Enters a user namespace, so that changes of its settings do not affect other processes.
 void enter_own_user_namespace() {
   const uid_t user = getuid();
   must(unshare(CLONE_NEWUSER) == 0, "unshare");

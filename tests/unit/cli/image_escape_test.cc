@@ -1,5 +1,5 @@
-// What an image, or a command, tries in order to get out of its sandbox. The letters are the findings of the security
-// review that each case belongs to (docs/security.md).
+// Tests ways in which an image or a command may try to escape from its sandbox (docs/security.md). A prefix such as C1
+// is the number of the finding that a case covers.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace {
 
 const std::string kUp = "../../../../../../../../../../..";
 
-// Files of the machine, beside the image's, that no step may read or change.
+// Files of the host beside those of the image, which no step may read or change.
 struct Machine : Steps {
   Machine() {
     write(outside() / "secret", "of the machine");
@@ -41,7 +41,7 @@ struct Machine : Steps {
     CHECK(tree(outside()) == before_);
     CHECK(read(outside() / "secret") == "of the machine");
   }
-  // What the step prints, or why it could not begin.
+  // Returns the output of the step, or the error that prevented its start.
   std::string attempt(const SandboxStep& step) {
     try {
       return run(step);
@@ -225,7 +225,7 @@ TEST_CASE("L8: the control group of the builder has no name inside") {
   CHECK(machine.run("grep -v ':/$' /proc/self/cgroup; true") == "");
 }
 
-// CVE-2019-5736: run from the inside, with an image's libraries, the builder's program could be written to.
+// CVE-2019-5736: if an image's libraries ran the builder's program, a command could overwrite that program.
 TEST_CASE("the builder's own program is not what an image runs as /proc/self/exe") {
   Machine machine;
   SandboxStep step = machine.step("");

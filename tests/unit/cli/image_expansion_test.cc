@@ -26,7 +26,7 @@ struct Walked {
   StageState state;
 };
 
-// The last stage of a file, on what the one that it is built on leaves.
+// Expands the stages of a Dockerfile, each from the state that its base leaves.
 struct Build {
   explicit Build(const std::string& text, std::map<std::string, std::string> arguments = {})
       : file(parse_dockerfile(text, "Dockerfile")) {
@@ -38,7 +38,7 @@ struct Build {
     StageWalk walk(file, file.stages[number], settings, std::move(begin), triggers);
     Walked walked;
     while (auto step = walk.next()) {
-      step->instruction = nullptr;  // the walk's
+      step->instruction = nullptr;  // it is invalid once the walk ends
       walked.steps.push_back(std::move(*step));
     }
     walked.state = walk.state();
@@ -194,7 +194,7 @@ TEST_CASE("what is wrong only after the expansion is told by file, line and reas
   CHECK(error_of("COPY --chmod=$m a b\n", {}) == "");
   CHECK(error_of("ARG m\nCOPY --chmod=$m a b\n", {{"m", "9"}}) ==
         "Dockerfile:3: COPY --chmod: '9' is no mode: octal from 0 to 07777, or as chmod has it (u=rwX,go=rX)");
-  CHECK(error_of("ARG d=/x\nCOPY a b $d") == "");  // a directory, though no slash says so
+  CHECK(error_of("ARG d=/x\nCOPY a b $d") == "");  // $d is a directory, although it has no trailing slash
   CHECK(error_of("ARG u=https://example.com/x.git\nADD $u /x") ==
         "Dockerfile:3: ADD https://example.com/x.git: git repositories are not supported here; clone it beside the "
         "Dockerfile");

@@ -21,7 +21,7 @@ struct Case {
   bool ignored;
 };
 
-// What moby's pattern matcher says of the same patterns and paths.
+// The expected results are those of moby's pattern matcher.
 const Case kCases[] = {
     {"", "a", false},
     {"**", "file", true},
@@ -87,12 +87,12 @@ const Case kCases[] = {
     {"a(b)c/def", "a(b)c/xyz", false},
     {"a.|)$(}+{bc", "a.|)$(}+{bc", true},
     {"foo**", "foobar/baz", true},
-    // A match of a directory is one of all below it.
+    // A pattern that matches a directory matches everything below it.
     {"dir", "dir/a/b", true},
     {"*", "dir/a/b", true},
     {"*/a", "dir/a/b", true},
     {"dir", "dir2/a", false},
-    // How a pattern is written.
+    // Patterns are cleaned before they are compared, and comments are skipped.
     {"/dir", "dir/a", true},
     {"dir/", "dir/a", true},
     {"./dir//a/.", "dir/a", true},
@@ -106,7 +106,7 @@ const Case kCases[] = {
      "dir", true},
     {".", "dir", false},
     {"/", "dir", false},
-    // Taken back, in order.
+    // Patterns and exceptions apply in order.
     {"*\n!keep", "keep", false},
     {"*\n!keep", "keep/x", false},
     {"!keep\n*", "keep", true},

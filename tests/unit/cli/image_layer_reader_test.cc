@@ -31,7 +31,7 @@ std::map<std::string, std::pair<Entry, std::string>> read_layer(const fs::path& 
   return entries;
 }
 
-// A directory `in` with a bit of all that the forms differ in.
+// Creates a directory `in` with files of all types that the archive formats represent differently.
 void make_tree(const Temporary& temporary) {
   const std::string long_name(180, 'n');
   run("cd " + temporary.path().string() +
@@ -201,7 +201,7 @@ TEST_CASE("pieces of a sparse file that are none, and headers that are none, are
   REQUIRE(at < good.size());
   REQUIRE(why(good) == "");
   std::string bad = good;
-  bad[at] = '9';  // past what follows
+  bad[at] = '9';  // the piece now ends after the start of the next
   CHECK(why(bad) == "archive: it is no whole tar archive: the pieces of a sparse file in it are none");
   bad[at] = 'x';
   CHECK(why(bad) == "archive: it is no whole tar archive: a number in it is none");

@@ -64,7 +64,7 @@ std::vector<Item> items_of(const fs::path& blob, const LayerLimits& limits = {})
   return items;
 }
 
-// One of each kind, with everything that needs more than the old form has.
+// Returns an entry of each type, and entries with values that do not fit into a ustar header.
 std::vector<Item> all_kinds() {
   std::vector<Item> items;
   const std::string long_name = std::string(120, 'd') + "/" + std::string(200, 'f') + " ü";
@@ -326,7 +326,7 @@ TEST_CASE("a full disk is an error that says so") {
 
 namespace {
 
-// Writes 150 MB of that pattern.
+// Checks that writing 150 MB of a repeated pattern takes less than 130 MB of memory.
 void check_memory(const std::string& pattern) {
   const Temporary temporary;
   const BlobStore store(temporary / "store");

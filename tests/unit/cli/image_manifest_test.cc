@@ -1,4 +1,4 @@
-// What a registry says of an image, and what it says when it refuses.
+// Tests the manifests and the error responses of registries.
 #include "image/manifest.h"
 
 #include <doctest/doctest.h>

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A tree, and a file beside it that nothing in the tree may lead to.
+// A directory tree, and a file beside it that no path in the tree may reach.
 struct Tree {
   Tree() {
     fs::create_directories(place / "root/sub/deep");
@@ -25,7 +25,7 @@ struct Tree {
     write_file(place / "file", "outside");
     root = adaptdl::net::Fd(::open((place / "root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   }
-  // What is at a path, or why nothing is.
+  // Returns the content of the file at a path, or the name of the error.
   std::string at(const std::string& path, Links links) const {
     const adaptdl::net::Fd file = open_rooted(root.get(), path, O_RDONLY, links);
     if (!file) return strerrorname_np(errno);
@@ -74,7 +74,7 @@ TEST_CASE("a file is made with the mode that is given, and is not inherited") {
   CHECK((::fcntl(file.get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-// The kernel then answers EAGAIN to some of these, as it cannot be sure where ".." led.
+// The kernel returns EAGAIN for some of these lookups, because a concurrent rename may have changed where ".." leads.
 TEST_CASE("what others rename meanwhile, anywhere on the machine, fails nothing") {
   const Tree tree;
   std::string path;

@@ -1,4 +1,4 @@
-// Overlays as builds need them: many layers, long and odd names, the same one twice.
+// Tests overlays as builds use them: with many layers, long and odd names, and a repeated layer.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -11,7 +11,7 @@ using namespace adaptdl::image;
 
 namespace {
 
-// "0 2: image@platform …" as the plan has them.
+// Returns the stages and images of the plan as "0 2 : image@platform:LINE", with ! after base images, or the error.
 std::string plan_of(const std::string& text, const std::string& target = "", const ImageTriggers& triggers = {},
                     std::map<std::string, std::string> arguments = {}) {
   BuildSettings settings;

@@ -84,7 +84,7 @@ TEST_CASE("what is wrong in a name is said by the part") {
 TEST_CASE("lengths are bounded: a repository's at 255, a tag's at 128") {
   CHECK(refusal("a.b/" + std::string(255, 'x')) == "taken");
   CHECK(refusal("a.b/" + std::string(256, 'x')).ends_with("is longer than 255 characters"));
-  CHECK(refusal(std::string(248, 'x')).ends_with("is longer than 255 characters"));  // with library/
+  CHECK(refusal(std::string(248, 'x')).ends_with("is longer than 255 characters"));  // library/ is prepended
   CHECK(refusal("x:" + std::string(128, 't')) == "taken");
   CHECK(refusal("x:" + std::string(129, 't')).find("the tag") != std::string::npos);
 }

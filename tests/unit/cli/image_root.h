@@ -1,5 +1,5 @@
-// A small root directory with a real shell in it, and steps that run in it. The program that includes this enters a
-// build namespace before main, while it has one thread.
+// A small root directory with a real shell, and steps that run in it. A program that includes this header must enter a
+// build namespace before main, while it has only one thread.
 #pragma once
 
 #include <fcntl.h>
@@ -36,8 +36,8 @@ inline std::string read(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// The mounts that this process sees. Those of others may disappear at any time, as a mount does whose mount point is
-// removed in another namespace; none can appear.
+// Finds mounts that this process sees and did not see before. Mounts of other processes may disappear at any time, for
+// example when their mount point is removed in another namespace, but none can appear.
 class Mounts {
  public:
   std::set<std::string> added() const {
@@ -56,7 +56,7 @@ class Mounts {
   std::set<std::string> before_ = now();
 };
 
-// All paths in a directory, with "/" after directories, sorted.
+// Returns all paths in a directory, with "/" after directories, sorted.
 inline std::vector<std::string> tree(const fs::path& directory) {
   std::vector<std::string> paths;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory))
@@ -66,7 +66,7 @@ inline std::vector<std::string> tree(const fs::path& directory) {
   return paths;
 }
 
-// busybox with its commands, and users; without any of the directories that something is mounted on.
+// Creates a root with busybox, its commands and users, but without the directories on which a sandbox mounts something.
 inline void make_root(const fs::path& root) {
   fs::create_directories(root / "bin");
   fs::copy_file("/usr/bin/busybox", root / "bin/busybox");
@@ -80,7 +80,7 @@ inline void make_root(const fs::path& root) {
   write(root / "etc/group", "root:x:0:\nmakers:x:501:\ntools:x:502:maker\n");
 }
 
-// One after the other, each on the changes of those before, unless told otherwise.
+// Runs steps one after the other, each with its own upper directory.
 class Steps {
  public:
   Steps() { make_root(root()); }
@@ -88,7 +88,7 @@ class Steps {
   fs::path root() const { return directory_.path() / "root"; }
   fs::path path(const std::string& name) const { return directory_.path() / name; }
 
-  // A step of a shell's script on the root alone; with a new upper directory.
+  // Returns a step that runs a shell script on the root, with a new upper directory.
   SandboxStep step(const std::string& script) {
     ++number_;
     SandboxStep step;
@@ -100,10 +100,10 @@ class Steps {
     step.environment = {{"PATH", "/bin"}};
     return step;
   }
-  // Of the last step.
+  // Returns the upper directory of the last step.
   fs::path upper() const { return path("upper" + std::to_string(number_)); }
 
-  // All lines that it prints, each with its end; then how it ended, if not well.
+  // Returns all lines that the step prints, followed by its exit status if it failed.
   std::string run(const SandboxStep& step, const std::stop_token& stop = {}) {
     std::string text;
     const StepEnd end = run_in_sandbox(

@@ -1,4 +1,4 @@
-// What a RUN does is one layer, byte for byte, whoever builds it: this is run as root, and as another user.
+// Tests that a RUN step produces the same layer, byte for byte, for all users: runs as root and as another user.
 #include <doctest/doctest.h>
 
 #include "image/blob_store.h"

@@ -1,4 +1,4 @@
-// The mounts of RUN: what a step finds there, and what remains of it.
+// Tests the mounts of RUN: what a step finds there, and what remains afterwards.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -28,7 +28,7 @@ StepMount cache_of(const std::string& id, Mount::Sharing sharing = Mount::Sharin
   return mount;
 }
 
-// Whether a file below has the text in it, or in its name.
+// Returns whether any file in the directory has the text in its path or content.
 bool anywhere(const fs::path& directory, const std::string& text) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory))
     if (entry.path().string().find(text) != std::string::npos ||
@@ -157,7 +157,7 @@ TEST_CASE("a cache is shared, locked or private, as it says") {
     threads.clear();
     return texts[0] + texts[1];
   };
-  // Each says how many are there while it is.
+  // Each step prints the number of steps that use the cache at the same time.
   const std::string alone = "touch /cache/$OWN; sleep 0.2; ls /cache | wc -l; rm /cache/$OWN";
   const std::string together =
       "touch /cache/$OWN; for i in $(seq 6000); do [ -e /cache/$OTHER ] && break; sleep 0.01; done; ls /cache | wc -l";

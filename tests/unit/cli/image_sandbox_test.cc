@@ -1,4 +1,4 @@
-// What a step's command sees, and what it leaves. Run as root, and as users with and without subordinate ids.
+// Tests what a step's command sees and leaves behind. Runs as root, and as users with and without subordinate IDs.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -32,18 +32,18 @@ namespace {
 
 bool all_ids() { return build_namespace.one_id.empty(); }
 
-// Processes of this machine whose command line has the text.
+// Returns the number of processes on this machine whose command line contains the text.
 int processes_with(const std::string& text) {
   int count = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
     std::ifstream file(entry.path() / "cmdline");
     std::string line;
-    std::getline(file, line);  // fails where the process has just ended, while a stream's iterators throw
+    std::getline(file, line);  // unlike stream iterators, does not throw if the process has just exited
     if (line.find(text) != std::string::npos) ++count;
   }
   return count;
 }
-// An argument of sleep that no other process of the machine has.
+// Returns an argument of sleep that no other process on this machine uses.
 std::string own_seconds(int number) { return std::to_string(1000000000 + 10 * getpid() + number); }
 
 bool soon(const std::function<bool()>& holds, std::chrono::milliseconds patience = 60s) {
@@ -56,7 +56,7 @@ bool soon(const std::function<bool()>& holds, std::chrono::milliseconds patience
   return true;
 }
 
-// Not for users from whom a container hides parts of its own.
+// Returns whether sysfs can be mounted, which is not permitted in a container that hides parts of its own /sys.
 bool may_mount_sys(const fs::path& at) {
   fs::create_directory(at);
   const pid_t child = fork();
@@ -222,7 +222,7 @@ TEST_CASE("owners of files are the image's, and set-id programs work") {
   CHECK((status.st_mode & 07777) == 04755);
   chmod((steps.root() / "bin/busybox").c_str(), 04755);
   write(steps.root() / "etc/passwd", "root::0:0:root:/root:/bin/sh\nmaker:x:500:501:Maker:/home/maker:/bin/sh\n");
-  SandboxStep step = steps.step("su -c 'id -u'");  // root has no password
+  SandboxStep step = steps.step("su -c 'id -u'");  // root has an empty password
   step.user = "maker";
   CHECK(steps.run(step) == "0\n");
 }
@@ -248,7 +248,7 @@ TEST_CASE("names are resolved as on the machine") {
   Steps steps;
   CHECK(steps.run("cat /etc/resolv.conf") == read("/etc/resolv.conf"));
   CHECK(steps.run("grep -c localhost /etc/hosts").find("exit code") == std::string::npos);
-  // An image's link to a file that is not there is followed in the image.
+  // A link in the image whose target does not exist is resolved within the image.
   fs::create_symlink("../run/resolve/resolv.conf", steps.root() / "etc/resolv.conf");
   CHECK(steps.run("cat /run/resolve/resolv.conf") == read("/etc/resolv.conf"));
   CHECK(tree(steps.upper()).empty());
@@ -297,7 +297,7 @@ TEST_CASE("a stop kills all processes of the step soon") {
     source.request_stop();
   };
   CHECK_THROWS_AS(run_in_sandbox(step, on_line, source.get_token()), adaptdl::http::Stopped);
-  CHECK(std::chrono::steady_clock::now() - asked < 30s);  // less than a second where no other program runs
+  CHECK(std::chrono::steady_clock::now() - asked < 30s);  // less than a second on an idle machine
   CHECK(processes_with(own_seconds(2)) == 0);
 }
 
@@ -305,7 +305,7 @@ TEST_CASE("killed at any moment, the builder leaves no process and no mount") {
   Steps steps;
   const Mounts mounts;
   const std::string sleep = "sleep " + own_seconds(3);
-  // Whatever a builder leaves behind becomes this process's child.
+  // Processes that a builder leaves behind become children of this process.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   for (int number = 0; number < 80; ++number) {
     const SandboxStep step = steps.step("setsid " + sleep + " & " + sleep);

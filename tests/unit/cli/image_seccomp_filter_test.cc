@@ -1,4 +1,4 @@
-// What the filter of a step's system calls allows: to real processes, and to any call of any architecture.
+// Tests the filter of a step's system calls, with real processes and for any call on any architecture.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <linux/audit.h>
@@ -48,7 +48,7 @@ std::string filtered(const std::function<std::string()>& call) {
   });
 }
 
-// How a call of these arguments ends under the filter.
+// Returns the result of a call with these arguments under the filter.
 template <typename... Arguments>
 std::string end_of(long number, Arguments... arguments) {
   return filtered([&] {
@@ -62,7 +62,7 @@ constexpr long kX32 = 0x40000000;
 #ifdef __x86_64__
 const std::vector<std::uint32_t> architectures{SCMP_ARCH_X86_64, SCMP_ARCH_X86, SCMP_ARCH_X32};
 
-// A call of a 32-bit program.
+// Makes a system call as a 32-bit program does.
 long call_i386(int number, int first) {
   long result;
   asm volatile("int $0x80" : "=a"(result) : "a"(number), "b"(first), "c"(0), "d"(0), "S"(0), "D"(0) : "memory");
@@ -74,7 +74,7 @@ const std::vector<std::uint32_t> architectures{SCMP_ARCH_AARCH64, SCMP_ARCH_ARM}
 const std::vector<std::uint32_t> architectures{seccomp_arch_native()};
 #endif
 
-// What the kernel makes of a program of these instructions.
+// Interprets a BPF program as the kernel does.
 std::uint32_t evaluate(const std::vector<sock_filter>& program, const seccomp_data& data) {
   std::uint32_t value = 0;
   for (std::size_t at = 0;; ++at) {
@@ -130,14 +130,14 @@ std::string result_of(std::uint32_t architecture, long number, std::uint64_t fir
   }
 }
 
-// As libseccomp calls it; "" where it does not know of one.
+// Returns the name of a call in libseccomp; "" if it does not know the number.
 std::string name_of(std::uint32_t architecture, int number) {
   const std::unique_ptr<char, decltype(&std::free)> name(seccomp_syscall_resolve_num_arch(architecture, number),
                                                          std::free);
   return name ? name.get() : "";
 }
 
-// All numbers that calls have, and some that none has.
+// Returns all numbers in use, and some that are unused.
 std::vector<int> numbers_of(std::uint32_t architecture) {
   const int first = architecture == SCMP_ARCH_X32 ? static_cast<int>(kX32) : 0;
   std::vector<int> numbers(601);
@@ -146,19 +146,19 @@ std::vector<int> numbers_of(std::uint32_t architecture) {
 }
 
 std::string result_of(std::uint32_t architecture, const std::string& name, std::uint64_t first = 0) {
-  // The library's own look-up has no number for calls that i386 has beside socketcall.
+  // libseccomp's own lookup by name fails for the calls that i386 also offers through socketcall.
   for (const int number : numbers_of(architecture))
     if (name_of(architecture, number) == name) return result_of(architecture, number, first);
   return "no such call";
 }
 
-// The profile of Podman and buildah, which a package has.
+// The profile of Podman and buildah, which is installed by a package.
 class Published {
  public:
   static constexpr const char* kFile = "/usr/share/containers/seccomp.json";
   explicit Published(const std::string& text) : profile_(nlohmann::json::parse(text)) {}
 
-  // A call whose arguments are 0, by a container with the capabilities of a step.
+  // Returns whether the call is allowed with zero arguments to a container with the capabilities of a step.
   bool allows(const std::string& name) const {
     for (const nlohmann::json& rule : profile_.at("syscalls"))
       if (rule.at("action") == "SCMP_ACT_ALLOW" && names(rule, "names", name) && concerns_steps(rule) &&
@@ -200,7 +200,7 @@ class Published {
   nlohmann::json profile_;
 };
 
-// Where a step's filter differs from that of Podman, and why.
+// The calls for which a step's filter differs from Podman's, and the reasons.
 const std::map<std::string, const char*> kDifferences{
     {"fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree pivot_root setns umount umount2 unshare",
      "Docker refuses them without CAP_SYS_ADMIN; Podman leaves that to the kernel"},
@@ -295,7 +295,7 @@ TEST_CASE("set-id programs keep their meaning") {
 TEST_CASE("a program's 32-bit calls do not evade the filter") {
   CHECK(end_of(kX32 | SYS_unshare, CLONE_NEWUSER) == "EPERM");
   CHECK(end_of(kX32 | SYS_mount, nullptr, nullptr, nullptr, 0, nullptr) == "EPERM");
-  // Unfiltered, to see whether the kernel has them.
+  // The call is first made without the filter, to check that the kernel supports it.
   const std::string own = in_another_process([] { return call_i386(20, 0) == getpid() ? "process id" : "wrong"; });
   if (own.starts_with("signal")) {
     MESSAGE("skipped: this kernel does not run 32-bit programs");
@@ -354,7 +354,7 @@ TEST_CASE("conditions on arguments are those of each architecture") {
     for (int family = 0; family < 64; ++family)
       CHECK(result_of(architecture, "socket", static_cast<unsigned>(family)) ==
             std::string(family == AF_ALG || family == AF_VSOCK ? "EPERM" : "allowed"));
-    // The kernel reads 32 bits.
+    // The kernel reads only the lower 32 bits.
     CHECK(result_of(architecture, "socket", 1ULL << 32 | AF_VSOCK) == "EPERM");
     CHECK(result_of(architecture, "socket", 1ULL << 32 | AF_INET) == "allowed");
 #endif

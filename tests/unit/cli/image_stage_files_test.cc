@@ -1,4 +1,4 @@
-// What is known of an image's files without a look at them, and what COPY makes of that.
+// Tests what is known about an image's files without reading its layers, and how COPY uses that.
 #include "image/stage_files.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ TEST_CASE("in an empty image there is what was made, and nothing else") {
   files.add({"app", "app/d"}, {"app/l"});
   CHECK(files.find("app/d") == PathKind::kDirectory);
   CHECK(files.find("app/x/y") == PathKind::kMissing);
-  // Where a link leads to is for those who look.
+  // The target of a link is only known once the layers are read.
   CHECK(files.find("app/l") == PathKind::kUnknown);
   CHECK(files.find("app/l/x") == PathKind::kUnknown);
 }

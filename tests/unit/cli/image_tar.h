@@ -1,4 +1,4 @@
-// Tar archives of which every entry is given.
+// Builds tar archives entry by entry.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A directory of a test's own, and commands in it.
+// A temporary directory for a test, and shell commands.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ class Temporary {
   std::filesystem::path path_;
 };
 
-// What a shell command writes; it must succeed.
+// Returns the output of a shell command, which must succeed.
 inline std::string run(const std::string& command) {
   std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Everything below a directory but the layers in it: names, kinds, modes, sizes, times and contents.
+// Lists everything in a directory except layers: paths, modes, times and contents.
 std::string listing(const fs::path& directory) {
   std::set<std::string> lines;
   std::error_code error;
@@ -49,7 +49,7 @@ std::string listing(const fs::path& directory) {
   return fmt::format("{}", fmt::join(lines, ""));
 }
 
-// The error that unpacking ends in; "" if it does not. Whatever comes, nothing else is touched.
+// Returns the error of unpacking the layer, or "". Checks that nothing outside of the root changes.
 std::string why(const std::string& layer, const std::function<void(const fs::path&)>& check = {},
                 UnpackOptions options = {}, const std::string& diff_id = "") {
   const Temporary temporary;
@@ -75,7 +75,8 @@ std::string why(const std::string& layer, const std::function<void(const fs::pat
 
 std::string text_of(const fs::path& file) { return read_file(file); }
 
-// Who is not root becomes root of a namespace that has nobody else, as layers belong to root.
+// If the user is not root, enters a user namespace that maps only this user, as root, because layers belong to root.
+// Returns whether the user was root.
 bool begin_as_root() {
   const uid_t uid = ::getuid();
   const gid_t gid = ::getgid();
@@ -201,7 +202,7 @@ TEST_CASE("whiteouts and opaque directories are the overlay's, and strange ones 
           CHECK(run("getfattr --only-values -n user.overlay.opaque " + (root / "dir").string() + " 2>/dev/null || true")
                     .find('y') != std::string::npos);
         }) == "");
-  // What the layer itself has stays, whatever the order, and hides what is below.
+  // Whiteouts do not remove entries of their own layer, whatever the order, but hide what is below.
   for (const bool first : {false, true}) {
     Tar tar;
     if (first) tar.file(".wh.d").file(".wh.f");
@@ -235,7 +236,7 @@ TEST_CASE("L6: attributes of the overlay and of security modules are not a layer
         }) == "");
 }
 
-// Nothing in it can be removed. False where the file system or the user does not allow that.
+// Prevents or allows the removal of entries. Returns false if the file system or the user does not permit that.
 bool make_immutable(const fs::path& directory, bool immutable) {
   const net::Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   int flags = 0;
@@ -411,7 +412,7 @@ TEST_CASE("in a user namespace, devices are left out and owners are those of the
   int status = 0;
   ::waitpid(child, &status, 0);
   for (const int fd : {ready[0], mapped[0]}) ::close(fd);
-  if (WEXITSTATUS(status) == 2) return;  // the kernel allows no user namespaces
+  if (WEXITSTATUS(status) == 2) return;  // the kernel does not allow user namespaces
   REQUIRE(status == 0);
   CHECK(run("cd " + (temporary / "x").string() + " && find . -mindepth 1 -printf '%P %y %U %G\\n' | LC_ALL=C sort") ==
         "dev d 100033 100044\nf f 100033 100044\ngone c 100000 100000\n");
@@ -426,7 +427,7 @@ TEST_CASE(
   if (std::system(("unshare -m sh -c 'cd " + at + " && mkdir t t/1 t/2 t/3 t/4 && cd t && " + overlay +
                    "lowerdir=1,upperdir=2,workdir=3 4' 2>/dev/null")
                       .c_str()) != 0)
-    return;  // a container's
+    return;  // a container may not mount overlays
   remove_tree(temporary / "t");
   write_file(temporary / "base.layer", Tar()
                                            .directory("keep", 0750)
@@ -476,7 +477,7 @@ mkdir skipped; echo > skipped/x; mkdir -p partly/skipped; python3 -c 'import soc
   CHECK(names.find("replaced/\nreplaced/.wh..wh..opq\nreplaced/new\n") != std::string::npos);
   CHECK(names.find(".wh.gone\n") != std::string::npos);
   CHECK(names.find(".wh.removed\n") != std::string::npos);
-  // Once more from what was unpacked: the same layer.
+  // Creating a layer from the unpacked directory yields the same layer.
   LayerWriter again(store);
   add_overlay_changes(temporary / "second", again);
   CHECK(again.finish().digest == layer.digest);

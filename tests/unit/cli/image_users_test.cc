@@ -1,4 +1,4 @@
-// Names of users in images, and subordinate ids on the machine.
+// Tests user names in images, and subordinate IDs on the host.
 #include <doctest/doctest.h>
 
 #include <functional>

@@ -192,7 +192,7 @@ TEST_CASE("the API server calls the validator of the namespace, for the jobs of 
   CHECK(webhook["rules"].size() == 1);
   CHECK(webhook["rules"][0]["resources"] == json{"adaptdljobs"});
   CHECK(webhook["rules"][0]["apiGroups"] == json{"adaptdl.petuum.com"});
-  // All three objects have the name that the operator is given.
+  // All three objects have the name that the operator receives as an argument.
   const std::string name = configuration["metadata"]["name"];
   CHECK(webhook["clientConfig"]["service"]["name"] == name);
   CHECK(std::ranges::any_of(documents, [&](const json& document) {
@@ -201,7 +201,7 @@ TEST_CASE("the API server calls the validator of the namespace, for the jobs of 
            !document["spec"]["selector"].contains("adaptdl/leader");
   }));
   CHECK(argument(documents, "--validator") == "$(NAMESPACE)/" + name);
-  // It also stores who created a job.
+  // The webhook also stores who created a job.
   const json mutating = object(documents, "MutatingWebhookConfiguration");
   CHECK(mutating["metadata"]["name"] == name);
   json submitter = mutating["webhooks"][0], expected = webhook;
@@ -258,7 +258,7 @@ TEST_CASE("placeholder pods are installed if the number of nodes is chosen, and 
                                       "placeholderTolerations=[{key: gpu, operator: Exists}]"}});
   const auto found = find(documents);
   REQUIRE(found != documents.end());
-  CHECK_FALSE((*found)["spec"].contains("replicas"));  // so that an update does not change it
+  CHECK_FALSE((*found)["spec"].contains("replicas"));  // otherwise an update would reset the number
   const json& pod = (*found)["spec"]["template"];
   const json labels = {{"app.kubernetes.io/name", "adaptdl-placeholder"}};
   CHECK((*found)["spec"]["selector"]["matchLabels"] == labels);

@@ -17,7 +17,7 @@ using adaptdl::cli::OutputQueue;
 
 namespace {
 
-// A pipe in place of a standard descriptor while a test runs.
+// Replaces a standard descriptor by a pipe while a test runs.
 struct Redirected {
   explicit Redirected(int descriptor = STDOUT_FILENO) : fd(descriptor) {
     ::signal(SIGPIPE, SIG_IGN);
@@ -42,7 +42,7 @@ struct Redirected {
     text.resize(static_cast<std::size_t>(::read(read_end, text.data(), size)));
     return text;
   }
-  // Everything that is read until `write` has returned.
+  // Returns everything that is read until `write` has returned.
   std::string read_while(const std::function<void()>& write) {
     std::string all;
     std::thread reader([&] {
@@ -64,7 +64,7 @@ struct RedirectedErrors : Redirected {
 
 TEST_CASE_FIXTURE(Redirected, "a reader that stops holds up the text, not the writer") {
   OutputQueue queue;
-  const std::size_t size = std::size_t{1} << 20;  // more than a pipe takes
+  const std::size_t size = std::size_t{1} << 20;  // more than a pipe holds
   queue.put(STDOUT_FILENO, std::string(size, 'x') + "end");
   queue.write_some();
   CHECK_FALSE(queue.empty());
@@ -119,7 +119,7 @@ TEST_CASE_FIXTURE(Redirected, "a reader that went away is noticed, and its text 
 TEST_CASE_FIXTURE(RedirectedErrors, "notices that nothing reads are dropped and counted, except the last ones") {
   adaptdl::cli::NoticeLines notices;
   const std::string large(OutputQueue::kFull + (std::size_t{1} << 20),
-                          'x');  // more than a pipe takes beside a full queue
+                          'x');  // more than a pipe and a full queue hold
   notices.put(large);
   notices.put("lost");
   notices.put("lost");

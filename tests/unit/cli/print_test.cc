@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kHostile = "a\x1b[2J\x1b]0;t\x07\nadaptdl: \u009b1m\u202e\xff";
 constexpr const char* kShown = "a\\x1b[2J\\x1b]0;t\\x07\\x0aadaptdl: \\u009b1m\\u202e\\xff";
 
-// What `print` writes to a stream, which is a file meanwhile.
+// Returns what `print` writes to a stream, which is redirected to a file for that time.
 template <typename Print>
 std::string written(std::FILE* stream, const Print& print) {
   std::FILE* file = std::tmpfile();
@@ -58,7 +58,7 @@ TEST_CASE("a text keeps its lines, and colours only where they are used") {
   CHECK(printable_text(foreign + red + foreign + red, true) == shown + red + shown + red);
   CHECK(printable_text("", true) == "");
   CHECK(printable_text("\x1b", true) == "\\x1b");
-  // A file has no colours.
+  // Colours are not used when the output is a file.
   CHECK(written(stdout, [&] { print_text(red + '\n'); }) == "\\x1b[31mred\nü\\x1b[0m\n");
 }
 

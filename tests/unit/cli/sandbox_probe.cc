@@ -1,4 +1,4 @@
-// sandbox_probe NAME: tries one thing, and prints "done" or the name of the error.
+// sandbox_probe NAME: attempts one operation, and prints "done" or the name of the error.
 #include <linux/keyctl.h>
 #include <netinet/in.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-// A static program that tries what a sandbox must forbid: see sandbox_probe.cc.
+// A static program that attempts operations which a sandbox must forbid; see sandbox_probe.cc.
 #pragma once
 
 #include <string_view>

@@ -103,7 +103,7 @@ TEST_CASE("colours do not change what is shown") {
 
 namespace {
 
-// A pseudo-terminal in place of standard error while a test runs.
+// Replaces standard error by a pseudo-terminal while a test runs.
 struct ErrorTerminal {
   ErrorTerminal() {
     ::setenv("TERM", "xterm", 1);
@@ -121,7 +121,7 @@ struct ErrorTerminal {
     if (master < 0) REQUIRE(::openpty(&master, &slave, nullptr, nullptr, &size) == 0);
     REQUIRE(::ioctl(master, TIOCSWINSZ, &size) == 0);
   }
-  // What was written and not taken yet; REQUIRES something.
+  // Returns the output that was not taken yet. REQUIRES that there is some.
   std::string take() {
     std::string text(65536, '\0');
     const ssize_t size = ::read(master, text.data(), text.size());
@@ -139,7 +139,7 @@ TEST_CASE_FIXTURE(ErrorTerminal, "a table is drawn in place of the one before, a
   const auto start = SearchScreen::Clock::time_point() + 1h;
   screen.draw({"a", "b"}, start);
   CHECK(take() == "a\r\nb\r\n");
-  screen.draw({"c"}, start + 1ms);  // too early
+  screen.draw({"c"}, start + 1ms);  // too soon after the last drawing
   screen.notice("trial 1: \x1b paused");
   screen.draw({"c"}, start + 1s);
   CHECK(take() == "\x1b[2A\r\x1b[Jadaptdl: trial 1: \\x1b paused\r\nc\r\n");
@@ -167,7 +167,7 @@ TEST_CASE_FIXTURE(ErrorTerminal, "lines that a narrower terminal has wrapped are
 TEST_CASE_FIXTURE(ErrorTerminal, "a terminal that takes nothing does not hold up the writer") {
   SearchScreen screen;
   auto now = SearchScreen::Clock::time_point() + 1h;
-  // More than a pseudo-terminal keeps.
+  // The lines exceed the buffer of a pseudo-terminal.
   for (int i = 0; i < 1000; ++i) screen.draw({std::string(500, 'x'), std::to_string(i)}, now += 1s);
   std::string seen;
   while (seen.find("\x1b[Jend\r\n") == std::string::npos) {

@@ -32,7 +32,7 @@ struct Terminal {
 TEST_CASE_FIXTURE(Terminal, "a terminal is coloured unless something speaks against it") {
   CHECK(use_colour(slave));
   ::setenv("NO_COLOR", "", 1);
-  CHECK(use_colour(slave));  // set to nothing is not set
+  CHECK(use_colour(slave));  // an empty value counts as unset
   ::setenv("NO_COLOR", "1", 1);
   CHECK_FALSE(use_colour(slave));
   CHECK(is_capable_terminal(slave));

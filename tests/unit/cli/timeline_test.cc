@@ -25,7 +25,7 @@ sched::CycleRecord cycle(double time, std::vector<std::string> nodes,
   return record;
 }
 
-// "job:from-to" for each run of a slot.
+// Formats each run of a slot as "job:from-to".
 std::string runs(const Timeline& timeline, std::size_t slot) {
   std::string text;
   for (const Timeline::Run& run : timeline.slots[slot]) {

@@ -19,7 +19,7 @@ TEST_CASE("text that looks like something else stays text") {
     const YAML::Node node = YAML::Load(yaml);
     CHECK(node["key"].as<std::string>() == text);
     CHECK(node[text].as<int>() == 1);
-    // A parser that guesses kinds must find a tag or quotes, where the text alone reads as another kind.
+    // Strings that YAML would read as another type must have a tag or quotes.
     if (text == "true" || text == "No" || text == "null" || text == "123") CHECK(node["key"].Tag() == "!");
   }
 }

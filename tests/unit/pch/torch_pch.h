@@ -1,5 +1,5 @@
-// What most unit tests of the trainer include, compiled once per test program. LibTorch defines a CHECK of its own, which
-// doctest's, being last, replaces.
+// The headers that most unit tests of the trainer include, compiled once per test program. LibTorch also defines CHECK;
+// doctest is included last, so that its definition replaces LibTorch's.
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>

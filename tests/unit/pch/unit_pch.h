@@ -1,4 +1,4 @@
-// What most unit tests include, compiled once per test program.
+// The headers that most unit tests include, compiled once per test program.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Saving as a whole: whatever happens while a checkpoint is written, the one before it stays and is loaded.
+// Tests that saving is atomic: whatever happens while a checkpoint is written, the previous one is kept and loaded.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
@@ -20,7 +20,7 @@ using namespace checkpoint_test;
 
 namespace {
 
-// Several states that all save the same step; the tensor is large enough to take a while.
+// Several states that all save the same step. The tensor is large enough for saving to take a while.
 struct Job {
   explicit Job(std::size_t bytes = std::size_t{1} << 20) : model(step, bytes) {}
   struct Model : ckpt::State {
@@ -49,7 +49,7 @@ struct Job {
     first.value = last.value = step;
     REQUIRE(ckpt::save_all_states());
   }
-  // The step that all states load.
+  // Returns the step that all states load.
   int load() {
     ckpt::reset();
     if (!ckpt::load_state(first)) return -1;
@@ -67,8 +67,8 @@ struct Job {
   Number last{"z-last"};
 };
 
-// A file system of its own, of `size` bytes, mounted on `path` in a mount namespace of this process. False if that is
-// not permitted.
+// Mounts a file system of `size` bytes on `path` in a new mount namespace of this process. Returns false if that is not
+// permitted.
 bool mount_small(const fs::path& path, const std::string& size, unsigned long flags = 0) {
   if (::unshare(CLONE_NEWNS) != 0) return false;
   if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
@@ -77,7 +77,7 @@ bool mount_small(const fs::path& path, const std::string& size, unsigned long fl
 
 constexpr int kSkipped = 77;
 
-// Runs `body` in a child that may mount; a status of 0 is success.
+// Runs `body` in a child that may mount; it must return 0.
 void check_with_mounts(const std::function<int()>& body) {
   const int status = run_child(body);
   if (status == kSkipped) {
@@ -87,7 +87,7 @@ void check_with_mounts(const std::function<int()>& body) {
   CHECK(status == 0);
 }
 
-// In a child: fails with `code` unless it holds.
+// For use in a child: returns `code` as the exit status unless the condition holds.
 #define EXPECT_OR(code, condition) \
   if (!(condition)) return code
 
@@ -206,7 +206,7 @@ TEST_CASE("a saver killed at any time, 60 times, always leaves a whole checkpoin
   }
   MESSAGE("steps saved: ", last);
   job.save();
-  CHECK(directory.names().size() == 2);  // whatever was left is gone
+  CHECK(directory.names().size() == 2);  // everything that was left behind has been deleted
 }
 
 TEST_CASE("what dead savers left is deleted, and never what a live one is writing") {
@@ -302,9 +302,9 @@ TEST_CASE("M8: on a disk for as many checkpoints as are kept, older ones make ro
     const fs::path weights = directory / "checkpoint-4" / "model.safetensors";
     write_file(weights, std::string(fs::file_size(weights), 'x'));
     EXPECT_OR(6, save_error() == "saved");
-    // The damaged one gave its space, and its number.
+    // The damaged checkpoint was deleted, and its number was used again.
     EXPECT_OR(7, (directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"}));
-    job.model.bytes = 5 << 20;  // more than all but one of them give
+    job.model.bytes = 5 << 20;  // more than deleting all but one of them would free
     EXPECT_OR(8, contains(save_error(), "No space left on device"));
     EXPECT_OR(9, (directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"}));
     for (const auto& name : directory.names()) EXPECT_OR(10, ckpt::verify(directory / name).empty());

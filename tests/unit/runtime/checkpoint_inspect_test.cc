@@ -1,4 +1,4 @@
-// Looking at checkpoints without the program that made them: list, verify, newest_whole, export and prune.
+// Tests inspecting checkpoints without the program that wrote them: list, verify, newest_whole, export and prune.
 #include "checkpoint_support.h"
 
 namespace checkpoint_inspect_test {
@@ -141,7 +141,7 @@ TEST_CASE("tensors of all states are exported to one file, and of one state unde
   CHECK(data_of(exported, "optimizer/weight") == checkpoints.optimizer.tensors.at("weight").data);
   CHECK(exported.first["optimizer/weight"]["data_offsets"][0].get<std::size_t>() % 4 == 0);
 
-  ckpt::export_tensors(checkpoints.at(0), file, "optimizer");  // replaces it
+  ckpt::export_tensors(checkpoints.at(0), file, "optimizer");  // replaces the file
   exported = parse_safetensors(file);
   CHECK(exported.first.size() == 1);
   CHECK(data_of(exported, "weight") == checkpoints.optimizer.tensors.at("weight").data);

@@ -1,4 +1,4 @@
-// Loading: which checkpoint is chosen, and what is done about damage.
+// Tests which checkpoint is loaded, and how damage is handled.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -13,7 +13,7 @@ using namespace checkpoint_test;
 
 namespace {
 
-// A directory with checkpoint-0 and checkpoint-1, in which a number is 10 and 11, and a tensor filled with 'a' and 'b'.
+// A directory with checkpoint-0 and checkpoint-1, which contain a number, 10 and 11, and a tensor of 'a' and of 'b'.
 struct TwoCheckpoints {
   TwoCheckpoints() {
     for (int i = 0; i < 2; ++i) {
@@ -25,14 +25,14 @@ struct TwoCheckpoints {
     model.tensors.clear();
     ckpt::reset();
   }
-  // Loads both states, which must come from the same checkpoint; the number is then 10 or 11.
+  // Loads both states, which must come from the same checkpoint, and returns the number, 10 or 11.
   int load() {
     REQUIRE(ckpt::load_state(number, true));
     REQUIRE(ckpt::load_state(model, true));
     CHECK(model.tensors["weight"].data == std::string(1000, static_cast<char>('a' + number.value - 10)));
     return number.value;
   }
-  // After `damage` to the newest: the older one is used, and the log says `reason`.
+  // Checks that the older checkpoint is used after the newest was damaged, and that the log contains `reason`.
   void expect_older(const std::string& reason) {
     const Log log;
     CHECK(load() == 10);
@@ -48,7 +48,7 @@ struct TwoCheckpoints {
   MapState model{"model"};
 };
 
-// Changes the manifest as `change` does, and gives it a right checksum again.
+// Applies `change` to the manifest, and corrects its checksum.
 void rewrite_manifest(const fs::path& checkpoint, const std::function<void(json&)>& change) {
   json manifest = json::parse(read_file(checkpoint / "manifest.json"));
   change(manifest);
@@ -59,7 +59,7 @@ void rewrite_manifest(const fs::path& checkpoint, const std::function<void(json&
   write_file(checkpoint / "manifest.json", text + "\"checksum\": \"" + xxh128(text) + "\"\n}\n");
 }
 
-// Puts `content` in place of a file of a checkpoint, with size and checksum right in the manifest.
+// Replaces a file of a checkpoint by `content`, and corrects its size and checksum in the manifest.
 void replace_file(const fs::path& checkpoint, const std::string& file, const std::string& content) {
   write_file(checkpoint / file, content);
   rewrite_manifest(checkpoint, [&](json& manifest) {
@@ -180,7 +180,7 @@ TEST_CASE("checkpoints there and none whole is an error with the reasons and the
   TwoCheckpoints two;
   flip_bit(two.directory / "checkpoint-1/model.safetensors", 200);
   fs::remove(two.directory / "checkpoint-0/manifest.json");
-  // The state that comes first in the order of loading is whole in both, and must not be given data either.
+  // The state that is loaded first is intact in both checkpoints, but it must not be loaded either.
   const std::string text = error_of([&] { ckpt::load_state(two.number); });
   CHECK(two.number.value == -1);
   CHECK(contains(text, "no checkpoint in " + two.directory.path().string() + " is whole"));

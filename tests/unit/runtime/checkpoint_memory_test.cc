@@ -1,4 +1,4 @@
-// Saving and loading stream: they need a few chunks of memory, whatever the size of a tensor.
+// Tests that saving and loading stream: they need the memory of a few chunks, whatever the size of a tensor.
 #include "checkpoint_support.h"
 #include "sanitizer.h"
 
@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kTensor = std::size_t{256} << 20;
 constexpr long kAllowed = 64L << 10;  // KiB
 
-// A line of /proc/self/status, in KiB.
+// Returns the value of a line of /proc/self/status, in KiB.
 long status_kib(const std::string& key) {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);)
@@ -19,7 +19,7 @@ long status_kib(const std::string& key) {
   return -1;
 }
 
-// By how many KiB `call` raised the peak of resident memory.
+// Returns by how many KiB `call` raises the peak resident memory.
 long peak_of(const std::function<void()>& call) {
   std::ofstream("/proc/self/clear_refs") << "5";
   const long before = status_kib("VmRSS");
@@ -46,7 +46,7 @@ struct Large : ckpt::State {
 }  // namespace
 
 TEST_CASE("saving and loading a tensor of 256 MiB needs less than 64 MiB more memory") {
-  if (sanitizer::kAddress || sanitizer::kThread) return;  // instrumented, a program takes more
+  if (sanitizer::kAddress || sanitizer::kThread) return;  // instrumented programs need more memory
   const Directory directory;
   Large state;
   SUBCASE("that is read and given in chunks") {}
@@ -56,7 +56,7 @@ TEST_CASE("saving and loading a tensor of 256 MiB needs less than 64 MiB more me
     volatile const std::byte* last = &touched.back();
     REQUIRE(*last == std::byte{1});
   });
-  REQUIRE(measured > 90L << 10);  // the measure works
+  REQUIRE(measured > 90L << 10);  // checks the measurement itself
   const long saving = peak_of([] { REQUIRE(ckpt::save_all_states()); });
   const long loading = peak_of([&] { REQUIRE(ckpt::load_state(state, true)); });
   MESSAGE("KiB more at the peak: saving ", saving, ", loading ", loading);

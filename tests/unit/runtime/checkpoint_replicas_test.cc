@@ -1,4 +1,4 @@
-// Saving and loading with several replicas, each a process of its own.
+// Tests saving and loading with several replicas, each in its own process.
 #include <chrono>
 
 #include "adaptdl/collective.h"
@@ -12,14 +12,14 @@ namespace collective = adaptdl::collective;
 
 namespace {
 
-// Runs `body(rank)` on `size` connected replicas. The statuses that they end with, by rank.
+// Runs `body(rank)` on `size` connected replicas, and returns their exit statuses by rank.
 std::vector<int> run_replicas(int size, const std::function<int(int)>& body, std::size_t max_message = 1 << 20) {
   const testing::HeldPort port;
   std::vector<pid_t> replicas;
   for (int rank = 0; rank < size; ++rank) {
     replicas.push_back(start_child([&, rank] {
       ckpt::reset();
-      ::alarm(60);  // a deadlock is a failure, not a test without end
+      ::alarm(60);  // a deadlock must fail the test instead of blocking it
       collective::Options options;
       options.master_port = port.number();
       options.rank = rank;
@@ -36,7 +36,7 @@ std::vector<int> run_replicas(int size, const std::function<int(int)>& body, std
 
 std::vector<int> all_well(int size) { return std::vector<int>(static_cast<std::size_t>(size), 0); }
 
-// A state with a value that is the same everywhere and a part that differs by rank; throws where it is told to.
+// A state with a value that is the same on all ranks and a part that differs. The method named by `fail` throws.
 struct Parted : ckpt::State {
   explicit Parted(std::string name) : State(std::move(name)) {}
   void sync() override {
@@ -59,7 +59,7 @@ struct Parted : ckpt::State {
   std::string fail, described;
 };
 
-// What save_all_states throws, or "".
+// Returns the message that save_all_states throws, or "".
 template <typename E = ckpt::CheckpointError>
 std::string save_error() {
   try {

@@ -1,4 +1,4 @@
-// States: their registry, and that what they save comes back as it was.
+// Tests the registry of states, and that what they save is loaded unchanged.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ void save_and_load(MapState& state) {
   REQUIRE(ckpt::load_state(state, true));
 }
 
-// Saves what `write` writes to a state, which must be refused; gives the reason.
+// Saves what `write` writes to a state, which must be refused, and returns the reason.
 std::string refusal(const std::function<void(ckpt::Writer&)>& write) {
   struct Writing : ckpt::State {
     explicit Writing(std::function<void(ckpt::Writer&)> w) : State("writing"), write(std::move(w)) {}
@@ -57,7 +57,7 @@ TEST_CASE("names of any text give files of their own") {
   std::vector<std::string> names{
       "manifest", "a", "A", "a.rank0", "a/b",  "../up",          ".hidden",
       "%2E",      ".", " ", "a.json",  "模型", "tab\tnewline\n", std::string("nul\0byte", 8)};
-  std::string wide;  // 99 bytes, of which each takes three in a file name
+  std::string wide;  // 99 bytes, each of which takes three in a file name
   for (int i = 0; i < 33; ++i) wide += "型";
   names.push_back(wide);
   names.push_back(wide.substr(0, 96) + "模");
@@ -265,7 +265,7 @@ TEST_CASE("one state saves itself to files of its own") {
   REQUIRE(paths.size() == 2);
   CHECK(json::parse(read_file(directory / "export/model.json")) == json{{"x", 1}});
   CHECK(read_file(directory / "export/model.safetensors").ends_with(std::string(8, 'w')));
-  CHECK(ckpt::save_state(state, directory / "export").size() == 2);  // again, in place of the first
+  CHECK(ckpt::save_state(state, directory / "export").size() == 2);  // replaces the first files
 }
 
 }  // namespace checkpoint_state_test

@@ -1,4 +1,4 @@
-// States on their way to another process: what arrives is what was sent, or nothing.
+// Tests the transfer of states to another process: the receiver gets what was sent, or nothing.
 #include "checkpoint/stream.h"
 
 #include "adaptdl/error.h"
@@ -24,7 +24,7 @@ std::string sent(const std::set<std::string>* names = nullptr) {
   return sink.text;
 }
 
-// The end at which the bytes come, after which the connection is lost.
+// Returns the receiving end of a connection that delivers the bytes and is then lost.
 std::shared_ptr<ckpt::StateStream> receiver(const std::string& bytes) {
   return std::make_shared<ckpt::StateStream>([bytes, at = std::size_t{0}](std::span<std::byte> out) mutable {
     if (out.size() > bytes.size() - at) throw adaptdl::Error("the connection is lost");
@@ -41,7 +41,7 @@ std::string tensor_of(const ckpt::Reader& reader, const std::string& name) {
   return data;
 }
 
-// Bytes of which none are like those a little further on.
+// Returns bytes that differ from those a short distance away, so that shifted data is detected.
 std::string noise(std::size_t size) {
   std::string data(size, '\0');
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 2654435761u >> 13);

@@ -1,4 +1,4 @@
-// What the tests of checkpoints share: temporary directories, the log as text, child processes, and states with data to
+// Shared by the tests of checkpoints: temporary directories, captured logs, child processes, and states with data to
 // compare.
 #pragma once
 
@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 namespace ckpt = adaptdl::checkpoint;
 using nlohmann::json;
 
-// A directory for checkpoints, set as ADAPTDL_CHECKPOINT_PATH, gone at the end.
+// Sets ADAPTDL_CHECKPOINT_PATH to a temporary directory, which is removed at the end.
 class Directory {
  public:
   Directory() {
@@ -58,7 +58,7 @@ class Directory {
   const fs::path& root() const { return root_; }
   const fs::path& path() const { return path_; }
   fs::path operator/(const std::string& name) const { return path_ / name; }
-  // The names in it, sorted.
+  // Returns the names of all entries, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(path_)) names.push_back(entry.path().filename().string());
@@ -70,7 +70,7 @@ class Directory {
   fs::path root_, path_;
 };
 
-// Collects what is written to standard error, such as the log, as long as it lives.
+// Captures what is written to standard error, such as the log, during its lifetime.
 class Log {
  public:
   Log() : saved_(::dup(2)), file_(::memfd_create("log", MFD_CLOEXEC)) { ::dup2(file_, 2); }
@@ -101,7 +101,7 @@ class Log {
 
 inline std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-// A state of JSON values and of tensors in memory.
+// A state with JSON values, and tensors in memory.
 class MapState : public ckpt::State {
  public:
   struct Tensor {
@@ -130,12 +130,12 @@ class MapState : public ckpt::State {
   }
 
   std::map<std::string, json> values;
-  std::vector<std::string> names;  // of the values to load
+  std::vector<std::string> names;  // the names of the values to load
   std::map<std::string, Tensor> tensors;
   int replicas = 0;
 };
 
-// A state of one number.
+// A state with one number.
 class Number : public ckpt::State {
  public:
   explicit Number(std::string name, int number = 0) : State(std::move(name)), value(number) {}
@@ -144,7 +144,7 @@ class Number : public ckpt::State {
   int value;
 };
 
-// The text of the CheckpointError (or E) that `call` throws; fails the test if it throws none.
+// Returns the text of the CheckpointError (or E) that `call` throws; fails the test if it throws nothing.
 template <typename E = ckpt::CheckpointError>
 std::string error_of(const std::function<void()>& call) {
   try {
@@ -156,7 +156,7 @@ std::string error_of(const std::function<void()>& call) {
   return {};
 }
 
-// What `xxhsum -H2` prints for a file of that text.
+// Returns what `xxhsum -H2` prints for a file with this text.
 inline std::string xxh128(const std::string& text) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.data(), text.size()));
@@ -188,8 +188,8 @@ inline void flip_bit(const fs::path& path, std::size_t byte) {
   write_file(path, text);
 }
 
-// Runs `body` in a child process, whose exit status is what it returns; an exception is 99. Without REQUIRE in it: a
-// failed check of a child is seen in its status only.
+// Runs `body` in a child process and exits with its result, or with 99 if it throws. `body` must not use REQUIRE, and
+// the parent sees a failure only in the exit status.
 inline pid_t start_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
   REQUIRE(pid >= 0);
@@ -204,7 +204,7 @@ inline pid_t start_child(const std::function<int()>& body) {
   ::_exit(status);
 }
 
-// The exit status of a child, or minus the signal that ended it.
+// Returns the exit status of a child, or minus the signal that killed it.
 inline int wait_for(pid_t pid) {
   int status = 0;
   REQUIRE(::waitpid(pid, &status, 0) == pid);

@@ -1,5 +1,5 @@
-// What must have reached the disk before a checkpoint gets its name: no test can take the power away, so this one looks
-// at the order of the system calls.
+// Tests what must be on disk before a checkpoint is renamed to its final name. A test cannot cut the power, so this one
+// checks the order of the system calls.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ struct Call {
   fs::path path, target;
 };
 
-// The calls of the thread pool too.
+// Protects `calls`, since the thread pool makes calls too.
 std::mutex calls_mutex;
 std::vector<Call>* calls = nullptr;
 
@@ -29,7 +29,7 @@ void record(Call call) {
 
 }  // namespace
 
-// These take the place of the C library's in this program.
+// These functions replace those of the C library in this program.
 extern "C" int fsync(int fd) {
   std::error_code ignored;
   record({"fsync", fs::read_symlink("/proc/self/fd/" + std::to_string(fd), ignored), {}});

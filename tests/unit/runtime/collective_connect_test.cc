@@ -1,4 +1,4 @@
-// How replicas find each other, and how strangers at the door are kept from disturbing them.
+// Tests how replicas find each other, and that connections from strangers do not disturb them.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -32,7 +32,7 @@ sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-// A plain socket, to play a stranger, another service, or the launcher.
+// A plain socket that acts as a stranger, another service, or the launcher.
 class Socket {
  public:
   Socket() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
@@ -49,7 +49,7 @@ class Socket {
     CHECK(::connect(socket.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     return socket;
   }
-  // Bound to a free port of the loopback interface.
+  // Binds to a free loopback port, and returns it.
   std::uint16_t bind() {
     const int on = 1;
     ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -66,7 +66,7 @@ class Socket {
     std::string bytes(size, '\0');
     CHECK(::recv(fd_, bytes.data(), size, MSG_WAITALL) == static_cast<ssize_t>(size));
   }
-  // All until the other end closes, or "(silence)" after five seconds without a word.
+  // Returns everything until the other end closes, or "(silence)" after five seconds without data.
   std::string receive_all() const {
     const timeval patience{5, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -84,10 +84,10 @@ class Socket {
   int fd_;
 };
 
-// The opening of either end, spelled out as docs/formats.md has it.
+// Returns the opening of either end, spelled out as in docs/formats.md.
 std::string opening(std::uint32_t version = 3) { return "adaptdl\n" + little_endian(version) + std::string(32, 'n'); }
 
-// A request or an answer, with the proof of a job without a secret.
+// Seals a request or an answer with the proof of a job that has no secret.
 std::string sealed(const std::string& body) {
   return std::string(32, '\0') + little_endian(static_cast<std::uint32_t>(body.size())) + body;
 }
@@ -97,7 +97,7 @@ std::string request(std::uint32_t rank, std::uint32_t size, const std::string& j
   return sealed(little_endian(rank) + little_endian(size) + little_endian(max_message) + job);
 }
 
-// All that a replica says before it is let in.
+// Returns everything that a replica sends before it is accepted.
 std::string hello(std::uint32_t rank, std::uint32_t size, const std::string& job = "",
                   std::uint64_t max_message = 64 << 20) {
   return opening() + request(rank, size, job, max_message);
@@ -105,7 +105,7 @@ std::string hello(std::uint32_t rank, std::uint32_t size, const std::string& job
 
 std::string accepted() { return sealed(little_endian(std::uint32_t{0})); }
 
-// Lets a replica of a job of two in, up to the answer.
+// Accepts a replica of a job of two, up to the answer.
 void let_in(const Socket& connection) {
   connection.receive(opening().size());
   connection.send(opening());
@@ -118,8 +118,8 @@ std::string frame(int type, int kind, std::uint64_t sequence, const std::string&
          little_endian(sequence) + little_endian(length.value_or(payload.size())) + payload;
 }
 
-// Runs `visit` with the port of a job of two once rank 0 listens, then lets rank 1 join: all must work as if nobody had
-// come. `visit` runs again once the job is under way.
+// Runs `visit` with the port of a job of two once rank 0 listens, then lets rank 1 join, and runs `visit` again while
+// the job is running. The job must not be affected.
 void visit_job(const std::function<void(std::uint16_t port, bool running)>& visit, const std::string& job = "",
                const std::string& secret = "") {
   std::promise<std::uint16_t> listening;
@@ -149,7 +149,7 @@ void visit_job(const std::function<void(std::uint16_t port, bool running)>& visi
   root.join();
 }
 
-// What a replica gets to hear from a service that behaves like `serve` on each connection.
+// Returns the error of a replica that connects to a service which runs `serve` for each connection.
 std::string error_with_root(const std::function<void(const Socket& connection)>& serve,
                             std::chrono::milliseconds connect_timeout = 30s,
                             std::chrono::milliseconds connect_pause = 200ms, const std::string& secret = "") {
@@ -174,7 +174,7 @@ std::string error_with_root(const std::function<void(const Socket& connection)>&
     communicator.allreduce(Bytes("x"), join);
   });
   done = true;
-  Socket::connected(options.master_port);  // ends the accept
+  Socket::connected(options.master_port);  // unblocks accept()
   service.join();
   return error;
 }
@@ -246,7 +246,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
         options.master_port = port;
         options.job = "ns/a";
         options.secret = running ? "another secret" : "";
-        options.connect_timeout = 4s;  // in which one try must come to its end
+        options.connect_timeout = 4s;  // long enough for one attempt to complete
         check_contains(error_of([&] { Communicator{options}; }),
                        "(it closed the connection without an answer; is its secret the same?)");
       },
@@ -264,10 +264,10 @@ TEST_CASE("a replica 0 that refused the secret and then ended is still named as 
   std::optional<Socket> listener(std::in_place);
   Options options = test_options(2);
   options.rank = 1;
-  options.connect_timeout = 4s;  // in which one try must come to its end
+  options.connect_timeout = 4s;  // long enough for one attempt to complete
   options.master_port = listener->bind();
   listener->listen();
-  // As a replica with another secret does that gives up first.
+  // Behaves like a replica with another secret that gives up first.
   std::thread root([&] {
     let_in(listener->accept());
     listener.reset();
@@ -298,7 +298,7 @@ TEST_CASE("of two replicas that claim one rank the second is refused by name") {
   std::atomic<int> ended{0};
   std::thread one([&] { first = join_as(1), ++ended; });
   std::thread two([&] { second = join_as(1), ++ended; });
-  // The job begins, and its rank 0 may end, as soon as all its replicas are there.
+  // Rank 2 must not join earlier: the job starts, and rank 0 may exit, once all replicas are connected.
   while (ended == 0) std::this_thread::sleep_for(1ms);
   CHECK(join_as(2) == "");
   one.join();
@@ -386,7 +386,7 @@ TEST_CASE("a replica sleeps no longer between two tries than it is told to") {
 
 TEST_CASE("replicas that do not come in time are named, and so is who was refused instead") {
   Options options = test_options(4);
-  options.connect_timeout = 4s;  // in which replica 2 and the stranger must come
+  options.connect_timeout = 4s;  // long enough for replica 2 and the stranger to connect
   std::string peer_error;
   std::thread peer;
   const std::string error = error_of([&] {
@@ -445,7 +445,7 @@ TEST_CASE("a rank 0 that breaks the protocol is an error, whatever it claims") {
     });
   };
   const std::string broke = "replica 0 broke the protocol: it ";
-  CHECK(error_after(frame(1, 1, 1, "x")) == broke + "sent a result out of turn");  // before the call
+  CHECK(error_after(frame(1, 1, 1, "x")) == broke + "sent a result out of turn");  // the result is sent before the call
   CHECK(error_after(frame(9, 1, 1, "x")) == broke + "sent what is no frame");
   CHECK(error_after(frame(1, 1, 1, "", std::uint64_t{1} << 63))
             .find(broke + "sent a frame of 9223372036854775808 bytes") == 0);

@@ -1,5 +1,5 @@
-// A host that vanishes without a word: packets just stop. Runs in a network namespace of its own, whose only interface
-// is taken down; is skipped (exit status 77) where the kernel does not permit that.
+// Tests the loss of a host, whose packets simply stop. Runs in its own network namespace, whose only interface is taken
+// down; skipped (exit status 77) if the kernel does not permit that.
 #include <doctest/doctest.h>
 #include <net/if.h>
 #include <sched.h>
@@ -47,10 +47,10 @@ void lose_host() {
       began = Clock::now();
       set_network(false);
       lost.count_down();
-      communicator.allreduce(json(1));  // waits for what never comes: keepalive tells
+      communicator.allreduce(json(1));  // waits for a value; keepalive detects the loss
     } else {
       lost.wait();
-      communicator.allreduce(json(1));  // waits for an answer to what is sent in vain
+      communicator.allreduce(json(1));  // sends a value that is never acknowledged
     }
   });
   CHECK(errors == std::vector<std::string>{"replica 1 left the job during allreduce #2 (its host does not answer)",

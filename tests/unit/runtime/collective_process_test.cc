@@ -1,4 +1,4 @@
-// Failures of replicas that are processes of their own, by real signals: nobody hangs, everybody learns who it was.
+// Tests failures of replicas in their own processes, by real signals: no replica hangs, and all learn which one failed.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ using nlohmann::json;
 
 namespace {
 
-// In milliseconds: far more than an idle machine needs, and less than the default timeout of a call.
+// Milliseconds: far more than an idle machine needs, and less than the default timeout of a call.
 constexpr std::int64_t kSoon = 20'000;
 
-// The text of "error MILLISECONDS TEXT", which is checked to be from soon after `since`.
+// Returns TEXT of the next line "error MILLISECONDS TEXT", and checks that the time is soon after `since`.
 std::string timely_error(Child& child, std::int64_t since) {
   const std::string line = child.hear();
   int consumed = 0;
@@ -31,7 +31,7 @@ std::string timely_error(Child& child, std::int64_t since) {
   return line.substr(static_cast<std::size_t>(consumed));
 }
 
-// Whether the process of rank 0 has let that replica in: then its epoll(7) watches the connection, under the rank.
+// Returns whether rank 0 has accepted the replica: its epoll(7) then watches the connection, with the rank as data.
 bool has_admitted(const Child& root, unsigned long long rank) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fdinfo", root.pid()), error)) {
@@ -56,13 +56,13 @@ void kill_while_others_wait(int size, int victim) {
       test.say("ready");
       test.await_go();
     }
-    // From here on, all that is missing for the call is the victim's value.
+    // From here on, the call lacks only the victim's value.
     Future sum = communicator.allreduce_async("1", join);
     test.say("ready");
     test.say_error([&] { sum.get(); });
   });
   expect_ready(children);
-  std::this_thread::sleep_for(50ms);  // most are blocked by now; it must not matter if one is not
+  std::this_thread::sleep_for(50ms);  // most replicas are blocked by now; the result must not depend on it
   const std::int64_t killed = now_ms();
   children[static_cast<std::size_t>(victim)].signal(SIGKILL);
   for (int rank = 0; rank < size; ++rank) {
@@ -118,7 +118,7 @@ TEST_CASE("a replica that is killed while it sends or receives a large value is 
       test.say_error([&] {
         for (;;) communicator.allreduce(Bytes(4 << 20, 'x'), longer);
       });
-      test.await_go();  // never: one that leaves gives up on delivery to another that is slow
+      test.await_go();  // never returns: a replica that exits stops delivering to slow peers
     });
     expect_ready(children);
     std::this_thread::sleep_for(std::chrono::milliseconds(20 + 7 * attempt));
@@ -136,7 +136,7 @@ TEST_CASE("a replica that is killed while others connect is an error on those th
   for (const int victim : {0, 1}) {
     Options options = test_options(4);
     std::vector<Child> children;
-    for (int rank = 0; rank < 3; ++rank) {  // rank 3 never comes
+    for (int rank = 0; rank < 3; ++rank) {  // rank 3 never connects
       options.rank = rank;
       children.emplace_back([options](const Child::Test& test) {
         test.say_error(
@@ -161,7 +161,7 @@ TEST_CASE("a replica that is killed while others connect is an error on those th
 
 TEST_CASE("a replica that is stopped is named by all others when the time of the call is up") {
   Options options = test_options(3);
-  options.timeout = 4s;  // in which all values but those of the stopped one must come
+  options.timeout = 4s;  // long enough for the values of the other replicas
   const auto body = [](Communicator& communicator, const Child::Test& test) {
     communicator.allreduce(json(1));
     test.say("ready");
@@ -181,7 +181,7 @@ TEST_CASE("rank 0 that is stopped is an error on all others when the time of the
     communicator.allreduce(json(1));
     test.say("ready");
     test.await_go();
-    // More than the kernel buffers for a process that does not read.
+    // The value exceeds what the kernel buffers for a process that does not read.
     test.say_error([&] { communicator.allreduce(Bytes(communicator.rank() == 1 ? 32 << 20 : 1, 'x'), join); });
   };
   auto children = start_processes(test_options(3), body, 4s);
@@ -265,7 +265,7 @@ TEST_CASE("the communicator of the process takes its options from the environmen
     ::setenv("ADAPTDL_MASTER_ADDR", "localhost", 1);
     ::setenv("ADAPTDL_NUM_REPLICAS", "2", 1);
     ::setenv("ADAPTDL_REPLICA_RANK", "1", 1);
-    test.say_error([&] { collective::initialize(); });  // no port
+    test.say_error([&] { collective::initialize(); });  // fails without the port
     ::setenv("ADAPTDL_MASTER_PORT", port.c_str(), 1);
     collective::initialize();
     auto later = collective::allreduce_async(3);

@@ -35,7 +35,7 @@ namespace adaptdl::collective::testing {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Patient with a slow machine and a sanitizer, but not for the half hour of a real job.
+// The timeouts suit slow machines and sanitizers, but are far shorter than the half hour of a real job.
 inline Options test_options(int size) {
   Options options;
   options.size = size;
@@ -44,7 +44,7 @@ inline Options test_options(int size) {
   return options;
 }
 
-// What `action` throws, or "".
+// Returns the message of the exception that `action` throws, or "".
 template <typename Action>
 std::string error_of(Action&& action) {
   try {
@@ -63,11 +63,11 @@ inline Bytes join(Bytes accumulated, const Bytes& next) { return accumulated + n
 
 using Body = std::function<void(Communicator&)>;
 
-// The timeout of the replicas other than rank 0, where it is another one: so that the verdict of one end is there
-// before the other gives up, however late a thread runs.
+// The timeout of the replicas other than rank 0 if it differs from rank 0's, so that one end reports its error before
+// the other gives up, however late a thread runs.
 using PeerTimeout = std::optional<std::chrono::milliseconds>;
 
-// Runs `body` on all replicas, each a thread; gives by rank what it threw, or "".
+// Runs `body` on all replicas, each in a thread, and returns the message that each rank threw, or "".
 inline std::vector<std::string> run_threads(Options options, const Body& body, PeerTimeout peer_timeout = {}) {
   std::promise<std::uint16_t> listening;
   const std::shared_future<std::uint16_t> port = listening.get_future().share();
@@ -103,10 +103,10 @@ inline std::int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count();
 }
 
-// A replica in a process of its own. It says lines to the test, and waits for the test where it has to.
+// A replica in its own process. It sends lines to the test, and waits for the test where necessary.
 class Child {
  public:
-  // What the body of a replica can do.
+  // The methods that the body of a replica can use.
   class Test {
    public:
     Test(int say, int go) : say_(say), go_(go) {}
@@ -118,7 +118,7 @@ class Child {
       char byte = 0;
       if (::read(go_, &byte, 1) != 1) ::_exit(98);
     }
-    // Says "error MILLISECONDS TEXT" with the time at which `action` threw, or "no error".
+    // Sends "error MILLISECONDS TEXT" with the time at which `action` threw, or "no error".
     template <typename Action>
     void say_error(Action&& action) const {
       const std::string error = error_of(action);
@@ -167,7 +167,7 @@ class Child {
   void go() const {
     if (::write(go_, "g", 1) != 1) std::abort();
   }
-  // The next line; "(silence)" after `patience`, "(end)" when the child is gone.
+  // Returns the next line; "(silence)" after `patience`, "(end)" once the child has exited.
   std::string hear(std::chrono::milliseconds patience = 30s) {
     const auto deadline = Clock::now() + patience;
     for (;;) {
@@ -186,7 +186,7 @@ class Child {
       heard_.append(buffer, static_cast<std::size_t>(count));
     }
   }
-  // Waits for the end: the exit status, or minus the signal.
+  // Waits for the child to exit, and returns its exit status, or minus the signal that killed it.
   int join() {
     int status = 0;
     ::waitpid(std::exchange(pid_, -1), &status, 0);
@@ -199,7 +199,7 @@ class Child {
   std::string heard_;
 };
 
-// Starts all replicas of a job as processes, each connected and running `body`.
+// Starts all replicas of a job as processes, each of which connects and runs `body`.
 inline std::vector<Child> start_processes(Options options,
                                           const std::function<void(Communicator&, const Child::Test&)>& body,
                                           PeerTimeout peer_timeout = {}) {

@@ -1,4 +1,4 @@
-// The calls themselves, with replicas as threads.
+// Tests the collective calls, with replicas as threads.
 #include "adaptdl/collective.h"
 
 #include <doctest/doctest.h>
@@ -230,7 +230,7 @@ TEST_CASE("calls of one kind for different purposes are a mismatch, which names 
 TEST_CASE("a replica that never makes the call is named on all others when the time is up") {
   for (const int lazy : {0, 2}) {
     Options options = test_options(3);
-    options.timeout = 4s;  // in which the call of the other must come
+    options.timeout = 4s;  // long enough for the call of the third replica
     const auto start = Clock::now();
     std::atomic<int> failed{0};
     const auto body = [&](Communicator& communicator) {
@@ -242,7 +242,7 @@ TEST_CASE("a replica that never makes the call is named on all others when the t
       const std::string error = error_of([&] { communicator.allreduce(Bytes("x"), join); });
       ++failed;
       CHECK(error == fmt::format("no value from replica {} during allreduce #1 within 4 s", lazy));
-      CHECK(error_of([&] { communicator.broadcast(Bytes("x")); }) == error);  // and so do all later calls
+      CHECK(error_of([&] { communicator.broadcast(Bytes("x")); }) == error);  // all later calls fail likewise
     };
     const auto errors = run_threads(options, body, 30s);
     CHECK(errors == no_errors(3));
@@ -298,7 +298,7 @@ TEST_CASE("closing a communicator ends a wait in another thread") {
 }
 
 TEST_CASE("results that rank 0 has produced are delivered although it leaves at once") {
-  // The others read nothing for a while, and on a busy machine for longer.
+  // The other replicas do not read for a while, which may take longer on a busy machine.
   const auto linger_stall = std::exchange(adaptdl::collective::linger_stall, 30s);
   const Bytes large(24 << 20, 'r');
   const auto errors = run_threads(3, [&](Communicator& communicator) {
@@ -318,7 +318,7 @@ TEST_CASE("results that rank 0 has produced are delivered although it leaves at 
 }
 
 TEST_CASE("after a teardown the replicas can connect again, at the same port") {
-  const ::testing::HeldPort port;  // other programs cannot take it between two communicators
+  const ::testing::HeldPort port;  // no other program can take the port between two communicators
   Options options = test_options(3);
   options.master_port = port.number();
   for (int i = 0; i < 20; ++i) {
@@ -329,7 +329,7 @@ TEST_CASE("after a teardown the replicas can connect again, at the same port") {
       Options again = test_options(3);
       again.rank = communicator.rank();
       again.master_port = communicator.port();
-      Communicator second(again);  // at once, while others may still be in teardown
+      Communicator second(again);  // others may still be in teardown
       CHECK(second.allreduce(json(2)) == 6);
       second.teardown();
     });

@@ -16,7 +16,7 @@ using ::testing::error_of;
 
 namespace {
 
-// Sets a variable until the end of the scope.
+// Sets a variable during its lifetime.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
@@ -138,7 +138,7 @@ TEST_CASE("durations take a number and a unit") {
   CHECK(parse("5m") == 5min);
   CHECK(parse("2d") == 48h);
   CHECK(parse("0") == 0ms);
-  CHECK(parse("0.0001ms") == 1ms);  // not nothing
+  CHECK(parse("0.0001ms") == 1ms);  // rounded up, not down to zero
 }
 
 TEST_CASE("what is no duration names the option, the text and what it takes") {

@@ -1,4 +1,4 @@
-// The goodput function against its formulas, and `optimize` against trying every candidate in the plainest way.
+// Tests the goodput function against its formulas, and `optimize` against an exhaustive search.
 #include "adaptdl/goodput.h"
 
 #include <doctest/doctest.h>
@@ -26,7 +26,7 @@ Limits limits(std::size_t max, std::optional<std::size_t> min_local = {}, std::o
   return {max, min_local, max_local, accumulation};
 }
 
-// The first of the best candidates, by evaluating each of them.
+// Returns the first of the best candidates by evaluating each of them.
 Configuration plain_optimum(const GoodputFunction& function, int nodes, int replicas, const Limits& within) {
   const double init = static_cast<double>(function.init_batch_size());
   const double max_total = static_cast<double>(within.max_batch_size.value_or(function.init_batch_size()));
@@ -96,9 +96,9 @@ TEST_CASE("efficiency is 1 at the initial batch size and falls with the noise's 
   const GoodputFunction function(kPerf, kGrad, 16);
   CHECK(function.efficiency(16) == doctest::Approx(1));
   CHECK(function.efficiency(64) == doctest::Approx((3 + 0.5) / (3 / 4.0 + 0.5) / 4));
-  CHECK(GoodputFunction(kPerf, {0, 3}, 16).efficiency(1600) == doctest::Approx(1));     // noise alone
+  CHECK(GoodputFunction(kPerf, {0, 3}, 16).efficiency(1600) == doctest::Approx(1));     // only noise
   CHECK(GoodputFunction(kPerf, {3, 0}, 16).efficiency(1600) == doctest::Approx(0.01));  // no noise
-  CHECK(GoodputFunction(kPerf, {0, 0}, 16).efficiency(1600) == doctest::Approx(0.01));  // nothing known
+  CHECK(GoodputFunction(kPerf, {0, 0}, 16).efficiency(1600) == doctest::Approx(0.01));  // no statistics
 }
 
 TEST_CASE("optimize finds what trying every candidate finds") {
@@ -110,7 +110,7 @@ TEST_CASE("optimize finds what trying every candidate finds") {
     const Configuration plain = plain_optimum(function, nodes, replicas, within);
     REQUIRE(best.goodput == doctest::Approx(plain.goodput).epsilon(1e-10));
     if (best.atomic_bsz == plain.atomic_bsz && best.accum_steps == plain.accum_steps) continue;
-    // Two that are equally good: without noise to speak of, more pieces of the same size gain nothing and cost nothing.
+    // Both are equally good: at an efficiency of 1, more accumulation steps of the same size neither gain nor cost.
     REQUIRE(function.evaluate(nodes, replicas, static_cast<double>(best.atomic_bsz), best.accum_steps) ==
             doctest::Approx(plain.goodput).epsilon(1e-12));
     ++ties;

@@ -1,4 +1,4 @@
-// How two ends prove to each other that they have one secret, and what an end that has not gets to hear.
+// Tests how two ends prove to each other that they share a secret, and what is sent to an end that does not have it.
 #include "handshake.h"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kOpening = 44, kSeal = 36;
 const Terms kTerms{"the secret", "tests"};
 
-// What both ends came to, talking to each other in pieces of `piece` bytes.
+// Runs the handshake of two ends in pieces of `piece` bytes.
 struct Talk {
   Talk(const Terms& connecting, const Terms& accepting, std::size_t piece = 1000)
       : asks(connecting, "may I?", 100), answers(accepting, 100) {
@@ -47,10 +47,10 @@ struct Talk {
   ConnectingEnd asks;
   AcceptingEnd answers;
   Step connected = Step::kIncomplete, accepted = Step::kIncomplete;
-  std::string heard, told, rest;  // all that the accepting end heard, and the connecting one
+  std::string heard, told, rest;  // received by the accepting and the connecting end; what follows the answer
 };
 
-// As docs/formats.md spells it out.
+// Computes a proof as docs/formats.md describes it.
 std::string proof(const std::string& side, const std::string& purpose, const std::string& nonces,
                   const std::string& body) {
   const std::string message = side + '\0' + purpose + '\0' + nonces + body;

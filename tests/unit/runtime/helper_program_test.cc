@@ -1,4 +1,4 @@
-// Helper programs as they come: good, slow, chatty, gone.
+// Tests helper programs that succeed, are slow, print too much, or cannot be started.
 #include "helper_program.h"
 
 #include <doctest/doctest.h>
@@ -33,14 +33,14 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Whether that becomes true soon.
+// Returns whether the condition becomes true within a minute.
 bool soon(const std::function<bool()>& is_true) {
   for (const auto until = Clock::now() + 60s; Clock::now() < until; std::this_thread::sleep_for(5ms))
     if (is_true()) return true;
   return false;
 }
 
-// Whether any process has the other end of a pipe, of which all is read.
+// Returns whether any process has the other end of a pipe open. Discards what is in the pipe.
 bool is_held(int pipe) {
   char buffer[100];
   ssize_t count = 1;
@@ -86,7 +86,7 @@ TEST_CASE("a helper that is ended by a signal is told by it") {
 
 TEST_CASE("a helper that takes too long is killed with what it started") {
   const testing::TemporaryDirectory directory;
-  // The helper and what it starts have a pipe open, also if the helper is killed before it has done all of that.
+  // The helper and its children hold a pipe open, even if the helper is killed before it has started all of them.
   const std::string path = (directory.path() / "pipe").string();
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
   const int pipe = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);

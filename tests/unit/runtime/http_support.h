@@ -1,4 +1,4 @@
-// A real HTTP server in a process of its own, which answers as it is told.
+// A real HTTP server in its own process, whose responses a test determines.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -11,8 +11,8 @@
 
 namespace adaptdl::testing {
 
-// Answers the n-th request as the n-th argument says: a JSON list of status, body and seconds to wait before it, of
-// which a negative number is until SIGUSR1. Says its port, then each request as [method, path, authorization].
+// The n-th argument is the n-th response: a JSON list of status, body, seconds to wait (if negative, until SIGUSR1),
+// and copies of the body. The server prints its port, then each request as [method, path, authorization, body].
 inline const char* const kServer = R"(
 import http.server, json, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -41,7 +41,7 @@ server.serve_forever()
 constexpr double kHeld = -1;  // until release()
 
 struct Answer {
-  int status;  // 0: closes the connection without a word
+  int status;  // 0: closes the connection without a response
   std::string body;
   double delay = 0;
   int times = 1;
@@ -65,7 +65,7 @@ class Server {
   }
   std::string url() const { return "http://127.0.0.1:" + port_; }
   nlohmann::json request() { return nlohmann::json::parse(process_.line()); }
-  // Lets it send the answer that is held.
+  // Lets the server send the response that it holds back.
   void release() { process_.signal(SIGUSR1); }
 
  private:

@@ -1,4 +1,4 @@
-// The wrapper of libcurl, against a real HTTP server in a process of its own.
+// Tests the wrapper of libcurl against a real HTTP server in its own process.
 #include "http/http.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Fits and posts beside training: they hold up neither a step nor the end, whatever the supervisor does.
+// Tests fits and posts in the background: they delay neither a step nor the exit, whatever the supervisor does.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@ void measure_something() {
   for (int i = 0; i < 20; ++i) metrics::record_step(1, 1, 16, 0.1, 0.0);
 }
 
-// Where a child process waits until the test lets it on.
+// Blocks a child process until the test opens the gate.
 class Gate {
  public:
   Gate() { REQUIRE(::pipe2(ends_, O_CLOEXEC) == 0); }
@@ -50,7 +50,7 @@ class Gate {
   int ends_[2];
 };
 
-// Runs `body` in a process whose standard error is there to read, and which then ends as if main returned.
+// Runs `body` in a process that exits as if main had returned. The test can read its standard error.
 template <typename Body>
 Process run(const Body& body) {
   return Process(STDERR_FILENO, [&]() -> int {
@@ -90,7 +90,7 @@ TEST_CASE("the last hints reach the supervisor although the process ends") {
   Server server({{200, ""}, {200, ""}});
   const Gate gate;
   Process process = run([&] {
-    metrics::last_post = 60s;  // on a busy machine, a second is not enough
+    metrics::last_post = 60s;  // a second is not enough on a busy machine
     use(server.url());
     metrics::set_progress("model", 1);
     metrics::report_hints();
@@ -114,7 +114,7 @@ TEST_CASE("only rank 0 reports, and only to a supervisor") {
     ::setenv("ADAPTDL_NUM_REPLICAS", "2", 1);
     ::setenv("ADAPTDL_REPLICA_RANK", "1", 1);
     metrics::report_hints();
-    std::this_thread::sleep_for(300ms);  // for what must not happen
+    std::this_thread::sleep_for(300ms);  // time for the post that must not happen
     ::setenv("ADAPTDL_REPLICA_RANK", "0", 1);
     metrics::set_progress("model", 2);
     metrics::report_hints();
@@ -210,12 +210,12 @@ TEST_CASE("a fit beside training gives what a fit in place gives") {
   measure_something();
   for (int i = 0; i < 20; ++i) metrics::record_step(2, 4, 32, 0.3, 0.1);
   metrics::begin_fit();
-  std::this_thread::sleep_for(100ms);  // the thread has done it
+  std::this_thread::sleep_for(100ms);  // the thread has finished the fit
   metrics::finish_fit();
   const json beside = metrics::hints().at("perfParams");
   REQUIRE_FALSE(beside.is_null());
   metrics::begin_fit();
-  metrics::finish_fit();  // most likely before the thread has begun
+  metrics::finish_fit();  // most likely before the thread has started
   CHECK(metrics::hints().at("perfParams") == beside);
   metrics::reset();
   CHECK(metrics::hints().at("perfParams").is_null());

@@ -1,4 +1,4 @@
-// What a job measures: means of step times, the goodput function made of them, hints, and the state in checkpoints.
+// Tests what a job measures: mean step times, the goodput function fitted to them, hints, and the checkpointed state.
 #include "adaptdl/metrics.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-// Each test begins with nothing measured.
+// Discards all measurements before and after a test.
 struct Fresh {
   Fresh() { metrics::reset(); }
   ~Fresh() { metrics::reset(); }
@@ -65,7 +65,7 @@ TEST_CASE("a configuration without a synchronised step is not fitted") {
   Profile profile;
   profile.record(1, 2, 32, 0.4, {});
   CHECK(profile.observations().empty());
-  profile.record(1, 3, 32, 0.0, 0.0);  // a clock that stood still
+  profile.record(1, 3, 32, 0.0, 0.0);  // the clock did not advance
   CHECK(profile.observations().empty());
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("times that are none are left out") {
   profile.record(1, 1, 32, 0.1, 0.0);
   for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()})
     profile.record(1, 1, 32, wrong, 0.0);
-  profile.record(1, 1, 32, 0.1, 5.0);  // cannot have waited longer than it took
+  profile.record(1, 1, 32, 0.1, 5.0);  // the waiting time cannot exceed the step time
   CHECK(only(profile).optim_step_time == doctest::Approx(0.1));
   CHECK(only(profile).accum_step_time == doctest::Approx(0.05));
 }
@@ -120,13 +120,13 @@ TEST_CASE(
 
 TEST_CASE("there is a goodput function once there are times, gradients and batch sizes") {
   const Fresh fresh;
-  fit();  // of nothing
+  fit();  // there are no measurements
   CHECK_FALSE(metrics::fit_pending());
   measure_something();
   CHECK_FALSE(metrics::goodput_function());
   metrics::begin_fit();
   CHECK(metrics::fit_pending());
-  metrics::begin_fit();  // one at a time
+  metrics::begin_fit();  // only one fit runs at a time
   metrics::finish_fit();
   CHECK_FALSE(metrics::fit_pending());
   CHECK_FALSE(metrics::goodput_function());
@@ -197,7 +197,7 @@ TEST_CASE("everything measured survives a checkpoint") {
   const Fresh fresh;
   const Directory directory;
   measure_something();
-  metrics::record_step(1, 4, 16, 0.3, 0.1);  // few steps, not yet a mean
+  metrics::record_step(1, 4, 16, 0.3, 0.1);  // too few steps for a mean
   metrics::record_step(1, 4, 16, 0.4, 0.1);
   fit();
   metrics::set_batch_sizes({16, {256, 8, {}, true}});
@@ -214,7 +214,7 @@ TEST_CASE("everything measured survives a checkpoint") {
   CHECK(metrics::batch_sizes()->limits.min_local_bsz == 8);
   CHECK_FALSE(metrics::batch_sizes()->limits.max_local_bsz);
   REQUIRE(metrics::goodput_function());
-  fit();  // of the same times
+  fit();  // the same times
   CHECK(metrics::hints() == before);
 }
 

@@ -1,4 +1,4 @@
-// The fit of the step time's parameters, on times that the model itself makes.
+// Tests the fit of the parameters of the step time, on times that the model generates.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -127,7 +127,7 @@ TEST_CASE("the fit does not depend on the last bits of the times") {
   std::normal_distribution<double> noise(0, 0.1);
   std::uniform_real_distribution<double> last_bits(-1e-12, 1e-12);
   for (int round = 0; round < 50; ++round) {
-    // Without retrogression within a node, which is seen twice only: the error hardly tells small values of beta_r.
+    // beta_r is negligible, because only two observations depend on it and the error hardly distinguishes small values.
     std::vector<Observation> all;
     for (const auto& [nodes, replicas] : {std::pair(1, 1), {1, 4}, {2, 2}, {2, 8}, {4, 16}, {8, 24}})
       for (const std::size_t bsz : {16, 32, 64, 128}) {

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-// The UTF-8 of a character below U+10000.
+// Returns the UTF-8 encoding of a character below U+10000.
 std::string utf8(char32_t code) {
   return json::parse(fmt::format("\"\\u{:04x}\"", static_cast<unsigned>(code))).get<std::string>();
 }
@@ -56,7 +56,7 @@ TEST_CASE("C1 controls, and characters that change the direction of text or sepa
 TEST_CASE("invalid UTF-8 is escaped by bytes, and what follows is read again") {
   const std::pair<std::string, std::string> cases[] = {
       {"a\xff\xfe", "a\\xff\\xfe"},
-      {"\x80\xbfz", "\\x80\\xbfz"},  // continuation bytes alone
+      {"\x80\xbfz", "\\x80\\xbfz"},  // continuation bytes without a lead byte
       {"\x9b"
        "2J",
        "\\x9b2J"},                                   // CSI in ISO 8859

@@ -1,4 +1,4 @@
-// A child process whose standard error, or any other pipe of its, a test can read.
+// A child process whose standard error, or another descriptor, a test can read.
 #pragma once
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace adaptdl::testing {
 
 class Process {
  public:
-  // Runs `body` in a child; what it writes to `captured` (a descriptor, such as STDERR_FILENO) is there to read.
+  // Runs `body` in a child. The test can read what it writes to the descriptor `captured`, such as STDERR_FILENO.
   Process(int captured, const std::function<int()>& body) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
@@ -46,13 +46,13 @@ class Process {
   pid_t pid() const { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
 
-  // Reads until the output holds `text`; false at its end, or after a minute of silence.
+  // Reads until the output contains `text`. Returns false at its end, or after a minute of silence.
   bool await(const std::string& text) {
     while (seen_.find(text) == std::string::npos)
       if (!read_some()) return false;
     return true;
   }
-  // The next line without its end, or "" at the end of the output.
+  // Returns the next line without its line feed, or "" at the end of the output.
   std::string line() {
     while (seen_.find('\n') == std::string::npos)
       if (!read_some()) return "";
@@ -61,13 +61,13 @@ class Process {
     seen_.erase(0, end + 1);
     return line;
   }
-  // Everything that is left, up to the end of the process.
+  // Returns the rest of the output, until the process exits.
   std::string rest() {
     while (read_some()) {
     }
     return seen_;
   }
-  // Waits for the end: the exit status, or minus the signal.
+  // Waits for the process to exit, and returns its exit status, or minus the signal that killed it.
   int join() {
     int status = 0;
     ::waitpid(std::exchange(pid_, -1), &status, 0);
@@ -75,7 +75,7 @@ class Process {
   }
 
  private:
-  static constexpr int kPatience = 60000;  // ms of silence; far more than any wait of the code under test
+  static constexpr int kPatience = 60000;  // ms of silence; far longer than the code under test ever waits
 
   bool read_some() {
     pollfd readable{output_, POLLIN, 0};

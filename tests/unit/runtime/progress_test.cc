@@ -24,7 +24,7 @@ constexpr int kFd = 9;
 
 void report_to(int fd) { ::setenv("ADAPTDL_STATUS_FD", std::to_string(fd).c_str(), 1); }
 
-// Far more than any pipe or socket holds. It never ends if it waits for a reader.
+// Writes far more than any pipe or socket holds. Never returns if progress::event waits for a reader.
 void flood() {
   for (int i = 0; i < 5000; ++i) progress::event("flood", {{"path", std::string(1000, 'x')}});
 }
@@ -50,7 +50,7 @@ TEST_CASE("an event is written at once, whatever is in it") {
     report_to(kFd);
     progress::report();
     progress::event("checkpoint", {{"path", "/a\nb\xff"}});
-    progress::event("checkpoint", {{"path", std::string(5000, 'x')}});  // too long for a pipe
+    progress::event("checkpoint", {{"path", std::string(5000, 'x')}});  // longer than an atomic write to a pipe
     progress::event("done", nullptr);
     return 0;
   });
@@ -72,7 +72,7 @@ TEST_CASE("there are ten reports a second at most") {
   });
   const std::string lines = process.rest();
   const auto count = std::count(lines.begin(), lines.end(), '\n');
-  CHECK(count >= 1);  // more, unless the process is not scheduled meanwhile
+  CHECK(count >= 1);  // more, unless the process is not scheduled for most of the time
   CHECK(count <= 5);
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("a full pipe costs lines, not time, and the lines that arrive are whol
   Process process(kFd, [] {
     report_to(kFd);
     flood();
-    return (::fcntl(kFd, F_GETFL) & O_NONBLOCK) == 0 ? 0 : 1;  // the launcher's own descriptor is as it was
+    return (::fcntl(kFd, F_GETFL) & O_NONBLOCK) == 0 ? 0 : 1;  // the launcher's descriptor is unchanged
   });
   CHECK(process.join() == 0);
   int whole = 0;

@@ -1,4 +1,4 @@
-// Posting scheduling hints, against a real HTTP server in a process of its own.
+// Tests posting scheduling hints to a real HTTP server in its own process.
 #include "adaptdl/sched_hints.h"
 
 #include <doctest/doctest.h>
@@ -32,7 +32,7 @@ struct Supervisor {
   }
 };
 
-// What one post writes to standard error.
+// Returns what one post writes to standard error.
 std::string log_of_post(const std::string& url) {
   Process process(STDERR_FILENO, [&] {
     const Supervisor supervisor(url);

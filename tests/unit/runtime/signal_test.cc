@@ -1,4 +1,4 @@
-// Real processes and real signals.
+// Tests signal handling with real processes and real signals.
 #include "adaptdl/signal.h"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ void say(const std::string& line) {
   if (::write(STDERR_FILENO, (line + "\n").data(), line.size() + 1) < 0) ::_exit(99);
 }
 
-// Says each change of stop_signal(), until SIGKILL.
+// Prints each change of stop_signal() until SIGKILL.
 int watch() {
   say("ready");
   for (int before = 0;;) {
@@ -108,7 +108,7 @@ TEST_CASE("a stop asked for by the program is as one by a signal, but no first S
     signal::request_stop(SIGTERM);
     return watch();
   });
-  REQUIRE(process.await("stop 2\n"));  // the first request stays
+  REQUIRE(process.await("stop 2\n"));  // the first request is kept
   process.signal(SIGINT);
   REQUIRE(process.await(kInterruptLine));
   process.signal(SIGINT);
@@ -123,11 +123,11 @@ TEST_CASE("signals may arrive at any thread") {
       running = true;
       for (;;) std::this_thread::sleep_for(1ms);
     });
-    // ThreadSanitizer loses a signal that arrives before its own start of the thread is done.
+    // ThreadSanitizer loses a signal that arrives before its own initialization of the thread is complete.
     while (!running) std::this_thread::sleep_for(1ms);
     sigset_t all;
     sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // this thread takes none
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // this thread receives no signals
     return watch();
   });
   REQUIRE(process.await("ready"));
@@ -137,7 +137,7 @@ TEST_CASE("signals may arrive at any thread") {
   CHECK(process.join() == -SIGINT);
 }
 
-// ThreadSanitizer puts a handler off until the system call returns, which here waits for the handler.
+// ThreadSanitizer delays a handler until the system call returns, but here the call waits for the handler.
 TEST_CASE("system calls and errno of the program do not notice a signal" * doctest::skip(sanitizer::kThread)) {
   Process process(STDERR_FILENO, [] {
     signal::install();
@@ -187,7 +187,7 @@ TEST_CASE("where SIGINT was ignored, Ctrl-C at the terminal is ignored still") {
     });
     REQUIRE(process.await("ready"));
     REQUIRE(::write(master, "\x03", 1) == 1);
-    // Of two signals that are pending at once, the second one is handled first.
+    // Wait for the first signal: if two are pending, the second may be handled first.
     if (ignored) {
       std::this_thread::sleep_for(200ms);
     } else {

@@ -1,4 +1,4 @@
-// The client of the supervisor, against a real HTTP server in a process of its own.
+// Tests the client of the supervisor against a real HTTP server in its own process.
 #include "adaptdl/supervisor.h"
 
 #include <doctest/doctest.h>
@@ -81,7 +81,7 @@ TEST_CASE("discover gives up at its timeout, and says why it had to wait") {
   const auto start = std::chrono::steady_clock::now();
   const std::string waited = error_of([&] { supervisor::discover(late.url(), "ns/job", 1, 500ms); });
   const std::string found_none = late.url() + "/discover/ns/job/1: not all replicas were found within 0.5 s: ";
-  // On a busy machine, the timeout may cut off the first try already.
+  // On a busy machine, the timeout may cut off even the first attempt.
   const bool is_cut_off = waited.find(found_none + "GET " + late.url()) == 0;
   CHECK_MESSAGE((waited == found_none + "they are not all up yet" || is_cut_off), waited);
   Server silent({{200, "[]", 60}});
@@ -97,7 +97,7 @@ TEST_CASE("a supervisor that is not there is an error that says so") {
     Server server({});
     gone = server.url();
   }
-  // The time is for the first try; those that the timeout cuts off say nothing else.
+  // The timeout leaves time for the first attempt, whose error is kept if later attempts are cut off.
   const std::string error = error_of([&] { supervisor::discover(gone, "ns/job", 1, 4s); });
   CHECK_MESSAGE(error.find(gone + "/discover/ns/job/1: not all replicas were found within 4 s: ") == 0, error);
   CHECK_MESSAGE(error.find("connection refused") != std::string::npos, error);

@@ -1,4 +1,4 @@
-// States on their way from one replica to another, with others at the door.
+// Tests the transfer of states between replicas while strangers connect too.
 #include "generation/transfer.h"
 
 #include <sys/socket.h>
@@ -66,7 +66,7 @@ TEST_CASE("H7: strangers that are silent, half done or in the way do not keep st
   for (int i = 0; i < 600; ++i)
     strangers.push_back(sender.stranger(i % 3 == 0 ? "" : i % 3 == 1 ? opening : "GET / HTTP/1.1\r\n\r\n"));
   auto served = sender.serve({{1, std::nullopt}});
-  // Both would give up after half a minute, which a few of them could fill one after another.
+  // Each end has a timeout of half a minute, which a few strangers could use up if they were served one after another.
   CHECK(sender.fetch(1).reader("model")->json("epoch") == 7);
   served.get();
 }
@@ -76,7 +76,7 @@ TEST_CASE("without the secret, or without an order, nothing is sent") {
   auto served = sender.serve({{1, std::nullopt}});
   CHECK_THROWS_WITH_AS(sender.fetch(2), doctest::Contains("it does not wait for this replica"), CollectiveError);
   auto wrong = std::async(std::launch::async, [&] { return sender.fetch(1, "another secret"); });
-  CHECK(wrong.wait_for(300ms) == std::future_status::timeout);  // it tries again until nobody listens any more
+  CHECK(wrong.wait_for(300ms) == std::future_status::timeout);  // retries until the sender stops listening
   CHECK(sender.fetch(1).reader("model")->json("epoch") == 7);
   served.get();
   CHECK_THROWS_WITH_AS(wrong.get(), doctest::Contains("cannot be reached"), CollectiveError);
@@ -84,7 +84,7 @@ TEST_CASE("without the secret, or without an order, nothing is sent") {
 
 TEST_CASE("a receiver that does not come is an error in time") {
   Sender sender;
-  const net::Fd stranger = sender.stranger("");  // before the sender stops listening
+  const net::Fd stranger = sender.stranger("");  // connects before the sender stops listening
   auto served = sender.serve({{1, std::nullopt}}, 200ms);
   CHECK_THROWS_WITH_AS(served.get(), "another replica did not connect in time", CollectiveError);
 }

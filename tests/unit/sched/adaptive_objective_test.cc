@@ -1,4 +1,4 @@
-// What the adaptive policy prefers.
+// Tests the preferences of the adaptive policy.
 #include "policy/adaptive_objective.h"
 
 #include <doctest/doctest.h>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr const char* kGpu = "nvidia.com/gpu";
 
-// A sample takes 10 ms; replicas wait `sync` seconds for each other in each step.
+// A sample takes 10 ms. In each step, replicas wait for each other for `sync` seconds.
 std::shared_ptr<const SpeedupFunction> speedup(double sync) {
   const goodput::PerfParams perf{0.01, 0.01, sync, 0, sync, 0, 1};
   return std::make_shared<const SpeedupFunction>(goodput::GoodputFunction(perf, {1e-3, 1}, 32),
                                                  goodput::Limits{4096, 1, 64, true});
 }
 
-// Old and never restarted, unless said otherwise; `hours` are left on one GPU, of as many again.
+// Returns an old job that was never restarted. It is half done, with `hours` left on one GPU.
 JobInfo job(const std::string& name, double hours, double sync = 0.001) {
   JobInfo info;
   info.name = name;

@@ -1,4 +1,4 @@
-// The agent with times of the test's own: $AGENT_TIMES are the milliseconds of AgentTimes, in its order.
+// The agent with times that a test chooses: $AGENT_TIMES contains the members of AgentTimes in order, in milliseconds.
 #include <cstdlib>
 #include <sstream>
 

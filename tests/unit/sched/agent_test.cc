@@ -1,4 +1,4 @@
-// The agent as a real process, and runs that speak to it.
+// Tests the agent as a real process, with clients that act as runs.
 #include "local/agent.h"
 
 #include <doctest/doctest.h>
@@ -34,14 +34,14 @@ namespace {
 
 constexpr auto kPatience = 60s;
 
-// Whether it is gone, or a zombie that nobody reaps.
+// Returns whether the process is gone, or is a zombie.
 bool ended(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
   return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
 }
 
-// A runtime directory of its own, whose agents have these times, and their end.
+// Sets up a runtime directory whose agents use these times, and ends the agents.
 struct Home {
   explicit Home(const AgentTimes& times = {}) {
     ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
@@ -50,7 +50,7 @@ struct Home {
     ::setenv("AGENT_TIMES", text.c_str(), 1);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   }
-  // On a busy machine, agents may be left that have not found out yet that another one serves their run.
+  // On a busy machine, some agents may not have found out yet that another agent serves their run.
   ~Home() {
     std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
     for (int pid = 0; children >> pid;) {
@@ -78,7 +78,7 @@ AgentRequest request(int min, int max, int devices = 4) {
 
 const AgentOptions kOptions{.program = ADAPTDL_AGENT};
 
-// A run that starts on what it gets and lets go of the rest, at once if it is `prompt`.
+// A run that uses the devices it is allocated and releases all others, immediately if `prompt` is set.
 struct Run {
   Run(Home& home_, AgentRequest wanted_) : home(home_), wanted(std::move(wanted_)), client(wanted, kOptions) {}
 
@@ -105,7 +105,7 @@ struct Run {
   std::string reason;
 };
 
-// Serves the runs until it is so.
+// Serves the runs until the condition holds. Returns false if it does not within kPatience.
 bool await(std::vector<Run*> runs, const std::function<bool()>& so) {
   const auto deadline = Clock::now() + kPatience;
   while (!so()) {
@@ -130,7 +130,7 @@ Fd raw_connection(const Home& home) {
   return fd;
 }
 
-// What the agent answers to these bytes until it closes the connection.
+// Returns everything that the agent sends in response until it closes the connection.
 std::string answer_to(const Home& home, const std::string& bytes) {
   const Fd fd = raw_connection(home);
   for (std::size_t sent = 0; sent < bytes.size();) {
@@ -157,9 +157,9 @@ TEST_CASE("the first run starts the agent, which gives it devices and ends when 
     REQUIRE(await({&run}, [&] { return run.devices.size() == 4; }));
     CHECK(run.devices == Devices{"0", "1", "2", "3"});
     CHECK_FALSE(run.reason.empty());
-    // On a busy machine, one before it may have been idle for too long when the run came.
+    // On a busy machine, an earlier agent may have exited because it was idle when the run connected.
     agent = run.client.agent_pid().value();
-    // In a session of its own, with no descriptor of this process's.
+    // The agent has its own session, and no descriptor of this process.
     CHECK(::getsid(agent) != ::getsid(0));
     for (const int fd : {0, 1, 2})
       CHECK(std::filesystem::read_symlink(fmt::format("/proc/{}/fd/{}", agent, fd)) == "/dev/null");
@@ -224,7 +224,7 @@ TEST_CASE("an agent that is killed comes back, and nobody's devices change") {
   for (int round = 0; round < 3; ++round) {
     const int killed = first.client.agent_pid().value();
     REQUIRE(::kill(killed, SIGKILL) == 0);
-    // One that comes before the others are back gets nothing that they hold.
+    // A run that connects before the others have reconnected gets none of their devices.
     std::unique_ptr<Run> early;
     if (round == 1) early = std::make_unique<Run>(home, request(3, 4));
     std::vector<Run*> runs{&first, &second};
@@ -251,7 +251,7 @@ TEST_CASE("an agent that comes back learns the weights again") {
     const auto pid = light.client.agent_pid();
     return pid && pid == heavy.client.agent_pid() && *pid != killed;
   }));
-  // Without them, the first one would be left more.
+  // Without the weights, the light run would keep more devices.
   Run third(home, request(1, 1));
   REQUIRE(await({&light, &heavy, &third}, [&] { return third.devices.size() == 1; }));
   CHECK(light.devices.size() == 1);
@@ -334,7 +334,7 @@ TEST_CASE("a socket and a lock that a dead agent left are no obstacle") {
   const auto directory = runtime_directory();
   { const Fd dead = listen_at(home.socket()); }
   REQUIRE(std::filesystem::exists(home.socket()));
-  // Of a process that is gone, and of one that never was a run.
+  // The lock names a process that is gone, and a process that never was a run.
   std::ofstream(directory / kAgentLock) << "999999999 abc\n" << ::getpid() << " def\nnonsense\n";
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
@@ -349,7 +349,7 @@ TEST_CASE("only the same user reaches the agent") {
   CHECK((status.st_mode & 0777) == 0600);
   REQUIRE(::stat(home.socket().parent_path().c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0700);
-  if (::geteuid() != 0) return;  // becoming another user takes root
+  if (::geteuid() != 0) return;  // only root can become another user
   const auto as_nobody = [&] {
     Process other(STDOUT_FILENO, [&] {
       if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 1;
@@ -365,8 +365,8 @@ TEST_CASE("only the same user reaches the agent") {
     return other.join();
   };
   CHECK(as_nobody() == 2);
-  // Even where the directory and the socket have been opened to all. A run that waits for its agent on a busy machine
-  // starts a second one, which closes the directory again before it finds that it is not needed.
+  // Other users are rejected even if directory and socket are open to all. On a busy machine, a run that waits for its
+  // agent starts a second one, which restricts the directory again before it finds that it is not needed.
   int reached = 2;
   for (int tries = 0; tries < 20 && reached == 2; ++tries) {
     for (const auto& path : {home.directory.path(), home.socket().parent_path(), home.socket()})

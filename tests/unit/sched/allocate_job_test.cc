@@ -1,4 +1,4 @@
-// A new job before its first cycle: on the first node with room for its least replicas.
+// Tests the allocation of a new job before its first cycle: the first node with room for its minimum of replicas.
 #include <doctest/doctest.h>
 
 #include "policy/policy.h"
@@ -37,7 +37,7 @@ TEST_CASE("nodes that may be taken away come last, and names decide among the ot
 
 TEST_CASE("a new job that fits on no one node waits for the cycle") {
   CHECK(allocate_job(job(5), {node("a", 4), node("b", 4)}).empty());
-  CHECK(allocate_job(job(5), {node("a", 8)}).empty());  // of the other resource there is room for 4
+  CHECK(allocate_job(job(5), {node("a", 8)}).empty());  // the CPUs suffice for only 4
   CHECK(allocate_job(job(1), {}).empty());
   CHECK(allocate_job(job(1), {{"a", {{"gpu", -2}, {"cpu", 8}}, false, ""}}).empty());
 }

@@ -1,4 +1,4 @@
-// The search over allocations: within all limits, and as good as the best there is.
+// Tests the search over allocations: the result respects all limits and is optimal.
 #include "policy/allocation_search.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ double uniform(std::mt19937& random, double low, double high) {
 
 int pick(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
-// Values that grow less than linearly, slower on several nodes. `fair`: as of a power mean, where nothing is dear.
+// Sets values that grow sublinearly, and more slowly across nodes. `fair`: values as of a power mean, without weights.
 void give_values(SearchJob& job, std::mt19937& random, bool fair) {
   const double on_one = uniform(random, 0.6, 1), on_many = on_one * uniform(random, 0.5, 1);
   const double weight = std::exp(uniform(random, -2, 2)), changed = uniform(random, 0.3, 1);
@@ -57,7 +57,7 @@ SearchProblem random_problem(std::mt19937& random, const Shape& shape) {
     job.min_replicas = pick(random, 0, 3) == 0 ? pick(random, 0, job.max_replicas) : 0;
     problem.jobs.push_back(job);
   }
-  // What runs now is what a search with other values found.
+  // The running allocations are the result of a search with other values.
   SearchProblem before = problem;
   for (SearchJob& job : before.jobs) give_values(job, random, fair);
   const SearchResult running = search_allocations(before);
@@ -96,7 +96,7 @@ void check_limits(const SearchProblem& problem, const SearchResult& result) {
   CHECK(result.value == doctest::Approx(allocation_value(problem, result.placements)));
 }
 
-// Tries everything, one job after the other.
+// Enumerates all allocations, one job after the other.
 class Enumeration {
  public:
   explicit Enumeration(const SearchProblem& problem) : problem_(problem), state_(problem) { descend_jobs(0); }
@@ -193,7 +193,7 @@ TEST_CASE("a small job moves out of the way of a large one that no node has room
   for (int n = 0; n < 2; ++n) {
     problem.jobs.push_back({.demand = {1}, .max_replicas = 1, .previous = {{n, 1}}, .one_node = {0, 0.9}, .keep = 1});
   }
-  // On several nodes it is worth little.
+  // Across several nodes the job is worth little.
   problem.jobs.push_back({.demand = {1},
                           .min_replicas = 4,
                           .max_replicas = 4,

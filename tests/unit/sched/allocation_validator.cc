@@ -9,7 +9,7 @@
 namespace adaptdl::sched {
 namespace {
 
-using Counts = std::map<std::string, std::int64_t>;  // replicas by node
+using Counts = std::map<std::string, std::int64_t>;  // replicas by node name
 
 Counts count(const Allocation& allocation) {
   Counts counts;
@@ -56,7 +56,7 @@ class Validation {
     return std::ranges::any_of(job.resources, [](const auto& each) { return each.second > 0; });
   }
 
-  // A job whose nodes are partly gone has stopped: it may go on elsewhere.
+  // A job that lost some of its nodes has stopped, so it may continue elsewhere and is not pinned.
   void find_pinned(const JobInfo& job) {
     const auto previous = problem_.previous.find(job.name);
     if (job.preemptible || previous == problem_.previous.end() || previous->second.empty()) return;
@@ -65,7 +65,7 @@ class Validation {
       pinned_[job.name] = counts;
   }
 
-  // In long double, for hostile amounts add up to more than 64 bits.
+  // Uses long double, because the sums of hostile amounts exceed 64 bits.
   bool has_room(const NodeInfo& node, const std::map<std::string, Counts>& placed) const {
     std::map<std::string, long double> used;
     for (const JobInfo& job : problem_.jobs) {
@@ -94,7 +94,7 @@ class Validation {
       if (placed_[job.name] != pinned_[job.name]) complain("{}: is pinned and moved to {}", job.name, allocation);
       return;
     }
-    // One that was pinned, but not all of those were possible, may still have what it had.
+    // If not all pinned allocations are possible together, a pinned job may still keep its own.
     if (allocation.empty() || (pinned_.contains(job.name) && placed_[job.name] == pinned_[job.name])) return;
     check_size(job, static_cast<std::int64_t>(allocation.size()));
   }

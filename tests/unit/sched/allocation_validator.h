@@ -1,4 +1,4 @@
-// Checks a decision against its problem, with nothing of the policies' own code.
+// Checks a decision against its problem, without any code of the policies.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace adaptdl::sched {
 
-// What a policy promises beside what every policy must.
+// Promises that a policy makes in addition to those that every policy must keep.
 struct Promises {
-  bool profiled_limit = true;  // at most twice the replicas that a job was measured with, one, or its minimum
+  bool profiled_limit = true;  // at most twice the replicas that a job was profiled with, one, or its minimum
   bool separates = true;       // see Policy::separates_distributed_jobs
 };
 
-// What is wrong with the decision, a line each; empty if it respects every constraint:
-//   - every job of the problem has an allocation, maybe empty, and a reason; no other job has one
-//   - every name is that of a node; replicas of a node stand side by side
-//   - no node gives more of a resource than it has; a job that asks for nothing gets nothing
-//   - a job has none, or between its minimum and its maximum
-//   - a job that may not be preempted keeps exactly what it has, if that and what the others like it have is possible
-//   - a node has replicas of at most one distributed job that is not pinned, if that is promised
-//   - the number of desired nodes is not negative, and that of the nodes unless there is a template
+// Returns the violated constraints, one per line; empty if there are none. The constraints are:
+//   - Every job of the problem has an allocation, possibly empty, and a reason; no other job has an allocation.
+//   - Every name is that of a node, and replicas on the same node are adjacent.
+//   - The replicas on a node do not exceed its resources; a job that requests no resource has no replicas.
+//   - The number of replicas of a job is zero, or between its minimum and its maximum.
+//   - Non-preemptible jobs keep exactly their previous allocations if those are possible together.
+//   - A node has replicas of at most one distributed job that is not pinned, if the policy promises that.
+//   - The desired number of nodes is within its limits, and the current number unless there is a template.
 std::vector<std::string> violations(const Problem& problem, const Decision& decision, const Promises& promises = {});
 
 }  // namespace adaptdl::sched

@@ -28,7 +28,7 @@ bool within_capacity(const AssignmentProgram& program, const std::vector<int>& t
   return std::ranges::all_of(left, [](double amount) { return amount >= -1e-9; });
 }
 
-// By trying everything.
+// Finds the minimum cost by enumeration.
 double least_cost(const AssignmentProgram& program, std::size_t group, std::vector<int>& taken) {
   if (group == program.groups.size()) return within_capacity(program, taken) ? cost_of(program, taken) : 0;
   double least = 0;

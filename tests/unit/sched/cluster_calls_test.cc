@@ -36,9 +36,9 @@ TEST_CASE("a call is repeated until the cluster answers, which is reported once"
     ++tries;
     if (tries == 1) throw http::ConnectionError("connection refused");
     if (tries == 2) throw api_error(503);
-    if (tries == 3) throw api_error(403);  // of a server that starts, as the next one
+    if (tries == 3) throw api_error(403);  // a server that is starting may answer with 403 or 404
     if (tries == 4) throw api_error(404);
-    if (tries == 5) throw api_error(409);  // another change came first
+    if (tries == 5) throw api_error(409);  // a conflict with another change
     return 7;
   });
   CHECK(result == 7);

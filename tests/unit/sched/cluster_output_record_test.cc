@@ -73,7 +73,7 @@ TEST_CASE("lines of logs that are read again are known, and those after them are
     CHECK(record.add("a", kNoon, line(0.2)).has_value() == (reads == 0));
     record.restart();
   }
-  // The same text of another time, or another pod, is another line.
+  // The same text with another timestamp, or from another pod, is another line.
   CHECK(record.add("a", kNoon + 1ns, line(0.1)));
   CHECK(record.add("b", kNoon, line(0.1)));
   CHECK(values(scene.open().take_stored()) == std::vector<double>{0.1, 0.2, 0.2, 0.2, 0.1, 0.1});

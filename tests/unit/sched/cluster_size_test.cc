@@ -1,4 +1,4 @@
-// How many nodes a cluster should have: near the middle of the range, found in few steps.
+// Tests the desired number of nodes: it keeps the utility near the middle of its range, and is found in few steps.
 #include "policy/cluster_size.h"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@ using namespace adaptdl::sched;
 
 namespace {
 
-// Of 16 nodes or up to 32, with a utility that is all for `ideal` nodes and fewer.
+// Returns the desired size of a cluster of `now` to twice as many nodes, whose utility is 1 for up to `ideal` nodes.
 int desired(int now, double ideal, int least = 0, int* asked = nullptr) {
   int count = 0;
   const int nodes = desired_nodes(now, least, 2 * now, {}, [&](int n) {

@@ -1,4 +1,4 @@
-// Copies of large files: by the agent, a real program that runs on this machine as it would in a pod.
+// Tests copies of large files by the agent, a real program that runs on this machine as it would in a pod.
 #include <doctest/doctest.h>
 #include <sys/utsname.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kSize = (std::size_t{40} << 20) + 17;
 static_assert(kSize > Agent::kWorth);
 
-// Turns a bit over in what comes behind so many bytes of the large transfer.
+// Flips a bit of the byte at offset `after` of each transfer that is long enough.
 class Damaging : public Shell {
  public:
   explicit Damaging(std::uint64_t after) : after_(after) {}
@@ -65,13 +65,13 @@ struct Fixture {
     events.patience = std::chrono::seconds(60);
     events.first_pause = std::chrono::milliseconds(1);
   }
-  // Other tests may send their own agents meanwhile.
+  // Only the files of this program's agents are checked, since other tests may send agents at the same time.
   ~Fixture() {
     for (const std::string& agent : LocalShell::agents)
       for (const fs::path place : {"/tmp", "/var/tmp"}) CHECK_FALSE(fs::exists(place / agent));
   }
 
-  // Busybox's tools without these.
+  // Returns a shell with busybox's tools except `missing`.
   LocalShell shell_without(const std::set<std::string>& missing) {
     const std::string path = busybox_path(tools);
     for (const std::string& tool : missing) fs::remove(tools / tool);
@@ -127,7 +127,7 @@ TEST_CASE_FIXTURE(Fixture, "a stream of more than fits into memory at once is co
 }
 
 TEST_CASE_FIXTURE(Fixture, "what was damaged on the way does not take the place of a file") {
-  // Behind the agent, which comes first in an upload.
+  // The damaged byte is after the agent, which an upload sends first.
   write_file(here / "x", some_bytes(kSize));
   write_file(there / "x", "before");
   Damaging up(kAgentProgram.size() + (20 << 20));

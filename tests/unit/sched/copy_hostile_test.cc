@@ -1,4 +1,4 @@
-// Archives that are made to write where they must not.
+// Tests archives that attempt to write outside of the target.
 #include <doctest/doctest.h>
 
 #include "copy_support.h"
@@ -11,7 +11,7 @@ using namespace testing;
 
 namespace {
 
-// A tar archive with exactly these headers: ustar, whose fields are written by hand so that nothing is made harmless.
+// A tar archive with exactly these ustar headers, whose fields are written by hand so that no library sanitizes them.
 class Archive {
  public:
   Archive& add(char type, const std::string& name, const std::string& content = {}, const std::string& to = {},
@@ -58,7 +58,7 @@ struct Fixture {
     write_file(outside / "victim", "untouched");
   }
   ~Fixture() {
-    // Whatever the archive was, nothing is outside but what was there.
+    // Whatever the archive contained, nothing outside of the target has changed.
     CHECK(read_file(outside / "victim") == "untouched");
     CHECK(fs::hard_link_count(outside / "victim") == 1);
     CHECK(std::distance(fs::directory_iterator(outside), {}) == 1);

@@ -1,4 +1,4 @@
-// The other end of a copy on this machine: real commands, over a connection that can be made to break.
+// The remote end of a copy on this machine: real commands over a connection that can break on purpose.
 #pragma once
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ using namespace adaptdl::kube;
 
 class LocalProcess : public Process {
  public:
-  // After so many bytes the connection breaks, and the command finds its input at its end.
+  // After `breaks` bytes, the connection breaks and the command reads end-of-file from its input.
   LocalProcess(const std::vector<std::string>& command, const std::string& path, std::optional<std::uint64_t> breaks)
       : left_(breaks) {
     sched::Pipe in = sched::make_pipe(), out = sched::make_pipe(), err = sched::make_pipe();
@@ -121,10 +121,10 @@ class LocalProcess : public Process {
 class LocalShell : public Shell {
  public:
   explicit LocalShell(std::string path = {}) : path_(std::move(path)) { ::signal(SIGPIPE, SIG_IGN); }
-  // One process after the other gets the next of these as the bytes after which its connection breaks; then none does.
+  // The byte counts after which the connections of the next processes break; later connections do not break.
   std::deque<std::uint64_t> breaks;
   int broken = 0;
-  // The names of the files that agents were sent as, by all shells.
+  // The file names under which all shells sent agents.
   inline static std::set<std::string> agents;
 
   std::unique_ptr<Process> start(const std::vector<std::string>& command, bool) override {
@@ -155,7 +155,7 @@ inline std::string read_file(const fs::path& path) {
 
 inline void write_file(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-// Bytes that are nowhere the same.
+// Returns pseudorandom bytes.
 inline std::string some_bytes(std::size_t size) {
   std::string bytes(size, '\0');
   std::uint64_t state = 88172645463325252ULL;
@@ -168,7 +168,7 @@ inline std::string some_bytes(std::size_t size) {
   return bytes;
 }
 
-// A PATH with the applets of busybox alone; empty where there is no busybox.
+// Returns a PATH with only the applets of busybox; empty if busybox is not installed.
 inline std::string busybox_path(const fs::path& directory) {
   if (!fs::exists("/bin/busybox")) return {};
   for (const char* name : {"sh", "cat", "tail", "head", "tar", "stat", "sha256sum", "dd", "mv", "chmod", "touch",
@@ -177,7 +177,7 @@ inline std::string busybox_path(const fs::path& directory) {
   return directory.string();
 }
 
-// What a tree is: names with kind, mode, time, link and content, so that two trees can be compared.
+// Describes a tree by names, types, modes, times, links and contents, so that two trees can be compared.
 inline std::string tree_text(const fs::path& root, bool directory_times = true) {
   std::vector<std::string> lines;
   std::map<ino_t, std::string> first;

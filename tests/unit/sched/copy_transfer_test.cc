@@ -1,4 +1,4 @@
-// Copies by the commands that are run in a pod, run on this machine: GNU's tools, and busybox's.
+// Tests copies with the commands that are run in a pod, here run on this machine with GNU's tools and with busybox's.
 #include <doctest/doctest.h>
 
 #include "copy_support.h"
@@ -26,7 +26,7 @@ struct Fixture {
   std::string at(const std::string& name) const { return (there / name).string(); }
   std::string to(const std::string& name) const { return (here / name).string(); }
 
-  // Runs a check with each set of tools.
+  // Runs `check` with each set of tools.
   template <typename Check>
   void with_tools(const Check& check) {
     SUBCASE("GNU's tools") {
@@ -39,7 +39,7 @@ struct Fixture {
       LocalShell shell(path);
       check(shell);
     }
-    // Nothing but what was to be made is left, on either side.
+    // No temporary file is left on either side.
     for (const fs::path& side : {there, here}) {
       for (const auto& entry : fs::recursive_directory_iterator(side))
         CHECK_MESSAGE(entry.path().filename().string().find("adaptdl-cp") == std::string::npos, entry.path().string());
@@ -141,7 +141,7 @@ TEST_CASE_FIXTURE(Fixture, "a file of no bytes is one") {
 TEST_CASE_FIXTURE(Fixture, "a download goes on at its byte after each of ten breaks") {
   with_tools([&](LocalShell& shell) {
     write_file(at("x"), some_bytes(4 * kMiB));
-    shell.breaks = {1 << 20};  // of the first look
+    shell.breaks = {1 << 20};  // the command that inspects the file
     for (int i = 0; i < 10; ++i) shell.breaks.push_back(300'000);
     std::uint64_t most = 0;
     bool back = false;
@@ -162,7 +162,7 @@ TEST_CASE_FIXTURE(Fixture, "an upload goes on near its byte after each of ten br
     shell.breaks = {1 << 20};
     for (int i = 0; i < 10; ++i) {
       shell.breaks.push_back(700'000);
-      shell.breaks.push_back(1000);  // to ask how much is there
+      shell.breaks.push_back(1000);  // the command that asks how much has arrived
     }
     upload(shell, to("x"), at("x"), events);
     CHECK(shell.broken == 21);
@@ -188,7 +188,7 @@ TEST_CASE_FIXTURE(Fixture, "a directory goes on where it was after each of ten b
     shell.breaks = {1000};
     for (int i = 0; i < 10; ++i) {
       shell.breaks.push_back(200'000);
-      shell.breaks.push_back(1000);  // to compare what came
+      shell.breaks.push_back(1000);  // the command that compares what has arrived
     }
     download(shell, at("tree"), to("tree"), events);
     CHECK(shell.broken == 21);
@@ -233,7 +233,7 @@ TEST_CASE_FIXTURE(Fixture, "streams carry a file's bytes, or a directory as an a
     fs::create_directory(there / "unpacked");
     shell.breaks = {1000, 500'000, 1000};
     upload_stream(shell, open_file(to("tar")).get(), at("unpacked"), events);
-    // busybox's tar gives a directory its time before it writes in it.
+    // busybox's tar sets the time of a directory before it writes the directory's entries.
     CHECK(tree_text(there / "unpacked", false) == tree_text(there / "tree", false));
     upload_stream(shell, open_file(to("bytes")).get(), at("bytes"), events);
     CHECK(read_file(at("bytes")) == read_file(to("bytes")));

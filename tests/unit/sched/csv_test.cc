@@ -9,7 +9,7 @@
 namespace adaptdl::sched::csv_test {
 namespace {
 
-// What is wrong with a file of this text, from the column that follows its name on.
+// Returns the error for a file with this text, without the file name.
 std::string wrong(std::string_view text, auto use) {
   const TemporaryDirectory directory;
   const auto file = directory.write("f.csv", text);

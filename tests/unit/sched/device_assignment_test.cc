@@ -32,7 +32,7 @@ TEST_CASE("a device that is in use is taken only where no other will do") {
 
 TEST_CASE("a run makes room for one that can use fewer devices") {
   CHECK(assign({{2, kFour, {"2", "3"}}, {1, {"3"}, {}}}) == std::vector<Devices>{{"2", "0"}, {"3"}});
-  // Over several runs: the last can use "1" alone, whose owner can use "2", whose owner can use "0".
+  // Across several runs: the last can only use "1", whose owner can use "2", whose owner can use "0".
   CHECK(assign({{1, {"2", "0"}, {"2"}}, {1, {"1", "2"}, {"1"}}, {1, {"1"}, {}}}) ==
         std::vector<Devices>{{"0"}, {"2"}, {"1"}});
 }

@@ -38,7 +38,7 @@ nlohmann::json measured_hints(double sync) {
             {"gamma", 1}}}};
 }
 
-// Runs that do as they are told, or not.
+// Runs that follow their allocations when heed() is called.
 struct Machine {
   void decide() {
     now += 10;
@@ -52,7 +52,7 @@ struct Machine {
     users[id] = std::move(who);
     CHECK(shares.set(id, users[id], 0, now));
   }
-  // It starts on what it was given, and lets go of the rest.
+  // The run uses the devices it is allocated, and releases all others.
   void heed(UserId id) {
     users[id].held = told[id].devices;
     shares.set(id, users[id], told[id].number, now);
@@ -105,7 +105,7 @@ TEST_CASE("a device goes to its next holder when the last one has let go of it, 
   machine.decide();
   CHECK(machine.has(2).empty());
   CHECK(machine.told[2].reason.find("; 2 more once others let go of them") != std::string::npos);
-  // It has taken notice, and is not done.
+  // The run has acknowledged the change, but has not released the devices yet.
   machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
   machine.tell();
   CHECK(machine.has(2).empty());
@@ -125,7 +125,7 @@ TEST_CASE("what a run may be about to use counts as used until it has seen that 
   CHECK(first.devices.size() == 4);
   machine.come(2, user(1, 4, 1));
   machine.decide();
-  // It says nothing held, but of the time before the second share.
+  // The run reports no devices, but still acknowledges only its first share.
   machine.shares.set(1, machine.users[1], first.number, machine.now);
   machine.tell();
   CHECK(machine.has(2).empty());
@@ -271,7 +271,7 @@ TEST_CASE("weights decide between runs that were not measured, and between those
     }
     light.weight = 0.25;
     heavy.weight = 1.75;
-    // One that was not measured grows step by step.
+    // A run without measurements grows step by step.
     const auto settle = [&] {
       for (int cycle = 0; cycle < 3; ++cycle) {
         machine.decide();
@@ -283,7 +283,7 @@ TEST_CASE("weights decide between runs that were not measured, and between those
     settle();
     CHECK(machine.has(1).size() <= 2);
     CHECK(machine.has(2).size() >= 6);
-    // The other way round, which is decided at once.
+    // A swap of the weights takes effect immediately.
     machine.users[1].weight = 1.75;
     CHECK(machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now));
     machine.users[2].weight = 0.25;
@@ -315,7 +315,7 @@ TEST_CASE("a run gets the devices that it prefers whatever the policy decides, b
   for (const bool measured : {false, true}) {
     CAPTURE(measured);
     Machine machine;
-    // Each prefers `count` of four devices, and would have one if the policy decided.
+    // Each run prefers `count` of four devices, but would get only one by the policy's decision.
     const auto prefer = [&](UserId id, int count) {
       DeviceUser& user = machine.users[id];
       user.max = count;
@@ -337,7 +337,7 @@ TEST_CASE("a run gets the devices that it prefers whatever the policy decides, b
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 2);
     CHECK(machine.told[1].reason == "2 devices, as many as it prefers");
-    // Another run does not wait, and the two come back to what they prefer once it has ended.
+    // A third run does not wait, and the other two return to what they prefer once it has ended.
     machine.come(3, user(1, 4, 2));
     settle({1, 2, 3});
     CHECK(machine.has(1).size() == 2);
@@ -351,7 +351,7 @@ TEST_CASE("a run gets the devices that it prefers whatever the policy decides, b
     prefer(2, 4);
     settle({2});
     CHECK(machine.has(2).size() == 4);
-    // One that prefers all devices leaves another run its share, and waits for none of them when it starts again.
+    // A run that prefers all devices leaves another run its share, and does not wait for any when it restarts.
     machine.come(3, user(1, 4, 2));
     settle({2, 3});
     CHECK(machine.has(2).size() == 2);

@@ -17,7 +17,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES decides when it is set") {
   CHECK(sched::visible_devices(" GPU-8a5 , MIG-1/2/3") == Devices{"GPU-8a5", "MIG-1/2/3"});
   CHECK(sched::visible_devices("").empty());
   CHECK(sched::visible_devices("-1").empty());
-  CHECK(sched::visible_devices("1,-1,2") == Devices{"1"});  // as CUDA itself reads it
+  CHECK(sched::visible_devices("1,-1,2") == Devices{"1"});  // as CUDA interprets it
 }
 
 TEST_CASE("device nodes are counted, and numbered from 0 whatever their names are") {

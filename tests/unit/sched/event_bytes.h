@@ -1,4 +1,4 @@
-// Event files of TensorBoard, written byte by byte.
+// Builds TensorBoard event files byte by byte.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace adaptdl::sched::tune::testing {
 
-// Bit by bit, unlike the one that is tested.
+// Computes the CRC bit by bit, unlike the implementation under test.
 inline std::uint32_t masked_crc(std::string_view data) {
   std::uint32_t crc = 0xffffffffu;
   for (const char byte : data) {
@@ -35,7 +35,7 @@ inline std::string varint(std::uint64_t value) {
   return bytes + static_cast<char>(value);
 }
 
-// Fields of a message: of a number, a float, a double, and of bytes or another message.
+// Fields of a protobuf message: a number, a float, a double, and bytes or a nested message.
 inline std::string number_field(unsigned field, std::uint64_t value) { return varint(field << 3) + varint(value); }
 inline std::string float_bits(float value) { return little_endian(std::bit_cast<std::uint32_t>(value)); }
 inline std::string double_bits(double value) { return little_endian(std::bit_cast<std::uint64_t>(value)); }
@@ -52,12 +52,12 @@ inline std::string tensor_value(const std::string& tag, const std::string& tenso
   return bytes_field(1, tag) + bytes_field(8, tensor);
 }
 
-// An event with one value of a summary.
+// Returns an event with one summary value.
 inline std::string event_of(double wall_time, std::uint64_t step, const std::string& value) {
   return double_field(1, wall_time) + number_field(2, step) + bytes_field(5, bytes_field(1, value));
 }
 
-// As PyTorch writes a scalar.
+// Returns a record as PyTorch writes it for a scalar.
 inline std::string scalar_record(double wall_time, std::uint64_t step, const std::string& tag, float value) {
   return event_frame(event_of(wall_time, step, simple_value(tag, value)));
 }

@@ -26,7 +26,7 @@ class Search {
       values_.emplace_back();
       for (const Row& row : rows_[j]) values_[j].push_back(value(job, row));
     }
-    // What the jobs from each one on could be worth at most.
+    // bounds_[j] is an upper bound of the value of jobs j and later.
     bounds_.assign(rows_.size() + 1, 0);
     for (std::size_t j = rows_.size(); j-- > 0;)
       bounds_[j] = bounds_[j + 1] + *std::max_element(values_[j].begin(), values_[j].end());
@@ -86,9 +86,9 @@ class Search {
   }
 
   const Problem& problem_;
-  std::vector<NodeInfo> nodes_;  // what is free
+  std::vector<NodeInfo> nodes_;  // the free resources
   std::vector<bool> pinned_;
-  std::vector<int> distributed_;  // jobs on each node
+  std::vector<int> distributed_;  // number of distributed jobs on each node
   std::vector<std::vector<Row>> rows_;
   std::vector<std::vector<double>> values_;
   std::vector<double> bounds_;

@@ -1,4 +1,4 @@
-// The best allocation of a small problem by trying all, for any objective that is a sum over jobs.
+// Finds the best allocation of a small problem by exhaustive search, for any objective that is a sum over jobs.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,12 @@
 
 namespace adaptdl::sched {
 
-// Replicas on each node of the problem.
+// Number of replicas on each node of the problem.
 using Row = std::vector<int>;
 
-// Tries every way to give each job none or min to `most` replicas that keeps within all resources, pins what is pinned
-// and has at most one distributed job on a node. Returns the largest sum of `value(job, row)`. Slow: up to 4 jobs on 4
-// nodes of a few GPUs. REQUIRES previous allocations that are possible.
+// Tries every way to give each job no replicas, or between its minimum and `most`, such that all resources suffice,
+// non-preemptible jobs stay where they are, and no node has more than one distributed job. Returns the largest sum of
+// `value(job, row)`. Slow: suitable for up to 4 jobs on 4 nodes of a few GPUs. REQUIRES possible previous allocations.
 double best_by_trying_all(const Problem& problem, const std::function<int(const JobInfo&)>& most,
                           const std::function<double(const JobInfo&, const Row&)>& value);
 

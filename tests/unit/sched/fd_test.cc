@@ -23,7 +23,7 @@ constexpr int kKept = 100;
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 bool closes_on_exec(int fd) { return (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
 
-// What `body` returns in a child that has two descriptors more, with and without close_range(2).
+// Checks that `body` returns true in a child with two additional descriptors, with and without close_range(2).
 void check_in_child(const std::function<bool()>& body) {
   for (const unsigned error : {0, ENOSYS, EINVAL}) {
     CAPTURE(error);

@@ -1,4 +1,4 @@
-// Commands in containers, by a server of the test that says what it is told, in pieces of any size, and closes.
+// Tests commands in containers with a server that sends given bytes, in pieces of any size, and closes.
 #include "kube/channels.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ using asio::ip::tcp;
 
 namespace {
 
-// The streams that a command with both outputs and no input has.
+// The SPDY streams of a command with both outputs and no input.
 constexpr std::uint32_t kStatusId = 1, kOutId = 3, kErrId = 5;
 const std::string kSuccess = R"({"status": "Success"})";
 
@@ -77,17 +77,17 @@ void send(tcp::socket& socket, const std::string& bytes, std::size_t piece) {
     asio::write(socket, asio::buffer(std::string_view(bytes).substr(at, piece)), error);
 }
 
-// When the other end has closed, as closing with unread bytes may take along what was sent.
+// Closes once the other end has closed, since closing with unread bytes may discard data that was sent.
 void close(tcp::socket& socket, bool was_said = false) {
   boost::system::error_code error;
   std::string rest(4096, '\0');
-  // One that was told of the end in a WebSocket answers before it waits for the server to close.
+  // A client that receives a WebSocket close frame replies to it before it waits for the server to close.
   if (was_said) socket.read_some(asio::buffer(rest), error);
   socket.shutdown(tcp::socket::shutdown_send, error);
   while (!error) socket.read_some(asio::buffer(rest), error);
 }
 
-// What a command said and how it ended, or what is wrong, in a line.
+// Returns the output of a command and how it ended, or the error, in one line.
 std::string outcome(const Server& server) {
   Client client = server.client();
   std::string out, err;
@@ -119,7 +119,7 @@ void refuse(tcp::socket& socket, const Request& request, const std::string& what
   close(socket);
 }
 
-// A frame of a WebSocket, as servers send them.
+// Returns an unmasked WebSocket frame, as servers send it.
 std::string frame(unsigned char head, const std::string& payload) {
   std::string text(1, static_cast<char>(head));
   if (payload.size() < 126) return text + number(static_cast<std::uint32_t>(payload.size()), 1) + payload;
@@ -128,7 +128,7 @@ std::string frame(unsigned char head, const std::string& payload) {
 std::string message(char channel, const std::string& payload) { return frame(0x82, channel + payload); }
 const std::string kClose = frame(0x88, number(1000, 2));
 
-// By one that lets no SPDY through.
+// Runs a command through a server that rejects SPDY.
 std::string over_websocket(const std::string& bytes, std::size_t piece = 1 << 20) {
   return outcome(Server([&](tcp::socket& socket, const Request& request) {
     if (request.method() == beast::http::verb::post) return refuse(socket, request, "");
@@ -204,7 +204,7 @@ TEST_CASE("pings are answered, and a server that floods with them without readin
     close(socket);
   });
   CHECK(outcome(patient) == "||ended with 0");
-  CHECK(answer.find(ping(9)) == std::string::npos);  // such would be one of ours
+  CHECK(answer.find(ping(9)) == std::string::npos);  // odd IDs belong to pings of the client
 
   std::string flood;
   for (std::uint32_t id = 2; id < 400'000; id += 2) flood += ping(id);

@@ -1,4 +1,4 @@
-// The client, against a real HTTPS server of the tests, with certificates of its own.
+// Tests the client against a real HTTPS server with its own certificates.
 #include "kube/client.h"
 
 #include <doctest/doctest.h>
@@ -51,7 +51,7 @@ class Server {
   int port_ = 0, proxy_ = 0;
 };
 
-// One for all cases: its certificates take a moment.
+// All cases share one server, because creating its certificates takes a while.
 Server& server() {
   static Server one;
   return one;

@@ -1,4 +1,4 @@
-// What authorises a request, from files, plugins and a kubeconfig's own words.
+// Tests the credentials of requests: from files, from plugins and from a kubeconfig itself.
 #include "kube/credentials.h"
 
 #include <doctest/doctest.h>
@@ -61,7 +61,7 @@ Access access() {
   return access;
 }
 
-// One whose plugin is that shell script.
+// Returns an Access whose plugin is the shell script.
 Access with_plugin(const Directory& directory, const std::string& script) {
   fs::permissions(directory.write("plugin", "#!/bin/sh\ncd '" + directory.path().string() + "'\n" + script),
                   fs::perms::owner_all);
@@ -73,7 +73,7 @@ Access with_plugin(const Directory& directory, const std::string& script) {
   return result;
 }
 
-// The script's line that answers with that status, which shell variables may be in.
+// Returns the line of a script that prints the status, in which shell variables are expanded.
 std::string answers(const std::string& status) {
   return "cat <<END\n{\"kind\": \"ExecCredential\", \"apiVersion\": \"client.authentication.k8s.io/v1\", \"status\": " +
          status + "}\nEND\n";
@@ -97,7 +97,7 @@ std::string text_of(const std::function<void(BIO*)>& write) {
   return text;
 }
 
-// Of "ada", which ends in so many seconds.
+// Returns a certificate for "ada" that expires in `seconds` seconds.
 Pem make_certificate(long seconds) {
   EVP_PKEY* key = ::EVP_EC_gen("P-256");
   X509* certificate = ::X509_new();
@@ -164,7 +164,7 @@ TEST_CASE("a token's file is read again after it was refused") {
   const Authorization second = credentials.current();
   CHECK(second.headers == Headers{"Authorization: Bearer second"});
   directory.write("token", "third\n");
-  CHECK(credentials.refused(first.version));  // a late answer to what is replaced already
+  CHECK(credentials.refused(first.version));  // a late refusal of a token that has been replaced
   CHECK(credentials.current().version == second.version);
 }
 

@@ -1,4 +1,4 @@
-// What is made of an API server's refusals.
+// Tests parsing of errors from API servers.
 #include "kube/error.h"
 
 #include <doctest/doctest.h>

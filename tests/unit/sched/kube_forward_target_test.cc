@@ -1,4 +1,4 @@
-// Which pod and port a port-forward leads to.
+// Tests which pod and port a port-forward connects to.
 #include "kube/forward_target.h"
 
 #include <doctest/doctest.h>

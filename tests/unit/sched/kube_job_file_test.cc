@@ -1,4 +1,4 @@
-// Files of AdaptDLJobs: what is taken, and what is refused by file, line and field.
+// Tests files of AdaptDLJobs: what is accepted, and which file, line and field are reported otherwise.
 #include "kube/job_file.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-// The job of the documentation, with lines in place of its parts.
+// Returns the job of the documentation with additional lines in its parts.
 std::string with(const std::string& spec = "", const std::string& container = "",
                  const std::string& metadata = "  generateName: hello-world-\n") {
   return "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata:\n" + metadata + "spec:\n" + spec +
@@ -129,7 +129,7 @@ TEST_CASE("a name and an image that come from elsewhere need not be there") {
 
 TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
   CHECK(refusal("a: [\n").find("this is no YAML") != std::string::npos);
-  for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp makes documents without end of some
+  for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp would parse endless documents from some
     CHECK(refusal(end).find("this is no YAML") != std::string::npos);
   CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: 'kind' is here for the second time");
   CHECK(refusal("") == "job.yaml: there is no job in it");

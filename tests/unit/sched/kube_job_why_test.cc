@@ -131,7 +131,7 @@ TEST_CASE("what only events tell of a pod that waits is said") {
             {make_event("Pod", "job-u-0-0", "FailedMount",
                         "MountVolume.SetUp failed for volume \"v\" : secret \"nope\" not found")}) ==
         "its volume cannot be mounted: MountVolume.SetUp failed for volume \"v\" : secret \"nope\" not found");
-  // It has got over that.
+  // The event is outdated, because the pod runs.
   CHECK(why(make_job({{"phase", "Running"}}), {make_pod(0, running())},
             {make_event("Pod", "job-u-0-0", "FailedMount", "timed out")})
             .empty());

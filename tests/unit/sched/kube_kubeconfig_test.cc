@@ -1,4 +1,4 @@
-// Kubeconfigs, read as kubectl reads them.
+// Tests that kubeconfigs are read as kubectl reads them.
 #include "kube/kubeconfig.h"
 
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A kubeconfig with one context of each name's parts, the first of which is current.
+// Returns a kubeconfig with one cluster, one user, and one context, which is current.
 std::string kubeconfig(const std::string& cluster, const std::string& user, const std::string& context = "") {
   return "apiVersion: v1\nkind: Config\ncurrent-context: dev\nclusters:\n- name: c\n  cluster: {" + cluster +
          "}\nusers:\n- name: u\n  user: {" + user + "}\ncontexts:\n- name: dev\n  context: {cluster: c, user: u" +
@@ -37,7 +37,7 @@ std::string refusal(const std::string& text, const AccessChoice& choice = {}) {
   return error_of([&] { parse(text, choice); });
 }
 
-// A directory of its own, an environment without clusters, and both as before at the end.
+// Sets up a temporary directory and an environment without clusters. The destructor restores the environment.
 class Machine {
  public:
   Machine() {

@@ -18,7 +18,7 @@ struct Line {
 
 std::string stamp(Time time) { return to_string(time); }
 
-// A log as a node serves it: from a whole second on.
+// Returns a log as a node serves it: from a whole second on.
 std::string served(const std::vector<Line>& log, const std::string& since) {
   std::string bytes;
   const auto from = parse_time(since);
@@ -37,10 +37,10 @@ TEST_CASE("a log that breaks off anywhere, again and again, is shown once and wh
     Time now = *parse_time("2026-01-31T12:00:09.999990Z");
     const int size = static_cast<int>(random() % 60);
     for (int i = 0; i < size; ++i) {
-      // Many lines of one time, also over the end of a second.
+      // Many lines have the same time, including at the end of a second.
       if (random() % 3 == 0) now += std::chrono::microseconds(random() % 8);
       if (random() % 20 == 0) now += std::chrono::seconds(1);
-      // The lines of standard output may come late, behind later ones of standard error.
+      // Lines of standard output may arrive late, after more recent lines of standard error.
       const std::chrono::microseconds late(random() % 5 == 0 ? random() % 900'000 : 0);
       log.push_back({now - late, random() % 10 == 0 ? "" : "same"});
     }
@@ -75,7 +75,7 @@ TEST_CASE("lines before those that were asked for are not shown when a log is re
   for (int line = 8; line < 10; ++line) CHECK(position.take(begin + std::chrono::milliseconds(line)));  // the tail
   position.reopen();
   for (int line = 0; line < 10; ++line) CHECK_FALSE(position.take(begin + std::chrono::milliseconds(line)));
-  CHECK(position.take(begin + std::chrono::milliseconds(7)));  // a late line, behind all of them
+  CHECK(position.take(begin + std::chrono::milliseconds(7)));  // a line that arrives late, after all others
 }
 
 TEST_CASE("lines that are written after the clock was set back are shown, also when the log is requested again") {

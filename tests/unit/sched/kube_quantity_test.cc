@@ -1,4 +1,4 @@
-// Quantities as the API server reads and writes them; the expectations are those of k8s.io/apimachinery.
+// Tests that quantities are parsed and formatted as the API server does. The expected values are k8s.io/apimachinery's.
 #include "kube/quantity.h"
 
 #include <doctest/doctest.h>

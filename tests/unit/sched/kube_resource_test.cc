@@ -1,4 +1,4 @@
-// Where objects are.
+// Tests the URL paths of objects.
 #include "kube/resource.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// When a call to an API server is made once more.
+// Tests when a call to an API server is retried.
 #include "kube/retry.h"
 
 #include <doctest/doctest.h>

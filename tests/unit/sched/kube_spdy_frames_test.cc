@@ -1,4 +1,4 @@
-// SPDY's frames, in whatever pieces and from whomever they come.
+// Tests reading SPDY frames, including hostile ones, in pieces of any size.
 #include "kube/spdy_frames.h"
 
 #include <doctest/doctest.h>
@@ -18,8 +18,8 @@ using Kind = FrameReader::Event::Kind;
 
 namespace {
 
-// What a reader tells of bytes that come in pieces of that size: "data 3:text", "end 3", "reset 1", "ping 2",
-// "malformed".
+// Returns the events that a reader reports for bytes in pieces of this size: "data 3:text", "end 3", "reset 1", "ping
+// 2", "malformed", "in a frame".
 std::vector<std::string> told(const std::string& bytes, std::size_t piece) {
   const auto reader = std::make_unique<FrameReader>();
   std::vector<std::string> all;
@@ -80,7 +80,7 @@ TEST_CASE("frames that change nothing for a command are passed over") {
 TEST_CASE("a control frame may be large, but not without a bound") {
   CHECK(told(control(8, std::string(65536, 'h')) + ping(4), 1 << 20) == Told{"ping 4"});
   CHECK(told(control(8, std::string(65537, 'h')), 1 << 20) == Told{"malformed"});
-  // Its head is enough to know.
+  // The header of the frame suffices to reject it.
   CHECK(told(control(8, std::string(0xFFFFFF, 'h')).substr(0, 8), 1) == Told{"malformed"});
 }
 

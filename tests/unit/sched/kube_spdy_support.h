@@ -1,4 +1,4 @@
-// SPDY's frames as a server sends them, good and bad.
+// Builds SPDY frames as a server sends them, valid and invalid.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What submitting adds to a job, and how its storage and the cluster's registry are chosen.
+// Tests what submitting adds to a job, and how its storage and the cluster's registry are chosen.
 #include "kube/submission.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Times and durations as Kubernetes writes them.
+// Tests times and durations in the formats of Kubernetes.
 #include "kube/timestamp.h"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Written again in UTC; "none" if it is no time.
+// Returns the parsed time formatted in UTC; "none" if the text is not a valid time.
 std::string again(std::string_view text) {
   const auto time = parse_time(text);
   return time ? to_string(*time) : "none";

@@ -1,4 +1,4 @@
-// What jobs have used by month: nothing is lost or counted twice, whatever is deleted, lost or repeated.
+// Tests the usage of jobs by month: nothing is lost or counted twice, whatever is deleted, lost or repeated.
 #include "kube/usage_ledger.h"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ UsageRecord job(const std::string& uid, JobUsage usage, const std::string& user 
   return {.uid = uid, .name_space = "team", .name = "job-" + uid, .user = user, .usage = usage};
 }
 
-// 2 GPUs and a price of 6 per hour since then.
+// Returns the usage of a job that has held 2 GPUs at a price of 6 per hour since the given time.
 JobUsage held(Time since, double gpu_seconds = 0) {
   return {.gpu_seconds = gpu_seconds, .cost = gpu_seconds / 3600 * 3, .gpus = 2, .cost_per_hour = 6, .since = since};
 }
@@ -84,7 +84,7 @@ TEST_CASE("kube_usage_ledger: jobs that exist are charged until now, by user and
 TEST_CASE("kube_usage_ledger: deleted jobs remain in the sum, and leave no entry") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin)), job("b", held(kBegin))}, {}, kBegin + 1h);
-  // One was reported as deleted, the other one disappeared, and a third was never seen.
+  // Job a was reported as deleted, b disappeared, and c was created and deleted between two updates.
   ledger.record({}, {job("a", released(held(kBegin), kBegin + 2h)), job("c", released(held(kBegin), kBegin + 1h))},
                 kBegin + 3h);
   CHECK(ledger.is_deleted("a"));
@@ -125,11 +125,11 @@ TEST_CASE("kube_usage_ledger: the usage of a job that runs across months is divi
   CHECK(total(stored(december), end + 2h).gpu_hours == Approx(2 * (2 + 1)));
   CHECK(*total(stored(december), end + 2h).cost == Approx(6 * (2 + 1)));
   CHECK(total(stored(december), end + 2h).jobs == 2);
-  // A month later, the jobs are not counted again.
+  // In the next month, the usage is not counted again.
   UsageLedger january = december.close(*Month::parse("2027-01"), now, {});
   january.record(now, {}, kNext.end());
   CHECK(total(january, kNext.end()).gpu_hours == Approx(0));
-  // A ledger whose month has ended counts no further.
+  // The sums of a month do not change after its end.
   CHECK(total(UsageLedger::parse(kMonth, {{"data", november.data()}}), end + 999h).gpu_hours == Approx(16));
 }
 
@@ -138,11 +138,11 @@ TEST_CASE(
   const Time end = kMonth.end();
   UsageLedger november(kMonth);
   november.record({job("a", held(end - 5h)), job("b", held(end - 5h))}, {}, end - 1h);
-  // Nobody acted until the jobs had ended, one of them deleted.
+  // No operator ran until the jobs had ended and one had been deleted.
   const std::vector<UsageRecord> now = {job("a", released(held(end - 5h), end + 30h))};
   const std::vector<UsageRecord> deleted = {job("b", released(held(end - 5h), end + 10h))};
   UsageLedger december = november.close(kNext, now, deleted);
-  december = november.close(kNext, now, deleted);  // the first one was not stored
+  december = november.close(kNext, now, deleted);  // the first result was not stored
   december.record(now, deleted, end + 40h);
   december.record(now, {}, end + 40h);
   CHECK(total(stored(november), end + 99h).gpu_hours == Approx(2 * (5 + 5)));
@@ -172,15 +172,15 @@ TEST_CASE("kube_usage_ledger: data that is not JSON is an error, and fields that
 
 namespace {
 
-// Jobs start, stop and are deleted at random, while the operator is restarted and answers are lost.
+// Starts, stops and deletes jobs at random, while the operator restarts and responses are lost.
 void check_histories(int histories) {
   std::mt19937 random(3);
   const auto below = [&](unsigned n) { return random() % n; };
   for (int history = 0; history < histories; ++history) {
     CAPTURE(history);
     std::map<std::string, UsageRecord> jobs;
-    std::vector<UsageRecord> deleted;  // by the operator's memory
-    double expected = 0;               // GPU hours of deleted jobs
+    std::vector<UsageRecord> deleted;  // deleted jobs in the operator's memory
+    double expected = 0;               // GPU-hours of deleted jobs
     json store = UsageLedger(kMonth).data();
     std::optional<UsageLedger> ledger;
     Time now = kBegin;
@@ -219,7 +219,7 @@ void check_histories(int histories) {
       }
       const bool applied = below(4) != 0;
       pass(applied, applied && below(4) != 0);
-      // A new operator does not know which jobs were deleted, so it must not be late here.
+      // A new operator does not know which jobs were deleted, so the deletions must be recorded before it starts.
       if (below(8) == 0) {
         pass(true, true);
         ledger.reset();

@@ -1,4 +1,4 @@
-// A watch over what a server may do to it, which a real one does not do on demand.
+// Tests a watch against server behavior that cannot be provoked in a real server.
 #include "kube/watch.h"
 
 #include <arpa/inet.h>
@@ -26,8 +26,8 @@ using Kind = Change::Kind;
 
 namespace {
 
-// Answers requests one by one, with what it was given for lists and for watches; the last answer is for all that
-// follow.
+// Answers requests one by one with the given responses to lists and to watches. The last response of each kind is
+// repeated for all further requests.
 class Server {
  public:
   Server(std::vector<std::string> lists, std::vector<std::string> watches)
@@ -39,9 +39,9 @@ class Server {
     ::close(held_);
   }
 
-  // Closes all that it has, as a server that dies; `open` brings it back at the same port.
+  // Closes all connections, as a server that dies; `open` restarts the server on the same port.
   void close() {
-    // First, so that a client whose connection ends cannot come again.
+    // The listener is shut down first, so that a client cannot reconnect.
     ::shutdown(listener_, SHUT_RDWR);
     ended_ = true;
     thread_.join();
@@ -55,7 +55,7 @@ class Server {
   }
 
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port()); }
-  // The resourceVersions that watches were asked for.
+  // Returns the resourceVersions that the watches requested.
   std::vector<std::string> watched() {
     const std::lock_guard lock(mutex_);
     return watched_;
@@ -70,7 +70,7 @@ class Server {
         if ((count = ::read(client, buffer, sizeof buffer)) <= 0) break;
       const std::string answer = next(request.substr(0, request.find('\r')));
       ::send(client, answer.data(), answer.size(), MSG_NOSIGNAL);
-      while (answer.ends_with("open\n") && !ended_) std::this_thread::sleep_for(5ms);  // the "open" is never complete
+      while (answer.ends_with("open\n") && !ended_) std::this_thread::sleep_for(5ms);  // "open" is never completed
     }
   }
   std::string next(const std::string& line) {
@@ -103,7 +103,7 @@ class Server {
     return ntohs(address.sin_port);
   }
 
-  const int held_;  // never listens: no other process gets the port while the server is away
+  const int held_;  // bound but never listens, so that no other process gets the port meanwhile
   int listener_ = -1;
   std::atomic<bool> ended_{false};
   std::mutex mutex_;
@@ -129,12 +129,12 @@ std::string event(const std::string& type, const json& what) {
 
 std::string gone() { return event("ERROR", {{"kind", "Status"}, {"code", 410}, {"message", "too old"}}); }
 
-// An answer that goes on, and says nothing more.
+// Returns a response that continues after the events, but sends nothing more.
 std::string and_open(const std::string& events) {
   return "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + events + "open\n";
 }
 
-// What is told, as "added a 1", until it is so much.
+// Collects changes as "added a 1" until there are `count`.
 class Watched {
  public:
   explicit Watched(const Server& server) {

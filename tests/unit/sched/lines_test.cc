@@ -10,7 +10,7 @@ using namespace std::string_literals;
 
 namespace {
 
-// What a splitter gives out for these feeds, with "$" after a line that ended and "~" after a piece.
+// Returns the output of a splitter for these feeds, with "$" after a complete line and "~" after a piece.
 std::string split(std::vector<std::string> feeds, std::size_t limit = LineSplitter::kMaxLine) {
   LineSplitter splitter(limit);
   std::string out;

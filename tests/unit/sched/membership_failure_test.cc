@@ -1,4 +1,4 @@
-// What becomes of a run whose members die, hang, or lose each other.
+// Tests runs whose members die, hang, or lose each other.
 #include <doctest/doctest.h>
 
 #include "membership_support.h"
@@ -17,7 +17,7 @@ TEST_CASE("a death is survived at once by those that are enough, and a replaceme
   CHECK(issued.generation == 1);
   CHECK(run.decide(kFirstBackOff - 1ms).empty());
   run.membership.waits(run.only(Kind::kStart, 1ms).replica, run.now);
-  CHECK(run.decide(1h).empty());  // not before they train again
+  CHECK(run.decide(1h).empty());  // a replacement joins only once the others train again
   run.train();
   CHECK(run.only(Kind::kIssue).members == Numbers{1, 2, 3});
   CHECK(run.membership.devices() == Devices{"1", "2", "0"});
@@ -34,7 +34,7 @@ TEST_CASE("too few survivors wait for replacements") {
   CHECK(started.size == 2);
   CHECK(run.decide(1s).empty());
   run.membership.broken(0, 0, run.now);
-  CHECK(run.decide(kHangWait).empty());  // it waits, and is not taken to hang
+  CHECK(run.decide(kHangWait).empty());  // a waiting member does not count as hung
   run.membership.waits(started.replica, run.now);
   CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
 }
@@ -132,7 +132,7 @@ TEST_CASE("when all say that the group broke, they meet again at once") {
   CHECK(run.decide().empty());
   run.membership.broken(1, 0, run.now);
   CHECK(run.only(Kind::kIssue).members == Numbers{0, 1});
-  run.membership.broken(0, 0, run.now);  // of the generation before: it is answered with the new one
+  run.membership.broken(0, 0, run.now);  // a report of the previous generation is answered with the new one
   CHECK(run.decide(1h).empty());
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("a member that hangs while the run stops is killed, and the others sav
   const auto killed = run.only(Kind::kKill, 1ms);
   CHECK(killed.replica == 1);
   CHECK(killed.hung);
-  CHECK(run.decide(1s).empty());  // not before it is gone
+  CHECK(run.decide(1s).empty());  // not before the hung member has exited
   CHECK(run.membership.ended(1, End::kKilled, run.now));
   CHECK(run.only(Kind::kIssue).members == Numbers{0});
 }
@@ -182,11 +182,11 @@ TEST_CASE("a listed newcomer is killed once the members have stopped, and its fa
   run.membership.waits(run.only(Kind::kStart).replica, run.now);
   run.only(Kind::kIssue);
   run.membership.stop();
-  CHECK(run.decide().empty());  // it may still join them to save
+  CHECK(run.decide().empty());  // the newcomer may still join them to save
   SUBCASE("they have exited") {
     CHECK_FALSE(run.membership.ended(0, End::kCheckpointed, run.now));
     CHECK_FALSE(run.membership.ended(1, End::kCheckpointed, run.now));
-    CHECK(run.decide().empty());  // it may be about to exit, too
+    CHECK(run.decide().empty());  // the newcomer may be about to exit, too
     CHECK(run.only(Kind::kKill, kFailureGrace).replica == 2);
     CHECK(run.membership.ended(2, End::kKilled, run.now));
   }
@@ -230,7 +230,7 @@ TEST_CASE("a member that reports a broken group after the others have finished i
 TEST_CASE("those that are left can save when a death ends the run, if they follow, have trained and have a place") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
-  CHECK_FALSE(run.membership.can_save_without(0));  // no step was done yet
+  CHECK_FALSE(run.membership.can_save_without(0));  // no step has been completed yet
   run.membership.progressed(run.now);
   CHECK(run.membership.can_save_without(0));
   CHECK(run.membership.can_save_without(1));

@@ -1,4 +1,4 @@
-// A run as the tests of its members have it.
+// A run for the tests of its membership.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -22,12 +22,12 @@ using End = Membership::End;
 using Devices = std::vector<std::string>;
 using Numbers = std::vector<int>;
 
-// A run whose program follows generations and whose replicas do what they are told, unless a test says otherwise.
+// A run whose program follows generations, and whose replicas follow decisions when a test says so.
 struct Run {
   explicit Run(Devices devices, int min = 1, Membership::Options options = {.survives = true}, int max_restarts = 3)
       : budget(max_restarts), membership(options, {.devices = std::move(devices), .min = min}, budget) {}
 
-  // All members follow, and train in the present generation.
+  // All members follow generations and train in the current one.
   void train() {
     membership.set_follows(true);
     for (const int member : membership.members()) membership.trains(member, membership.generation());
@@ -36,7 +36,7 @@ struct Run {
     now += later;
     return membership.decide(now);
   }
-  // The one action of that kind among those decided now.
+  // Returns the only action that is decided now, which must be of this kind.
   MembershipAction only(Kind kind, std::chrono::milliseconds later = 0ms) {
     const auto actions = decide(later);
     REQUIRE(actions.size() == 1);
@@ -46,7 +46,7 @@ struct Run {
   void want(Devices devices, int min = 1, bool by_user = false) {
     membership.set_target({.devices = std::move(devices), .min = min, .by_user = by_user});
   }
-  // Starts what is missing, lets all of it wait, and returns the members of the generation that is issued then.
+  // Starts the missing replicas, lets all of them wait, and returns the members of the generation that is issued then.
   Numbers grow(std::chrono::milliseconds later = 0ms) {
     for (const auto& action : decide(later)) {
       REQUIRE(action.kind == Kind::kStart);

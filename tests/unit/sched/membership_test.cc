@@ -71,7 +71,7 @@ TEST_CASE("newcomers that are not ready within the limit are left behind, and th
   CHECK(actions[0].replica == 1);
   CHECK(actions[1].kind == Kind::kIssue);
   CHECK(actions[1].members == Numbers{0, 2});
-  // Another one is tried for the place that is still free, after a pause.
+  // After a pause, another replica is started for the place that is still free.
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
   CHECK(run.decide().empty());
@@ -100,7 +100,7 @@ TEST_CASE("a leaver that does not end is killed after the grace, counted from wh
   run.train();
   run.want({"0"});
   run.only(Kind::kIssue);
-  CHECK(run.decide(1h).empty());  // a long step
+  CHECK(run.decide(1h).empty());  // a step may take long
   run.train();
   CHECK(run.decide().empty());
   CHECK(run.decide(29s).empty());
@@ -381,8 +381,8 @@ TEST_CASE("another membership continues from the target and the state of one") {
   both([](Run& each) { each.decide(); });
   both([](Run& each) { each.membership.waits(3, each.now); });
   both([](Run& each) { each.membership.ended(2, End::kFailed, each.now); });
-  both([](Run& each) { each.decide(kFirstBackOff); });  // another one for the newcomer that failed
-  both([](Run& each) { each.decide(kJoinLimit); });     // which is late
+  both([](Run& each) { each.decide(kFirstBackOff); });  // starts another newcomer after the failure
+  both([](Run& each) { each.decide(kJoinLimit); });     // that newcomer is too late
   CHECK(run.membership.members() == Numbers{0, 1, 3});
   both([](Run& each) { each.train(); });
   both([](Run& each) { each.membership.ended(4, End::kKilled, each.now); });
@@ -390,7 +390,7 @@ TEST_CASE("another membership continues from the target and the state of one") {
   both([](Run& each) { each.decide(); });
   CHECK(run.membership.members() == Numbers{1, 3});
   both([](Run& each) { each.membership.broken(1, each.membership.generation(), each.now); });
-  both([](Run& each) { each.decide(kHangWait); });  // 3 hangs
+  both([](Run& each) { each.decide(kHangWait); });  // replica 3 hangs
   both([](Run& each) { each.membership.ended(3, End::kKilled, each.now); });
   both([](Run& each) { each.decide(); });
   both([](Run& each) { each.decide(kLongestBackOff); });

@@ -1,4 +1,4 @@
-// Fronts, crowding and tournaments, beside their definitions.
+// Tests fronts, crowding distances and tournaments against their definitions.
 #include "policy/nsga2.h"
 
 #include <doctest/doctest.h>
@@ -57,7 +57,7 @@ TEST_CASE("crowding is the way between a point's neighbours, relative to the fro
   for (const Standing& each : survivors(points, 4, random)) crowding[each.individual] = each.crowding;
   CHECK(crowding[0] == std::numeric_limits<double>::infinity());
   CHECK(crowding[3] == std::numeric_limits<double>::infinity());
-  // Of the two that are the same, one counts as crowded out.
+  // Of the two equal points, one has no distance to its neighbours.
   CHECK(std::max(crowding[1], crowding[2]) == doctest::Approx(1));
   CHECK(std::min(crowding[1], crowding[2]) == 0);
 }
@@ -69,7 +69,7 @@ TEST_CASE("who dominates wins every tournament, who is dominated by all wins non
   for (const std::size_t winner : tournaments(points, {1, 1, 1, 1}, 400, random)) ++wins[winner];
   CHECK(wins[0] == 0);
   CHECK(wins[3] == 200);
-  // Either of two that are as good, about as often.
+  // Points that are equally good win about equally often.
   CHECK(wins[1] > 60);
   CHECK(wins[2] > 60);
 }

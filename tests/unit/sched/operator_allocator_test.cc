@@ -22,7 +22,7 @@ NodeFacts make_node(const std::string& name, int gpus, const std::string& zone =
           .taints = json::array()};
 }
 
-// A job that can use any number of replicas, with one GPU each.
+// Returns a job that can use any number of replicas up to `max`, each with one GPU.
 AllocatorJob make_job(const std::string& name, int min = 0, int max = 8) {
   AllocatorJob job;
   job.info.name = "ns/" + name;
@@ -56,7 +56,7 @@ JobDecisions cycle(const AllocatorCluster& cluster, const char* policy = "adapti
   return Allocator(make_policy(policy, {})).cycle(cluster).jobs;
 }
 
-// Number of replicas that the decisions place on the node.
+// Returns the number of replicas that the decisions place on the node.
 std::int64_t given(const JobDecisions& decisions, const std::string& node) {
   std::int64_t count = 0;
   for (const auto& [name, decision] : decisions) count += std::ranges::count(decision.nodes, node);

@@ -43,7 +43,7 @@ struct Cluster {
   LifecycleSettings settings;
 
   std::map<int, Allocation> starts;           // by group
-  std::map<std::string, std::string> places;  // the nodes that pods are created for, by the pod's name
+  std::map<std::string, std::string> places;  // the nodes for which pods are created, by pod name
   bool failure_counts = false;                // an event that may fail the job has happened
   std::function<void()> crash_point;          // may throw Crash
   bool may_crash = true;
@@ -56,11 +56,11 @@ struct Cluster {
     const auto found = nodes.find(node);
     return found == nodes.end() ? NodeState::kGone : found->second;
   }
-  // Whether the pods of the node run.
+  // Returns whether the pods of the node run.
   bool runs_pods(const std::string& node) const {
     return state_of(node) != NodeState::kGone && state_of(node) != NodeState::kNotReady;
   }
-  // Whether the pod has not ended and its node exists.
+  // Returns whether the pod has not ended and its node exists.
   bool alive(const PodFacts& pod) const {
     return pod.live() && (pod.node.empty() || state_of(pod.node) != NodeState::kGone);
   }
@@ -131,7 +131,7 @@ struct Cluster {
     const json made = make_replica_pod(job, place, {});
     const json& annotations = field(made, {"metadata", "annotations"});
     PodFacts pod{.name = text_field(made, {"metadata", "name"}), .uid = "pod" + std::to_string(created++)};
-    for (const PodFacts& other : pods) REQUIRE(other.name != pod.name);  // the API server would reject it
+    for (const PodFacts& other : pods) REQUIRE(other.name != pod.name);  // the API server would reject a duplicate name
     pod.group = std::stoi(text_field(annotations, {kGroupAnnotation}));
     pod.rank = std::stoi(text_field(annotations, {kRankAnnotation}));
     pod.number = number;
@@ -147,15 +147,15 @@ struct Cluster {
   virtual JobSituation situation() const {
     return {job, pods, decision, {}, json(), [this](const std::string& node) { return state_of(node); }, now};
   }
-  // The operator crashed, and its memory is lost.
+  // Simulates a crash of the operator, which loses its memory.
   virtual void forget() { decision.reset(); }
-  // Replicas are told what the plan says about their members.
+  // Sends the plan's changes of members to the replicas.
   virtual void announce(const Plan&) {}
-  // Whether the pod may be deleted without a grace period.
+  // Returns whether the pod may be deleted without a grace period.
   virtual bool may_be_killed(const PodFacts& pod) const { return state_of(pod.node) == NodeState::kGone; }
-  // Whether its replicas fail when they lose others.
+  // Returns whether replicas fail when they lose others.
   virtual bool fails_with_others() const { return true; }
-  // All replicas that train with this one end in this way, together.
+  // Ends all replicas that train with this one in the same way.
   virtual void end_together(PodFacts& pod, PodEnd how) { end(pod, how); }
 
   // A running pod gets time to terminate; other pods are deleted immediately.
@@ -232,7 +232,7 @@ int for_each_crash(const std::function<void(ClusterType&)>& what) {
   }
 }
 
-// A decision may be lost in a crash; the next operator makes it again.
+// Decides twice, because a decision may be lost in a crash and the next operator would decide again.
 inline void decide(Cluster& cluster, const Allocation& nodes) {
   for (int i = 0; i < 2; ++i) {
     const bool done = cluster.group() >= 0 && cluster.job["status"]["allocation"] == json(nodes);
@@ -271,7 +271,7 @@ class Storm {
     }
   }
 
-  // Ends all disturbances and suspends the job: it has no pods in the end, whatever the allocator has decided.
+  // Ends all disturbances and suspends the job, which must have no pods in the end, whatever the allocator decides.
   void suspend() {
     end_disturbances();
     cluster_.job["spec"]["suspend"] = true;
@@ -287,7 +287,7 @@ class Storm {
     CHECK(std::ranges::none_of(cluster_.pods, &PodFacts::live));
   }
 
-  // Ends all disturbances: the job gets nodes when it waits for them, and its pods make progress.
+  // Ends all disturbances: the job gets nodes whenever it waits for them, and its pods make progress.
   void calm() {
     end_disturbances();
     cluster_.job["spec"].erase("suspend");
@@ -357,9 +357,9 @@ class Storm {
     if (kind == 6 && runs && chance(2)) {
       cluster_.end(pod, PodEnd::kLost);
     } else if (kind == 7 && chance(2)) {
-      cluster_.remove({pod.name, pod.uid, false});  // by a user
+      cluster_.remove({pod.name, pod.uid, false});  // deleted by a user
     } else if (kind == 8 && chance(4)) {
-      cluster_.pods.erase(cluster_.pods.begin() + static_cast<std::ptrdiff_t>(index));  // by a user, with force
+      cluster_.pods.erase(cluster_.pods.begin() + static_cast<std::ptrdiff_t>(index));  // deleted by a user with force
     } else if (kind == 9 && runs && chance(2)) {
       cluster_.end_together(pod, PodEnd::kCheckpointed);
     } else if (kind == 10 && runs && chance(8)) {
@@ -375,7 +375,7 @@ class Storm {
     }
   }
 
-  // Whether a peer in the pod's group is visibly lost.
+  // Returns whether a peer in the pod's group is visibly lost.
   bool breaks(const PodFacts& pod) const {
     const auto& pods = cluster_.pods;
     const auto peers = std::ranges::count_if(pods, [&](const PodFacts& peer) {

@@ -49,7 +49,7 @@ json claim_template(const std::string& name, const json& request) {
           {"spec", {{"spec", {{"devices", {{"requests", json::array({request})}}}}}}}};
 }
 
-using Places = std::vector<std::pair<std::string, std::string>>;  // node and device
+using Places = std::vector<std::pair<std::string, std::string>>;  // pairs of node and device
 
 json claim(const std::string& name, const std::string& pod, const Places& devices) {
   json results = json::array();
@@ -197,7 +197,7 @@ TEST_CASE("classes and slices that change or are deleted are counted again") {
 
 TEST_CASE("devices are not counted if their slice is outdated or of no single node, or if they are tainted") {
   DeviceInventory inventory = inventory_of_two_nodes();
-  inventory.put(kube::kResourceSlices, slice("s-a-2", "a", {gpu("gpu-2")}, 2));  // s-a is of generation 1
+  inventory.put(kube::kResourceSlices, slice("s-a-2", "a", {gpu("gpu-2")}, 2));  // generation 2 outdates s-a
   CHECK(inventory.by_node().at("a").at(kClass) == 1);
   json everywhere = slice("s-all", "", {gpu("gpu-9")});
   everywhere["spec"]["allNodes"] = true;
@@ -245,11 +245,11 @@ TEST_CASE("pods request devices by the name of the class, by its extended resour
         Resources{{"cpu", 1000}, {"example.com/gpu", 2}, {kOnlyDevices, 2}});
   CHECK(requests(claims("any")) == gpus(1));
   CHECK(requests(json::object(), {{kClass, 1}}) == gpus(1));
-  // A device plugin may provide them, too.
+  // The resource may come from a device plugin instead.
   CHECK(requests(json::object(), {{"example.com/gpu", 1}}) == Resources{{"example.com/gpu", 1}});
   CHECK(requests({{"resourceClaims", {{{"name", "shared"}, {"resourceClaimName", "two"}}}}}).empty());
   CHECK(requests(claims("admin")).empty());
-  // New pods wait; for others, it is too late.
+  // New pods wait until the template exists; existing pods cannot wait.
   CHECK(requests(claims("missing")) == Resources{{"ResourceClaimTemplate 'ns/missing'", 1}});
   CHECK(requests(claims("missing"), {}, false).empty());
   CHECK(requests(claims("all")).contains("ResourceClaimTemplate 'ns/all' with a fixed number of devices"));
@@ -279,13 +279,13 @@ TEST_CASE("devices that are allocated to claims are held, but not twice by the r
   CHECK(held() == both);
   owner = Owner::kUnknownPod;
   CHECK(held().empty());
-  // A replica's devices are held under the names that it did not request.
+  // A replica's devices are held under all names except those that it requested.
   owner = Owner::kReplica;
   CHECK(held()["a"].empty());
   inventory.put(kube::kDeviceClasses, device_class("all", "device.driver == 'gpu.example.com'"));
   CHECK(held()["a"] == Resources{{"deviceclass.resource.kubernetes.io/all", 1}});
   inventory.drop(kube::kDeviceClasses, device_class("all", ""));
-  // A claim that pods share has no pod as its owner.
+  // A claim shared by pods is not owned by a pod.
   json shared = claim("c", "", {{"a", "gpu-0"}, {"b", "gpu-0"}});
   shared["status"]["reservedFor"] = {{{"resource", "pods"}, {"uid", "p"}}};
   inventory.put(kube::kResourceClaims, shared);
@@ -297,8 +297,8 @@ TEST_CASE("devices that are allocated to claims are held, but not twice by the r
 
 TEST_CASE("the allocator sees devices as resources of nodes, jobs and other pods") {
   ClusterState state;
-  state.put_node(node("a", {{"cpu", "8"}, {"example.com/gpu", "0"}}));  // of a device plugin that was removed
-  state.put_node(node("b", {{"cpu", "8"}, {"example.com/gpu", "7"}}));  // of one that runs
+  state.put_node(node("a", {{"cpu", "8"}, {"example.com/gpu", "0"}}));  // left over from a removed device plugin
+  state.put_node(node("b", {{"cpu", "8"}, {"example.com/gpu", "7"}}));  // from a running device plugin
   state.put_device_object(kube::kDeviceClasses, device_class("gpu.example.com", kGpus, "example.com/gpu"));
   state.put_device_object(kube::kResourceSlices, slice("s-a", "a", {gpu("0"), gpu("1"), gpu("2"), gpu("3")}));
   state.put_device_object(kube::kResourceSlices, slice("s-b", "b", {gpu("0")}));

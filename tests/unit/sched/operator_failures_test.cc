@@ -1,4 +1,4 @@
-// What fails a job, what restarts it, and when.
+// Tests what fails a job, what restarts it, and when.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -74,12 +74,12 @@ TEST_CASE("a failure of the program fails the job, with the reason of the first 
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 3s);
   scene.pods[2] = ended(scene.pods[2], PodEnd::kFailed, kNow - 5s);
   scene.pods[2].reason = "OOMKilled";
-  scene.decision = nodes({"b"});  // is ignored
+  scene.decision = nodes({"b"});  // must be ignored
   scene.step();
   CHECK(scene.phase() == "Failed");
   CHECK(scene.reason() == "OOMKilled");
   CHECK(scene.text("message") == "replica 2 exited with code 1");
-  const auto removals = scene.plan().removals;  // only the running pod; the others are kept for their logs
+  const auto removals = scene.plan().removals;  // the pods that have ended are kept for their logs
   REQUIRE(removals.size() == 1);
   CHECK(removals[0].uid == "uid-0-1");
 }
@@ -169,7 +169,7 @@ TEST_CASE("consecutive failed starts are retried after increasing pauses of at m
       scene.step();
       CHECK(scene.phase() == "Pending");
       scene.decision = nodes({"a"});
-      CHECK(scene.step().look_again == hold);  // a decision during the pause starts nothing
+      CHECK(scene.step().look_again == hold);  // a decision during the pause is ignored
       CHECK(scene.phase() == "Pending");
       scene.now = *hold;
       scene.decision = nodes({"a"});
@@ -216,7 +216,7 @@ TEST_CASE("a paused job releases its nodes") {
   scene.step();
   REQUIRE(scene.phase() == "Stopping");
   REQUIRE(retry_after(scene.job));
-  // Its pods end after the pause. The allocator may have given its nodes to other jobs by then.
+  // The pods end after the pause. By then, the allocator may have given their nodes to other jobs.
   scene.now = *retry_after(scene.job) + 10s;
   scene.pods.clear();
   scene.step();
@@ -264,7 +264,7 @@ TEST_CASE("pods that are not scheduled within the start timeout cause a realloca
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
   scene.step();
-  CHECK(scene.phase() == "Starting");  // the timeout begins with the problem, not with the start
+  CHECK(scene.phase() == "Starting");  // the timeout begins with the problem instead of the start
   scene.now += scene.settings.start_timeout - 1s;
   SUBCASE("unless the problem ends in between") {
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kNone);

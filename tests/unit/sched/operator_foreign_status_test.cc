@@ -28,7 +28,7 @@ namespace {
 constexpr int kMaxReplicas = 4;
 const std::set<std::string> kNodes = {"a", "b", "c"};
 
-// A job, its pods and the nodes that run them; programs that cannot change their replicas while they train.
+// A job, its pods and the nodes that run them. The program cannot change its replicas while it trains.
 struct Cluster {
   json job{{"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "u"}}},
            {"spec", {{"maxReplicas", kMaxReplicas}, {"template", json::object()}}}};
@@ -69,7 +69,7 @@ struct Cluster {
   void create(int number) {
     const json made = make_replica_pod(job, place_of(job, number), {});
     PodFacts pod{.name = text_field(made, {"metadata", "name"}), .uid = "pod" + std::to_string(created++)};
-    // The API server refuses a second pod of the same name.
+    // The API server rejects a second pod with the same name.
     if (std::ranges::find(pods, pod.name, &PodFacts::name) != pods.end()) return;
     const json& annotations = field(made, {"metadata", "annotations"});
     pod.group = std::stoi(text_field(annotations, {kGroupAnnotation}));
@@ -80,7 +80,7 @@ struct Cluster {
     pods.push_back(pod);
   }
 
-  // What happens until the operator looks at the job again.
+  // Simulates what happens until the operator reconciles the job again.
   void pass(std::chrono::seconds time) {
     now += time;
     std::erase_if(pods, [](const PodFacts& pod) { return pod.leaving && !pod.live(); });
@@ -97,13 +97,13 @@ struct Cluster {
     pod.ended = now;
   }
 
-  // A cycle of the allocator, which decides on every job.
+  // Simulates a cycle of the allocator, which decides on every job.
   void cycle(const Allocation& nodes) {
     decision = JobDecision{nodes, "chosen", true, ""};
     for (int steps = 0; step(); ++steps) REQUIRE(steps < 40);
   }
 
-  // Everything goes well from now on: the job runs and ends, and leaves no pod that runs.
+  // Without further disturbances, the job must run and succeed, and leave no running pod.
   void recover(bool may_have_ended = false) {
     for (int round = 0; round < 16; ++round) {
       cycle({"a", "b"});
@@ -138,7 +138,7 @@ Cluster running() {
   return cluster;
 }
 
-// The last two end a job.
+// The last two values end a job if they are its phase.
 const std::vector<json>& odd_values() {
   static const std::vector<json> values = [] {
     std::vector<json> all = json::parse(R"([

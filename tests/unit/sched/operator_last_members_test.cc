@@ -1,5 +1,5 @@
-// Tests how the members of a job come to their end when the operator stops it while they change, or when others are
-// lost meanwhile: whatever they have trained is saved.
+// Tests how members end when the operator stops a job while they change, or when other members are lost meanwhile: the
+// training progress must be saved.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 const JobDecision kNothing{{}, "waits: others need its nodes", true, ""};
 
-// Decides that the job must wait, and asks its replicas to exit.
+// Decides that the job must wait, so that its replicas are asked to exit.
 void stop(LiveScene& scene) {
   scene.decision = kNothing;
   scene.settle();
@@ -34,7 +34,7 @@ TEST_CASE("members and newcomers that form a generation when the job stops can s
   LiveScene scene = forming();
   scene.generation.reset();
   stop(scene);
-  CHECK(scene.members() == Ids{"0-0", "0-1"});  // it is announced as long as they may ask for it
+  CHECK(scene.members() == Ids{"0-0", "0-1"});  // announced as long as replicas may ask for the generation
   CHECK(is_asked_to_exit(scene, 0));
   CHECK(is_asked_to_exit(scene, 1));
   scene.end(0, PodEnd::kCheckpointed);
@@ -46,9 +46,9 @@ TEST_CASE("members and newcomers that form a generation when the job stops can s
 TEST_CASE("a newcomer that was listed is removed once those have exited that it was to train with") {
   LiveScene scene = forming();
   stop(scene);
-  scene.end(0, PodEnd::kCheckpointed);  // in the generation before
+  scene.end(0, PodEnd::kCheckpointed);  // still in the previous generation
   scene.settle();
-  CHECK(exists(scene, 1));  // it may be about to exit, too
+  CHECK(exists(scene, 1));  // the newcomer may be about to exit, too
   scene.now += 10s;
   scene.settle();
   CHECK_FALSE(exists(scene, 1));
@@ -87,7 +87,7 @@ TEST_CASE("members that lose another one while the job stops get a generation to
       if (node_lost) {
         scene.nodes.erase("b");
       } else {
-        scene.erase(1);  // its pod disappeared, and nothing is known about its end
+        scene.erase(1);  // its pod disappears without a known exit status
         scene.reports.waits[0] = {.after = has_changed ? 1 : 0, .broken = true};
       }
       scene.settle();
@@ -124,7 +124,7 @@ TEST_CASE("members that have saved and exited one after another do not form anot
   scene.erase(1);
   scene.settle();
   CHECK(scene.generation->number == before->number);
-  scene.erase(0);  // its end was not seen
+  scene.erase(0);  // its exit was not observed
   scene.settle();
   CHECK(scene.phase() == "Pending");
 }
@@ -212,7 +212,7 @@ TEST_CASE("a member that failed before the job stopped does not hold up the othe
   scene.end(0, PodEnd::kLost);
   scene.settle();
   REQUIRE(scene.members() == Ids{"0-1", "0-2"});
-  scene.end(1, PodEnd::kFailed);  // before it has met the other
+  scene.end(1, PodEnd::kFailed);  // fails before it has met the other member
   scene.settle();
   CHECK(scene.phase() == "Stopping");
   CHECK(scene.generation->number == 2);
@@ -222,7 +222,7 @@ TEST_CASE("a member that failed before the job stopped does not hold up the othe
 TEST_CASE("a job that stops because of several losses announces one generation for those that are left") {
   LiveScene scene({"a", "b", "c"});
   scene.settle();
-  scene.end(1, PodEnd::kFailed);  // because of a node that is not known to be lost
+  scene.end(1, PodEnd::kFailed);  // fails because it lost a peer; that node is not known to be lost yet
   CHECK_FALSE(scene.act().generation);
   scene.nodes.erase("a");
   for (int steps = 0; steps < 5; ++steps) {
@@ -249,7 +249,7 @@ TEST_CASE("a job that must leave a node that is about to be removed saves at onc
   CHECK(scene.phase() == "Stopping");
   CHECK(scene.text("message") == "node a is about to be removed");
   CHECK(scene.allocation() == Allocation{"b", "b"});
-  // If enough replicas are elsewhere, the others leave at once without a restart.
+  // If enough replicas are on other nodes, those on the node leave at once without a restart.
   LiveScene other({"a", "b"});
   other.nodes["a"] = NodeState::kLeaving;
   other.decision = nodes({"b", "c"});

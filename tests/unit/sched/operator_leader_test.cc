@@ -1,4 +1,4 @@
-// Tests the rules by which one of several operators holds the lease.
+// Tests the rules by which one of several operators acquires and holds the lease.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -21,7 +21,7 @@ using Clock = LeaseRules::Clock;
 const Clock::time_point kStart = Clock::time_point() + 1h;
 const adaptdl::kube::Time kWall = *adaptdl::kube::parse_time("2026-11-21T12:10:00Z");
 
-// The lease as the API server stores it.
+// A lease as the API server stores it.
 struct Store {
   json lease;
   int version = 0;
@@ -40,7 +40,7 @@ LeaseRules rules(const std::string& identity) {
   return LeaseRules({.name_space = "ns", .name = "operator", .identity = identity});
 }
 
-// One attempt that takes no time. Returns whether the lease was written.
+// Makes one attempt that takes no time. Returns whether the lease was written.
 bool attempt(LeaseRules& operator_rules, Store& store, Clock::time_point now) {
   const json read = store.lease;
   const auto mine = operator_rules.next(read, now, kWall);
@@ -65,7 +65,7 @@ TEST_CASE("the first operator takes the lease, and others only once it was not r
                                     {"renewTime", "2026-11-21T12:10:00.000000Z"}});
   CHECK_FALSE(attempt(b, store, kStart + 1s));
   CHECK(attempt(a, store, kStart + 2s));
-  // By its own clock, from when it first saw the last renewal.
+  // The lease expires by b's own clock, counted from when b first observed the last renewal.
   CHECK_FALSE(attempt(b, store, kStart + 9s));
   CHECK_FALSE(attempt(b, store, kStart + 19s - 1ms));
   CHECK(attempt(b, store, kStart + 19s));
@@ -140,7 +140,7 @@ TEST_CASE("there are never two holders, whatever is delayed or lost, and a dead 
       json read;
       std::optional<json> mine;
       Clock::time_point asked;
-      int step = 0;  // 0: waits, 1: has read, 2: its answer is under way
+      int step = 0;  // 0: idle, 1: has read, 2: has written
       bool dead = false;
     };
     std::vector<Operator> operators;
@@ -150,7 +150,7 @@ TEST_CASE("there are never two holders, whatever is delayed or lost, and a dead 
       now += std::chrono::milliseconds(below(300));
       Operator& each = operators[static_cast<std::size_t>(below(3))];
       if (each.dead || (each.rules.held_until() && now >= *each.rules.held_until())) {
-        // It stopped at its deadline. A new process with another identity replaces it.
+        // The process exits at its deadline. A new process with another identity replaces it.
         each.dead = below(4) != 0;
         const std::string name(1, static_cast<char>('a' + (&each - operators.data())));
         if (!each.dead) each = {rules(name + std::to_string(i)), {}, {}, {}, 0, false};
@@ -163,12 +163,12 @@ TEST_CASE("there are never two holders, whatever is delayed or lost, and a dead 
         if (below(10) == 0) {
           each.dead = true;
         } else if (below(10) == 0 || !store.write(*each.mine, each.read)) {
-          each.step = 0;  // it never arrived, or came too late
+          each.step = 0;  // the request was lost, or another one came first
         } else {
           each.step = 2;
         }
       } else {
-        if (below(10) != 0) each.rules.written(each.asked);  // else the answer was lost
+        if (below(10) != 0) each.rules.written(each.asked);  // otherwise, the response was lost
         each.step = 0;
       }
       int holders = 0;

@@ -1,4 +1,4 @@
-// The phases of a job without failures: what starts, stops and ends it.
+// Tests the phases of a job without failures: what starts, stops and ends it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ TEST_CASE("no group starts while a pod of another group may still run") {
     CHECK(plan.look_again == kNow + 10s);
     CHECK(scene.phase() == "Stopping");
     CHECK(scene.reason() == "NodeLost");
-    CHECK(scene.allocation().empty());  // they would be idle
+    CHECK(scene.allocation().empty());  // the nodes would be idle
     CHECK(scene.plan().changes_nothing());
   }
 }

@@ -15,24 +15,24 @@ namespace {
 
 constexpr auto kGrace = 120s;
 
-// Its replicas follow the generations that the operator announces: those of a generation train once all are in it, and
-// save and exit together when one of them is asked to.
+// A cluster whose replicas follow the generations that the operator announces. Those of a generation train once all
+// have joined it, and save and exit together when one of them is asked to exit.
 struct LiveCluster : Cluster {
   struct Replica {
     int joins = 0;        // the first generation that may list it
-    int generation = -1;  // that it is in; -1: none yet
-    bool broken = false;  // its group is, so that it waits for another generation
+    int generation = -1;  // the generation that it is in; -1: none yet
+    bool broken = false;  // its group has broken, so it waits for another generation
     std::optional<PodEnd> end;
-    std::optional<Time> exit_by;  // it was asked to exit
+    std::optional<Time> exit_by;  // the end of its grace period, if it was asked to exit
   };
   using Numbers = std::vector<int>;
 
-  std::map<std::string, Replica> replicas;  // by name of the pod
+  std::map<std::string, Replica> replicas;  // by pod name
   std::map<std::pair<int, int>, Numbers> generations;
-  std::optional<int> announced;  // in the present group
+  std::optional<int> announced;  // latest generation of the current group
   ReplicaReports reports;
   Time leads_since{};
-  std::set<std::pair<int, int>> formed;  // generations in which all members have met
+  std::set<std::pair<int, int>> formed;  // generations that all members have joined
   int killed_while_saving = 0, saved = 0;
 
   LiveCluster() { settings.live_rescale = true; }
@@ -69,7 +69,7 @@ struct LiveCluster : Cluster {
       numbers.push_back(id->number);
     }
     const auto [known, added] = generations.try_emplace({group(), *announced}, numbers);
-    CHECK(known->second == numbers);  // the operator that continues announces the same
+    CHECK(known->second == numbers);  // a new operator must announce the same members
   }
 
   PodFacts* find(int group, int number) {
@@ -90,7 +90,7 @@ struct LiveCluster : Cluster {
     for (int number = 0; number < static_cast<int>(starts.at(pod.group).size()); ++number) all.push_back(number);
     return all;
   }
-  // Whether all replicas of its generation are in it.
+  // Returns whether all replicas of the pod's generation are in it.
   bool trains(const PodFacts& pod) const {
     return generation_of(pod) >= 0 && std::ranges::all_of(peers(pod), [&](int number) {
              const PodFacts* peer = find(pod.group, number);
@@ -98,7 +98,7 @@ struct LiveCluster : Cluster {
                     !replicas.at(peer->name).broken;
            });
   }
-  // Whether one of them has ended or has left this generation.
+  // Returns whether one of the pod's peers has ended or has left this generation.
   bool is_broken(const PodFacts& pod) const {
     return std::ranges::any_of(peers(pod), [&](int number) {
       const PodFacts* peer = find(pod.group, number);
@@ -154,7 +154,7 @@ struct LiveCluster : Cluster {
       if (pod.group == group()) reports.waits[pod.number] = {.after = replica.joins - 1, .broken = false};
     } else if (pod.group == group() &&
                (replica.broken || (formed.contains({pod.group, replica.generation}) && is_broken(pod)))) {
-      // While a generation forms, its members wait for each other, whatever becomes of these.
+      // While a generation forms, its members wait for each other even if some of them end.
       replica.broken = true;
       reports.waits[pod.number] = {.after = replica.generation, .broken = true};
     }
@@ -170,7 +170,7 @@ struct LiveCluster : Cluster {
     if (joins) replicas[pod.name].joins = place_of(job, pod.number).generation;
   }
 
-  // The allocator decides again until the operator has followed its decision.
+  // Repeats the allocator's decision until the operator has followed it.
   void run(const Allocation& allocation, int rounds = 15) {
     for (int round = 0; round < rounds; ++round, now += 5s) {
       if (job["status"]["allocation"] != json(allocation)) decision = JobDecision{allocation, "chosen", true};
@@ -206,7 +206,7 @@ void check_random_events(unsigned seeds, bool suspends = false) {
   CHECK(phases.size() >= 4);
 }
 
-// A job of two replicas gets a third node, and the operator has had so many rounds to follow.
+// Gives a third node to a job of two replicas, and the operator `rounds` rounds to follow.
 void begin_change(LiveCluster& cluster, int rounds) {
   cluster.may_crash = false;
   decide(cluster, {"a", "b"});
@@ -241,7 +241,7 @@ TEST_CASE("an operator that crashes at any point is replaced by one that continu
 }
 
 TEST_CASE("whatever change an operator that crashes had begun, replicas save when the job stops") {
-  // How far the change has come when the job must stop.
+  // The number of rounds determines how far the change has come when the job must stop.
   for (const int rounds : {0, 1, 2, 4}) {
     CAPTURE(rounds);
     for (const bool node_lost : {false, true}) {

@@ -14,7 +14,7 @@
 
 namespace adaptdl::sched::testing {
 
-// A job that follows generations, and a cluster that does what is planned.
+// A job that follows generations, in a cluster that executes the plans.
 struct LiveScene : Scene {
   explicit LiveScene(const Allocation& allocation, int min = 1) : Scene(running(allocation)) {
     job["spec"]["minReplicas"] = min;
@@ -23,7 +23,7 @@ struct LiveScene : Scene {
     reports.trains = 0;
   }
 
-  // Carries out a plan, and creates the pods that it calls for. Removed pods end when a test says so.
+  // Executes a plan and creates the pods that it lists. Removed pods end when a test says so.
   Plan act() {
     Plan plan = step();
     for (const int number : plan.missing) {
@@ -50,7 +50,7 @@ struct LiveScene : Scene {
     for (const JobEvent& event : plan.events) events.push_back(event.reason + ": " + event.message);
     return plan;
   }
-  // Acts until nothing is planned any more.
+  // Acts until nothing more is planned.
   void settle() {
     for (int steps = 0; steps < 20; ++steps) {
       if (act().changes_nothing()) return;
@@ -86,7 +86,7 @@ struct LiveScene : Scene {
 
 using Ids = std::vector<std::string>;
 
-// Grows from {a} to {a, b}, up to the announcement of the generation that both are to form.
+// Grows from {a} to {a, b}, until the generation with both is announced.
 inline LiveScene forming() {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
@@ -97,7 +97,7 @@ inline LiveScene forming() {
   return scene;
 }
 
-// The same, up to the first step of both.
+// Grows like forming(), until both have made a step.
 inline LiveScene grown() {
   LiveScene scene = forming();
   scene.train();

@@ -141,7 +141,7 @@ TEST_CASE("a removal is requested until the replica has ended") {
   scene.reports.waits[0] = {.after = 1, .broken = true};
   scene.settle();
   scene.now += 16s;
-  for (int requests = 0; requests < 3; ++requests) {  // all of which get lost
+  for (int requests = 0; requests < 3; ++requests) {  // the requests are lost
     const Plan plan = scene.step();
     REQUIRE(plan.removals.size() == 1);
     CHECK(plan.removals[0].force);

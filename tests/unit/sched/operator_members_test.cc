@@ -16,7 +16,7 @@ using namespace adaptdl::sched::testing;
 
 TEST_CASE("a job that follows generations and has the nodes that it should have is left alone") {
   LiveScene scene({"a", "b"});
-  CHECK(scene.act().ranks.size() == 2);  // the fixture's pods do not say how many they are
+  CHECK(scene.act().ranks.size() == 2);  // the fixture's pods lack the number of replicas
   scene.settle();
   CHECK_FALSE(scene.job["status"].contains("membership"));
   scene.decision = nodes({"a", "b"});
@@ -36,7 +36,7 @@ TEST_CASE("a job grows while it trains: the newcomer joins once it waits, and no
   REQUIRE(scene.pods.size() == 2);
   CHECK(scene.pods[1].node == "b");
   CHECK_FALSE(scene.generation);
-  // It loads, and the job trains.
+  // The newcomer loads while the job trains.
   scene.now += 10s;
   scene.settle();
   CHECK_FALSE(scene.generation);
@@ -71,7 +71,7 @@ TEST_CASE("a job shrinks while it trains: the leaver ends by itself, and the oth
   CHECK(scene.phase() == "Running");
   scene.train();
   scene.settle();
-  CHECK(scene.removed == std::set<int>{1});  // its pod, which has ended
+  CHECK(scene.removed == std::set<int>{1});  // only the pod that has ended
   CHECK(scene.phase() == "Running");
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("a leaver that has ended does not count as one of the members when the
   LiveScene scene({"a", "b", "c"});
   scene.decision = nodes({"a", "c"});
   scene.settle();
-  scene.end(1, PodEnd::kSucceeded);  // its annotation still has rank 1
+  scene.end(1, PodEnd::kSucceeded);  // its annotation still contains rank 1
   scene.decision = JobDecision{{}, "waits: others need its nodes", true, ""};
   scene.act();
   CHECK(scene.phase() == "Stopping");
@@ -247,7 +247,7 @@ TEST_CASE("newcomers that their node refuses are created at most three times") {
       ++created;
       pod = ended(pod, PodEnd::kLost);
     }
-    if (seconds % 60 == 0) scene.decision = nodes(wanted);  // each cycle decides on it again
+    if (seconds % 60 == 0) scene.decision = nodes(wanted);  // every cycle repeats the decision
     scene.settle();
   }
   CHECK(created == 3);
@@ -287,9 +287,9 @@ TEST_CASE("a job that has just started and has not reported anything yet is not 
   CHECK(scene.plan().status["phase"] == "Stopping");
   scene.settings.live_rescale = true;
   CHECK_FALSE(scene.plan().status.contains("phase"));
-  scene.hints = {{"initBatchSize", 8}};  // and nothing about generations
+  scene.hints = {{"initBatchSize", 8}};  // the program reports nothing about generations
   CHECK(scene.plan().status["phase"] == "Stopping");
-  // The hint may be from the last group.
+  // The hint may be from the previous group.
   scene.hints = {{"liveRescale", true}};
   CHECK_FALSE(scene.plan().status.contains("phase"));
   CHECK(scene.plan().addresses.size() == 1);
@@ -331,14 +331,14 @@ TEST_CASE("an operator that takes over continues a change from the status") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
-  scene.reports = {};  // not received yet
+  scene.reports = {};  // no report has been received yet
   scene.settle();
   CHECK(scene.pods.size() == 2);
   scene.wait(1);
   scene.reports.trains = 0;
   scene.settle();
   CHECK(scene.members() == Ids{"0-0", "0-1"});
-  // It announces the present generation again.
+  // A new operator announces the current generation again.
   scene.generation.reset();
   scene.reports = {};
   scene.act();
@@ -378,7 +378,7 @@ TEST_CASE("a job is charged for all replicas that run, and its attained service 
   scene.now += 100s;
   scene.wait(1);
   scene.settle();
-  // 600 s before the fixture's present and 100 s after it, on one replica.
+  // One replica ran for 600 s before kNow and for 100 s after it.
   CHECK(attained_service(scene.job, scene.now) == doctest::Approx(700));
   scene.train();
   scene.now += 10s;
@@ -440,7 +440,7 @@ TEST_CASE("reports of replicas are kept for their group") {
   CHECK(store.of("ns/other", 0).waits.empty());
   CHECK(store.of("ns/job", 1).waits.empty());
   CHECK(store.of("ns/job", 1).trains == -1);
-  CHECK_FALSE(store.waits("ns/job", "0-3", 0, false));  // of an earlier group
+  CHECK_FALSE(store.waits("ns/job", "0-3", 0, false));  // an ID of an earlier group
   CHECK(store.waits("ns/job", "1-3", 0, false));
   store.forget("ns/job");
   CHECK(store.of("ns/job", 1).waits.empty());

@@ -96,13 +96,13 @@ TEST_CASE("jobs are counted by phase, waiting ones by reason, and allocated ones
   CHECK(has(text, "adaptdl_jobs{phase=\"Succeeded\"} 1"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Failed\"} 0"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Suspended\"} 1"));
-  CHECK(text.find("reason=\"Suspended\"") == std::string::npos);  // it does not wait
+  CHECK(text.find("reason=\"Suspended\"") == std::string::npos);  // a suspended job does not wait
   CHECK(has(text, "adaptdl_jobs_waiting{reason=\"New\"} 1"));
   CHECK(has(text, "adaptdl_jobs_waiting{reason=\"Waiting\"} 1"));
   CHECK(has(text, "adaptdl_job_replicas{job_namespace=\"ns\",job_name=\"two\"} 3"));
   CHECK(has(text, "adaptdl_job_nodes{job_namespace=\"ns\",job_name=\"two\"} 2"));
   CHECK(text.find("job_name=\"done\"") == std::string::npos);
-  CHECK(text.find("adaptdl_job_goodput{") == std::string::npos);  // nothing is measured
+  CHECK(text.find("adaptdl_job_goodput{") == std::string::npos);  // nothing has been measured
 }
 
 TEST_CASE("nodes are counted by state, and resources by who holds them") {
@@ -120,7 +120,7 @@ TEST_CASE("nodes are counted by state, and resources by who holds them") {
     CHECK(has(text, std::string("adaptdl_nodes{state=\"") + node + "\"} 1"));
   CHECK(has(text, "adaptdl_allocatable{resource=\"gpu\"} 16"));
   CHECK(has(text, "adaptdl_allocatable{resource=\"cpu\"} 8"));
-  CHECK(has(text, "adaptdl_allocated{resource=\"gpu\"} 4"));  // as the pods request it, whatever the template does
+  CHECK(has(text, "adaptdl_allocated{resource=\"gpu\"} 4"));  // as requested by the pods, independent of the template
   CHECK(has(text, "adaptdl_allocated{resource=\"pods\"} 2"));
   CHECK(has(text, "adaptdl_used_by_others{resource=\"gpu\"} 2"));
 }

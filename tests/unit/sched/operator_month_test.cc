@@ -1,5 +1,5 @@
-// Jobs of the Pollux paper's workloads on a simulated cluster, across the end of a month: the operator's ledgers show
-// what the simulator says that they cost.
+// Simulates jobs of the Pollux paper's workloads on a cluster across the end of a month. The operator's ledgers must
+// show the costs that the simulator computes.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ Time plus(Time time, double seconds) {
   return time + std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(seconds));
 }
 
-// A workload a day.
+// Returns jobs of one workload file per day.
 Workload days(int count, const std::string& load) {
   const Applications applications = load_traces(osdi21() / "traces");
   Workload month{"month", {}};
@@ -51,8 +51,8 @@ Workload days(int count, const std::string& load) {
   return month;
 }
 
-// What the operator does in each cycle: it notes what jobs hold in their status, and the statuses in the ledger of the
-// month. Users delete some of their jobs when those have ended.
+// Does what the operator does in each cycle: it records what jobs hold in their status, and the statuses in the ledger
+// of the month. Users delete some of their jobs after they have ended.
 class Accountant : public SimulationObserver {
  public:
   Accountant(const Workload& workload, const SimulationOptions& options, Time begin) : begin_(begin) {
@@ -87,7 +87,7 @@ class Accountant : public SimulationObserver {
   }
   void finished(std::size_t, const SimulationResult&) override {}
 
-  // By user: what the ledgers say.
+  // Returns the sums of the ledgers by user.
   std::map<std::string, UsageSum> by_user() const { return by_user(ledgers_.size()); }
   std::map<std::string, UsageSum> by_user(std::size_t months) const {
     std::map<std::string, UsageSum> sums;
@@ -160,7 +160,7 @@ void check_month(const std::string& policy_name, int day_count, const std::strin
   CHECK(cost == Approx(result.cost).epsilon(1e-6));
   CHECK(result.cost > 0);
   CHECK(result.cost < result.node_cost);
-  // The months share it: neither has all.
+  // The cost is divided between the two months.
   REQUIRE(accountant.months() == 2);
   for (const auto& [user, sum] : accountant.by_user(1)) {
     CHECK(sum.cost.value() > 0);

@@ -30,13 +30,13 @@ const json kTemplate = {
 const PodPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .number = 2, .token = "secret"};
 
 std::map<std::string, std::string> environment(const json& pod, std::size_t container = 0) {
-  std::map<std::string, std::string> variables;  // the last of equal names counts, as in Kubernetes
+  std::map<std::string, std::string> variables;  // the last variable of a name counts, as in Kubernetes
   for (const json& variable : pod["spec"]["containers"][container]["env"])
     variables[variable["name"]] = text_field(variable, {"value"});
   return variables;
 }
 
-// A pod of group 3 and rank 1 with this status.
+// Returns a pod of group 3 and rank 1 with this status.
 json make_pod(const json& status) {
   return {{"metadata",
            {{"namespace", "ns"},
@@ -206,11 +206,11 @@ TEST_CASE("default resources are those that the first container does not specify
         json({{"limits", {{"memory", 300}}}, {"requests", {{"memory", 200}}}}));
   CHECK(resources({{"limits", {{"gpu", 1}}}})["limits"] == json({{"gpu", 1}, {"memory", 100}}));
   CHECK(resources({}, 1) == json());
-  // No pod may request more than its limit.
+  // Defaults are left out if a request would exceed its limit.
   CHECK(resources({{"limits", {{"memory", "150"}}}}) == json({{"limits", {{"memory", "150"}}}}));
   CHECK(resources({{"requests", {{"memory", "0.2k"}}}, {"limits", nullptr}}) ==
         json({{"requests", {{"memory", "0.2k"}}}}));
-  // The request of an extended resource is its limit.
+  // The request for an extended resource must equal its limit.
   settings.resources = {{"limits", {{"gpu", 1}}}, {"requests", {{"gpu", 1}}}, {"claims", {{{"name", "x"}}}}};
   CHECK(resources({}) == settings.resources);
   CHECK(resources({{"limits", {{"gpu", 2}}}}) == json({{"limits", {{"gpu", 2}}}, {"claims", {{{"name", "x"}}}}}));
@@ -219,7 +219,7 @@ TEST_CASE("default resources are those that the first container does not specify
         json({{"limits", {{"memory", 300}}}, {"requests", {{"memory", 200}}}}));
   settings.resources = {{"limits", {{"memory", 200}}}};
   CHECK(resources({{"limits", {{"memory", 300}}}}) == json({{"limits", {{"memory", 300}}}}));
-  CHECK(resources(7) == 7);  // the API server refuses it
+  CHECK(resources(7) == 7);  // left to the API server, which rejects it
 }
 
 TEST_CASE("patches of pods and containers are applied last") {
@@ -328,7 +328,7 @@ TEST_CASE("a terminating pod has not failed, whatever its exit code") {
 }
 
 TEST_CASE("a container that its node lost track of, for example in a reboot, has not failed") {
-  // These are the reasons of the kubelet and of containerd.
+  // The kubelet and containerd report these reasons.
   CHECK(failed(exited(137, "ContainerStatusUnknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255, "Unknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255)).end == PodEnd::kFailed);
@@ -351,14 +351,14 @@ TEST_CASE("a program that fails on an unhealthy device is told from others that 
   CHECK(with_health("Unhealthy").end == PodEnd::kFailed);
   CHECK(with_health("Unhealthy").message ==
         "exited with code 1; its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
-  // While it runs, it is only said.
+  // While the program runs, the unhealthy device is only reported.
   status["state"] = {{"running", json::object()}};
   const PodFacts running = parse_pod(make_pod({{"phase", "Running"}, {"containerStatuses", {status}}}));
   CHECK(running.live());
   CHECK(running.message == "its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
   status["allocatedResourcesStatus"] = "garbage";
   CHECK_FALSE(failed(status).unhealthy_device);
-  // Limits are the job's own.
+  // Exceeding a limit is a failure of the job itself.
   status = exited(137, "OOMKilled");
   CHECK_FALSE(with_health("Unhealthy").unhealthy_device);
   CHECK_FALSE(failed(status, "DeadlineExceeded").unhealthy_device);

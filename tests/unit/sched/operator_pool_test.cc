@@ -1,4 +1,4 @@
-// How many nodes the operator wants from a cluster autoscaler, and what that means for jobs.
+// Tests how many nodes the operator requests from a cluster autoscaler, and what that means for jobs.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ json selecting(const std::string& label, const std::string& value) {
   return {{"spec", {{"nodeSelector", {{label, value}}}}}};
 }
 
-// A job that scales well up to `max` replicas with one GPU each.
+// Returns a job that scales well up to `max` replicas, each with one GPU.
 AllocatorJob make_job(const std::string& name, int max, int min = 0) {
   const goodput::PerfParams perf{0.01, 0.01, 0.001, 0, 0.001, 0, 1};
   AllocatorJob job;
@@ -53,10 +53,10 @@ AllocatorJob on(AllocatorJob job, const Allocation& nodes, bool preemptible = tr
   return job;
 }
 
-// Nodes n0, n1, … of a pool, whose size may be between 0 and 8.
+// Returns a pool of nodes n0, n1, …, whose size may be between 0 and 8.
 AllocatorCluster make_cluster(int nodes) {
   AllocatorCluster cluster;
-  cluster.now = 100'000;  // the jobs are old, so that a restart costs them little
+  cluster.now = 100'000;  // the jobs are old, so that a restart is cheap for them
   cluster.pool = NodePool{.pod = selecting("type", "pool"), .min_nodes = 0, .max_nodes = 8};
   for (int i = 0; i < nodes; ++i) cluster.nodes.push_back(make_node("n" + std::to_string(i)));
   return cluster;
@@ -76,8 +76,8 @@ std::size_t waiting(const CycleDecisions& decisions) {
       std::ranges::count_if(decisions.jobs, [](const auto& each) { return each.second.nodes.empty(); }));
 }
 
-// What an autoscaler and the operator do until the next cycle: nodes are added, surplus ones are removed, and jobs
-// move.
+// Simulates what an autoscaler and the operator do until the next cycle: nodes are added, surplus nodes are removed,
+// and jobs move.
 void follow(AllocatorCluster& cluster, const CycleDecisions& decisions, int& added) {
   for (AllocatorJob& job : cluster.jobs) {
     if (const auto found = decisions.jobs.find(job.info.name); found != decisions.jobs.end())
@@ -107,7 +107,7 @@ TEST_CASE("operator_pool: nodes are added while jobs make good use of them, up t
   CHECK(decisions.pool->reason == "the utility of the nodes is 99 %");
   cluster.pool->max_nodes = 2;
   CHECK(desired(cluster) == 2);
-  // More nodes than the maximum: those that no job uses are surplus.
+  // If there are more nodes than the maximum, those that no job uses are surplus.
   cluster = make_cluster(4);
   cluster.pool->max_nodes = 2;
   cluster.jobs = {on(make_job("a", 8), {"n2", "n2", "n3"})};
@@ -236,7 +236,7 @@ TEST_CASE("operator_pool: the prices of all nodes together are limited") {
   CHECK(desired(cluster) == 1);
   cluster.pool->max_cost_per_hour = 1000;
   CHECK(desired(cluster) > 4);
-  // The first node has the price of its labels, although its resources are not known.
+  // The price of the first node is found by its labels, although its resources are unknown.
   cluster.nodes.clear();
   CHECK(desired(cluster) == 1);
   cluster = make_cluster(2);
@@ -244,7 +244,7 @@ TEST_CASE("operator_pool: the prices of all nodes together are limited") {
   cluster.pool->max_cost_per_hour = 0.6;
   cluster.pool->prices = {{{{"type", "pool"}}, 0.2}};
   CHECK(desired(cluster) == 3);
-  // Without a price, no node is added.
+  // If the price of a new node is unknown, no node is added.
   cluster.pool->prices = {{{{"type", "other"}}, 3}};
   CHECK(desired(cluster) == 2);
   CHECK(cycle(cluster).pool->reason.ends_with("; the price of a new node is not known"));
@@ -256,7 +256,7 @@ TEST_CASE("operator_pool: no node is added that no job would use, however well t
   CHECK(desired(cluster) == 1);
   cluster.jobs[0].info.preemptible = false;
   CHECK(desired(cluster) == 1);
-  // Nodes outside the pool are busy with what the pool does not have.
+  // The node outside of the pool is fully used, but only by resources that nodes of the pool lack.
   cluster = make_cluster(0);
   cluster.pool->node_resources = {{"cpu", 8000}};
   cluster.nodes = {make_node("fixed", "fixed")};
@@ -270,7 +270,7 @@ TEST_CASE("operator_pool: a new node whose devices are not there yet does not ca
   cluster.nodes[1].created = cluster.now - 30;
   cluster.jobs = {make_job("a", 6, 6)};
   CHECK(desired(cluster) == 2);
-  // Later it counts as what it is.
+  // Once the node is old, it counts with the resources that it reports.
   cluster.nodes[1].created = 0;
   CHECK(desired(cluster) == 3);
 }
@@ -286,18 +286,18 @@ TEST_CASE("operator_pool: the first node is kept until its devices can be there,
   CHECK(decisions.pool->surplus.empty());
   CHECK(decisions.pool->reason == "the resources of new nodes are not known yet");
   CHECK(waiting(decisions) == 2);
-  // For jobs that need no more than the node has, others are added.
+  // Nodes are still added for jobs that fit on nodes without these devices.
   for (const char* name : {"c", "d", "e"}) {
     cluster.jobs.push_back(make_job(name, 1, 1));
     cluster.jobs.back().info.resources = {{"pods", 60}};
   }
   CHECK(desired(cluster) > 1);
-  // Nodes outside the pool have GPUs, so that those of the pool need not get any.
+  // GPUs outside of the pool do not imply that nodes of the pool will get any.
   cluster.jobs.resize(2);
   cluster.nodes.push_back(make_node("other", "fixed"));
   CHECK(cycle(cluster).pool->new_node);
   cluster.nodes.pop_back();
-  // Devices that have not come in 15 minutes will not.
+  // Devices that are missing after 15 minutes are not expected any more.
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   cluster.nodes[0].created = cluster.now - 1000;
   CHECK(desired(cluster) == 0);
@@ -315,11 +315,11 @@ TEST_CASE("operator_pool: what DaemonSets use of each node is not available on n
   CHECK(desired(cluster) == 1);
   cluster.jobs[0].info.resources["cpu"] = 4000;
   CHECK(desired(cluster) == 0);
-  // Pods that end soon do not count.
+  // The resources of pods that end soon count as free.
   cluster.released_soon["n0"] = {{"cpu", 500}};
   CHECK(desired(cluster) == 1);
   cluster.released_soon.clear();
-  // Nor if new nodes are said to have it.
+  // DaemonSets are also considered if the resources of new nodes are configured.
   cluster.pool->node_resources = {{"cpu", 4000}, {"nvidia.com/gpu", kGpus}};
   CHECK(desired(cluster) == 0);
 }
@@ -419,7 +419,7 @@ void check_histories(int count) {
         CHECK(pool.desired_nodes <= cluster.pool->max_nodes);
         for (const std::string& node : nodes_of(decisions)) CHECK_FALSE(pool.surplus.contains(node));
         if (round >= 3) {
-          // It has settled, and no job waits that more nodes would help.
+          // The size has settled, and more nodes would not help a waiting job.
           CHECK(pool.desired_nodes == pool.nodes);
           const bool idle = cluster.jobs.empty();
           CHECK((!idle || pool.nodes == cluster.pool->min_nodes));

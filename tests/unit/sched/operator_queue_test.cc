@@ -26,7 +26,7 @@ TEST_CASE("a key is processed by one worker at a time, and again if it was added
   CHECK(queue.take(never) == "y");
   queue.done("y");
   queue.add("z");
-  CHECK(queue.take(never) == "z");  // x is taken
+  CHECK(queue.take(never) == "z");  // x is being processed
   queue.done("z");
   queue.done("x");
   CHECK(queue.take(never) == "x");
@@ -46,7 +46,7 @@ TEST_CASE("keys of low priority are taken when no other waits, and once if they 
   queue.add("promoted");
   queue.add_at("due", WorkQueue::Clock::now());
   for (const char* key : {"normal", "promoted", "due", "low1", "low2"}) CHECK(queue.take({}) == key);
-  // Keys that are added while workers have them.
+  // The keys are added while workers process them.
   queue.add("low1", kLow);
   queue.add("low2", kLow);
   queue.add("low2");
@@ -64,10 +64,10 @@ TEST_CASE("a key that is already due is taken immediately, even by a waiting wor
   WorkQueue queue;
   for (int i = 0; i < 20; ++i) {
     auto taken = std::async(std::launch::async, [&] { return queue.take({}); });
-    taken.wait_for(1ms);  // in some iterations the worker waits by then
+    taken.wait_for(1ms);  // in some iterations, the worker is waiting by then
     queue.add_at("x", WorkQueue::Clock::now() - 1ms);
     const bool in_time = taken.wait_for(10s) == std::future_status::ready;
-    if (!in_time) queue.add("y");  // releases the worker
+    if (!in_time) queue.add("y");  // unblocks the worker
     REQUIRE(in_time);
     CHECK(taken.get() == "x");
     queue.done("x");

@@ -1,4 +1,4 @@
-// Tests which AdaptDLJobs the validator refuses, and what it says.
+// Tests which AdaptDLJobs the validator rejects, and with which messages.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -39,8 +39,8 @@ json update(const json& before, const json& after) {
 }
 
 struct Server {
-  std::vector<json> pods;            // that it was asked to create
-  std::function<void(json&)> store;  // what it does with a pod
+  std::vector<json> pods;            // the pods that it was asked to create
+  std::function<void(json&)> store;  // changes a pod before it is returned, or throws
 
   ReviewSettings settings() {
     ReviewSettings settings;
@@ -58,7 +58,7 @@ struct Server {
     return settings;
   }
 
-  // Answers every creation by an error.
+  // Rejects every creation with this error.
   void refuse(int code, const std::string& message, json details = {}) {
     store = [=](json&) { throw ApiError("POST /pods: " + message, code, "", details, "", message); };
   }
@@ -139,7 +139,7 @@ TEST_CASE("operator_review: fields that the API server drops are unknown") {
   json job = make_job();
   json& pod = job["spec"]["template"]["spec"];
   pod["containers"][0]["imag"] = "good";
-  pod["containers"][0]["tty"] = false;  // left out by Kubernetes, because it is the default
+  pod["containers"][0]["tty"] = false;  // Kubernetes omits it, because it is the default
   pod["nodeSelectors"] = {{"a", "b"}};
   CHECK(review_job(creation(job), server.settings()).faults ==
         std::vector<std::string>{"spec.template.spec.containers[0].imag: unknown field",
@@ -198,7 +198,7 @@ TEST_CASE("operator_review: a name that is too long for the host names of replic
                 {{"causes", {{{"field", "spec.hostname"}, {"message", "must be no more than 63 characters"}}}}});
   CHECK(review_job(creation(make_job()), server.settings()).faults ==
         std::vector<std::string>{"metadata.name: must be no more than 63 characters"});
-  // Later groups have longer host names.
+  // The host name is that of a later group, which is longer.
   CHECK(text_field(server.pods.at(0), {"spec", "hostname"}) == "job-999-0");
 }
 
@@ -310,7 +310,7 @@ TEST_CASE("operator_review: a job can be suspended and resumed at any time, with
       CHECK(verdict.faults.empty());
       CHECK(verdict.warnings.empty());
     }
-    // Other fields are as fixed as before, also while the job is suspended.
+    // All other fields remain immutable, also while the job is suspended.
     for (json* job : {&suspended, &resumed}) {
       json after = *job;
       after["spec"]["maxReplicas"] = 8;
@@ -392,7 +392,7 @@ TEST_CASE("operator_review: a job has the user who created it as an annotation, 
   request["object"]["metadata"]["annotations"][name] = "bob";
   CHECK(patched(request)["metadata"]["annotations"][name] == "alice");
   const json stored = patched(request);
-  // Updates by others.
+  // Another user updates the job.
   json after = stored;
   request = update(stored, after);
   request["userInfo"] = {{"username", "bob"}};
@@ -401,7 +401,7 @@ TEST_CASE("operator_review: a job has the user who created it as an annotation, 
   CHECK(patched(request) == stored);
   request["object"]["metadata"].erase("annotations");
   CHECK(patched(request)["metadata"]["annotations"] == json{{name, "alice"}});
-  // A job that was created while no operator answered.
+  // The job was created while no operator answered.
   request = update(job, stored);
   CHECK_FALSE(patched(request)["metadata"]["annotations"].contains(name));
 
@@ -427,7 +427,7 @@ TEST_CASE("operator_review: a review that is too large or too deep to be read is
     CHECK_FALSE(summarize_review(review).being_deleted);
     CHECK(summarize_review(R"({"request":{"object":)" + value + R"(,"uid":"last"}})").uid == "last");
     CHECK(summarize_review(R"({"request":{"object":)" + value + "}}").uid.empty());
-    // The garbage collector removes a finalizer.
+    // The update is that of the garbage collector when it removes a finalizer.
     const auto deletion = [&](const char* operation, const char* part) {
       return summarize_review(fmt::format(R"({{"request":{{"uid":"u","operation":"{}","object":{{"spec":{},"{}":{{)"
                                           R"("deletionTimestamp":"2026-11-26T00:00:00Z"}}}}}}}})",

@@ -196,7 +196,7 @@ TEST_CASE("the allocator gets a job's allocation, its live pods, and the request
   CHECK(job.live == std::map<std::string, int>{{"a", 2}});
   CHECK_FALSE(job.waits_for_first_fit);
   CHECK(cluster.used.empty());
-  // Its pods are on a node that is missing or not ready, which cannot confirm that they have ended.
+  // The pods are on a node that is missing or not ready, which cannot confirm that they have ended.
   CHECK(job.held);
   state.put_node(make_node());
   CHECK_FALSE(state.cluster({}, kNow).jobs.at(0).held);
@@ -276,13 +276,13 @@ TEST_CASE("hints are written at once when few jobs have new ones, and in turn wh
   CHECK(pace.due("a", begin) == begin);
   CHECK(pace.due("b", begin) == begin + 100ms);
   CHECK(pace.due("c", begin) == begin + 200ms);
-  CHECK(pace.due("b", begin + 50ms) == begin + 100ms);  // it keeps its turn
+  CHECK(pace.due("b", begin + 50ms) == begin + 100ms);  // the job keeps its turn
   pace.written("a");
   CHECK(pace.due("a", begin + 50ms) == begin + 300ms);
   for (const char* job : {"a", "b", "c"}) pace.written(job);
   CHECK(pace.due("b", begin + 1s) == begin + 1s);
   pace.written("b");
-  CHECK(pace.due("b", begin + 1s) == begin + 1s + 100ms);  // also if no other job waits
+  CHECK(pace.due("b", begin + 1s) == begin + 1s + 100ms);  // even if no other job waits
 }
 
 TEST_CASE("turns that jobs have given up do not delay others, and missed ones do not come at once") {
@@ -397,7 +397,7 @@ TEST_CASE("one patch adds, changes and removes hints in the status") {
       const json after = patched(job, status.patch());
       CHECK(after["status"]["train"] == hints);
       JobStatus again(after, kNow + 1s);
-      again.set_hints(json::object());  // from a supervisor that has not received hints yet
+      again.set_hints(json::object());  // a supervisor has not received hints yet
       CHECK(again.patch().is_null());
     }
   }

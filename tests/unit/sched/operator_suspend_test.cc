@@ -48,7 +48,7 @@ std::vector<std::string> reasons(const Plan& plan) {
   return all;
 }
 
-// A job whose pods have ended after it was suspended while it ran.
+// Returns a job whose pods have ended after it was suspended while running.
 Scene stopped() {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();
@@ -70,7 +70,7 @@ TEST_CASE("operator_suspend: a job that is created suspended gets no pod until i
   CHECK(reasons(created) == Ids{"Suspended"});
   CHECK(scene.plan().changes_nothing());
   CHECK_FALSE(waits_for_first_fit(scene));
-  // The allocator may have decided before it knew.
+  // The allocator may have decided before it learned of the suspension.
   scene.decision = nodes({"a"});
   CHECK(scene.plan().changes_nothing());
 
@@ -117,7 +117,7 @@ TEST_CASE("operator_suspend: a job stops like one that is preempted, and continu
   const auto removals = scene.plan().removals;
   REQUIRE(removals.size() == 2);
   CHECK_FALSE(removals[0].force);
-  // They have time to save.
+  // The pods have time to save.
   for (PodFacts& pod : scene.pods) pod = leaving(pod);
   scene.now += 1h;
   CHECK(scene.plan().changes_nothing());

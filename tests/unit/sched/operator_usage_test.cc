@@ -34,7 +34,7 @@ const std::vector<NodePrice> kPrices =
 
 kube::JobUsage usage_of(const Scene& scene) { return kube::parse_usage(scene.job); }
 
-// A scene whose replicas are charged 1 GPU and a price of 36 per hour.
+// Charges each replica of the scene with 1 GPU and a price of 36 per hour.
 Scene charged(Scene scene) {
   scene.usage_rate = [](const Allocation& nodes) {
     const auto count = static_cast<double>(nodes.size());
@@ -55,14 +55,14 @@ TEST_CASE("operator_usage: the first entry whose labels a node has is its price"
 }
 
 TEST_CASE("operator_usage: a job pays its largest share of any resource of each node") {
-  // Of a: 2 of 8 GPUs. Of b: 1 of 2 GPUs.
+  // The shares are 2 of 8 GPUs of node a, and 1 of 2 GPUs of node b.
   const UsageRate rate = usage_rate(kReplica, {"a", "a", "b"}, kNodes, kPrices);
   CHECK(rate.gpus == 3);
   CHECK(*rate.cost_per_hour == Approx(16 * 2 / 8.0 + 3 * 1 / 2.0));
   // Each replica takes half of the CPUs of a, so other jobs cannot use its other GPUs.
   const UsageRate greedy = usage_rate({{"cpu", 8000}, {"nvidia.com/gpu", 1}}, {"a", "a"}, kNodes, kPrices);
   CHECK(*greedy.cost_per_hour == Approx(16));
-  // Without GPUs.
+  // A job without GPUs is charged by its largest share as well.
   const UsageRate plain = usage_rate({{"cpu", 4000}}, {"b"}, kNodes, kPrices);
   CHECK(plain.gpus == 0);
   CHECK(*plain.cost_per_hour == Approx(3 / 4.0));
@@ -95,11 +95,11 @@ TEST_CASE("operator_usage: a job is charged while any of its pods may run, in ea
   scene.decision = nodes({"a", "b"});
   scene.step();
   CHECK(scene.phase() == "Starting");
-  // Without a pod, the job holds nothing, however long their creation takes.
+  // The job holds nothing as long as it has no pod.
   scene.now += 3h;
   scene.step();
   CHECK_FALSE(scene.job["status"].contains("usage"));
-  // The first pod begins 30 minutes with 2 replicas, which run for 20 of them.
+  // With its first pod, the job is charged for 2 replicas for 30 minutes; they run for 20 of them.
   scene.pods = {make_pod(0, "a")};
   scene.pods[0].running = false;
   scene.step();
@@ -111,7 +111,7 @@ TEST_CASE("operator_usage: a job is charged while any of its pods may run, in ea
   scene.now += 20min;
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(1));
   CHECK(*usage_of(scene).total_cost(scene.now) == Approx(36));
-  // The group holds its nodes until all its pods have ended, 6 minutes later, although the next one is decided.
+  // The group holds its nodes until all its pods have ended 6 minutes later, although the next group is decided.
   scene.decision = nodes({"c"});
   scene.step();
   CHECK(scene.phase() == "Stopping");
@@ -121,7 +121,7 @@ TEST_CASE("operator_usage: a job is charged while any of its pods may run, in ea
   CHECK(scene.phase() == "Starting");
   CHECK_FALSE(usage_of(scene).since);
   CHECK(usage_of(scene).gpu_hours(scene.now + 1h) == Approx(1.2));
-  // An hour with 1 replica.
+  // The next group has 1 replica for an hour.
   scene.pods = {make_pod(0, "c", 1)};
   scene.step();
   CHECK(usage_of(scene).gpus == 1);
@@ -142,7 +142,7 @@ TEST_CASE("operator_usage: a job that ran before its usage was accounted for is 
   CHECK(usage_of(scene).gpus == 2);
   CHECK(usage_of(scene).since == scene.now);
   CHECK(scene.plan().status.is_null());
-  // The allocation is already that of the next group.
+  // A stopping job is charged for the group that still runs, although the allocation is that of the next one.
   scene = charged(stopping({"a", "b"}, {"c"}));
   scene.step();
   CHECK(usage_of(scene).gpus == 2);
@@ -181,7 +181,7 @@ TEST_CASE("operator_usage: the ends of other pods do not count as that of delete
   scene.pods = {make_pod(0, "a", 1), make_pod(1, "b", 1)};
   scene.step();
   scene.now += 1h;
-  // A pod of an earlier group, and one of two replicas.
+  // The remaining pods are one of an earlier group, and one of two replicas.
   scene.pods = {ended(make_pod(0, "a", 0), PodEnd::kFailed), ended(make_pod(0, "a", 1), PodEnd::kCheckpointed)};
   scene.pods[0].last_ended = scene.now - 5h;
   scene.pods[1].last_ended = scene.now - 30min;

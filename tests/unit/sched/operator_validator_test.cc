@@ -65,7 +65,7 @@ class Stranger {
   int socket_;
 };
 
-// An API server's view of the certificates: the bundle, as it was `delay` ago.
+// An API server's view of the certificates, which lags behind by `delay`.
 struct Cluster {
   ServingCertificate secret;
   std::string bundle;
@@ -85,7 +85,7 @@ struct Cluster {
   }
 };
 
-// An operator, whose clock is that of the test.
+// An operator that uses the clock of the test.
 struct Replica {
   CertificateRules rules;
   ServingCertificate served;
@@ -128,7 +128,7 @@ TEST_CASE(
   Cluster cluster;
   std::vector<Replica> replicas(2);
   const Time begin = now();
-  // The API servers know a new bundle within this time.
+  // The API servers receive a new bundle within this time.
   constexpr auto kDelay = 5s;
   std::vector<std::string> seen;
   for (int step = 0; step < 1000; ++step) {
@@ -142,7 +142,7 @@ TEST_CASE(
     }
     if (seen.empty() || seen.back() != cluster.secret.certificate) seen.push_back(cluster.secret.certificate);
   }
-  // 1000 steps are 116 minutes, and a certificate is renewed after 20.
+  // 1000 steps take 116 minutes, and a certificate is renewed after 20 minutes.
   CHECK(seen.size() == 6);
   CHECK(cluster.bundle.size() < 3 * cluster.secret.certificate.size());
 }
@@ -163,7 +163,7 @@ TEST_CASE("operator_validator: a lost Secret or bundle is restored without untru
   CHECK(replica.served == first);
   replica.pass(cluster, when += 10s);
   CHECK(replica.served == cluster.secret);
-  // A configuration that is applied again may have lost the bundle.
+  // Applying the configuration again may have overwritten the bundle.
   cluster.bundle = "garbage";
   replica.pass(cluster, when += 10s);
   CHECK(cluster.bundle == cluster.secret.certificate);
@@ -236,7 +236,7 @@ TEST_CASE("operator_validator: strangers do not keep requests from being answere
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
   std::vector<std::unique_ptr<Stranger>> strangers;
-  // More than the server keeps.
+  // There are more connections than the server keeps.
   for (int i = 0; i < 400; ++i) {
     const std::string bytes = i % 3 == 0   ? ""
                               : i % 3 == 1 ? "GET / HTTP/1.1\r\n\r\n"
@@ -290,7 +290,7 @@ TEST_CASE("operator_validator: large requests that are sent at once are bounded 
     while (refused + answering < 6 && std::chrono::steady_clock::now() < patience) std::this_thread::sleep_for(1ms);
     CHECK(refused + answering == 6);
     CHECK(answering >= 1);
-    CHECK(answering <= 2);  // of 3 MiB
+    CHECK(answering <= 2);  // two bodies of 3 MiB fit into the limit
     CHECK(http::send(request(server, pair.certificate, "small")).status == 200);
     CHECK(server.is_answering());
     ends = true;
@@ -380,7 +380,7 @@ TEST_CASE("operator_validator: a server ends while a request is being answered")
       try {
         CHECK(http::send(what).status == 200);
       } catch (const Error&) {
-        // The server was faster.
+        // The server closed the connection before it answered.
       }
     });
     while (!entered) std::this_thread::yield();

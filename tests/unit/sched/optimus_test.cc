@@ -10,7 +10,7 @@
 namespace adaptdl::sched::optimus_test {
 namespace {
 
-// Has so many seconds to go on one replica, of which a part can be shared among replicas.
+// Returns a job with `seconds` left on one replica, of which the fraction `parallel` is divided among replicas.
 JobInfo job(const std::string& name, double time, double seconds, double parallel) {
   JobInfo result = tuned_job(name, time, 1);
   result.remaining_time = [=](int replicas) { return seconds * (1 - parallel + parallel / replicas); };
@@ -33,7 +33,7 @@ TEST_CASE("the sizes are those of least total remaining time") {
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   schedule.problem.jobs = {job("a", 0, 1000, 0.95), job("b", 1, 700, 0.5), job("c", 2, 900, 0.8)};
   schedule.next();
-  // Remaining times are convex here, so that steps of one lead to the best of all sizes.
+  // The remaining times are convex here, so that single steps lead to the optimal sizes.
   const auto total = [&](int a, int b, int c) {
     return schedule.job("a").remaining_time(a) + schedule.job("b").remaining_time(b) +
            schedule.job("c").remaining_time(c);

@@ -19,7 +19,7 @@ void write(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-// A machine with control groups of version 2.
+// Writes the files of a machine with cgroup v2.
 void describe_machine(const fs::path& root, int group_kills, int machine_kills) {
   write(root / "proc/self/cgroup", "0::/jobs/mine\n");
   write(root / "proc/vmstat", "nr_free_pages 12\noom_kill " + std::to_string(machine_kills) + "\n");
@@ -57,7 +57,7 @@ TEST_CASE("a kill of long ago says nothing of now") {
   describe_machine(root.path(), 1, 1);
   const auto now = sched::OomWatch::Clock::now();
   watch.tick(now + 4s);
-  CHECK(watch.killed_lately());  // within the last seconds
+  CHECK(watch.killed_lately());  // the kill may still be recent
   watch.tick(now + 8s);
   CHECK_FALSE(watch.killed_lately());
 }

@@ -42,12 +42,12 @@ TEST_CASE("all done is done, also after a request to stop that came too late") {
 TEST_CASE("143 needs a new checkpoint") {
   check({asked(exited(0, 143)), asked(exited(1, 143))}, true, {Verdict::kCheckpointed, 143});
   check({asked(exited(0, 143)), asked(exited(1, 143))}, false, {Verdict::kNothingSaved, 1});
-  check({exited(0, 143), exited(1, 143)}, true, {Verdict::kCheckpointed, 143});  // asked by somebody else
+  check({exited(0, 143), exited(1, 143)}, true, {Verdict::kCheckpointed, 143});  // stopped by another process
 }
 
 TEST_CASE("a program that dies of the launcher's SIGTERM has not failed, but not saved either") {
   check({asked(signalled(0, SIGTERM))}, false, {Verdict::kNothingSaved, 1});
-  check({asked(signalled(0, SIGTERM))}, true, {Verdict::kCheckpointed, 143});  // a script around the program that saved
+  check({asked(signalled(0, SIGTERM))}, true, {Verdict::kCheckpointed, 143});  // a script whose program saved
 }
 
 TEST_CASE("the first failure gives the exit code") {
@@ -118,23 +118,23 @@ TEST_CASE("a replica that another one lost failed before it, whichever was notic
   CHECK(outcome.first_failure->rank == 2);
   CHECK(outcome.exit_code == 139);
 
-  // Through one that noticed it only by another's end.
+  // Replica 2 failed only because replica 1 had left.
   ReplicaEnd second = asked(exited(2, 1));
   second.last_lines = {"error: replica 1 left the job before the first call (connection closed)"};
   outcome = judge({.ends = {consequence, second, asked(exited(1, 7))}}, false);
   CHECK(outcome.first_failure->rank == 1);
 
-  // One that was done, or ended as it was asked to, has not failed, nor has one of another machine.
+  // A replica that is done or exited as requested has not failed, and an unknown replica may be on another machine.
   CHECK(judge({.ends = {consequence, exited(2, 0)}}, false).first_failure->rank == 0);
   CHECK(judge({.ends = {consequence, asked(exited(2, 143))}}, false).first_failure->rank == 0);
   CHECK(judge({.ends = {consequence}}, false).first_failure->rank == 0);
 
-  // Each of the other.
+  // If each lost the other, the one that was noticed first counts.
   second.last_lines = {"error: replica 0 left the job after call #3 (connection closed)"};
   CHECK(judge({.ends = {consequence, second}}, false).first_failure->rank == 0);
   CHECK(judge({.ends = {consequence, exited(1, 1), second}}, false).first_failure->rank == 0);
 
-  // Of a loss that it survived, before that, or before it crashed.
+  // Losses that the replica survived do not count: those before the last one, and all before a crash.
   consequence.last_lines = {"error: replica 1 left the job during allreduce #1 (connection closed)",
                             "error: replica 2 left the job during allreduce #24 (connection closed)",
                             "adaptdl: warning: generation 2 failed: replica 1 left the job before the first call"};

@@ -1,4 +1,4 @@
-// Policies come out as the paper says, and ours ahead of them.
+// Tests that policies reproduce the results of the Pollux paper, and that the adaptive policy outperforms them.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ struct Published {
   double average = 0, p99 = 0;
 };
 
-// By policy, load and workload.
+// Returns the published results by policy, load and workload.
 std::map<std::tuple<std::string, std::string, std::string>, Published> published() {
   const Csv csv(osdi21() / "published/average-jct.csv", {"policy", "load", "workload", "average_jct_s", "p99_jct_s"});
   std::map<std::tuple<std::string, std::string, std::string>, Published> results;
@@ -30,10 +30,10 @@ std::map<std::tuple<std::string, std::string, std::string>, Published> published
 
 struct Comparison {
   std::vector<SimulationResult> simulated;
-  std::vector<Published> published;  // of the same workloads
+  std::vector<Published> published;  // results of the same workloads
 };
 
-// Workloads of which there are published results of `reference`, under a policy. `only`: "LOAD/WORKLOAD", or "LOAD/".
+// Simulates a policy on all workloads with published results of `reference`. `only`: "LOAD/WORKLOAD", or "LOAD/".
 Comparison compare(const std::string& policy_name, const std::string& reference, double restart_cost = 30,
                    const std::string& only = "") {
   const Applications applications = load_traces(osdi21() / "traces");
@@ -55,7 +55,7 @@ Comparison compare(const std::string& policy_name, const std::string& reference,
   return comparison;
 }
 
-// Each within a fraction of what was published.
+// Checks that each result is within a fraction of the published one.
 void check_against_paper(const Comparison& comparison, double fraction) {
   for (std::size_t i = 0; i < comparison.simulated.size(); ++i) {
     CAPTURE(i);
@@ -64,7 +64,7 @@ void check_against_paper(const Comparison& comparison, double fraction) {
   }
 }
 
-// Of all workloads together: ours over what was published.
+// Returns the ratio of the simulated to the published results, summed over all workloads.
 Published ratio(const Comparison& comparison) {
   Published ours, theirs;
   for (std::size_t i = 0; i < comparison.simulated.size(); ++i) {
@@ -76,7 +76,7 @@ Published ratio(const Comparison& comparison) {
   return {ours.average / theirs.average, ours.p99 / theirs.p99};
 }
 
-// Instrumented, simulations take many times as long.
+// Instrumented simulations take many times as long.
 constexpr bool kSlow = sanitizer::kAddress;
 
 TEST_CASE("Tiresias gives the paper's completion times to the digits that it prints") {

@@ -1,4 +1,4 @@
-// Whatever a policy is asked, what it answers respects every constraint.
+// Tests that the decisions of policies respect every constraint, whatever the problem.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -15,7 +15,7 @@ using namespace adaptdl::sched;
 
 namespace {
 
-// Others go by what users chose, or dare more where nothing was measured yet.
+// Other policies follow the users' numbers of replicas, or try more replicas before anything was measured.
 bool promises_profiled_limit(std::string_view policy) { return policy == "pollux" || policy == "pollux-released"; }
 
 void check(std::string_view name, const Policy& policy, const Problem& problem, const Decision& decision) {
@@ -23,7 +23,7 @@ void check(std::string_view name, const Policy& policy, const Problem& problem, 
   for (const std::string& violation : violations(problem, decision, promises)) FAIL_CHECK(violation);
 }
 
-// The genetic search makes 10,000 states whatever it is asked: seconds for problems of any size, so it is asked fewer.
+// The genetic search creates 10,000 states for any problem, which takes seconds, so it gets fewer problems.
 bool asked(std::string_view policy, int problem) { return policy != "pollux" || problem % 10 == 0; }
 
 }  // namespace
@@ -46,7 +46,7 @@ void check_random_problems(int count) {
 
 }  // namespace
 
-// Instrumented, the policies take many times as long.
+// Instrumented policies take many times as long.
 constexpr int kProblems = sanitizer::kAddress ? 30 : 40;
 
 TEST_CASE("every result on random and hostile problems respects every constraint") { check_random_problems(kProblems); }
@@ -63,7 +63,7 @@ TEST_CASE("cycles that follow each other respect every constraint while jobs and
     std::shared_ptr<const PolicyState> state;
     Allocations previous;
     for (int cycle = 0; cycle < 12; ++cycle) {
-      std::mt19937_64 random(static_cast<std::uint64_t>(cycle / 2));  // each problem twice, and names in common
+      std::mt19937_64 random(static_cast<std::uint64_t>(cycle / 2));  // each problem twice, with shared names
       Problem problem = any_problem(random);
       problem.previous = previous;
       const Decision decision = policy->optimize(problem, state);

@@ -1,5 +1,5 @@
-// On small problems Pollux's objectives are within 1% of the best that there is. Both objectives are written down here
-// once more, from their definition.
+// Tests that Pollux's objectives are within 1% of the optimum on small problems. Both objectives are implemented here
+// independently, from their definitions.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr double kRestartCost = 30;
 
 int pick(std::mt19937_64& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
-// Up to 4 jobs on up to 4 nodes that differ, with one or two types of resources, minimums, pinned jobs and some that
-// run already.
+// Returns up to 4 jobs on up to 4 different nodes, with one or two types of resources, minimums, pinned jobs, and jobs
+// that are already running.
 Problem small_problem(std::mt19937_64& random) {
   const int jobs = pick(random, 1, 4), nodes = pick(random, 1, 4);
   Problem problem = ordinary_problem(random, {jobs, nodes, 2, 0});
@@ -86,7 +86,7 @@ double released_value(const Problem& problem, const JobInfo& job, const Row& row
   return speedup * scale * (changed(problem, job, row) ? 0.9 : 1);
 }
 
-// Of a power mean with exponent -1: the negative inverse.
+// Returns a job's term in a power mean with exponent -1: the negative inverse of its speedup.
 double paper_value(const Problem& problem, const JobInfo& job, const Row& row) {
   double speedup = replicas_of(row);
   if (speedup > 0) {
@@ -138,7 +138,7 @@ TEST_CASE("the power mean is within 1% of the best") {
     PolluxOptions options = paper_options({.restart_cost = kRestartCost});
     options.search = PolluxSearch::kAdditive;
     const Sums sums = compare(small_problem(random), options, paper_value);
-    // The mean is the jobs' number over the negative of the sum.
+    // The mean is the number of jobs divided by the negative sum.
     CHECK(sums.best / sums.ours >= 0.99);
     CHECK(sums.best / sums.ours <= 1 + 1e-9);
   }

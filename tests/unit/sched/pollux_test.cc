@@ -1,4 +1,4 @@
-// What Pollux decides, and what it says about it.
+// Tests the decisions of Pollux and their reasons.
 #include "policy/pollux.h"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kGpu = "nvidia.com/gpu";
 
-// One that scales nearly ideally, or one that waits for its network most of the time.
+// Returns the speedup of a job that scales nearly ideally, or of one that waits for its network most of the time.
 std::shared_ptr<const SpeedupFunction> speedup(bool scales, double slower_between_nodes = 1) {
   const double sync = scales ? 0.001 : 0.3;
   const goodput::PerfParams perf{0.01, 0.01, sync * slower_between_nodes, 0, sync, 0, 1};
@@ -96,7 +96,7 @@ TEST_CASE("a gain that is smaller than the cost of a restart moves no one") {
   Problem problem = cluster(1, 4);
   problem.nodes[0].resources[kGpu] = 11;
   problem.jobs = {job("running")};
-  problem.previous["running"] = Allocation(10, "node-0");  // 11 would be a tenth more, less a tenth
+  problem.previous["running"] = Allocation(10, "node-0");  // 11 would be 10 % faster, less 10 % for the change
   const Decision decision = released(problem);
   CHECK(decision.allocations.at("running").size() == 10);
   CHECK(decision.reasons.at("running").starts_with("keeps 10 replicas on 1 node: "));
@@ -197,7 +197,7 @@ TEST_CASE("a reason says how much faster a job is") {
   CHECK_MESSAGE(reason.find("e+") == std::string::npos, reason);
   problem = cluster(1, 4);
   problem.jobs = {job("one")};
-  // Alone, its fair share is all.
+  // The fair share of a single job is the whole cluster.
   CHECK(decide(problem, paper_options({})).reasons.at("one") ==
         "4 replicas on 1 node: 1 times its fair share's goodput");
 }
@@ -233,7 +233,7 @@ TEST_CASE("the genetic search goes on from its last states, whoever came or left
   options.genetic.generations = 3;
   const auto policy = make_pollux(options);
   std::shared_ptr<const PolicyState> state;
-  // Few generations find little at once, and as much as many do if each cycle begins where the last one ended.
+  // A few generations do not find good allocations at once, but do so over several cycles that continue the search.
   std::size_t first = 0, last = 0;
   for (int cycle = 0; cycle < 30; ++cycle) {
     const Decision decision = policy->optimize(problem, state);

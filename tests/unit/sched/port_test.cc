@@ -23,7 +23,7 @@ TEST_CASE("ports lie outside of what the kernel hands out by itself") {
     CHECK(port >= 10000);
     seen.insert(port);
   }
-  CHECK(seen.size() > 40);  // at random
+  CHECK(seen.size() > 40);  // chosen at random
 }
 
 TEST_CASE("any program can bind the port, on any address, right away") {
@@ -36,7 +36,7 @@ TEST_CASE("any program can bind the port, on any address, right away") {
 }
 
 TEST_CASE("a port in use, on one address only, is not given") {
-  // All ports but a few count as ephemeral; of the few, one is taken.
+  // All ports but a few are passed as ephemeral, and one of the few is in use.
   const sched::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;

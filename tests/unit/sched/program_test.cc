@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A directory with an executable `tool` and a `plain.py` that is none, as the current directory.
+// Changes to a directory with an executable `tool`, a `plain.py` that is not executable, and a `folder`.
 struct Place {
   Place() {
     std::ofstream(directory.path() / "tool") << "#!/bin/sh\n";

@@ -1,5 +1,5 @@
-// The cases of the published Python scheduler's own tests of its policy (petuum/adaptdl, sched/adaptdl_sched/policy):
-// the same jobs, nodes and requirements, under every policy that adapts batch sizes as it does.
+// Reproduces the policy tests of the published Python scheduler (petuum/adaptdl, sched/adaptdl_sched/policy): the same
+// jobs, nodes and requirements, under every policy that adapts batch sizes likewise.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -115,7 +115,7 @@ TEST_CASE("published: a new job starts on the first node with room for its minim
 }
 
 TEST_CASE("published: a node that lacks one resource is left out, and more nodes are desired") {
-  for (const char* name : {"pollux-released", "adaptive"}) {  // those that choose the size of the cluster
+  for (const char* name : {"pollux-released", "adaptive"}) {  // the policies that choose the size of the cluster
     CAPTURE(name);
     Problem problem;
     problem.now = 100'000;

@@ -18,7 +18,7 @@ inline std::vector<NodeInfo> gpu_nodes(int count, int gpus) {
   return nodes;
 }
 
-// Submitted at a time, and tuned by its user to so many replicas.
+// Returns a job submitted at `time`, whose user requests `replicas`.
 inline JobInfo tuned_job(const std::string& name, double time, int replicas) {
   JobInfo job;
   job.name = name;
@@ -29,7 +29,7 @@ inline JobInfo tuned_job(const std::string& name, double time, int replicas) {
   return job;
 }
 
-// A policy from cycle to cycle, and the cluster that it sees.
+// Runs a policy cycle by cycle on a cluster.
 struct Schedule {
   const Policy& policy;
   Problem problem;
@@ -40,7 +40,7 @@ struct Schedule {
   void remove(const std::string& name) {
     std::erase_if(problem.jobs, [&](const JobInfo& each) { return each.name == name; });
   }
-  // Asks once, and applies the answer.
+  // Runs one cycle and applies the decision.
   const Decision& next() {
     decision = policy.optimize(problem, state);
     state = decision.state;

@@ -25,7 +25,7 @@ Element one_of(Random& random, std::initializer_list<Element> all) {
 
 std::string name(const char* what, int number) { return std::string(what) + "-" + std::to_string(number); }
 
-// Puts replicas of the job on nodes that have room, from a random one on; all of them, or none.
+// Places all replicas of the job on nodes that have room, beginning at a random node, or none if they do not fit.
 Allocation place(Random& random, const JobInfo& job, int replicas, std::vector<NodeInfo>& free) {
   if (free.empty()) return {};
   Allocation allocation;
@@ -192,7 +192,7 @@ void spoil(Random& random, Problem& problem) {
 
 std::shared_ptr<const SpeedupFunction> ordinary_speedup(Random& random) {
   const int init = 1 << pick(random, 3, 9);
-  const double sample = log_uniform(random, 1e-4, 0.1);  // seconds
+  const double sample = log_uniform(random, 1e-4, 0.1);  // seconds per sample
   goodput::PerfParams perf;
   perf.alpha_c = log_uniform(random, 0.001, 0.2);
   perf.beta_c = sample;

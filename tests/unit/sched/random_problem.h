@@ -1,4 +1,4 @@
-// Problems for policies, drawn at random: ordinary ones, and such as no one should ask.
+// Generates random problems for policies, both ordinary and hostile ones.
 #pragma once
 
 #include <random>
@@ -7,21 +7,21 @@
 
 namespace adaptdl::sched {
 
-// Ordinary: as the traces of the Pollux paper have them. A cluster of one kind of node, jobs that scale more or less
-// well and are anywhere between just submitted and long trained, some of them running.
+// An ordinary problem, similar to the traces of the Pollux paper: a cluster with one type of node, and jobs that scale
+// differently well, are new or have trained for long, and partly run.
 struct OrdinaryShape {
   int jobs = 10, nodes = 16, gpus = 4;
-  double running = 0.5;  // the part of jobs that has an allocation, as far as there is room
+  double running = 0.5;  // the fraction of jobs that have an allocation, as far as there is room
 };
 Problem ordinary_problem(std::mt19937_64& random, const OrdinaryShape& shape);
 
-// A speedup function with parameters in the range of the paper's applications.
+// Returns a speedup function with parameters in the range of the paper's applications.
 std::shared_ptr<const SpeedupFunction> ordinary_speedup(std::mt19937_64& random);
 
-// Any: of up to 40 jobs and 24 nodes, with one to three types of resources, minimums, pinned jobs, preemptible nodes
-// and maybe a template; in about half of them something is hostile: no jobs, no nodes, amounts that are zero, negative
-// or enormous, jobs that fit nowhere, minimums over the maximum or the capacity, parameters that are not finite,
-// previous allocations of jobs and on nodes that are gone, or beyond capacity.
+// Returns a problem with up to 40 jobs and 24 nodes, with one to three types of resources, minimums, pinned jobs,
+// preemptible nodes and possibly a template. About half of the problems are hostile: no jobs, no nodes, amounts that
+// are zero, negative or enormous, jobs that fit nowhere, minimums that exceed the maximum or the capacity, parameters
+// that are not finite, previous allocations of missing jobs, on missing nodes, or beyond capacity.
 Problem any_problem(std::mt19937_64& random);
 
 }  // namespace adaptdl::sched

@@ -19,7 +19,7 @@ using sched::ExitStatus;
 
 namespace {
 
-// Polls until `condition` holds; false after a minute.
+// Polls until `condition` holds. Returns false after a minute.
 template <typename Condition>
 bool eventually(Condition condition) {
   const auto deadline = std::chrono::steady_clock::now() + 60s;
@@ -58,14 +58,14 @@ TEST_CASE("a replica has its pipes, its environment and no input") {
 
 TEST_CASE("M3: a replica inherits the descriptors of its contract and no others") {
   constexpr int kStray = 251;
-  REQUIRE(::dup2(STDERR_FILENO, kStray) == kStray);  // not closed on exec
+  REQUIRE(::dup2(STDERR_FILENO, kStray) == kStray);  // without close-on-exec
   sched::Guardian guardian;
-  // The shell itself lists what it has, without a process that opens more.
+  // The shell lists its own descriptors, because another process would open more.
   sched::ReplicaProcess replica("/bin/sh", shell("cd /proc/self/fd; echo *; echo 0 1 2 $ADAPTDL_STATUS_FD"),
                                 kEnvironment, guardian);
   ::close(kStray);
   const std::string listed = read_line(replica.out), expected = read_line(replica.out);
-  // The listing itself has one.
+  // The listing itself may use a descriptor.
   CHECK((listed == expected || listed.find("251") == std::string::npos));
   CHECK(listed.size() <= expected.size() + 2);
 }
@@ -76,7 +76,7 @@ TEST_CASE("a replica leads a session of its own and starts with no signal blocke
   ::sigfillset(&mask);
   ::sigprocmask(SIG_BLOCK, &mask, &before);
   const auto old_pipe = ::signal(SIGPIPE, SIG_IGN);
-  const auto old_hangup = ::signal(SIGHUP, SIG_DFL);  // what nohup(1) asks for is passed on
+  const auto old_hangup = ::signal(SIGHUP, SIG_DFL);  // replicas inherit an ignored SIGHUP, so that nohup(1) works
   sched::ReplicaProcess replica("/bin/sh",
                                 shell("grep -E 'Sig(Blk|Ign)' /proc/self/status | tr '\\n' ' '; echo; sleep 100"),
                                 kEnvironment, guardian);
@@ -140,7 +140,7 @@ TEST_CASE(
       *pid = ::fork();
       if (*pid == 0) {
         ::setsid();
-        ::execl("/bin/sleep", "sleep", "100", nullptr);  // which closes the guardian's pipe
+        ::execl("/bin/sleep", "sleep", "100", nullptr);  // exec closes the guardian's pipe
         ::_exit(1);
       }
       REQUIRE(eventually([pid] { return ::getsid(*pid) == *pid; }));

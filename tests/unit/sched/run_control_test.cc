@@ -1,4 +1,4 @@
-// Through the real socket, with a launcher's thread played by the test's.
+// Tests the control of a run through its real socket. The test's thread acts as the launcher.
 #include "local/run_control.h"
 
 #include <doctest/doctest.h>
@@ -48,7 +48,7 @@ std::unique_ptr<RunControl> make_control(const Home& home) {
   return control;
 }
 
-// The next request, waited for as a launcher does.
+// Waits for the next request, as a launcher does.
 RunRequest next(RunControl& control) {
   for (;;) {
     pollfd polled{control.fd(), POLLIN, 0};
@@ -66,7 +66,7 @@ std::string why_refused(const sched::RunEntry& run, const json& request) {
   }
 }
 
-// What the socket answers to these bytes, until it closes the connection.
+// Returns what the socket sends in response to these bytes, until it closes the connection.
 std::string answer_to(const fs::path& socket, const std::string& bytes) {
   const sched::Fd connection = sched::connect_to(socket);
   REQUIRE(connection);
@@ -111,7 +111,7 @@ TEST_CASE("a request waits for the launcher's answer") {
     CHECK(request.kind == RunRequest::Kind::kResize);
     CHECK(request.min == 2);
     CHECK(request.max == 5);
-    CHECK(sched::status_now(home.run()).state == "starting");  // nobody else waits for it
+    CHECK(sched::status_now(home.run()).state == "starting");  // other requests are answered meanwhile
     request.refuse("it is Sunday");
   }
   CHECK(answer.get() == "run job: it is Sunday");
@@ -127,7 +127,7 @@ TEST_CASE("a request waits for the launcher's answer") {
   next(*control).accept({{"path", "/c/checkpoint-1"}});
   CHECK(answer.get() == R"(accepted: {"path":"/c/checkpoint-1"})");
   answer = ask({{"request", "stop"}});
-  CHECK(next(*control).kind == RunRequest::Kind::kStop);  // and dropped
+  CHECK(next(*control).kind == RunRequest::Kind::kStop);  // dropped without an answer
   CHECK(answer.get() == "run job: the run ended before that");
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("the server's thread takes no signal away from the launcher") {
   ::sigaddset(&mask, SIGUSR2);
   const auto control = make_control(home);
   ::pthread_sigmask(SIG_BLOCK, &mask, nullptr);
-  ::kill(::getpid(), SIGUSR2);  // would end the process if any thread took it
+  ::kill(::getpid(), SIGUSR2);  // would end the process if any thread received it
   const timespec limit{.tv_sec = 60, .tv_nsec = 0};
   CHECK(::sigtimedwait(&mask, nullptr, &limit) == SIGUSR2);
   ::pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);

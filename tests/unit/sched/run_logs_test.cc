@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What was read, without the headers of starts.
+// Collects the lines that are read, without the headers of starts.
 struct Lines {
   std::string text;
   sched::RunLogs::Sink sink = [this](int rank, std::string_view line) {

@@ -30,7 +30,7 @@ RunStatus status(const std::string& state, RunStatus::Time started) {
 
 const RunStatus::Time kNoon = std::chrono::system_clock::from_time_t(1'700'000'000);
 
-// A run of that name that is over.
+// Writes the record of a run that has ended.
 void leave(const fs::path& runs, const std::string& name, const std::string& state, RunStatus::Time started) {
   REQUIRE(RunRecord::named(runs, name).write(status(state, started), ""));
 }
@@ -70,7 +70,7 @@ TEST_CASE("what is written of a run is read again") {
   CHECK(all[0].alive);
   CHECK(all[0].socket == "/socket");
   before.name = "job";
-  before.command[2] = "a \"b\"\xef\xbf\xbd";  // JSON is UTF-8
+  before.command[2] = "a \"b\"\xef\xbf\xbd";  // U+FFFD, since JSON is UTF-8
   CHECK(sched::to_json(all[0].status) == sched::to_json(before));
   CHECK(all[0].status.started == kNoon + 123ms);
   CHECK(all[0].status.device_seconds == 12.75);

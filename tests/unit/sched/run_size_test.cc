@@ -57,7 +57,7 @@ TEST_CASE("an elastic run begins with the replicas to start with, until it may g
   size.prefer({});
   CHECK(size.max_wanted() == 4);
   CHECK_FALSE(size.preferred().has_value());
-  // A user knows better.
+  // A resize by the user takes effect even before may_grow().
   RunSize resized(elastic);
   CHECK_FALSE(resized.resize(2, 3).has_value());
   CHECK(resized.target().devices == Devices{"a", "b", "c"});
@@ -79,7 +79,7 @@ TEST_CASE("a resize changes both bounds, and is known as a user's wish until the
   CHECK(size.max() == 3);
   CHECK(size.target().devices == Devices{"a", "b", "c"});
   CHECK(size.target().by_user);
-  size.allocate({"a"});  // from before
+  size.allocate({"a"});  // an allocation from before the request
   size.allocate({"a", "b"});
   CHECK(size.target().by_user);
   size.allocate({"a", "b", "c"});

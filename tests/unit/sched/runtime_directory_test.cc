@@ -65,7 +65,7 @@ TEST_CASE("a socket is its owner's alone, and replaces one that was left there")
   CHECK_FALSE(sched::connect_to(path));
   const sched::Fd listener = sched::listen_at(path);
   CHECK(mode_of(path) == 0600);
-  CHECK_FALSE(sched::accept_own_user(listener.get()));  // nobody waits
+  CHECK_FALSE(sched::accept_own_user(listener.get()));  // no connection is pending
   const sched::Fd client = sched::connect_to(path);
   REQUIRE(client);
   const sched::Fd server = sched::accept_own_user(listener.get());
@@ -78,7 +78,7 @@ TEST_CASE("a socket is its owner's alone, and replaces one that was left there")
 }
 
 TEST_CASE("another user is turned away, even where the file system lets it in") {
-  if (::geteuid() != 0) return;  // nobody else can be played
+  if (::geteuid() != 0) return;  // only root can become another user
   const testing::TemporaryDirectory directory;
   const fs::path path = directory.path() / "socket";
   const sched::Fd listener = sched::listen_at(path);
@@ -91,7 +91,7 @@ TEST_CASE("another user is turned away, even where the file system lets it in") 
     char byte = 0;
     const bool other = ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
     const sched::Fd client = sched::connect_to(path);
-    // Connected, and then closed without a byte.
+    // The connection succeeds, but is closed without any data.
     ::_exit(other && client && ::recv(client.get(), &byte, 1, 0) <= 0 ? 0 : 1);
   }
   pollfd polled{listener.get(), POLLIN, 0};

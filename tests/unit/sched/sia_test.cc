@@ -37,7 +37,7 @@ JobInfo job(const std::string& name, int max_replicas = 64) {
   return {.name = name, .resources = {{kGpu, 1}}, .max_replicas = max_replicas};
 }
 
-// Of a job whose time is `compute` seconds a sample and `sync` a step.
+// Returns the speedup of a job that takes about `compute` seconds per sample and `sync` per step.
 std::shared_ptr<SpeedupFunction> speedup(double compute, double sync) {
   const goodput::PerfParams perf{.alpha_c = compute,
                                  .beta_c = compute,
@@ -56,7 +56,7 @@ Decision decide(const Problem& problem, const PolicyOptions& options = {}) {
   return make_sia(options)->optimize(problem, nullptr);
 }
 
-// What it has can go on as it is: all of its nodes are there. (In these tests nodes do not shrink under it.)
+// Returns whether the job must keep its allocation, because all its nodes exist. (Nodes do not shrink in these tests.)
 bool pinned(const Problem& problem, const JobInfo& one) {
   const auto previous = problem.previous.find(one.name);
   if (one.preemptible || previous == problem.previous.end() || previous->second.empty()) return false;
@@ -65,7 +65,7 @@ bool pinned(const Problem& problem, const JobInfo& one) {
   });
 }
 
-// What the contract asks of every decision, checked from the problem alone.
+// Checks the constraints of every decision without the code of the policy.
 void check_constraints(const Problem& problem, const Decision& decision) {
   REQUIRE(decision.allocations.size() == problem.jobs.size());
   std::map<std::string, Resources> used;
@@ -151,7 +151,7 @@ TEST_CASE("sizes are powers of two within a node and whole nodes beyond") {
       const std::size_t replicas = allocation.size();
       CHECK((std::has_single_bit(replicas) || replicas % 8 == 0));
       CHECK(std::set(allocation.begin(), allocation.end()).size() == (replicas + 7) / 8);
-      CHECK(replicas > 0);  // there is one GPU for each at least
+      CHECK(replicas > 0);  // there is at least one GPU per job
     }
   }
 }
@@ -177,7 +177,7 @@ TEST_CASE("small problems get the best sum of utilities that enumeration finds")
     check_constraints(problem, decision);
 
     const sia::Model model = sia::make_model(problem, {options.restart_cost, options.fairness});
-    // By type: nodes of one type are alike and sizes are powers of two or whole nodes, so counting is placing.
+    // Since nodes of a type are equal and sizes are powers of two or whole nodes, what fits by type can be placed.
     std::vector<std::int64_t> capacity(2, 0);
     for (const sia::Node& one : model.cluster.nodes) capacity[one.type] += one.free[0];
     double best = 0;
@@ -220,7 +220,7 @@ TEST_CASE("a job stays where it is until a change is worth the restart") {
   problem.previous = first.allocations;
   CHECK(decide(problem).allocations == first.allocations);
 
-  // Young and just restarted, it stays small for a while; later it grows into the free node.
+  // A young job that has just restarted does not grow at first; later it also uses the free node.
   problem.jobs = {job("a", 8)};
   problem.jobs[0].speedup = speedup(0.01, 0.02);
   problem.previous = {{"a", {"node-0", "node-0", "node-0", "node-0"}}};
@@ -244,7 +244,7 @@ TEST_CASE("pinned jobs keep what they have, and others get what is left") {
   CHECK(decision.reasons.at("pinned") == "it is not preemptible, and keeps what it has");
   CHECK(decision.allocations.at("other").size() + decision.allocations.at("third").size() >= 4);
 
-  // A node that shrank cannot go on holding it.
+  // The allocation does not fit any more once a node has shrunk.
   problem.nodes[1].resources[kGpu] = 1;
   const Decision smaller = decide(problem);
   CHECK(smaller.allocations.at("pinned") != problem.previous["pinned"]);
@@ -314,7 +314,7 @@ TEST_CASE("whatever the problem, the decision keeps to every constraint, twice t
         problem.previous[one.name].push_back(fmt::format("n{}", below(12)));
       problem.jobs.push_back(one);
     }
-    // What a pinned job has is what it was given once.
+    // The first decision provides the allocations that pinned jobs must keep.
     const Decision first = decide(problem);
     check_constraints(problem, first);
     problem.previous = first.allocations;

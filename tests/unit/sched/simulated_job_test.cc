@@ -9,8 +9,8 @@
 namespace adaptdl::sched::simulated_job_test {
 namespace {
 
-// An application whose steps take 1 s on one replica at any batch size, and 1 s and a quarter on two, and gain nothing
-// by larger batches; an epoch is so many iterations.
+// Returns an application whose steps take 1 s on one replica and 1.25 s on two replicas of a node, at any batch size,
+// and which does not profit from larger batches. An epoch is `iterations` iterations.
 std::shared_ptr<const Application> steady(double iterations, int epochs = 2) {
   ApplicationData data;
   data.name = "steady";
@@ -88,7 +88,7 @@ TEST_CASE("a job is done at the end of its last epoch, rounded to whole seconds"
   REQUIRE(job.completion_time());
   CHECK(*job.completion_time() == 130);  // 10.4 s after 120
   CHECK(job.progress() == job.target_progress());
-  CHECK(job.attained_service() == 130);  // none after its end
+  CHECK(job.attained_service() == 130);  // not charged after its end
 }
 
 TEST_CASE("epochs that are shorter than a second are not rounded away") {
@@ -109,7 +109,7 @@ TEST_CASE("interference takes a fraction of the speed, and faster GPUs shorten c
   fast.reallocate({2}, 4);
   fast.train(0, 60, 0);
   CHECK(fast.progress() == doctest::Approx(60 / (1.0 / 4 + 0.25)));
-  // What it learns is of the GPU that the traces are of.
+  // The job learns the speedup on the GPU type of the traces.
   CHECK(fast.speedup()->goodput_function().throughput(1, 2, 4, 0) ==
         doctest::Approx(slowed.speedup()->goodput_function().throughput(1, 2, 4, 0)));
 }
@@ -118,7 +118,7 @@ TEST_CASE("a user's batch size is split into pieces that replicas can take") {
   const WorkloadJob origin = steady_job(1000, 36);
   SimulatedJob job(origin, false, 30);
   job.reallocate({1}, 1);
-  CHECK(job.accum_steps() == 4);  // 5 x 8 for 36: pieces are rounded up
+  CHECK(job.accum_steps() == 4);  // 5 x 8 for 36: atomic batch sizes are rounded up
   CHECK(job.batch_size() == 40);
   job.reallocate({2}, 1);
   CHECK(job.accum_steps() == 2);  // 2 x 3 x 6
@@ -126,7 +126,7 @@ TEST_CASE("a user's batch size is split into pieces that replicas can take") {
   const WorkloadJob full = steady_job(1000, 64);
   SimulatedJob largest(full, false, 30);
   largest.reallocate({1, 1, 1}, 1);
-  CHECK(largest.batch_size() == 63);  // 3 x 3 x 8 would exceed the largest
+  CHECK(largest.batch_size() == 63);  // 3 x 3 x 8 would exceed the maximum
 }
 
 TEST_CASE("a single replica beyond the initial batch size takes at least two pieces") {
@@ -158,7 +158,7 @@ TEST_CASE("a job learns from what it runs in, and then chooses the batch size th
   SimulatedJob job(cifar, true, 30);
   job.reallocate({4}, 1);
   job.train(0, 30, 0);
-  CHECK(job.speedup() == nullptr);  // it was restarting all the time
+  CHECK(job.speedup() == nullptr);  // the job was restarting all the time
   job.train(30, 30, 0);
   REQUIRE(job.speedup());
   CHECK(job.profiled_replicas() == 4);
@@ -167,11 +167,11 @@ TEST_CASE("a job learns from what it runs in, and then chooses the batch size th
   CHECK(job.batch_size() > 128);
   job.reallocate({1}, 1);
   job.train(60, 60, 0);
-  CHECK(job.profiled_replicas() == 4);  // the most so far
+  CHECK(job.profiled_replicas() == 4);  // the maximum so far
 }
 
 TEST_CASE("the speedup function stays the same object while nothing new is learned") {
-  const WorkloadJob imagenet = paper_job("imagenet");  // of long epochs
+  const WorkloadJob imagenet = paper_job("imagenet");  // has long epochs
   SimulatedJob job(imagenet, true, 0);
   job.reallocate({1}, 1);
   job.train(0, 60, 0);
@@ -195,10 +195,10 @@ TEST_CASE("an oracle knows how long the epochs after this one take") {
   SimulatedJob job(origin, false, 0);
   CHECK(job.remaining_time(1, 4) == doctest::Approx(100));
   CHECK(job.remaining_time(2, 4) == doctest::Approx(125));
-  CHECK(job.remaining_time(2, 1) == doctest::Approx(200));  // a replica a node
+  CHECK(job.remaining_time(2, 1) == doctest::Approx(200));  // one replica per node
   job.reallocate({1}, 1);
   job.train(0, 120, 0);
-  CHECK(job.remaining_time(1, 4) == doctest::Approx(1));  // the last epoch counts as a step
+  CHECK(job.remaining_time(1, 4) == doctest::Approx(1));  // the last epoch counts as one step
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ struct Recorder final : SimulationObserver {
   std::map<std::size_t, SimulationResult> results;
 };
 
-// What is said of a call that throws UsageError; "" if it does not.
+// Returns the message of the UsageError that a call throws; "" if it throws nothing.
 template <class Call>
 std::string refusal(Call call) {
   try {
@@ -71,7 +71,7 @@ TEST_CASE("the figures are those of the jobs") {
   CHECK(result.p99_jct == std::max(a, b));
   CHECK(result.makespan == std::max(*result.jobs[0].completion_time, *result.jobs[1].completion_time) - 30);
   CHECK(result.restarts_per_job == 0);
-  // Each held its GPUs from the cycle after its submission to its end.
+  // Each job held its GPUs from the cycle after its submission until its end.
   CHECK(result.jobs[0].gpu_seconds == a - 30);
   CHECK(result.jobs[1].gpu_seconds == 4 * (b - 20));
   CHECK(result.gpu_hours == doctest::Approx((a - 30 + 4 * (b - 20)) / 3600));
@@ -91,7 +91,7 @@ TEST_CASE("finish-time fairness is against the job alone on its share of the GPU
   const Workload workload{"one", {job("a", 0, "cifar10", 4, 512)}};
   const SimulationOptions options;
   const SimulationResult result = run(workload, "tiresias", options);
-  // One job, always active: its share is all 64, of which alone it uses all that it can.
+  // The only job is always active, so its share is all 64 GPUs, of which it uses as many as it can.
   const double alone = alone_time(workload.jobs[0], 64, options.groups.front(), options);
   CHECK(result.jobs[0].alone_time == alone);
   CHECK(result.worst_ftf == doctest::Approx(*result.jobs[0].completion_time / alone));
@@ -190,13 +190,13 @@ TEST_CASE("long gaps between jobs are passed over, and cycles keep their times")
   CHECK(result.makespan > 1e9);
   CHECK(recorder.records.at(0).size() < 100);
   for (const CycleRecord& record : recorder.records.at(0)) CHECK(std::fmod(record.time, 60) == 0);
-  // A minute's cycles begin at 60 s for the one, 30 s after submission or less for the other.
+  // Job a starts at 60 s, and b at the first full minute after its submission.
   CHECK(*result.jobs[0].completion_time - 60 ==
         doctest::Approx(*result.jobs[1].completion_time - 60 * std::ceil((1e9 + 30) / 60)));
 }
 
 TEST_CASE("interference slows distributed jobs that share a node, and no others") {
-  // Six replicas each on nodes of four: the second starts on the node that the first does not fill.
+  // Each job has six replicas on nodes of four GPUs, so the second starts on the node that the first does not fill.
   const Workload shared{"shared", {job("a", 0, "cifar10", 6, 2048), job("b", 0, "cifar10", 6, 2048)}};
   const Workload alone{"alone", {job("a", 0, "cifar10", 6, 2048), job("b", 0, "cifar10", 2, 2048)}};
   SimulationOptions options;
@@ -242,7 +242,7 @@ TEST_CASE("a cluster that may change its size follows the policy within its rang
   CHECK(*sizes.rbegin() > 8);
   CHECK(*sizes.rbegin() <= 20);
   CHECK(scaled.node_hours < 20 * scaled.makespan / 3600 * 0.9);
-  // A policy with no wish keeps the cluster as small as it began.
+  // If the policy does not choose a size, the cluster keeps its initial size, the minimum.
   Recorder fixed;
   run(Workload{"one", {job("a", 0, "ncf", 1, 32768)}}, "fifo", options, &fixed);
   for (const CycleRecord& record : fixed.records.at(0)) CHECK(record.nodes.size() == 2);

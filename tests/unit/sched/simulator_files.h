@@ -11,7 +11,7 @@
 
 namespace adaptdl::sched {
 
-// The paper's measurements, as they are installed.
+// Returns the installed directory with the paper's measurements.
 inline std::filesystem::path osdi21() { return ADAPTDL_OSDI21; }
 
 class TemporaryDirectory : public ::testing::TemporaryDirectory {
@@ -23,7 +23,7 @@ class TemporaryDirectory : public ::testing::TemporaryDirectory {
   }
 };
 
-// What a call throws, with the directory's path taken away; "" if it throws nothing.
+// Returns the message that a call throws without the directory's path; "" if it throws nothing.
 template <class Call>
 std::string error_of(const TemporaryDirectory& directory, Call call) {
   try {

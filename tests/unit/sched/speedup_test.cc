@@ -1,4 +1,4 @@
-// Speedups: those of the goodput function, remembered, and harmless where the hints are nonsense.
+// Tests that speedups are those of the goodput function, are cached, and are valid even if the hints are not.
 #include "policy/speedup.h"
 
 #include <doctest/doctest.h>

@@ -26,7 +26,7 @@ Placement digits(const std::string& text) {
   return placement;
 }
 
-// So many nodes of four.
+// Returns a placement on `nodes` nodes with four replicas each.
 Placement full(std::size_t nodes) { return Placement(nodes, 4); }
 
 void check_near(const StepTime& time, const StepTime& expected) {
@@ -66,7 +66,7 @@ TEST_CASE("step times are those of the measured nodes and replicas, however thes
   }
 }
 
-// References: of the pandas frames `placements` and `scalability` of an application (SciPy 1.11),
+// The references are computed with SciPy 1.11 from an application's pandas frames `placements` and `scalability`:
 //   keys = ["num_nodes", "num_replicas", "local_bsz"]
 //   points = pandas.concat([placements.groupby(keys).mean().reset_index(), scalability])
 //   scipy.interpolate.LinearNDInterpolator(points[keys].values, points[["step_time", "sync_time"]].values)(...)
@@ -89,7 +89,7 @@ TEST_CASE("between measurements step times are what SciPy's linear interpolation
       {"bert", Placement(6, 2), 9, {1.7535296032826104, 1.0599681905110678}},
       {"imagenet", full(12), 100, {0.6940219970310435, 0.1671540650872623}},
       {"deepspeech2", full(9), 33, {1.736764721332058, 0.6050796324206936}},
-      // A measured placement: scipy.interpolate.interp1d over local_bsz.
+      // This placement was measured, so the reference is scipy.interpolate.interp1d over local_bsz.
       {"cifar10", {1, 3, 4, 2}, 77, {0.14697289466857905, 0.08117667006033438}}};
   for (const Reference& reference : references) {
     CAPTURE(reference.application);
@@ -141,7 +141,7 @@ TEST_CASE("outside of the hull the nearest measured nodes and replicas count") {
 TEST_CASE("measurements that span no volume still give a step time everywhere") {
   const std::vector<StepTimes::PlacementRow> one = {{{1}, 4, {1, 0.25}}};
   CHECK(StepTimes(one, {}).at(full(3), 9) == StepTime{1, 0.25});
-  // A replica a node: all points are in one plane.
+  // With one replica per node, all points are in one plane.
   std::vector<StepTimes::PlacementRow> plane;
   for (const std::size_t nodes : {1U, 2U, 4U}) {
     for (const double local_bsz : {4.0, 8.0}) {

@@ -1,4 +1,4 @@
-// The supervisor under requests that mean no good, or that somebody got wrong.
+// Tests the supervisor with malicious and erroneous requests.
 #include <dirent.h>
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -23,7 +23,7 @@ struct Served {
   explicit Served(const sched::SupervisorOptions& options = {}) : supervisor(options, heard) {
     supervisor.add_job("ns/job");
   }
-  // What a PUT of these hints is answered, one line if it is refused; "" if it is taken.
+  // PUTs hints, and returns the one-line body of the response if they are rejected; "" if they are accepted.
   std::string refusal(const std::string& body) {
     const http::Response response = request(supervisor, "PUT", "/hints/ns/job", body);
     if (response.status == 200) return "";
@@ -160,7 +160,7 @@ TEST_CASE("a request that trickles in is cut off at its deadline") {
   int sent = 0;
   while (slow.send("X: y\r\n") && std::chrono::steady_clock::now() - began < kPatience) {
     ++sent;
-    std::this_thread::sleep_for(10ms);  // as slow as that
+    std::this_thread::sleep_for(10ms);  // slowly, as an attacker would
   }
   CHECK(std::chrono::steady_clock::now() - began < kPatience);
   CHECK(slow.closed());
@@ -197,7 +197,7 @@ TEST_CASE("a thousand idle connections keep no replica out") {
     if (i % 2 == 0) idle.back().send("GET /healthz HTTP/1.1\r\n");
   }
   CHECK(served.alive());
-  // The one that has been idle longest goes first, the last ones are still served.
+  // The connection that has been idle longest is closed first, and recent ones are still served.
   CHECK(idle.front().closed());
   CHECK(idle.back().get("/healthz"));
   CHECK(idle.back().answer() == 200);
@@ -254,7 +254,7 @@ TEST_CASE("without descriptors left the supervisor goes on, and serves again whe
   const std::string get = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
   CHECK(::send(client.get(), get.data(), get.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(get.size()));
   pollfd readable{client.get(), POLLIN, 0};
-  CHECK(::poll(&readable, 1, 200) == 0);  // it waits for a descriptor
+  CHECK(::poll(&readable, 1, 200) == 0);  // the server has no descriptor for the connection
   CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(::poll(&readable, 1, 60000) == 1);
   CHECK(served.alive());

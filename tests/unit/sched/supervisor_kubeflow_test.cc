@@ -1,4 +1,4 @@
-// Progress that is posted to the supervisor in the format of Kubeflow Trainer.
+// Tests progress that is posted to the supervisor in the format of Kubeflow Trainer.
 #include <doctest/doctest.h>
 
 #include "supervisor/supervisor.h"
@@ -14,7 +14,7 @@ namespace {
 
 const std::string kPath = "/kubeflow/ns/job";
 
-// What the callback of Hugging Face's Trainer posts in the middle of a training.
+// A post of Hugging Face Trainer's callback in the middle of a training.
 const std::string kCallback =
     R"({"trainerStatus": {"lastUpdatedTime": "2026-11-21T12:00:00.123456+00:00", "progressPercentage": 29,)"
     R"( "estimatedRemainingSeconds": 795, "metrics": [{"name": "loss", "value": "0.2347"},)"
@@ -31,7 +31,7 @@ struct Served {
   http::Response post(const std::string& body, const std::string& path = kPath) {
     return request(supervisor, "POST", path, body, "s3cret");
   }
-  // The refusal, one line. REQUIRES that it is one, and that nothing was reported.
+  // Returns the one-line error. Checks that the post is rejected, and that nothing was reported.
   std::string refusal(const std::string& body) {
     const http::Response response = post(body);
     CHECK(response.status == 400);
@@ -39,7 +39,7 @@ struct Served {
     CHECK(heard.progress().empty());
     return response.body;
   }
-  // What was reported last.
+  // Returns the last report.
   json reported(const std::string& body) {
     REQUIRE(post(body).status == 200);
     return std::get<json>(heard.progress().back());
@@ -63,7 +63,7 @@ TEST_CASE("what Hugging Face's callback posts is reported under the keys of prog
   CHECK(served.heard.hints() == std::vector<std::string>{"ns/job"});
   CHECK(served.post(kCallback).status == 200);
   CHECK(std::get<1>(served.heard.progress()[1]).empty());
-  CHECK(served.heard.hints().size() == 1);  // they are the same
+  CHECK(served.heard.hints().size() == 1);  // the hints have not changed
 }
 
 TEST_CASE("the first and the last post of a training have fewer fields") {

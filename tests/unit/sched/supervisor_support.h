@@ -1,4 +1,4 @@
-// A supervisor to ask, what its listener heard, and a client that sends any bytes.
+// A listener that records the events of a supervisor, and a client that sends arbitrary bytes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -64,7 +64,7 @@ class Heard : public sched::SupervisorListener {
     const std::lock_guard lock(mutex_);
     return followers_;
   }
-  // Waits until so many were heard of.
+  // Waits until so many replicas have waited.
   std::vector<Waiter> waiters(std::size_t count) {
     std::unique_lock lock(mutex_);
     CHECK(changed_.wait_for(lock, kPatience, [&] { return waiters_.size() >= count; }));
@@ -103,7 +103,7 @@ class RawClient {
     REQUIRE(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
   }
 
-  // Whether all of it was taken.
+  // Returns whether all bytes were sent.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -116,7 +116,7 @@ class RawClient {
     return send(fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", target));
   }
 
-  // One answer: its status, and its body in `body`; 0 if the server closed the connection.
+  // Returns the status of one response and sets `body` and `head`; 0 if the server closed the connection.
   int answer() {
     std::size_t end;
     while ((end = seen_.find("\r\n\r\n")) == std::string::npos)
@@ -132,7 +132,7 @@ class RawClient {
     seen_.erase(0, end + 4 + length);
     return std::atoi(header.c_str() + 9);
   }
-  // Whether the server closes the connection, with or without a word.
+  // Returns whether the server closes the connection, with or without a response.
   bool closed() {
     while (receive()) {
     }

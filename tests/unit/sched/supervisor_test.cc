@@ -1,4 +1,4 @@
-// The supervisor, asked by the real clients of the runtime.
+// Tests the supervisor with the real clients of the runtime.
 #include "supervisor/supervisor.h"
 
 #include <dirent.h>
@@ -81,7 +81,7 @@ TEST_CASE("M3: no process that is started inherits the port or a connection") {
     }
     return found;
   };
-  REQUIRE(own_sockets().size() == 2);  // the one that listens, and the connection
+  REQUIRE(own_sockets().size() == 2);  // the listening socket and the connection
   for (const int fd : own_sockets()) CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
 }
 
@@ -274,7 +274,7 @@ TEST_CASE("H5: another user needs the token, on connections that are closed earl
     RawClient client(served.supervisor.port());
     client.send(fmt::format("PUT /hints/ns/secret HTTP/1.1\r\nHost: 127.0.0.1:1\r\n{}Content-Length: 2\r\n\r\n{{}}",
                             authorization));
-    return client.answer() / 100;  // an exit status has 8 bits
+    return client.answer() / 100;  // an exit status has only 8 bits
   };
   const auto discovers = [&] {
     RawClient client(served.supervisor.port());
@@ -294,7 +294,7 @@ TEST_CASE("H5: another user needs the token, on connections that are closed earl
   CHECK(hints("") == 2);
   CHECK(hints("Authorization: Bearer wrong\r\n") == 4);
 
-  // The kernel takes the socket of a process that has closed it for root's.
+  // The kernel attributes a socket that its process has closed to root.
   as_nobody([&] {
     for (int i = 0; i < 200; ++i) {
       RawClient client(served.supervisor.port());
@@ -348,7 +348,7 @@ TEST_CASE("the server's thread takes no signal of the process") {
     }
   }
   ::closedir(tasks);
-  CHECK(others >= 1);  // a sanitizer has one of its own
+  CHECK(others >= 1);  // a sanitizer may have another thread
 }
 
 TEST_CASE("an address that is none, or is taken, is refused by name") {

@@ -52,7 +52,7 @@ TEST_CASE("the second queue is in the order in which jobs came into it, not of t
   schedule.next();
   CHECK(schedule.replicas("b") == 4);
   CHECK(schedule.replicas("a") == 0);
-  // Without its state, as after a restart of the scheduler, it goes by arrival.
+  // Without its state, as after a restart of the scheduler, the queue is ordered by arrival.
   schedule.state = nullptr;
   schedule.next();
   CHECK(schedule.replicas("a") == 4);

@@ -20,7 +20,7 @@ void write_application(const TemporaryDirectory& directory) {
   directory.write("app/validation-32.csv", kLargerValidation);
 }
 
-// What is wrong with an application of which this file has this text.
+// Returns the error for an application in which this file has this text.
 std::string wrong(const std::string& file, std::string_view text) {
   const TemporaryDirectory directory;
   write_application(directory);
@@ -33,7 +33,7 @@ std::string wrong(const std::string& file, std::string_view text) {
 TEST_CASE("the paper's six applications are read as its authors set them") {
   const Applications applications = load_traces(osdi21() / "traces");
   const std::map<std::string, std::vector<std::size_t>> expected = {
-      // epochs, smallest and largest batch size, least and largest local one
+      // epochs, minimum and maximum batch size, minimum and maximum local batch size
       {"bert", {2, 12, 384, 4, 12}},          {"cifar10", {100, 128, 4096, 32, 1024}},
       {"deepspeech2", {80, 20, 640, 10, 80}}, {"imagenet", {90, 200, 12800, 20, 200}},
       {"ncf", {10, 256, 32768, 32, 32768}},   {"yolov3", {50, 8, 512, 4, 8}}};
@@ -66,7 +66,7 @@ TEST_CASE("statistics are linear between validated batch sizes, and held beyond 
   write_application(directory);
   const std::shared_ptr<const Application> loaded = load_traces(directory.path()).at("app");
   const Application& application = *loaded;
-  CHECK(application.epochs() == 2);  // as many as all have
+  CHECK(application.epochs() == 2);  // the minimum over all batch sizes
   CHECK(application.grad_params(8, 0).var == 4);
   CHECK(application.grad_params(14, 0).var == doctest::Approx(5));
   CHECK(application.grad_params(14, 1).sqr == doctest::Approx(1.25));

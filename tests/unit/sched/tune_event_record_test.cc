@@ -13,7 +13,7 @@ namespace {
 using namespace testing;
 using State = EventFrame::State;
 
-// The value that an event has for a tensor.
+// Returns the values of an event that contains a tensor.
 std::vector<double> tensor_values(const std::string& tensor) {
   std::vector<double> values;
   for (const EventScalar& scalar : read_event_scalars(event_of(1, 2, tensor_value("loss", tensor))))
@@ -28,7 +28,7 @@ std::string shape(const std::vector<std::uint64_t>& sizes) {
 }
 
 TEST_CASE("a record that TensorFlow wrote is whole") {
-  // The first one of each of its files: Event{wall_time, file_version: "brain.Event:2"}.
+  // This is the first record of each of TensorFlow's files: Event{wall_time, file_version: "brain.Event:2"}.
   const std::string data = double_field(1, 1.5e9) + bytes_field(3, "brain.Event:2");
   const std::string record = event_frame(data);
   CHECK(record.substr(0, 12) == std::string("\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22", 12));
@@ -137,7 +137,7 @@ TEST_CASE("tensors of other types or sizes are not scalars") {
   CHECK(tensor_values(is_float + shape({0}) + float_field(5, 1)).empty());
   CHECK(tensor_values(is_float + bytes_field(2, number_field(3, 1)) + float_field(5, 1)).empty());
   CHECK(tensor_values(is_float + bytes_field(4, "abc")).empty());
-  // DT_STRING and DT_INT64.
+  // The types are DT_STRING and DT_INT64.
   CHECK(tensor_values(number_field(1, 7) + bytes_field(8, "text")).empty());
   CHECK(tensor_values(number_field(1, 9) + number_field(10, 1)).empty());
 }
@@ -148,7 +148,7 @@ TEST_CASE("what is not a message has no scalars") {
     CHECK(read_event_scalars(std::string_view(event).substr(0, size)).empty());
   CHECK(read_event_scalars(event).size() == 1);
   CHECK(read_event_scalars(event + "\xff").empty());
-  // Fields of other types than they should have.
+  // The fields have wrong types.
   CHECK(read_event_scalars(number_field(1, 3) + bytes_field(2, "x") + number_field(5, 1)).empty());
 }
 

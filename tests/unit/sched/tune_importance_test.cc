@@ -14,7 +14,7 @@ namespace {
 const Distribution kX = FloatRange{0, 1}, kRate = FloatRange{1e-4, 1, true}, kLayers = IntRange{1, 9, false, 2},
                    kOptimizer = Choice{{"sgd", "adam", "lamb"}};
 
-// Numbers in [0, 1) that fill it evenly.
+// Returns numbers that fill [0, 1) evenly.
 double fraction_of(int index, double step) { return std::fmod(index * step, 1.0); }
 
 void add_parameter(Trial& trial, const std::string& name, const Distribution& distribution, nlohmann::json value) {
@@ -31,7 +31,7 @@ Trial trial_of(int number) {
   return trial;
 }
 
-// Of trials whose value only x decides.
+// Returns a study whose trials have values that depend only on x.
 Study study_of(int trials) {
   Study study{0, "s", {Direction::kMinimize}, {}, {}, {}};
   for (int number = 0; number < trials; ++number) {
@@ -78,7 +78,7 @@ TEST_CASE("trials that ended early count behind those that completed") {
   std::vector<double> values;
   for (const Trial& trial : study.trials) values.push_back(trial.values.front());
   std::ranges::sort(values);
-  // The best two complete, others end at a step that says how good they are.
+  // The best two trials complete, and the others end at a step that depends on how good they are.
   for (Trial& trial : study.trials) {
     const double value = trial.values.front();
     if (value <= values[1]) continue;

@@ -1,4 +1,4 @@
-// What a journal does to its file: under kills, by several processes, and where the file is not as it should be.
+// Tests what a journal does to its file when processes are killed, when several write, and when the file is damaged.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
@@ -37,7 +37,7 @@ TEST_CASE("a last line that was not completed is ignored, and removed before the
     write_text(scene.file, whole + line.substr(0, size));
     Journal journal(scene.file);
     CHECK(journal.find("a")->trials.size() == 1);
-    // Only its newline is missing: it counts once that is there.
+    // A line that lacks only its newline counts once the newline is appended.
     const int id = journal.create_trial(0, TrialState::kRunning);
     CHECK(id == (size == line.size() ? 2 : 1));
     CHECK(Journal(scene.file).find("a")->trials.size() == static_cast<std::size_t>(id) + 1);
@@ -102,7 +102,7 @@ TEST_CASE("files of other tools are refused, and stay as they are") {
     CHECK_MESSAGE(says(error, "give the file of an Optuna journal, or a new one"), error);
     CHECK(text_of(scene.file) == text);
   }
-  write_text(scene.file, "{\"a\": 1");  // may be a line that is not complete yet, until it is appended to
+  write_text(scene.file, "{\"a\": 1");  // may be an incomplete line until something is appended
   CHECK_FALSE(error_of([&] { Journal(scene.file).create_study("a", Direction::kMinimize, "loss"); }).empty());
   CHECK(text_of(scene.file) == "{\"a\": 1");
   CHECK_FALSE(fs::exists(fs::symlink_status(scene.lock)));
@@ -159,15 +159,15 @@ TEST_CASE("the lock of a killed process is taken over, one that changes is not")
   };
   fs::create_symlink("study.journal", scene.lock);
   CHECK(took("a", journal) >= 200ms);
-  fs::create_symlink("nowhere/study.journal", scene.lock);  // as by Optuna of a relative path
+  fs::create_symlink("nowhere/study.journal", scene.lock);  // as Optuna creates it for a relative path
   CHECK(took("b", journal) >= 200ms);
-  write_text(scene.lock, "");  // JournalFileOpenLock
+  write_text(scene.lock, "");  // as Optuna's JournalFileOpenLock creates it
   CHECK(took("c", journal) >= 200ms);
 
   Journal patient(scene.file, {.lock_grace = 2s});
   fs::create_symlink("study.journal", scene.lock);
   const auto begin = std::chrono::steady_clock::now();
-  auto longest = 0ns;  // without a change
+  auto longest = 0ns;  // longest time without a change
   std::thread others([&] {
     auto last = begin;
     for (int i = 0; i < 25; ++i) {
@@ -182,7 +182,7 @@ TEST_CASE("the lock of a killed process is taken over, one that changes is not")
   });
   const auto time = took("d", patient);
   others.join();
-  // The thread may have waited for a core for longer than the grace.
+  // The thread may have waited for a core for longer than the grace period.
   CHECK((time >= 2500ms || longest > 2s));
   CHECK(std::distance(fs::directory_iterator(scene.directory.path()), {}) == 1);
 }
@@ -264,7 +264,7 @@ TEST_CASE("a writer that is killed at any moment leaves a file that opens and is
     });
     ::close(pipe[1]);
     char byte = 0;
-    // Half of them are killed before they have written anything, on a slow machine.
+    // On a slow machine, the other half may be killed before they have written anything.
     if (i % 2 == 0 && ::read(pipe[0], &byte, 1) == 1) ++acknowledged;
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
     ::kill(pid, SIGKILL);

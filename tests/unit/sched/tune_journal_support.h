@@ -1,4 +1,4 @@
-// A study's journal in a directory of its own, and processes that write to it.
+// A study's journal in a temporary directory, and processes that write to it.
 #pragma once
 
 #include <sys/wait.h>
@@ -37,7 +37,7 @@ struct JournalScene {
   fs::path lock = directory.path() / "study.journal.lock";
 };
 
-// The process that runs the action and ends.
+// Starts a process that runs the action and exits.
 inline pid_t start_process(const std::function<void()>& action) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
@@ -58,7 +58,7 @@ inline int status_of(pid_t pid) {
 
 inline const Distribution kLayers = IntRange{1, 9, false, 2};
 
-// A trial with everything, from its creation to its end.
+// Adds a trial with data of every kind, from its creation to its end.
 inline int run_trial(Journal& journal, int study, int mark) {
   const int trial = journal.create_trial(study, TrialState::kRunning);
   journal.begin();

@@ -92,7 +92,7 @@ TEST_CASE("refresh reads what others appended, and nothing of a batch before its
   CHECK(other.trial(trial)->intermediate.size() == 1);
   one.begin();
   one.report(trial, 2, 1);
-  CHECK(one.create_trial(study, TrialState::kRunning) == trial + 1);  // commits
+  CHECK(one.create_trial(study, TrialState::kRunning) == trial + 1);  // also commits
   other.refresh();
   CHECK(other.trial(trial)->intermediate.size() == 2);
 }
@@ -134,7 +134,7 @@ TEST_CASE("what Optuna would not accept is refused before it is written") {
   const int first = journal.create_trial(study, TrialState::kRunning),
             second = journal.create_trial(study, TrialState::kRunning);
   journal.set_parameter(first, "rate", kRate, 0.1);
-  journal.set_parameter(second, "rate", FloatRange{0.1, 10, true, {}}, 5);  // another range
+  journal.set_parameter(second, "rate", FloatRange{0.1, 10, true, {}}, 5);  // a different range
   journal.set_parameter(first, "optimizer", kOptimizer, "sgd");
   const std::string before = text_of(scene.file);
   const auto refused = [&](const std::function<void()>& action) { return !error_of<UsageError>(action).empty(); };
@@ -157,14 +157,14 @@ TEST_CASE("a range that is written ends at a step, as decimals") {
   CHECK(written(FloatRange{-0.05, 0.2, false, 0.1}) == Distribution(FloatRange{-0.05, 0.15, false, 0.1}));
   CHECK(written(FloatRange{0, 0.7, false, 0.1}) == Distribution(FloatRange{0, 0.7, false, 0.1}));
   CHECK(written(FloatRange{0, 1, false, 1e-12}) == Distribution(FloatRange{0, 1, false, 1e-12}));
-  constexpr double kDigits = 0.12345678901234568;  // more than are rounded to
+  constexpr double kDigits = 0.12345678901234568;  // has more digits than are kept
   CHECK(written(FloatRange{kDigits, 1, false, 2}) == Distribution(FloatRange{kDigits, kDigits, false, 2}));
   CHECK(written(IntRange{-3, 4, false, 5}) == Distribution(IntRange{-3, 2, false, 5}));
   constexpr auto kMin = std::numeric_limits<std::int64_t>::min(), kMax = std::numeric_limits<std::int64_t>::max();
   CHECK(written(IntRange{kMin, kMax, false, 2}) == Distribution(IntRange{kMin, kMax - 1, false, 2}));
 }
 
-// Lines of Optuna 4 and 5, with what they may have.
+// These are lines of Optuna 4 and 5 with various optional fields.
 TEST_CASE("lines of Optuna are replayed by its rules") {
   const Scene scene;
   const auto line = [](int code, const std::string& rest) {
@@ -200,7 +200,7 @@ TEST_CASE("lines of Optuna are replayed by its rules") {
   CHECK(journal.trial(0) == nullptr);
   const Trial& trial = study.trials[0];
   CHECK((trial.id == 1 && trial.number == 0 && trial.state == TrialState::kComplete));
-  CHECK(trial.parameters == Values{{"c", 1}, {"u", 7.0}});  // 7 is not one of its steps, and stays
+  CHECK(trial.parameters == Values{{"c", 1}, {"u", 7.0}});  // 7 is not a multiple of the step, but is kept
   CHECK(trial.distributions.at("u") == Distribution(FloatRange{0, 9, false, 3}));
   CHECK(std::isnan(trial.intermediate.at(1)));
   CHECK(trial.user_attributes.at("k") == json{std::numeric_limits<double>::infinity(), "\U0001f600\ufffd"});

@@ -16,7 +16,7 @@ using Values = std::map<std::int64_t, double>;
 struct Scene {
   explicit Scene(Direction direction = Direction::kMaximize) { study.directions = {direction}; }
 
-  // Returns its number.
+  // Returns the number of the trial.
   int add(TrialState state, const Values& values) {
     Trial trial;
     trial.number = static_cast<int>(study.trials.size());
@@ -55,7 +55,7 @@ TEST_CASE("against a completed trial that is better, the less certain one has mo
   const std::vector<Forecast> forecasts{{1, 0.1}, {0.9, 0.5}};
   CHECK(chances_of_best(forecasts, {})[0] > 0.5);
   CHECK(chances_of_best(forecasts, 1.5)[1] > 0.9);
-  // One that is out of reach does not decide.
+  // A completed trial that is out of reach is ignored.
   CHECK(chances_of_best(forecasts, 100) == chances_of_best(forecasts, {}));
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("a trial alone has the weight 1, and so has one that has not reported"
 
 TEST_CASE("a trial that is earlier is judged by how much others have gained since that step") {
   Scene scene;
-  // All gain 0.4 between the steps 10 and 40, more or less.
+  // All trials gain about 0.4 between steps 10 and 40.
   for (const double base : {0.1, 0.2, 0.3, 0.4})
     scene.add(TrialState::kComplete, {{10, base}, {40, base + 0.4 + base / 50}});
   const int early = scene.run({{10, 0.5}}), late = scene.run({{10, 0.3}, {39, 0.7}});
@@ -101,7 +101,7 @@ TEST_CASE("paused trials count while few have completed") {
     scene.add(TrialState::kRunning, {{10, base}, {40, base + 0.4 + base / 50}});
   const int early = scene.run({{10, 0.5}}), late = scene.run({{10, 0.3}, {39, 0.7}});
   CHECK(promise_weights(scene.study, {early, late}).at(early) > 1.5);
-  // A failed one says nothing of the others.
+  // Failed trials are ignored.
   for (Trial& trial : scene.study.trials)
     if (trial.number < 3) trial.state = TrialState::kFailed;
   CHECK(promise_weights(scene.study, {early, late}).at(late) > 1);

@@ -21,7 +21,7 @@ Study make_study(Direction direction = Direction::kMaximize) {
   return study;
 }
 
-// A trial that reported these at steps 1, 2, ...
+// Adds a trial that reported these values at steps 1, 2, ….
 Trial& add(Study& study, const std::vector<double>& values, TrialState state = TrialState::kRunning) {
   Trial& trial = study.trials.emplace_back();
   trial.number = static_cast<int>(study.trials.size()) - 1;
@@ -35,8 +35,8 @@ void pause(Trial& trial, int rung) {
   trial.user_attributes[kRung] = rung;
 }
 
-// Trains trials by `curve`(number, step) until nothing is left to do, `parallel` at a time, as a search would; returns
-// how many steps each was trained.
+// Trains trials with the values `curve`(number, step) like a search, `parallel` at a time, until nothing is left to do.
+// Returns how many steps each trial was trained.
 std::vector<int> search(Study& study, const Pruner& pruner, int trials, int parallel, int steps, auto curve) {
   std::vector<int> trained(static_cast<std::size_t>(trials), 0);
   const auto running = [&] { return std::ranges::count_if(study.trials, is_running); };

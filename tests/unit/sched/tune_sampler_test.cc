@@ -37,7 +37,7 @@ Trial trial_of(const Space& space, int number, Values values, double result) {
   return trial;
 }
 
-// Of `trials` trials one after the other.
+// Returns a study of `trials` trials, which are sampled one after the other.
 Study search(Sampler& sampler, const Space& space, int trials, double (*objective)(const Values&)) {
   Study study{0, "", {Direction::kMinimize}, {}, {}, {}};
   for (int number = 0; number < trials; ++number) {
@@ -74,7 +74,7 @@ TEST_CASE("portable functions agree with those of the C library") {
   CHECK(portable::normal_mass(9, 10) == doctest::Approx(portable::normal_mass(-10, -9)).epsilon(1e-15));
 }
 
-// A point of kMixed.
+// Returns a point of kMixed.
 Point mixed_point(int index) {
   static constexpr double kSteps[] = {0.618, 0.414, 0.732, 0.236, 0.646, 0.317, 0.872};
   double u[7];
@@ -100,8 +100,8 @@ double log_density(std::size_t first, std::size_t last, int observed, int point)
   return ParzenEstimator(distributions, points).log_density(part(point));
 }
 
-// The numbers are of optuna 5.0.0, whose _ParzenEstimator got the same observations, and whose numpy.argsort was
-// stable: without, which of several equal observations gets which deviation differs between processors.
+// The values are those of _ParzenEstimator in optuna 5.0.0 for the same observations, with a stable numpy.argsort:
+// otherwise the deviations of equal observations would depend on the processor.
 TEST_CASE("densities are those of Optuna") {
   const auto close = [](double number) { return doctest::Approx(number).epsilon(1e-10); };
   CHECK(log_density(0, 7, 0, 101) == close(-26.91402745863));
@@ -154,7 +154,7 @@ TEST_CASE("trials are ranked by result, and pruned ones by how far they got") {
   std::vector<int> good, worst;
   for (const Trial* trial : split.good) good.push_back(trial->number);
   for (const Trial* trial : split.ended) worst.push_back(trial->number);
-  CHECK(good == std::vector{26, 27, 28, 29});  // 35 have ended
+  CHECK(good == std::vector{26, 27, 28, 29});  // of 35 that have ended
   CHECK(std::vector(worst.end() - 5, worst.end()) == std::vector{4, 2, 1, 3, 0});
   CHECK(split.rest.size() == 35 - 4 + 1);
 }
@@ -195,7 +195,7 @@ TEST_CASE("what applies is sampled, and what is given is kept") {
   }
 }
 
-// A change of these answers is one that users see: a study that continues, or is repeated, has other trials.
+// Users notice if these values change: a study that is continued or repeated gets other trials.
 TEST_CASE("answers are the same on every machine") {
   const auto last = [](const std::string& name) {
     return json(search(*make_sampler(name, 1), kMixed, 30, mixed_objective).trials.back().parameters).dump();
@@ -230,7 +230,7 @@ TEST_CASE("TPE maximises where it must") {
 
 TEST_CASE("TPE keeps away from running trials") {
   const Space space{{{"x", FloatRange{0, 1}}}};
-  // The mean distance of those that are sampled in this state to the nearest other one.
+  // Returns the mean distance of trials sampled in this state to their nearest neighbours.
   const auto distance = [&](TrialState state) {
     const auto sampler = make_sampler("tpe", 1);
     Study study =
@@ -268,7 +268,7 @@ TEST_CASE("TPE survives a study whose space has changed") {
 }
 
 TEST_CASE("the coordinates of Sobol' points are the published ones") {
-  CHECK(sobol(0, 1) == 0.5);  // the numbers are scipy 1.17's
+  CHECK(sobol(0, 1) == 0.5);  // these values are those of scipy 1.17
   CHECK(sobol(1, 3) == 0.75);
   CHECK(sobol(2, 5) == 0.125);
   CHECK(sobol(7, 100) == 0.4765625);
@@ -300,7 +300,7 @@ TEST_CASE("QMC draws at random beyond the dimensions that it has") {
 
 TEST_CASE("combinations are those that differ in what applies") {
   const Combinations all(kConditional, {});
-  CHECK(all.size() == 9 + 2 + 3);  // sgd with each momentum, where one has two variants; adam
+  CHECK(all.size() == 9 + 2 + 3);  // sgd with each momentum, one in two variants; adam
   std::set<Values> different;
   for (std::uint64_t i = 0; i < all.size(); ++i) different.insert(all.at(i));
   CHECK(different.size() == all.size());

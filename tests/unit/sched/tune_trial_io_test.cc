@@ -1,4 +1,4 @@
-// What goes into a trial, and what comes out.
+// Tests what is passed to a trial, and how its results are parsed.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The devices of a search's trials: how they are shared, and for how long they were held.
+// Tests how a search shares devices among its trials, and accounts for the time that they were held.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -15,7 +15,7 @@ namespace {
 TEST_CASE("the device-seconds of each run count once, whenever the search is killed") {
   std::mt19937 random(11);
   for (int round = 0; round < 10; ++round) {
-    // Of a trial that the median rule ends, the run continues for a while.
+    // The run of a trial that the median rule ends continues for a while.
     Scene scene(round % 2 == 0 ? "asha" : "median");
     for (bool finished = false; !finished;) {
       FakeRunner runner(scene.kept, 64, quality);
@@ -36,7 +36,7 @@ TEST_CASE("the device-seconds of a run count if another process ends its trial a
   Scene scene("none", 1, 1);
   Journal other(scene.directory.path() / "journal.log");
   FakeRunner runner(scene.kept, 3, [&](const Values& values, int step) {
-    // Between the search's last look at the storage and its next write.
+    // The trial ends between the search's last refresh of the storage and its next write.
     if (step == 3) other.finish(0, TrialState::kPruned, 0.5);
     return quality(values, step);
   });
@@ -113,13 +113,13 @@ TEST_CASE("with equal shares, the trials that are left get the devices of those 
   scene.plan.share = {ShareMode::kEqual, 4, 1, 4};
   FakeRunner runner(scene.kept, 20, quality);
   Search search = scene.make_search(runner);
-  // Where a start is slow, a call starts fewer trials than it may.
+  // If starting a trial is slow, one call may start fewer trials than it could.
   while (!runner.is_active(1)) REQUIRE(search.advance(Time()));
   for (const int number : {0, 1}) CHECK(runner.share(number).replicas == 2);
   runner.ends[0] = {TrialEnd::How::kFailed, "exit code 1"};
   REQUIRE(search.advance(Time()));
   CHECK(runner.share(1).replicas == 4);
-  // Its process is new, and does not know.
+  // The new process of the trial must be sent its share again.
   runner.ends[1] = {TrialEnd::How::kKilled, "killed"};
   REQUIRE(search.advance(Time()));
   CHECK(runner.share(1).replicas == 4);

@@ -23,7 +23,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-// As long as it exists, this process cannot open anything.
+// Prevents this process from opening any file during the object's lifetime.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -53,7 +53,7 @@ struct EventScene {
   std::vector<std::string> notices;
 };
 
-// "STEP:VALUE ..." of the next results.
+// Returns the next results as "STEP:VALUE ...".
 std::string read_text(EventFiles& files) {
   std::string text;
   for (const EventResult& event : files.read())
@@ -99,7 +99,7 @@ TEST_CASE("results of several writers come by time") {
   scene.append("a.tfevents", scalar_record(2, 2, "loss", 2) + scalar_record(3, 3, "loss", 3));
   EventFiles files = scene.files();
   CHECK(read_text(files) == "1:1 2:2 3:3 4:4");
-  // One that was written late comes late.
+  // A result that is written late is delivered late.
   scene.append("a.tfevents", scalar_record(6, 6, "loss", 6));
   CHECK(read_text(files) == "6:6");
   scene.append("b.tfevents", scalar_record(5, 5, "loss", 5));
@@ -156,7 +156,7 @@ TEST_CASE("damaged data is skipped, and what follows a damaged length is reporte
   CHECK(scene.notices[0] ==
         fmt::format("cannot read {} from byte {} on: damaged record; later results in it are ignored", file,
                     damaged.size() + scalar_record(2, 2, "loss", 2).size()));
-  // Other files are read.
+  // Other files are still read.
   scene.append("b.tfevents", scalar_record(5, 5, "loss", 5));
   CHECK(read_text(files) == "5:5");
 }
@@ -168,7 +168,7 @@ TEST_CASE("large records are skipped without being read") {
   const fs::path file = scene.directory.path() / "a.tfevents";
   scene.append("a.tfevents", scalar_record(1, 1, "loss", 1) + event_header(kSize));
   CHECK(read_text(files) == "1:1");
-  // A hole, which takes no space.
+  // A hole does not take space on the disk.
   fs::resize_file(file, fs::file_size(file) + kSize + 4);
   scene.append("a.tfevents", scalar_record(2, 2, "loss", 2));
   CHECK(read_text(files) == "2:2");

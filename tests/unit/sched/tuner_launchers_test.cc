@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 TEST_CASE("a launcher that has not begun its run is known to other searches for as long as it lives") {
   const ::testing::TemporaryDirectory directory;
-  // In place of `adaptdl run`: a program that ends when the gate is opened.
+  // A program that exits once the gate is opened replaces `adaptdl run`.
   const fs::path launcher = directory.path() / "launcher", gate = directory.path() / "gate";
   std::ofstream(launcher) << "#!/bin/sh\nread line < gate\n";
   fs::permissions(launcher, fs::perms::owner_all);

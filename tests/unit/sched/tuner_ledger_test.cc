@@ -9,7 +9,7 @@
 namespace adaptdl::sched::tune::tuner_ledger_test {
 namespace {
 
-// A study of two trials that run.
+// A study with two running trials.
 struct Scene {
   Scene() : journal(directory.path() / "journal.log") {
     const int id = journal.create_study("s", Direction::kMaximize, "accuracy");
@@ -89,7 +89,7 @@ TEST_CASE("what a run uses after its trial has ended counts too, once") {
   scene.take(ledger, 0, "b", 12);
   CHECK(scene.stored(0) == 32);
   CHECK(ledger.total() == 32);
-  // Nothing of this run was counted before its trial ended.
+  // None of this run was counted before its trial ended.
   scene.end(1);
   for (const double seconds : {4.0, 5.0}) {
     DeviceLedger next(scene.study());

@@ -20,7 +20,7 @@ std::vector<std::string> shell(const std::string& script) { return {"/bin/sh", "
 
 constexpr const char* kEcho = "while read -r line; do printf '{\"got\": %s}\\n' \"$line\"; done";
 
-// Until the process is gone, or is a zombie that another process has to collect.
+// Waits until the process is gone, or is a zombie that another process has to reap.
 void wait_until_gone(pid_t pid) {
   const auto is_there = [pid] {
     std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
@@ -88,7 +88,7 @@ TEST_CASE("a helper ends with the process that started it") {
   REQUIRE(::pipe(ends) == 0);
   const pid_t parent = ::fork();
   if (parent == 0) {
-    // One that does not read, and so cannot see that its input has ended.
+    // The helper does not read, so it cannot notice the end of its input.
     PythonHelper helper(shell("echo \"{\\\"pid\\\": $$}\"; exec cat /dev/zero > /dev/null"));
     const auto pid = helper.receive()["pid"].get<pid_t>();
     [[maybe_unused]] const ssize_t written = ::write(ends[1], &pid, sizeof pid);
@@ -112,7 +112,7 @@ TEST_CASE("the terminal's signals do not reach a helper, and one that is stuck i
     CHECK(patient.receive()["session"] != ::getsid(0));
     PythonHelper stuck(shell("while read -r line; do :; done"), std::chrono::milliseconds(0));
     ::raise(SIGTERM);
-    // One that answers within the grace period does.
+    // A helper that answers within the grace period is not interrupted.
     CHECK(patient.ask({{"value", 1}}) == json{{"got", {{"value", 1}}}});
     CHECK_THROWS_WITH_AS(stuck.ask({{"value", 1}}), "the helper process was interrupted before it answered", Error);
   }

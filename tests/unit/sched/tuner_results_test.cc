@@ -28,7 +28,7 @@ std::ptrdiff_t open_descriptors() {
   return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
 }
 
-// The directory of a trial. Time passes when the test says so.
+// The directory of a trial, with a clock that the test advances.
 struct ResultScene {
   void append(const std::string& file, const std::string& text) const {
     fs::create_directories((directory.path() / file).parent_path());
@@ -50,7 +50,7 @@ struct ResultScene {
   TrialResults open() const {
     return {directory.path(), "loss", [](std::string_view) {}};
   }
-  // The values of the next results.
+  // Returns the values of the next results.
   std::string read(TrialResults& results) const { return text_of(results.read(now)); }
   std::string finish(TrialResults& results) const { return text_of(results.finish(now)); }
   static std::string text_of(const std::vector<Result>& results) {
@@ -165,7 +165,7 @@ TEST_CASE("results of events come again in the order in which they came first") 
   CHECK(scene.finish(first) == "1");
   scene.log(4, "b.tfevents");
   CHECK(scene.finish(first) == "4");
-  // It was written late.
+  // This result is written late.
   scene.log(2, "a.tfevents");
   scene.log(3, "c.tfevents");
   CHECK(scene.finish(first) == "2 3");
@@ -173,7 +173,7 @@ TEST_CASE("results of events come again in the order in which they came first") 
   CHECK(scene.finish(second) == "1 4 2 3");
   scene.log(5, "b.tfevents");
   CHECK(scene.finish(second) == "5");
-  // The results that an interrupted write lost are read from the event files.
+  // Results that an interrupted write lost are read from the event files again.
   const fs::path delivered = scene.directory.path() / "events.jsonl";
   fs::resize_file(delivered, fs::file_size(delivered) - 3);
   scene.log(6, "d.tfevents");

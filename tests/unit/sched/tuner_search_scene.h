@@ -1,5 +1,5 @@
-// A search with everything that it needs, except that its trials only pretend to train, in steps of poll(). The process
-// that searches may be killed: what is kept between searches is in `Kept`.
+// A search whose trials simulate training, one step per poll(). The search may be killed; `Kept` contains what outlives
+// it.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -20,10 +20,10 @@
 namespace adaptdl::sched::tune::testing {
 
 struct Kept {
-  std::map<int, int> checkpoint;               // the step of each trial that has one
-  std::map<int, std::vector<Result>> results;  // of each trial, in the order in which they were reported
-  std::map<int, int> steps_trained;            // in all
-  std::map<int, RunUsage> usage;               // of runs whose last figure was perhaps not stored
+  std::map<int, int> checkpoint;               // the step of each trial that has a checkpoint
+  std::map<int, std::vector<Result>> results;  // results of each trial, in order
+  std::map<int, int> steps_trained;            // total steps of each trial
+  std::map<int, RunUsage> usage;               // of runs whose last value may not be stored yet
   double device_seconds = 0;                   // of all runs
   int runs = 0;
 };
@@ -70,7 +70,7 @@ class FakeRunner final : public TrialRunner {
       auto& [number, trial] = *it;
       kept_.usage[number].device_seconds += seconds_per_step;
       kept_.device_seconds += seconds_per_step;
-      // Like TrialResults: what an earlier search has seen comes again.
+      // As with TrialResults, the results that an earlier search has seen are delivered again.
       if (replayed_.insert(number).second)
         for (const Result& result : kept_.results[number]) events.push_back({number, result});
       std::optional<TrialEnd> end;
@@ -106,15 +106,15 @@ class FakeRunner final : public TrialRunner {
 
   const RunShare& share(int number) const { return active_.at(number).share; }
 
-  // Has the trial end so at its next step, once unless it is in `repeats`.
+  // How trials end at their next step; each entry applies once unless the trial is in `repeats`.
   std::map<int, TrialEnd> ends;
   std::set<int> repeats;
   std::set<int> released;
   std::map<int, std::string> failures;
   bool reports = true, numbers = true;
-  double seconds_per_step = 0;  // for which a trial holds devices
+  double seconds_per_step = 0;  // device-seconds of a trial per step
   int most_active = 0;
-  int slow_to_leave = 0;  // how many polls pass before trials that were stopped end
+  int slow_to_leave = 0;  // number of polls before stopped trials end
 
  private:
   struct Trial {
@@ -128,15 +128,15 @@ class FakeRunner final : public TrialRunner {
   const Curve curve_;
   std::map<int, Trial> active_;
   std::set<int> replayed_;
-  std::set<int> left_;   // by an earlier search, whose usage was not delivered yet
-  std::set<int> ended_;  // whose last usage was delivered
+  std::set<int> left_;   // left by an earlier search; their usage was not delivered yet
+  std::set<int> ended_;  // their last usage was delivered
 };
 
 inline double quality(const Values& values, int step) {
   return 1 - std::abs(std::log10(values.at("lr").get<double>()) + 3) / 10 - 0.5 / step;
 }
 
-// A study in a file, and everything to search it with.
+// A study in a file, and everything that a search needs.
 struct Scene {
   explicit Scene(const std::string& pruner_name = "asha", int parallel = 4, int trials = 24)
       : journal(directory.path() / "journal.log"), pruner(make_pruner(pruner_name)) {
@@ -152,7 +152,7 @@ struct Scene {
   Search make_search(FakeRunner& runner) {
     return {plan, journal, *sampler, *pruner, runner, [this](const SearchEvent& event) { events.push_back(event); }};
   }
-  // Searches until the end, or for so many rounds. Returns whether it was finished.
+  // Searches until the end, or for `rounds` rounds. Returns whether the search has finished.
   bool search(FakeRunner& runner, int rounds = 100'000) {
     Search search = make_search(runner);
     while (rounds-- > 0 && search.advance(Time())) {
@@ -167,7 +167,7 @@ struct Scene {
   std::unique_ptr<Sampler> sampler = make_sampler("random", 1);
   std::unique_ptr<Pruner> pruner;
   SearchPlan plan;
-  std::vector<SearchEvent> events;  // of all searches
+  std::vector<SearchEvent> events;  // events of all searches
   Kept kept;
 };
 

@@ -29,7 +29,7 @@ std::int64_t count(const std::vector<SearchEvent>& events, int trial, Kind kind)
   return std::ranges::count_if(events, [&](const auto& each) { return each.trial == trial && each.kind == kind; });
 }
 
-// Checks that the events lead each trial of a study that is done from its start to its end.
+// Checks that the events of each trial of a finished study are complete, from its start to its end.
 void check_events(const Scene& scene) {
   for (const Trial& trial : scene.study().trials) {
     CAPTURE(trial.number);
@@ -59,7 +59,7 @@ TEST_CASE("a search runs as many trials as asked, few of them to the end, the be
   const Trial* const best = best_trial(scene.study());
   REQUIRE(best != nullptr);
   for (const Trial& trial : scene.study().trials) CHECK(quality(trial.parameters, 64) <= best->values.front());
-  // Those that leave and those that take their places may overlap.
+  // Trials that leave may overlap with those that replace them.
   CHECK(runner.most_active <= 8);
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("after its deadline a search stops with checkpoints") {
   scene.plan.deadline = Time() + std::chrono::seconds(1);
   FakeRunner runner(scene.kept, 100, quality);
   Search search = scene.make_search(runner);
-  // Where a start is slow, a call starts fewer trials than it may.
+  // If starting a trial is slow, one call may start fewer trials than it could.
   while (runner.most_active < 4) REQUIRE(search.advance(Time()));
   CHECK(search.advance(Time() + std::chrono::seconds(1)));
   CHECK_FALSE(search.advance(Time() + std::chrono::seconds(1)));
@@ -250,7 +250,7 @@ TEST_CASE("the value of a trial is the one that it reported last, also after a r
     Search search = scene.make_search(runner);
     for (int i = 0; i < 9; ++i) search.advance(Time());
   }
-  // Trained from the beginning, and to a lower step.
+  // The trial is trained from the beginning, up to a lower step.
   scene.kept.checkpoint.clear();
   FakeRunner runner(scene.kept, 3, [](const Values&, int step) { return step / 100.0; });
   CHECK(scene.search(runner));
@@ -327,7 +327,7 @@ TEST_CASE("trials that wait in the storage are run with the parameters that they
   CHECK(scene.study().trials[0].parameters == Values{{"lr", 0.01}});
 }
 
-// Keeps with each trial how many it has sampled before, by what it kept with the study.
+// Stores a count of samples with the study, and with each trial how many were sampled before it.
 class CountingSampler final : public Sampler {
  public:
   std::optional<Values> sample(const Space&, const Study& study, int, const Values& given) override {
@@ -391,7 +391,7 @@ TEST_CASE("trials that another process ends have an event for it") {
     if (reason != nullptr) other.set_trial_attribute(id, kReason, reason);
     other.finish(id, state, state == TrialState::kComplete ? std::optional(0.5) : std::nullopt);
   };
-  // One that was stopped before the search, and one of a worker of Optuna.
+  // Trial 0 was stopped before the search, and trial 1 belongs to a worker of Optuna.
   other.create_trial(other.find("s")->id, TrialState::kWaiting);
   end(0, TrialState::kPruned, "stopped by `adaptdl tune stop`");
   other.create_trial(other.find("s")->id, TrialState::kRunning);

@@ -101,7 +101,7 @@ TEST_CASE("weights by promise are sent when they change by much, and begin at 1 
   scene.study.trials[0].intermediate[1] = 0.501;
   scene.update({0, 1}, true);
   CHECK(scene.runner.sent == 2);
-  // Alone, it is as any other run again.
+  // The only trial that is left has the same weight as any other run.
   scene.update({1});
   CHECK(std::abs(scene.runner.shares.at(1).weight - 1) < 1e-9);
 }
@@ -116,7 +116,7 @@ TEST_CASE("a share is sent once the run is there, and again until the run has ac
   sender.tick(find);
   RunControl control(RunRecord::named(runs, "s-0"), RunStatus());
   control.serve();
-  // The request that comes next while the sender is asked again and again, as in a search.
+  // Returns the next request, while the sender is ticked repeatedly as in a search.
   const auto next = [&]() -> std::optional<RunRequest> {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < deadline) {
@@ -133,7 +133,7 @@ TEST_CASE("a share is sent once the run is there, and again until the run has ac
     CHECK(request->share == RunShare{2, 3});
     if (answered) request->accept();
   }
-  // The answer may not have been read yet when the next share is set.
+  // The sender may not have read the answer when the next share is set.
   sender.set({});
   auto request = next();
   REQUIRE(request.has_value());

@@ -55,7 +55,7 @@ TEST_CASE("what a user chose by hand may be left out") {
   CHECK(workload.jobs[0].batch_size == 128);
   const Workload wide =
       load_workload(directory.write("wide.csv", "name,time,application,num_replicas\na,0,cifar10,8\n"), applications());
-  CHECK(wide.jobs[0].batch_size == 256);  // the least that 8 replicas can have
+  CHECK(wide.jobs[0].batch_size == 256);  // the minimum for 8 replicas
 }
 
 TEST_CASE("a broken workload is refused where it goes wrong") {

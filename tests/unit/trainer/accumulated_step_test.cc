@@ -1,4 +1,4 @@
-// What the gradients of a step are when batches and passes accumulate, and what the noise scale learns from them.
+// Tests the gradients of a step when batches and passes accumulate, and the noise scale that is measured from them.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -19,7 +19,7 @@
 #include "replica_processes.h"
 #include "step_loops.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace accumulated_step_test {
@@ -152,7 +152,7 @@ TEST_CASE("sparse gradients are averaged, accumulated and measured") {
     loop(2, 1, 1, [&](int batch) {
       const auto before = net->weight.detach().clone();
       optimizer.zero_grad();
-      // Row 1 twice on rank 0; rows 2 + batch on rank 1.
+      // Rank 0 uses row 1 twice, and rank 1 uses row 2 + batch.
       model(rank == 0 ? at::tensor({1, 1}) : at::tensor({2 + batch})).sum().backward();
       optimizer.step();
       if (batch == 0) return;
@@ -161,7 +161,7 @@ TEST_CASE("sparse gradients are averaged, accumulated and measured") {
         const double expected = row == 1 ? 2 * 2 / 4.0 : row == 2 || row == 3 ? 1 / 4.0 : 0;
         EXPECT(std::abs(change[row][0].item<double>() - expected) < 1e-5);
       }
-      // Squared norms: 12, 12, 3 and 3; of their mean 3 (1 + 1/16 + 1/16).
+      // The squared norms are 12, 12, 3 and 3; that of their mean is 3 (1 + 1/16 + 1/16).
       const double local = 7.5, total = 3 * 1.125;
       EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - (4 * total - local) / 3) < 1e-5);
       EXPECT(std::abs(model.gns().raw_var_avg()[0] - (local - total) / 3) < 1e-5);
@@ -181,7 +181,7 @@ TEST_CASE("a single gradient with NaN is left out, and the next one is compared 
       model(gradient.unsqueeze(0)).sum().backward();
       optimizer.step();
     }
-    // Squared norms of 1, and of their mean of 1/2.
+    // The squared norms are 1, and that of their mean is 1/2.
     EXPECT(std::abs(model.gns().raw_sqr_avg()[0]) < 1e-6);
     EXPECT(std::abs(model.gns().raw_var_avg()[0] - 1) < 1e-6);
     EXPECT(std::abs(model.gns().progress() - 4) < 1e-6);
@@ -215,7 +215,7 @@ TEST_CASE("with stop_on_nan, every replica fails at the first step with NaN of a
 
 namespace {
 
-// Three passes make a step; `sync`: each averages its gradients over the replicas, else only the last one does.
+// Three passes make a step. With `sync`, each averages its gradients over the replicas; otherwise only the last does.
 void check_passes(bool sync) {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
@@ -225,7 +225,7 @@ void check_passes(bool sync) {
       AdaptiveDataParallel model(net, optimizer);
       double sqr = 0, var = 0;
       for (int step = 0; step < 3; ++step) {
-        // The parts of a batch that this replica has; the first pass of the first step is dropped.
+        // The passes are parts of this replica's batch. The first pass of the first step is dropped.
         for (int pass = step == 0 ? -1 : 0; pass < 3; ++pass) {
           std::optional<decltype(model)::NoSync> no_sync;
           if (!sync && pass < 2) no_sync.emplace(model.no_sync());
@@ -275,7 +275,7 @@ TEST_CASE("several forward passes before one backward pass count as one, whether
         const int batches = accumulation + 1;
         loop(replicas, accumulation, 2, [&](int batch) {
           optimizer.zero_grad();
-          model(inputs(rank, batch));  // without a backward pass
+          model(inputs(rank, batch));  // not followed by a backward pass
           (model(inputs(rank, batch)).square().mean() + model(inputs(rank, 50 + batch)).square().mean()).backward();
           optimizer.step();
           if (batch % batches != accumulation) return;
@@ -326,7 +326,7 @@ TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     AdaptiveDataParallel model(net, optimizer);
     loop_at_scales({1, 1, 1, 1}, [&](int batch) {
-      if (batch == 1) optimizer.zero_grad();  // as after an overflow
+      if (batch == 1) optimizer.zero_grad();  // drops the gradients, as after an overflow
       model(inputs(rank, batch)).sum().backward();
       if (batch == 0 || batch == 2) return;
       const auto error = error_of<adaptdl::UsageError>([&] { optimizer.step(); });
@@ -422,7 +422,7 @@ TEST_CASE("an accumulation that a break left in its middle is dropped") {
     for (const int batch : {1, 2}) (reference->forward(inputs(rank, batch)).square().mean() / 2).backward();
     plain.step();
     EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
-    // Another one, and then a step outside of any loop.
+    // Another accumulation is interrupted, followed by a step outside of any loop.
     for ([[maybe_unused]] const int epoch : remaining_epochs_until(3)) {
       const auto context = loader.context();
       loader.skipdone();

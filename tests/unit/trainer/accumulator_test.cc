@@ -14,7 +14,7 @@
 #include "elastic_job.h"
 #include "numbers.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 #include "error_of.h"
@@ -35,7 +35,7 @@ using ::testing::error_of;
 using ::testing::says;
 
 constexpr int kCheckpointed = 143;
-constexpr int kSaved = 7;  // of a program that saves and exits by itself
+constexpr int kSaved = 7;  // exit code of a program that saves and exits by itself
 
 Accumulator::Map contents(const Accumulator& accumulator) { return {accumulator.begin(), accumulator.end()}; }
 
@@ -48,7 +48,7 @@ void save_and_exit() {
 }  // namespace
 
 TEST_CASE("sums over all replicas and restarts, with changes that code which is replayed must not repeat") {
-  // The story of the original's test, on 1, 4 and 2 replicas.
+  // The scenario is that of the Python package's test, on 1, 4 and 2 replicas.
   const ElasticJob job;
   for (const int restart : {0, 1, 2}) {
     job.run_to(restart < 2 ? kSaved : 0,
@@ -165,7 +165,7 @@ TEST_CASE("numbers are exchanged, saved and loaded bit for bit: NaN, infinities,
     for (std::size_t i = 0; i < values.size(); ++i) start[fmt::format("v{}", i)] = values[i];
     Accumulator given(start);
     if (rank == 1) accumulator += start;
-    // A sum begins at 0, and 0 + -0 is 0.
+    // A sum starts at 0, and 0 + -0 is 0, so -0 is set directly.
     {
       auto synchronized = accumulator.synchronized();
       accumulator["v3"] = -0.0;
@@ -174,8 +174,7 @@ TEST_CASE("numbers are exchanged, saved and loaded bit for bit: NaN, infinities,
   });
   job.run_to(0, 3, [&](int) {
     Accumulator accumulator, given;
-    // The synchronization is replayed, and what was set in it before the restart is in the sums that the second one
-    // finds.
+    // The synchronization is replayed. What was set in it before the restart is in the sums of the second one.
     { auto synchronized = accumulator.synchronized(); }
     expect_values(accumulator);
     expect_values(given);
@@ -191,7 +190,7 @@ TEST_CASE(
       accumulator["x"] += rank == 0 ? 1e16 : rank == 1 ? 1.0 : -1e16;
       accumulator["only 2"] += rank == 2 ? 3 : 0;
       auto synchronized = accumulator.synchronized();
-      EXPECT(accumulator["x"] == 0);  // (1e16 + 1) - 1e16; in another order it is 1
+      EXPECT(accumulator["x"] == 0);  // (1e16 + 1) - 1e16; other orders yield 1
       EXPECT(accumulator["only 2"] == 3);
     });
   }
@@ -209,7 +208,7 @@ TEST_CASE("tensors are summed over replicas and restarts in their own type, besi
           counts[0].index_add_(0, batch.data, at::ones_like(batch.data));
           counts[1] -= counts[0];
           accumulator["counts"] += counts;
-          counts.zero_();  // the accumulator has its own
+          counts.zero_();  // the accumulator has its own copy
           accumulator["loss"] += at::full({}, 0.5);
           accumulator["batches"] += 1;
         }
@@ -243,7 +242,7 @@ TEST_CASE("what two replicas have added and does not fit together is an error on
 TEST_CASE("values of other kinds, and what is not there, are refused by name; get and pop are a map's") {
   ElasticJob().run_to(0, 1, [](int) {
     Accumulator accumulator({{"x", at::ones(2)}, {"n", 1}});
-    EXPECT(accumulator.get("n", 7) == 7);  // in accumulation mode the map is empty
+    EXPECT(accumulator.get("n", 7) == 7);  // the map is empty in accumulation mode
     const auto synchronized = accumulator.synchronized();
     EXPECT(says(error_of<UsageError>([&] { accumulator["x"] += at::ones(3); }),
                 "accumulator value 'x': cannot add a tensor of shape [3] to one of shape [2]"));
@@ -272,7 +271,7 @@ TEST_CASE("a synchronization that is replayed finds what it found, whatever was 
         }
         for (auto& batch : second) {
           accumulator["later"] += static_cast<double>(batch.data.numel());
-          // Interrupts the first run in epoch 0, the second in epoch 1.
+          // Interrupts the first run in epoch 0, and the second in epoch 1.
           if (code != 0 && rank == 1 && epoch == (adaptdl::checkpoint::loaded_number() ? 1 : 0))
             kill(getpid(), SIGTERM);
         }

@@ -1,4 +1,4 @@
-// Activation checkpointing: gradients, random numbers, buffers and the noise scale are those of the plain pass.
+// Tests that activation checkpointing yields the gradients, random numbers, buffers and noise scale of a plain pass.
 #include "adaptdl/torch/activation_checkpoint.h"
 
 #include <torch/torch.h>
@@ -30,7 +30,7 @@ using testing::expect_replicas;
 using testing::flat;
 using testing::inputs;
 
-// Counts its passes, and knows whether its activations are still kept.
+// Counts its passes, and reports whether its activations are still kept.
 struct BlockImpl : nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     ++passes;

@@ -1,5 +1,5 @@
-// What an adaptive, accumulated training computes over restarts: each replica is a process with a process group, each
-// checkpoint on the disk.
+// Tests adaptive training with accumulation over restarts. Each replica is a process with a process group, and each
+// checkpoint is on disk.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -23,7 +23,7 @@
 #include "numbers.h"
 #include "step_boundary.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace adaptive_restart_test {
@@ -40,7 +40,7 @@ using testing::Numbers;
 using Loader = AdaptiveDataLoader<Numbers>;
 using Decision = std::optional<std::pair<std::size_t, int>>;
 
-// Another batch size every few steps.
+// Returns a new batch size every four steps.
 Decision decide(std::uint64_t step) {
   if (step % 4 != 1) return {};
   return std::pair{static_cast<std::size_t>(1 + step * 7 % 9), static_cast<int>(step % 3)};
@@ -48,15 +48,15 @@ Decision decide(std::uint64_t step) {
 
 constexpr std::int64_t kFeatures = 6;
 
-// A regression that a small net can learn, with noise.
+// Returns a noisy regression problem that a small net can learn.
 std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {
   const auto x = torch::sin(numbers.to(torch::kDouble).unsqueeze(1) * torch::arange(1, kFeatures + 1));
   const auto y = x.sum(1, /*keepdim=*/true) + torch::cos(numbers.to(torch::kDouble).unsqueeze(1) * 37);
   return {x.to(torch::kFloat), y.to(torch::kFloat)};
 }
 
-// Trains on two replicas with AdaScale and dropout; stops after each of `stops` batches of a run, in turn. Returns what
-// was trained: the bytes of the parameters in hexadecimal, the progress, and each batch's size.
+// The result of train(), which trains on two replicas with AdaScale and dropout and stops after each of `stops` batches
+// of a run, in turn: each batch with its size, and the progress and the parameters in hexadecimal.
 struct Trained {
   std::vector<std::string> batches;
   std::string parameters;
@@ -117,7 +117,7 @@ void check_bit_equal(bool by_clock, const std::vector<std::vector<std::size_t>>&
   std::set<std::string> sizes;
   for (const auto& batch : whole.batches) sizes.insert(batch.substr(batch.find(' ')));
   REQUIRE(whole.batches.size() > 60);
-  REQUIRE(sizes.size() > 3);  // several batch sizes, accumulated and not
+  REQUIRE(sizes.size() > 3);  // with and without accumulation
   for (const auto& stops : trials) {
     CAPTURE(fmt::format("{}", fmt::join(stops, " ")));
     const auto resumed = train(stops, by_clock);
@@ -192,7 +192,7 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
         (torch::mse_loss(model(x), y) * (is_nan ? NAN : 1.0)).backward();
         optimizer.step();
         if (is_nan) EXPECT(model.gain() == 0);
-        // As if the parameters had been loaded again.
+        // Resets the parameters, as if they had been loaded again.
         if (is_nan) {
           torch::NoGradGuard no_grad;
           for (auto& param : net->parameters()) param.fill_(0.1);
@@ -200,7 +200,7 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
       }
       for ([[maybe_unused]] auto& batch : valid) std::this_thread::sleep_for(std::chrono::milliseconds(3));
       if (rank != 0) continue;
-      // One may have been agreed on before the first of these steps.
+      // One checkpoint may have been agreed on before the first of these steps.
       if (epoch == 0) EXPECT(job.newest_checkpoint() >= 0);
       if (epoch == 1) EXPECT(last_good >= 0 && job.newest_checkpoint() <= last_good + 1);
       if (epoch == 2) EXPECT(job.newest_checkpoint() > last_good + 1);

@@ -1,4 +1,4 @@
-// What a step does when the batch size grows, the job resumes, or losses are scaled.
+// Tests steps when the batch size grows, the job resumes, or losses are scaled.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -18,7 +18,7 @@
 #include "replica_processes.h"
 #include "step_loops.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace adaptive_step_test {
@@ -71,7 +71,7 @@ TEST_CASE("the learning rate is scaled for the step alone, by group, and progres
       EXPECT(optimizer.param_groups()[1].options().get_lr() == 0.01);
     });
     EXPECT(rule->scales == std::vector<double>{1, 1, 4});
-    // Gradients that are all alike have no noise: a larger batch gains nothing.
+    // Equal gradients have no noise, so a larger batch gains nothing.
     EXPECT(std::abs(model.gns().progress() - 3) < 1e-3);
     rule->factors = {1, 2, 3};
     try {
@@ -133,7 +133,7 @@ TEST_CASE("the rules' factors are those of their papers") {
       AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
       return rule->scale_lr(16)[0];
     };
-    // Without any estimate there is no noise, and nothing to gain.
+    // Without any estimate, the noise counts as zero, so there is nothing to gain.
     EXPECT(std::abs(factors_of(std::make_shared<adaptdl::AdaScale>()) - 1) < 1e-5);
     EXPECT(std::abs(factors_of(std::make_shared<adaptdl::AdamScale>()) - 1) < 1e-5);
     EXPECT(factors_of(std::make_shared<adaptdl::LinearScale>()) == 16);
@@ -152,7 +152,7 @@ TEST_CASE("LEGW warms up over as many scale-invariant iterations as its epochs h
     adaptdl::init_process_group("gloo");
     auto net = small_model();
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
-    const auto rule = std::make_shared<adaptdl::LEGWScale>(0.5, 16);  // a step at the initial batch size
+    const auto rule = std::make_shared<adaptdl::LEGWScale>(0.5, 16);  // warm-up: one step at the initial batch size
     AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
     loop_at_scales({1, 1, 1}, [&](int step) {
       EXPECT(std::abs(rule->scale_lr(4)[0] - 2 * std::min(1.0, step / 4.0)) < 1e-9);
@@ -238,7 +238,7 @@ TEST_CASE(
       for (int step = 0; step < 5; ++step) {
         const bool overflow = step == 2;
         const auto before = flat(*net);
-        // Of one replica alone.
+        // Only one replica overflows.
         const double infinite = overflow && rank == replicas - 1 ? std::numeric_limits<double>::infinity() : 1.0;
         optimizer.zero_grad();
         scaler.scale(model(inputs(rank, step)).square().mean() * infinite).backward();
@@ -252,10 +252,10 @@ TEST_CASE(
         plain(inputs(rank, step)).square().mean().backward();
         reference_optimizer.step();
       }
-      EXPECT(scaler.scale() == 2048);  // doubled, halved, doubled
+      EXPECT(scaler.scale() == 2048);  // doubled, halved and doubled again
       EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
       EXPECT(std::abs(model.gns().progress() - plain.gns().progress()) < 1e-4);
-      // With one replica the step after the one that overflowed has none to be compared with.
+      // With one replica, the step after the overflow has no previous gradient to be compared with.
       if (replicas > 1) EXPECT(std::abs(model.gns().sqr_avg() / plain.gns().sqr_avg() - 1) < 1e-4);
     });
   }

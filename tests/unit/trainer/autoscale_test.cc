@@ -1,4 +1,4 @@
-// The adaptive batch size: its bounds, its choice by goodput, and what a loop does with it.
+// Tests the adaptive batch size: its bounds, its choice by goodput, and its use in a loop.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
@@ -19,7 +19,7 @@
 #include "step_boundary.h"
 #include "step_profile.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 #include "error_of.h"
@@ -46,7 +46,7 @@ using Loader = AdaptiveDataLoader<Numbers>;
 using ::testing::error_of;
 using ::testing::says;
 
-// Stands in for the model: each optimizer step is one iteration of progress.
+// Replaces the model: each optimizer step is one iteration of progress.
 class Progress {
  public:
   void step(const AdaptiveDataLoaderHelper& helper, double iterations = 1) {
@@ -107,7 +107,7 @@ TEST_CASE("the total stays what was asked for on any number of replicas, within 
         CHECK(size.local_bsz <= max);
         CHECK(total >= batch_size);
         CHECK(total < batch_size + pieces);
-        // No more pieces than needed.
+        // There are no more batches than needed.
         CHECK((size.accumulation_steps == 0 ||
                static_cast<std::size_t>(size.accumulation_steps) * max < share(batch_size, replicas)));
         CHECK(allows(range, replicas, size));
@@ -119,7 +119,7 @@ TEST_CASE("the total stays what was asked for on any number of replicas, within 
   CHECK(even_batch_size(bounded, 4) == BatchSize{4, 0});
   CHECK(allows(bounded, 2, {32, 0}));
   CHECK_FALSE(allows(bounded, 2, {3, 0}));   // below the lower bound
-  CHECK_FALSE(allows(bounded, 2, {33, 0}));  // above the largest total
+  CHECK_FALSE(allows(bounded, 2, {33, 0}));  // above the maximum total
   CHECK_FALSE(allows(bounded, 1, {16, 1}));  // accumulates
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("a fixed total is made of parts on 1 to 4 replicas, and the optimizer 
   const ElasticJob job;
   for (const int replicas : {1, 2, 3, 4}) {
     job.run_to(0, replicas, [&](int) {
-      // Without any progress: an epoch is a pass.
+      // The job reports no progress, so an epoch is one pass.
       Loader loader(Numbers(650), {.batch_size = 64});
       loader.autoscale_batch_size(64, {.max = 16}, true);
       const std::size_t parts = replicas == 1 ? 4 : replicas == 4 ? 1 : 2;
@@ -146,7 +146,7 @@ TEST_CASE("a fixed total is made of parts on 1 to 4 replicas, and the optimizer 
           EXPECT(helper.is_optim_step() == (in_step == parts || last));
           if (helper.is_optim_step()) ++steps, in_step = 0;
         }
-        // What is left for the last step is less than the others have.
+        // The last step has fewer samples than the others.
         EXPECT(in_step == 0 && steps == (replicas == 3 ? 10 : 11));
         EXPECT(!loader.current_batch_size());
       }
@@ -155,7 +155,7 @@ TEST_CASE("a fixed total is made of parts on 1 to 4 replicas, and the optimizer 
 }
 
 TEST_CASE("a better batch size is taken over when it gains more than 5 percent in goodput") {
-  // Seconds of a step: 0.1 + 0.001 a sample; and noise by which the batch size may grow.
+  // A step takes 0.1 s plus 0.001 s per sample. The first function has enough noise for larger batch sizes.
   const goodput::PerfParams perf{.alpha_c = 0.1, .beta_c = 0.001, .gamma = 1};
   const goodput::GoodputFunction noisy(perf, {.sqr = 1, .var = 1000}, 32), quiet(perf, {.sqr = 1, .var = 1e-3}, 32);
   const BatchSizeRange range{32, {.max_batch_size = 512}};
@@ -163,14 +163,14 @@ TEST_CASE("a better batch size is taken over when it gains more than 5 percent i
   CHECK(best.local_bsz == noisy.optimize(1, 2, range.limits).atomic_bsz);
   CHECK(best.local_bsz > 100);
   CHECK(best_batch_size(noisy, range, 1, 2, BatchSize{16, 0}) == best);
-  // Nearly as good: stays.
+  // A batch size that is nearly as good is kept.
   const auto near = BatchSize{best.local_bsz - 5, 0};
   const auto at = [&](const BatchSize& size) { return noisy.evaluate(1, 2, static_cast<double>(size.local_bsz), 0); };
   REQUIRE(at(best) > at(near));
   REQUIRE(at(best) < 1.05 * at(near));
   CHECK(best_batch_size(noisy, range, 1, 2, near) == near);
   CHECK(best_batch_size(quiet, range, 1, 2, BatchSize{16, 0}) == BatchSize{16, 0});
-  // So many replicas that the lower bound alone exceeds the maximum: there is nothing to choose, and nothing to fail.
+  // If the lower bound alone exceeds the maximum because of many replicas, the batch size is kept without an error.
   const BatchSizeRange crowded{32, {.max_batch_size = 64, .min_local_bsz = 16}};
   CHECK(best_batch_size(noisy, crowded, 1, 8, BatchSize{16, 0}) == BatchSize{16, 0});
 }
@@ -204,7 +204,7 @@ TEST_CASE("a decision of rank 0 reaches all replicas at the same step, and what 
           }
           if (rank == 0) job.note(sizes);
           for (const auto& other : adaptdl::collective::world().allgather(sizes)) EXPECT(other == sizes);
-          // The first pass has every sample once, and at most replicas - 1 of them twice.
+          // The first pass has every sample once, and at most replicas - 1 of them a second time.
           std::map<std::string, int> times;
           std::size_t total = 0;
           for (const auto& of_one : adaptdl::collective::world().allgather(fmt::format("{}", fmt::join(seen, " ")))) {
@@ -214,8 +214,8 @@ TEST_CASE("a decision of rank 0 reaches all replicas at the same step, and what 
           EXPECT(times.size() == kSamples && total < kSamples + static_cast<std::size_t>(replicas));
         }
       });
-      // Submitted at a boundary, it holds from the next one on: four steps of the first size. The steps of an
-      // accumulated size count as one.
+      // A decision that is submitted at a boundary takes effect at the next one, after four steps of the first size.
+      // The batches of an accumulated step count as one step.
       const auto notes = job.notes();
       REQUIRE(notes.size() == 1);
       INFO(notes[0]);
@@ -240,14 +240,14 @@ TEST_CASE("an epoch ends by progress: after as much as the initial batch size wo
           if (*loader.helper().current_index() % 100 == 0) first_of_pass.push_back(samples_of(batch)[0]);
           if (steps == 0 && adaptdl::collective::world().rank() == 0)
             EXPECT(metrics::hints().at("targetProgress") == 40);
-          progress.step(loader.helper(), epoch == 2 ? 15 : 0.5);  // epoch 2: one step is too much
+          progress.step(loader.helper(), epoch == 2 ? 15 : 0.5);  // in epoch 2, the first step exceeds the target
           ++steps;
         }
         for (auto& batch : validation) validated += static_cast<std::size_t>(batch.data.numel());
         EXPECT(steps == (epoch == 2 ? 1u : epoch == 3 ? 10u : 20u));
         EXPECT(validated == 30u / static_cast<unsigned>(replicas));
       }
-      // In an order of its own each time.
+      // Each pass has its own order.
       EXPECT(std::set<std::int64_t>(first_of_pass.begin(), first_of_pass.end()).size() > 2);
       EXPECT(first_of_pass.size() == 6);
     });
@@ -259,7 +259,7 @@ TEST_CASE("an optimizer that never steps is an error that says what to do, not a
   const auto codes = job.run(2, [&](int) {
     Loader loader(Numbers(100), {.batch_size = 10});
     loader.autoscale_batch_size(100);
-    metrics::set_progress("model", 3);  // of an earlier epoch
+    metrics::set_progress("model", 3);  // from an earlier epoch
     std::size_t steps = 0;
     try {
       for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
@@ -273,7 +273,7 @@ TEST_CASE("an optimizer that never steps is an error that says what to do, not a
   CHECK(codes == std::vector<int>{1, 1});
   CHECK(says(job.errors(), "went through its data without any progress"));
   CHECK(says(job.errors(), "Adaptive<>"));
-  // One that is a step behind the other may report the loss of that one.
+  // A replica that is one step behind may report the loss of the other one instead.
   REQUIRE(!job.notes().empty());
   for (const auto& steps : job.notes()) CHECK(std::stoi(steps) < 100);
 }
@@ -309,14 +309,14 @@ TEST_CASE(
     Progress progress;
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       for (auto& batch : loader) {
-        if (samples_of(batch)[0] == 24) break;  // in the third of four parts of the second step
+        if (samples_of(batch)[0] == 24) break;  // in the third of four batches of the second step
       }
       EXPECT(!error_of<std::runtime_error>([&] {
                 for (auto& batch : loader) {
                   if (samples_of(batch)[0] == 0) {
                     EXPECT(helper.accumulated() == 0 && helper.is_accum_step());
                   }
-                  if (samples_of(batch)[0] == 28) throw std::runtime_error("out of luck");  // in the last part
+                  if (samples_of(batch)[0] == 28) throw std::runtime_error("out of luck");  // in the last batch
                 }
               }).empty());
       std::vector<std::int64_t> first;
@@ -332,7 +332,7 @@ TEST_CASE(
 
 namespace {
 
-// A user's own loader: reads columns of a table, which is laid out for a number of columns.
+// A custom loader, which reads columns of a table that is laid out for a number of columns.
 class Columns : public AdaptiveDataLoaderMixin {
  public:
   explicit Columns(std::size_t batch_size) : AdaptiveDataLoaderMixin(batch_size) {}
@@ -370,7 +370,7 @@ TEST_CASE("a loader of one's own lays its data out anew when the batch size chan
         EXPECT(columns.current_local_bsz() == layout);
         steps += fmt::format("{}{} ", layout, columns.helper().is_optim_step() ? "!" : "");
       });
-      // 8 samples by 4, 18 in a step of three parts, and the remaining 6 in one that the end of the loop cut short.
+      // 8 samples in steps of 4, 18 in a step of three batches, and 6 in a step that the end of the loop cuts short.
       EXPECT(steps == "4! 4! 6 6 6! 6! ");
     }
   });
@@ -398,7 +398,7 @@ TEST_CASE("with a clock: the goodput is fitted to the steps, and the batch size 
         const auto goodput = metrics::goodput_function();
         if (rank == 0) {
           EXPECT(goodput.has_value());
-          // Seconds of a step as the clock had them.
+          // The step time by the fitted model, which must match the clock.
           const auto seconds = 2.0 * static_cast<double>(size) /
                                goodput->throughput(adaptdl::env::num_nodes(), 2, static_cast<double>(size), 0);
           EXPECT(std::abs(seconds / (0.020 + 0.0001 * static_cast<double>(size)) - 1) < 0.03);
@@ -415,7 +415,7 @@ TEST_CASE("with a clock: the goodput is fitted to the steps, and the batch size 
 
 TEST_CASE("step times that are known late are recorded when they are, in order, without the odd ones") {
   namespace internal = adaptdl::internal;
-  // A GPU: its times are known three batches later, the same for every kind of step.
+  // A timer like that of a GPU: times are known three batches later, and are equal for all steps.
   struct Late : internal::StepTimer {
     void begin() override { ++begun; }
     internal::Seconds end() override {
@@ -441,7 +441,7 @@ TEST_CASE("step times that are known late are recorded when they are, in order, 
     batch(profile);
     batch({});
     batch({});
-    EXPECT(!fit());  // nothing is known yet
+    EXPECT(!fit());  // no time is known yet
     batch({});
     batch(profile);
     const auto known = fit();
@@ -469,7 +469,7 @@ TEST_CASE("to_tensorboard writes the batch sizes in use, under the prefix") {
   }
   for (const auto* const tag : {"Loader/Total_Batch_Size", "Loader/Local_Batch_Size", "Loader/Accumulation_Steps"})
     CHECK(says(events, tag));
-  // The total, as a little-endian float.
+  // The total batch size, 32, as a little-endian float.
   CHECK(says(events, std::string("\0\0\0\x42", 4)));
 }
 

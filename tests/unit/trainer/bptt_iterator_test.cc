@@ -1,4 +1,4 @@
-// What AdaptiveBPTTIterator promises, alone, on several replicas and over restarts; each replica is a process.
+// Tests AdaptiveBPTTIterator on one replica, on several replicas and over restarts. Each replica is a process.
 #include "adaptdl/torch/bptt_iterator.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 #include "batch_size_choice.h"
 #include "elastic_job.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 #include "error_of.h"
@@ -41,7 +41,7 @@ constexpr int kCheckpointed = 143;
 constexpr auto kIgnored = AdaptiveBPTTIterator::kIgnored;
 constexpr std::int64_t kPadding = -7;
 
-// Token i of a text is the number i.
+// Returns a text whose token i is the number i.
 at::Tensor text_of(std::size_t tokens) { return at::arange(static_cast<std::int64_t>(tokens)); }
 
 Numbers values(const at::Tensor& tensor) {
@@ -49,7 +49,7 @@ Numbers values(const at::Tensor& tensor) {
   return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
 }
 
-// The numbers that a note consists of.
+// Parses the numbers of a note.
 Numbers numbers_of(const std::string& note) {
   std::istringstream text(note);
   Numbers numbers;
@@ -57,7 +57,7 @@ Numbers numbers_of(const std::string& note) {
   return numbers;
 }
 
-// Whether each token's target is the one that follows it in a text of so many, where there is one.
+// Checks that the target of each token is the next token in a text of `tokens` tokens, if there is one.
 void expect_targets(const AdaptiveBPTTIterator::Batch& batch, std::int64_t tokens) {
   const auto text = values(batch.text), target = values(batch.target);
   EXPECT(text.size() == target.size());
@@ -101,7 +101,7 @@ TEST_CASE("all replicas get equally many and equally large batches, and read eve
   const ElasticJob job;
   for (int replicas = 1; replicas <= 4; ++replicas) {
     job.run_to(0, replicas, [&](int) {
-      std::mt19937 random(5);  // the same numbers on every replica
+      std::mt19937 random(5);  // with the same numbers on every replica
       for ([[maybe_unused]] int epoch : remaining_epochs_until(40)) {
         const auto tokens = 2 + random() % 200;
         const BPTTOptions options{.batch_size = static_cast<std::int64_t>(1 + random() % 9),
@@ -115,7 +115,7 @@ TEST_CASE("all replicas get equally many and equally large batches, and read eve
           ++batches;
           expect_targets(batch, static_cast<std::int64_t>(tokens));
           EXPECT(batch.text.size(0) >= 1 && batch.text.size(0) <= options.bptt_len);
-          // In the first column a token is its row.
+          // In the first column, a token is the number of its row.
           const auto mine = fmt::format("{} {}", batch.text[0][0].item<std::int64_t>(), batch.text.size(0));
           for (const auto& window : adaptdl::collective::world().allgather(mine)) {
             const auto rows = numbers_of(window);
@@ -208,7 +208,7 @@ TEST_CASE(
   static constexpr std::int64_t kTokens = 2000, kLength = 6;
   const ElasticJob job;
   job.run_to(0, 2, [&](int) {
-    // From 4 samples on each replica to 7, and then to 2 in two batches a step.
+    // The local batch size changes from 4 to 7, and then to 2 with two batches per step.
     adaptdl::internal::set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
       if (step == 3) return std::pair{std::size_t{7}, 0};
       if (step == 6) return std::pair{std::size_t{2}, 1};
@@ -233,7 +233,7 @@ TEST_CASE(
         for (const auto& window : adaptdl::collective::world().allgather(mine)) {
           const auto place = numbers_of(window);
           EXPECT(place[0] <= next && place[2] == columns);
-          EXPECT(place[0] == next || batch.text.size(0) < kLength);  // a repeated row comes last
+          EXPECT(place[0] == next || batch.text.size(0) < kLength);  // rows are only repeated at the end
           next = place[0] + place[1];
         }
       }
@@ -268,12 +268,12 @@ TEST_CASE(
         if (stop) kill(getpid(), SIGTERM);
         if (!stop) break;
       }
-      EXPECT(values((*first.begin()).text).front() == 0);  // a pass of its own
+      EXPECT(values((*first.begin()).text).front() == 0);  // this pass is independent of the first one
     }
   };
   job.run_to(kCheckpointed, 1, [&](int) { program(true); });
   job.run_to(0, 1, [&](int) { program(false); });
-  CHECK(job.notes() == std::vector<std::string>{"0", "5", "10"});  // a stop is agreed on a boundary later
+  CHECK(job.notes() == std::vector<std::string>{"0", "5", "10"});  // a stop is agreed on one boundary later
 }
 
 TEST_CASE("a text of another length than that of the checkpoint is refused by the loader's name") {

@@ -20,7 +20,7 @@
 #include "elastic_job.h"
 #include "numbers.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 #include "error_of.h"
@@ -54,7 +54,7 @@ Samples read_all(Loader& loader) {
   return samples;
 }
 
-// A data set of a user's own, which is none of LibTorch's classes and cannot be copied.
+// A custom data set, which is not derived from LibTorch's classes and cannot be copied.
 struct Words {
   Words() = default;
   Words(Words&&) = default;
@@ -66,7 +66,7 @@ struct Words {
   std::size_t size() const { return 4; }
 };
 
-// Counts what is fetched, in all copies together; takes `delay` for a batch, and throws at sample `bad`.
+// Counts the batches fetched by all copies, takes `delay` for each batch, and throws at sample `bad`.
 struct Watched : Numbers {
   Watched(std::size_t size, std::chrono::milliseconds time, std::size_t bad_sample)
       : Numbers(size), delay(time), bad(bad_sample) {}
@@ -83,7 +83,7 @@ struct Watched : Numbers {
   std::size_t bad;
 };
 
-// A custom sampler is refused by the compiler.
+// Custom samplers do not compile.
 using Loader = AdaptiveDataLoader<Numbers>;
 static_assert(std::is_constructible_v<Loader, Numbers, DataLoaderOptions>);
 static_assert(!std::is_constructible_v<Loader, Numbers, torch::data::samplers::SequentialSampler>);
@@ -122,12 +122,12 @@ TEST_CASE("all replicas get equally many batches, for any sizes, replicas and in
   const ElasticJob job;
   for (int replicas = 1; replicas <= 4; ++replicas) {
     job.run_to(0, replicas, [&](int) {
-      std::mt19937 random(17);  // the same numbers on every replica
+      std::mt19937 random(17);  // with the same numbers on every replica
       for ([[maybe_unused]] int epoch : remaining_epochs_until(60)) {
         const auto size = 1 + random() % 50;
         const auto batch_size = static_cast<std::int64_t>(1 + random() % 12);
         const bool drop_last = random() % 2 == 0;
-        const auto stop_at = random() % 8;  // leaves the loop in its middle by an exception, after which it goes on
+        const auto stop_at = random() % 8;  // an exception leaves the loop here, and the next loop continues
         Loader loader(Numbers(size), {.batch_size = batch_size, .shuffle = true, .drop_last = drop_last});
         std::size_t batches = 0;
         const auto loop = [&](std::size_t limit) {
@@ -256,7 +256,7 @@ TEST_CASE("workers fetch no further ahead than allowed, and end with the loop") 
         EXPECT(*fetched <= taken + 3);
         if (taken == 40) break;
       }
-      // The threads are joined: nothing is fetched any more.
+      // The threads have been joined, so nothing more is fetched.
       const int at_the_end = *fetched;
       EXPECT(at_the_end >= 40);
       std::this_thread::sleep_for(20ms);
@@ -268,7 +268,7 @@ TEST_CASE("workers fetch no further ahead than allowed, and end with the loop") 
 TEST_CASE("workers fetch at the same time, each with a copy of the data set") {
   struct Meeting : Numbers {
     using Numbers::Numbers;
-    // Returns when 3 calls have met, each in a copy of its own.
+    // Returns once three calls, each in its own copy, are waiting.
     std::vector<torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
       for (++*arrived; *arrived < 3;) std::this_thread::yield();
       EXPECT(user == std::thread::id() || user == std::this_thread::get_id());
@@ -336,7 +336,7 @@ TEST_CASE("the first loader that trains is the one for training, until it is gon
 }
 
 TEST_CASE("sample_generator draws the same for a sample on any number of replicas, threads and calls") {
-  // A random value for each sample, as an augmentation would draw it.
+  // Draws a random value for each sample, as an augmentation would.
   struct Augmented : Numbers {
     using Numbers::Numbers;
     std::vector<torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
@@ -362,7 +362,7 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
             if (epoch == 1 && rank == 0) text += std::to_string(values[0].item<double>()) + " ";
           }
         }
-        // The default generator was not touched.
+        // The default generator was not used.
         const auto next = torch::rand({1});
         torch::manual_seed(1);
         EXPECT(rank > 0 || next.equal(torch::rand({1})));
@@ -395,7 +395,7 @@ TEST_CASE("tensors are found in batches of any type, to be pinned") {
   CHECK(count(std::vector{torch::data::TensorExample(x), torch::data::TensorExample(x)}) == 2);
   CHECK(count(std::make_tuple(x, 1, std::optional(x), std::optional<at::Tensor>())) == 2);
   CHECK(count(std::map<std::string, std::vector<at::Tensor>>{{"a", {x, x}}, {"b", {x}}}) == 3);
-  CHECK(count(c10::ivalue::Tuple::create({x, 1, std::vector{x, x}})) == 0);  // a pointer
+  CHECK(count(c10::ivalue::Tuple::create({x, 1, std::vector{x, x}})) == 0);  // a pointer is not searched
   CHECK(count(c10::IValue(c10::ivalue::Tuple::create({x, 1, std::vector{x, x}}))) == 3);
   CHECK(count(std::make_pair(std::vector{true, false}, std::string("text"))) == 0);
 }

@@ -45,7 +45,7 @@ at::Tensor inputs(int rank, int step) {
 
 at::Tensor loss_of(const at::Tensor& output) { return output.square().mean(); }
 
-// Flattens what is compared: all parameters of a model.
+// Returns all parameters of a model as one vector, for comparisons.
 at::Tensor flat(const nn::Module& model) {
   std::vector<at::Tensor> parts;
   for (const auto& tensor : model.parameters()) parts.push_back(tensor.detach().flatten());
@@ -181,7 +181,7 @@ TEST_CASE("buffers of BatchNorm are those of rank 0 before each step, and in eva
     }
     const auto before = mean().clone();
     const auto theirs = of_rank_0(before);
-    EXPECT(rank == 0 || !before.equal(theirs));  // the last step's batches differed, and with them the statistics
+    EXPECT(rank == 0 || !before.equal(theirs));  // the statistics are of the last step's batches, which differed
     model->eval();
     torch::NoGradGuard no_grad;
     model(inputs(rank, 9));
@@ -297,7 +297,7 @@ namespace {
 
 constexpr int kOptimizers = 6;
 
-// On so many replicas, with one of the optimizers.
+// Checks that a job on `replicas` replicas with one of the optimizers resumes bit for bit.
 void resumes_bit_for_bit(int kind, int replicas) {
   const auto make = [kind](std::vector<at::Tensor> params) -> std::unique_ptr<torch::optim::Optimizer> {
     using namespace torch::optim;
@@ -340,7 +340,7 @@ void resumes_bit_for_bit(int kind, int replicas) {
   };
   train(0, 6, false);
   setenv("ADAPTDL_CHECKPOINT_PATH", (directory.path() / "checkpoints").c_str(), 1);
-  train(0, 1, true);  // before the buckets were rebuilt
+  train(0, 1, true);  // stops before the buckets are rebuilt
   train(1, 4, true);
   train(4, 6, false);
   unsetenv("ADAPTDL_CHECKPOINT_PATH");

@@ -1,4 +1,4 @@
-// A job that is started again and again, each time on any number of replicas, and goes on from its checkpoint.
+// A job that is restarted repeatedly, each time with any number of replicas, and continues from its checkpoint.
 #pragma once
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace testing {
 
 class ElasticJob {
  public:
-  // Runs `program` on so many replicas, each a process, with the collective initialized. Returns their exit codes by
+  // Runs `program` on replicas, each in its own process, with the collective initialized. Returns their exit codes by
   // rank.
   std::vector<int> run(int replicas, const std::function<void(int rank)>& program) const {
     return run_replicas(replicas, [&](int rank) {
@@ -33,7 +33,7 @@ class ElasticJob {
     });
   }
 
-  // The same, all of which must exit with `code`.
+  // Does the same, and requires that all replicas exit with `code`.
   void run_to(int code, int replicas, const std::function<void(int rank)>& program) const {
     for (const int got : run(replicas, program)) {
       if (got != code)
@@ -42,7 +42,7 @@ class ElasticJob {
     }
   }
 
-  // Environment and standard error of a replica of this job, for those who fork their own.
+  // Sets up the environment and standard error of a replica of this job, for tests that fork processes themselves.
   void prepare() const {
     setenv("ADAPTDL_CHECKPOINT_PATH", checkpoints().c_str(), 0);
     setenv("ADAPTDL_CHECKPOINT_EVERY", "0", 0);
@@ -55,7 +55,7 @@ class ElasticJob {
   std::filesystem::path checkpoints() const { return directory_.path() / "checkpoints"; }
   const std::filesystem::path& path() const { return directory_.path(); }
 
-  // How many checkpoints lie there.
+  // Returns the number of checkpoints.
   std::size_t count_checkpoints() const {
     if (!std::filesystem::exists(checkpoints())) return 0;
     std::size_t count = 0;
@@ -64,7 +64,7 @@ class ElasticJob {
     return count;
   }
 
-  // The number of the newest checkpoint; -1 if there is none.
+  // Returns the number of the newest checkpoint; -1 if there is none.
   int newest_checkpoint() const {
     int newest = -1;
     if (!std::filesystem::exists(checkpoints())) return newest;
@@ -75,7 +75,7 @@ class ElasticJob {
     return newest;
   }
 
-  // Appends a line to the job's notes; one write, so that those of several replicas do not mix.
+  // Appends a line to the job's notes, with a single write, so that the lines of several replicas do not mix.
   void note(const std::string& line) const {
     const auto text = line + "\n";
     const int fd = open(notes_path().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -84,7 +84,7 @@ class ElasticJob {
     if (written != static_cast<ssize_t>(text.size())) throw std::runtime_error("cannot write " + notes_path().string());
   }
 
-  // The lines noted by all replicas of all runs.
+  // Returns the lines noted by all replicas of all runs.
   std::vector<std::string> notes() const {
     std::vector<std::string> lines;
     std::ifstream file(notes_path());
@@ -92,7 +92,7 @@ class ElasticJob {
     return lines;
   }
 
-  // What all replicas wrote to standard error.
+  // Returns everything that the replicas wrote to standard error.
   std::string errors() const {
     std::ifstream file(directory_.path() / "stderr");
     return {std::istreambuf_iterator<char>(file), {}};

@@ -37,7 +37,7 @@ bool throws(const std::function<void()>& body) {
   return false;
 }
 
-// A state that holds one number.
+// A state with one number.
 class Number : public adaptdl::checkpoint::State {
  public:
   explicit Number(const std::string& name) : State(name) {}
@@ -61,12 +61,12 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   const std::string& url() const { return url_; }
-  // Whether a request is there within `patience` ms.
+  // Returns whether a request arrives within `patience` ms.
   bool called(int patience) const {
     pollfd waits{listener_, POLLIN, 0};
     return ::poll(&waits, 1, patience) == 1;
   }
-  // The request, up to and with this text; empty if it does not have it.
+  // Returns the request up to this text or further; empty if it does not contain the text.
   std::string request_with(const std::string& text) const {
     const int client = ::accept(listener_, nullptr, nullptr);
     std::string request;
@@ -137,7 +137,7 @@ TEST_CASE("a job interrupted in an epoch begins there again, on any number of re
   CHECK(job.errors().find("starting at epoch 5") != std::string::npos);
   const auto checkpoints = adaptdl::checkpoint::list(job.checkpoints());
   REQUIRE(checkpoints.size() == 2);
-  CHECK(checkpoints[0].manifest->progress == nlohmann::json{{"epoch", 10}});  // newest first
+  CHECK(checkpoints[0].manifest->progress == nlohmann::json{{"epoch", 10}});  // sorted by decreasing number
   CHECK(checkpoints[1].manifest->progress == nlohmann::json{{"epoch", 5}});
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("the result of the last epoch is saved once, and a loop that is left o
   };
   job.run_to(0, 2, train(2));
   CHECK(job.newest_checkpoint() == 0);
-  job.run_to(0, 1, train(2));  // finished already
+  job.run_to(0, 1, train(2));  // has finished already
   CHECK(job.newest_checkpoint() == 0);
   job.run_to(0, 3, train(4));
   CHECK(job.newest_checkpoint() == 1);
@@ -202,8 +202,7 @@ TEST_CASE("an epoch left by break or return is finished; one left by an exceptio
     EXPECT(finished_epochs() == 2);
     EXPECT(!current_epoch());
     for (int epoch : remaining_epochs_until(3)) EXPECT(epoch == 2);
-    // An exception that is already in flight, and a loop in a destructor meanwhile, are no reason to take a break for
-    // one.
+    // While an exception is in flight, a break in a loop that a destructor runs must still count as a break.
     struct LoopsOnDestruction {
       ~LoopsOnDestruction() {
         for ([[maybe_unused]] int epoch : remaining_epochs_until(10)) break;

@@ -1,4 +1,4 @@
-// TensorBoard's event files, read back: for tests of what was written.
+// Reads TensorBoard event files, for tests of what was written.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Node {
   Shapes output_shapes;
 };
 
-// An event, of which one of the optional parts is there.
+// An event with one of the optional parts.
 struct Event {
   std::int64_t step = 0;
   std::string version, tag, text, plugin, plugin_content;
@@ -244,10 +244,10 @@ inline Event parse(const std::string& data) {
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
-  // A name ends with the process and the number of the file in it; several of a process may be written at the same
-  // time.
+  // A file name ends with the process and the number of the file in that process. Several files of a process may be
+  // written at the same time.
   const auto number = [](const auto& file) { return std::stoi(file.extension().string().substr(1)); };
-  std::map<std::string, std::filesystem::file_time_type> begun;  // of each process
+  std::map<std::string, std::filesystem::file_time_type> begun;  // start time of each process
   for (const auto& file : files) {
     const auto written = std::filesystem::last_write_time(file);
     const auto [process, is_new] = begun.emplace(file.stem().string(), written);
@@ -267,7 +267,7 @@ inline std::string content(const std::filesystem::path& file) {
   return std::move(bytes).str();
 }
 
-// The events of a file, each of whose records must be whole and framed as it should.
+// Returns the events of a file, whose records must all be complete and correctly framed.
 inline std::vector<Event> events_of(const std::filesystem::path& file) {
   const auto bytes = content(file);
   std::vector<Event> events;

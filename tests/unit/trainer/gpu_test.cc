@@ -1,4 +1,4 @@
-// What the trainer promises on a GPU. One is enough: NCCL takes one replica a GPU, so replicas that share it use Gloo.
+// Tests the trainer on a GPU. One GPU suffices: NCCL allows one replica per GPU, so replicas that share it use Gloo.
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/torch.h>
@@ -29,7 +29,7 @@
 #include "numbers.h"
 #include "squared_norm.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace gpu_test {
@@ -49,7 +49,7 @@ using Adam = adaptdl::Adaptive<torch::optim::Adam>;
 constexpr int kCheckpointed = 143;
 constexpr std::int64_t kFeatures = 6;
 
-// Equal up to the order in which each device adds.
+// Returns whether tensors are equal up to the order in which each device adds.
 bool close(const at::Tensor& a, const at::Tensor& b) { return torch::allclose(a.cpu(), b.cpu(), 1e-4, 1e-6); }
 
 std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {
@@ -69,8 +69,8 @@ at::Tensor flat(const nn::Module& model) {
   return torch::cat(parts);
 }
 
-// Trains three epochs with Adam on the device that `device_of` gives for each run, stopped after each of `stops` steps
-// of a run in turn. Returns the parameters of rank 0 in hexadecimal, and notes the loss of each of its steps.
+// Trains three epochs with Adam, each run on the next of `devices`. Each run is stopped after the number of steps in
+// `stops`, except the last. Returns the parameters in hexadecimal, and notes the losses of rank 0.
 std::string train(const ElasticJob& job, const std::string& backend, int replicas,
                   const std::vector<at::Device>& devices, const std::vector<std::size_t>& stops, double dropout) {
   for (std::size_t run = 0; run <= stops.size(); ++run) {
@@ -112,7 +112,7 @@ std::string train(const ElasticJob& job, const std::string& backend, int replica
 
 const at::Device kGpu(at::kCUDA, 0), kCpu(at::kCPU);
 
-// A small net that keeps its activations or computes them again.
+// A small net that keeps its activations or recomputes them.
 struct CheckpointedNetImpl : nn::Module {
   explicit CheckpointedNetImpl(bool recomputes) : recomputes_(recomputes) { register_module("net", net_); }
   at::Tensor forward(const at::Tensor& x) {
@@ -196,7 +196,7 @@ TEST_CASE("replicas that share a GPU average their gradients, and keep equal par
 
 TEST_CASE(
     "a job stopped again and again on a GPU trains, dropout and all, what an undisturbed one trains, bit for bit") {
-  // Each process chooses the kernels of cuBLAS again, but chooses the same ones for the same sizes.
+  // Each process chooses the cuBLAS kernels independently, but chooses the same ones for the same sizes.
   for (const auto& [backend, replicas] : {std::pair{"nccl", 1}, {"gloo", 2}}) {
     CAPTURE(backend);
     const ElasticJob whole, stopped;
@@ -217,7 +217,7 @@ TEST_CASE("a job that moves between a GPU and a CPU by its checkpoints has the l
     CHECK(std::stod(losses[i]) == doctest::Approx(std::stod(expected[i])).epsilon(1e-3));
 }
 
-// The averages of the noise scale after two epochs, in which one step has no finite gradients.
+// Returns the averages of the noise scale after two epochs, one step of which has non-finite gradients.
 template <class Optimizer, class OptimizerOptions>
 std::pair<double, double> noise_scale(int replicas, at::Device device, const OptimizerOptions& options) {
   const ElasticJob job;
@@ -274,7 +274,7 @@ TEST_CASE("many gradients on a GPU have the squared norms that they have on a CP
     using adaptdl::GroupGradient;
     std::vector<GroupGradient> here, there;
     std::vector<at::Tensor> before_here, before_there;
-    for (std::size_t i = 0; i < 150; ++i) {  // more than one kernel takes
+    for (std::size_t i = 0; i < 150; ++i) {  // more than one kernel call can process
       GroupGradient gradient{i % 2, torch::randn({static_cast<std::int64_t>(1 + i * i), 3}), {}};
       if (i % 3 == 0) gradient.preconditioner = {torch::rand_like(gradient.gradient) + 0.1, 0.3, 1e-8};
       if (i % 5 == 0) gradient.gradient = gradient.gradient.to(at::kHalf);
@@ -351,7 +351,7 @@ TEST_CASE("the time of a step is that of the GPU's work, not that of handing it 
     const auto end = internal::mark_time(kGpu);
     const std::chrono::duration<double> queued = std::chrono::steady_clock::now() - queued_from;
     const auto seconds = internal::seconds_between(begin, end);
-    EXPECT(!seconds().has_value());  // it is not waited for
+    EXPECT(!seconds().has_value());  // the end of the work is not awaited
     torch::cuda::synchronize();
     const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - queued_from;
     EXPECT(seconds().has_value());
@@ -373,7 +373,7 @@ TEST_CASE("pinned batches are copied to the GPU while the loader makes the next 
         auto busy = torch::randn({2048, 2048}, kGpu);
         for (auto& batch : loader) {
           EXPECT(batch.data.is_pinned());
-          busy = busy.mm(busy).tanh();  // the copy waits for it, and the host does not
+          busy = busy.mm(busy).tanh();  // delays the copy, but not the host
           times.index_add_(0, batch.data.to(kGpu, at::kLong, /*non_blocking=*/true),
                            torch::ones({100}, times.options()));
         }

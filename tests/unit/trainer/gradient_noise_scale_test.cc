@@ -1,4 +1,4 @@
-// The gradient noise scale against problems whose gradients have moments that are known exactly.
+// Tests the gradient noise scale on problems whose gradients have exactly known moments.
 #include "adaptdl/torch/gradient_noise_scale.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include "adaptdl/torch/process_group.h"
 #include "replica_processes.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace gradient_noise_scale_test {
@@ -30,7 +30,7 @@ namespace optim = torch::optim;
 
 constexpr std::int64_t kLocalBatch = 4;
 
-// A finite population of samples, from which batches are drawn with replacement; its moments follow by enumeration.
+// A finite population of samples, from which batches are drawn with replacement. Its moments are found by enumeration.
 struct Problem {
   at::Tensor x, y;  // y is undefined for the quadratic
   at::Tensor loss(const at::Tensor& output, const at::Tensor& indices) const {
@@ -40,7 +40,7 @@ struct Problem {
   at::Tensor input(const at::Tensor& indices) const { return x.index_select(0, indices); }
 };
 
-// Parameters alone: the model of a quadratic, whose gradient at w for sample x is w - x.
+// A model that has only parameters, for a quadratic problem whose gradient at w for sample x is w - x.
 struct PointImpl : nn::Module {
   explicit PointImpl(std::int64_t size) : w(register_parameter("w", at::zeros({size}))) {}
   at::Tensor forward(const at::Tensor& x) { return w.expand_as(x); }
@@ -53,7 +53,7 @@ Problem quadratic() {
   return {torch::randn({256, 40}) * 0.5 + torch::linspace(0.5, 1.5, 40), {}};
 }
 
-// Labels that follow the first feature, so that the gradient at w = 0 is not lost in its noise.
+// The features are around 1 and most labels are 1, so that the mean gradient at w = 0 is not lost in the noise.
 Problem logistic() {
   torch::manual_seed(6);
   const auto x = torch::randn({256, 30}) * 0.4 + 1;
@@ -61,7 +61,7 @@ Problem logistic() {
   return {x, y};
 }
 
-// Squared norm of the mean gradient and trace of the covariance of one sample's, in the metric of `divide_by`.
+// Returns the squared norm of the mean, and the trace of the covariance, of sample gradients divided by `divide_by`.
 std::pair<double, double> moments(const std::vector<at::Tensor>& per_sample, const std::vector<at::Tensor>& divide_by) {
   double sqr = 0, var = 0;
   for (std::size_t i = 0; i < per_sample.size(); ++i) {
@@ -73,14 +73,14 @@ std::pair<double, double> moments(const std::vector<at::Tensor>& per_sample, con
   return {sqr, var};
 }
 
-// Gradients at w = 0 of every sample, by formula.
+// Returns the gradients of all samples at w = 0, by formula.
 std::vector<at::Tensor> gradients_of(const Problem& problem) {
   if (!problem.y.defined()) return {-problem.x};
   const auto residual = 0.5 - problem.y;
   return {residual.unsqueeze(1) * problem.x, residual.unsqueeze(1)};
 }
 
-// What Adam divides by, from the state that it has reached.
+// Returns Adam's divisors for its current state.
 std::vector<at::Tensor> divisors(optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, bool adam) {
   std::vector<at::Tensor> result;
   for (std::size_t i = 0; i < params.size(); ++i) {
@@ -88,7 +88,7 @@ std::vector<at::Tensor> divisors(optim::Optimizer& optimizer, const std::vector<
       result.push_back(at::ones({}));
       continue;
     }
-    // Its map has keys of another type in each version of LibTorch; the models trained with Adam have one parameter.
+    // The key type of the state map depends on LibTorch's version; the models trained with Adam have one parameter.
     auto& state = static_cast<optim::AdamParamState&>(*optimizer.state().begin()->second);
     result.push_back((state.exp_avg_sq() / (1 - std::pow(0.999, static_cast<double>(state.step())))).sqrt().flatten());
   }
@@ -99,7 +99,7 @@ template <class Net>
 void train(const Problem& problem, Net net, bool adam, int rank, int replicas, int accumulation, int steps) {
   adaptdl::init_process_group("gloo");
   std::unique_ptr<optim::Optimizer> optimizer;
-  // A rate at which the parameters stay where they are.
+  // The learning rate is so small that the parameters do not change.
   if (adam)
     optimizer = std::make_unique<adaptdl::Adaptive<optim::Adam>>(net->parameters(), optim::AdamOptions(1e-12));
   else
@@ -124,7 +124,7 @@ void train(const Problem& problem, Net net, bool adam, int rank, int replicas, i
       loss.backward();
       optimizer->step();
       loader.advance();
-      // The running estimates have the noise of a thousand steps: those of the second half are averaged.
+      // Each running estimate has the noise of a thousand steps, so the estimates of the second half are averaged.
       if (!loader.is_optim_step() || i < steps * (accumulation + 1) / 2) continue;
       sqr += model.gns().sqr_avg(), var += model.gns().var_avg(), ++averaged;
     }
@@ -140,7 +140,7 @@ void train(const Problem& problem, Net net, bool adam, int rank, int replicas, i
   adaptdl::destroy_process_group();
 }
 
-// Several gradients a step tell more than one.
+// With more gradients per step, fewer steps are needed.
 int steps_for(int gradients) { return gradients == 1 ? 6000 : gradients < 8 ? 2000 : 1000; }
 
 void converges(bool adam, int replicas, int accumulation) {

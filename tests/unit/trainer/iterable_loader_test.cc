@@ -1,4 +1,4 @@
-// Loaders of data sets that cannot be indexed: how a stream is shared, where it ends, and how it goes on.
+// Tests loaders of data sets that cannot be indexed: how a stream is shared, where it ends, and how it resumes.
 #include "adaptdl/torch/iterable_loader.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 #include "batch_size_choice.h"
 #include "elastic_job.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 #include "error_of.h"
@@ -42,7 +42,7 @@ using ::testing::says;
 
 constexpr int kCheckpointed = 143;
 
-// The numbers 0, 1, ..., size - 1, at most three at a time.
+// Returns the numbers 0, 1, ..., size - 1, at most three at a time.
 struct Counter {
   explicit Counter(std::size_t numbers) : size_(numbers) {}
   void reset() { next = 0; }
@@ -54,7 +54,7 @@ struct Counter {
   std::size_t size_, next = 0;
 };
 
-// The same, which can skip. It counts what is read.
+// A Counter that can skip numbers, and counts those that are read.
 struct Skipping : Counter {
   using Counter::Counter;
   Batch get_batch(std::size_t n) {
@@ -70,7 +70,7 @@ struct Skipping : Counter {
   std::size_t read = 0;
 };
 
-// One of LibTorch's own kind, which says how many it has.
+// A data set of LibTorch's own class, whose size is known.
 struct Stateful : torch::data::datasets::StatefulDataset<Stateful, Batch> {
   explicit Stateful(std::size_t size) : counter(size) {}
   torch::optional<Batch> get_batch(std::size_t n) override {
@@ -101,7 +101,7 @@ std::string text_of(const std::vector<Batch>& batches) {
   return text;
 }
 
-// How often each number was noted.
+// Returns how often each number was noted.
 std::map<std::size_t, int> times_of(const std::vector<std::string>& notes) {
   std::map<std::size_t, int> times;
   for (const auto& note : notes) {
@@ -113,7 +113,7 @@ std::map<std::size_t, int> times_of(const std::vector<std::string>& notes) {
   return times;
 }
 
-// What `Dataset` of `size` numbers gives on so many replicas, with its whole epoch.
+// Checks which numbers of `Dataset` each replica gets in a full epoch.
 template <class Dataset>
 void check_shares(std::size_t size, int replicas, std::int64_t batch_size) {
   const ElasticJob job;
@@ -185,7 +185,7 @@ TEST_CASE("examples are collated, and batches of one's own type come out") {
 TEST_CASE("streams of different lengths end on all replicas together, with the first that does") {
   const ElasticJob job;
   job.run_to(0, 3, [&](int rank) {
-    // Each replica's share: 8 examples on rank 1, more on the others; and then a stream that one has none of.
+    // The shares of `loader` have 8 examples on rank 1 and more on the others; `empty` has none on one rank.
     AdaptiveIterableLoader loader(Counter(rank == 1 ? 25 : 300), {.batch_size = 9});
     AdaptiveIterableLoader empty(Counter(rank == 2 ? 0 : 30), {.batch_size = 9});
     for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
@@ -262,13 +262,13 @@ TEST_CASE("an adaptive batch size changes in the stream, which begins again unti
           EXPECT(batch.size() <= helper.current_local_bsz());
           if (helper.is_optim_step()) metrics::set_progress("model", metrics::progress() + 2);
           if (rank == 0) job.note(fmt::format("{}:{}", helper.current_local_bsz(), text_of({batch})));
-          // In the first part of a step that begins in the second pass.
+          // Interrupts the job in the first batch of a step of the second pass.
           if (code != 0 && *helper.current_index() > 110 && helper.accumulated() == 0) kill(getpid(), SIGTERM);
         }
       }
     });
   }
-  // Rank 0 has the even numbers: 50 examples a pass. 20 steps make the progress of 40: 5 of 2 examples, 15 of 3 x 7.
+  // Rank 0 has the even numbers: 50 examples per pass. 20 steps make a progress of 40: 5 of 2 examples, 15 of 3 x 7.
   std::vector<std::size_t> read;
   std::size_t batches = 0;
   for (const auto& note : job.notes()) {
@@ -295,7 +295,7 @@ TEST_CASE("an epoch of an endless stream is as long as it is said to be") {
 }
 
 TEST_CASE("a thread reads batches ahead, as many as it may, and its error comes at a batch") {
-  // Notes the most that was read before the training thread asked for it, and throws at the number 30.
+  // Counts the numbers that are read, and throws at the number 30.
   struct Watched : Counter {
     Watched() : Counter(40) {}
     Batch get_batch(std::size_t n) {

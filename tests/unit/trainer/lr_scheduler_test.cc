@@ -1,4 +1,4 @@
-// Schedulers against PyTorch's own, and over restarts.
+// Tests schedulers against PyTorch's, and over restarts.
 #include "adaptdl/torch/lr_scheduler.h"
 
 #include <doctest/doctest.h>
@@ -28,10 +28,10 @@ using testing::expect_replicas;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Values by lr_scheduler_reference.py.
+// The values are computed by lr_scheduler_reference.py.
 struct Row {
   int steps;
-  double first, second, momentum;  // rates of two groups, momentum or beta1 of the first
+  double first, second, momentum;  // learning rates of two groups, and momentum or beta1 of the first
 };
 struct PlateauRow {
   double metric, first, second;
@@ -142,8 +142,7 @@ double lr_of(optim::Optimizer& optimizer, std::size_t group) {
 
 doctest::Approx near(double value) { return doctest::Approx(value).epsilon(1e-12).scale(1e-3); }
 
-// Steps `scheduler` and checks its rates against the table; then goes through the table again by step_to, and
-// backwards.
+// Steps `scheduler` and checks its rates against the table, and then checks the table backwards by step_to.
 void check(LRSchedule& scheduler, optim::Optimizer& optimizer, const std::vector<Row>& rows) {
   const auto check_row = [&](const Row& row) {
     CAPTURE(row.steps);
@@ -274,7 +273,7 @@ TEST_CASE("a warm-up hands over to LibTorch's StepLR, which it steps alone") {
     rates.push_back(lr_of(optimizer, 0));
     scheduler.step();
   }
-  // StepLR's first step changes nothing.
+  // The first step of StepLR does not change the rate.
   const std::vector<double> expected{0.2, 0.3, 0.4, 0.4, 0.4, 0.2, 0.2, 0.1};
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(rates[i] == near(expected[i]));
   CHECK_THROWS_AS(scheduler.step_to(9), UsageError);
@@ -323,7 +322,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-// A job of one replica in a process of its own: what `make(optimizer)` returns is its scheduler.
+// Runs a job of one replica in its own process, with the scheduler that `make(optimizer)` returns.
 template <class Make, class Use>
 void with_job(const testing::TemporaryDirectory& directory, Make make, Use use) {
   expect_replicas(1, [&](int) {
@@ -338,8 +337,8 @@ void with_job(const testing::TemporaryDirectory& directory, Make make, Use use) 
   });
 }
 
-// Steps a job through `steps` calls, interrupted before each of `stops`, and another one in one go: the same rates, bit
-// for bit.
+// Steps a job `steps` times with an interruption after each of `stops`. The rates must be bitwise equal to those
+// without interruptions.
 template <class Make, class Step>
 void check_restarts(Make make, Step step, int steps = 24, const std::set<int>& stops = {1, 5, 6, 13}) {
   std::vector<double> whole;
@@ -373,7 +372,7 @@ void check_restarts(Make make, Step step, int steps = 24, const std::set<int>& s
   });
 }
 
-// A warm-up and what it hands over to, as one.
+// A warm-up and the schedule that follows it, in one object.
 struct WarmupThenCosine {
   explicit WarmupThenCosine(optim::Optimizer& optimizer)
       : cosine(optimizer, 17), warmup(optimizer, cosine, {.steps = 7}) {}

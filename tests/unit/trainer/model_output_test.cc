@@ -1,4 +1,4 @@
-// Results of a forward pass: of any type, and of a TorchScript module.
+// Tests results of a forward pass: of any type, and of a TorchScript module.
 #include <torch/script.h>
 #include <torch/torch.h>
 
@@ -42,7 +42,7 @@ namespace {
 using Mixed = std::tuple<std::map<std::string, at::Tensor>, std::optional<at::Tensor>, int, std::string,
                          std::vector<std::pair<Known, double>>>;
 
-// Returns its result in an output of type `Output`; `second` is unused.
+// Returns its result in an output of type `Output`. `second` is unused.
 template <class Output>
 struct WithOutput : nn::Module {
   explicit WithOutput(std::function<Output(at::Tensor)> wrap_) : wrap(std::move(wrap_)) {
@@ -53,7 +53,7 @@ struct WithOutput : nn::Module {
   std::function<Output(at::Tensor)> wrap;
 };
 
-// Trains a step with unused parameters, of which only a look into the output tells. Returns the error.
+// Trains two steps and returns the error. With `find`, there are unused parameters, which only the output reveals.
 template <class Output>
 std::string error_with(std::function<Output(at::Tensor)> wrap, std::function<at::Tensor(const Output&)> unwrap,
                        bool find) {
@@ -119,7 +119,7 @@ TEST_CASE("a TorchScript module trains, continues from its checkpoint, and can b
     layer.register_buffer("scale", torch::full({1}, 2.0));
     layer.define("def forward(self, x):\n  return (self.scale * x @ self.weight.t() + self.frozen, 1)\n");
     script.register_module("layer", layer);
-    script.register_attribute("training", c10::BoolType::get(), true);  // as the export from Python has it
+    script.register_attribute("training", c10::BoolType::get(), true);  // as in an export from Python
     script.define("def forward(self, x):\n  y, n = self.layer.forward(x)\n  return y if self.training else y * 0\n");
     return script;
   };
@@ -135,7 +135,7 @@ TEST_CASE("a TorchScript module trains, continues from its checkpoint, and can b
       optimizer.zero_grad();
       model(input).toTensor().sum().backward();
       optimizer.step();
-      // Of each weight: 0.1, by twice the mean of 3 and 6.
+      // Each weight changes by 0.1 times its mean gradient, which is twice the mean of 3 and 6.
       EXPECT(torch::allclose(net->named_parameters()["layer.weight"], weight - 0.9 * (run + 1), 1e-5, 1e-5));
       EXPECT(net->named_parameters()["layer.frozen"].equal(torch::ones({2})));
       net->eval();

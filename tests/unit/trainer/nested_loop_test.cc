@@ -1,4 +1,4 @@
-// Evaluation inside the training loop: a whole pass of another loader, during which the job neither stops nor changes.
+// Tests evaluation inside the training loop: a full pass of another loader that stops and rescales do not interrupt.
 #include <fmt/format.h>
 #include <torch/torch.h>
 

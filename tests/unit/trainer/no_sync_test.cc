@@ -1,4 +1,4 @@
-// Passes that leave their gradients on each replica, until one averages the sum of them all.
+// Tests passes that keep their gradients on each replica until one pass averages the sum of all of them.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -95,7 +95,7 @@ TEST_CASE("a step with gradients of one replica alone is refused") {
 
 namespace {
 
-// Trains on two replicas by steps of two batches, interrupted at batch `stop_at`. Returns the parameter.
+// Trains on two replicas with steps of two batches, interrupted at batch `stop_at`. Returns the parameter.
 std::string train_to(int stop_at) {
   constexpr int kBatches = 6;
   const testing::ElasticJob job;

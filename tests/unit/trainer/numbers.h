@@ -1,4 +1,4 @@
-// Data sets for tests, whose samples say which ones they are.
+// Data sets for tests, whose samples identify themselves.
 #pragma once
 
 #include <torch/data/datasets/base.h>
@@ -25,7 +25,7 @@ class Numbers : public torch::data::datasets::Dataset<Numbers> {
   std::size_t size_;
 };
 
-// The samples in a batch of them.
+// Returns the samples in a batch.
 inline std::vector<std::int64_t> samples_of(const torch::data::Example<>& batch) {
   const auto* const first = batch.data.data_ptr<std::int64_t>();
   return {first, first + batch.data.numel()};

@@ -1,4 +1,4 @@
-// Optimizers of a program's own, which save themselves.
+// Tests custom optimizers, which save their own state.
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ using testing::inputs;
 using ::testing::says;
 using testing::small_model;
 
-// Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023.
+// Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023.
 class Lion : public optim::Optimizer {
  public:
   Lion(std::vector<at::Tensor> params, double lr)
@@ -72,7 +72,7 @@ struct Forgetful : Lion {
   void save(torch::serialize::OutputArchive&) const override {}
 };
 
-// One that remembers more than the optimizer that it is derived from.
+// An optimizer with more state than the one that it is derived from.
 template <class Base>
 struct Counting : Base {
   using Base::Base;
@@ -96,7 +96,7 @@ struct Counting : Base {
 using CountingSgd = Counting<optim::SGD>;
 using CountingAdaptive = Counting<Adaptive<optim::SGD>>;
 
-// Trains steps [from, to) on two replicas; returns the parameters, as saved.
+// Trains steps [from, to) on two replicas. Returns the parameters as saved.
 template <class Make>
 std::string train(const Make& make, int from, int to, bool save, const std::filesystem::path& path) {
   expect_replicas(2, [&](int rank) {

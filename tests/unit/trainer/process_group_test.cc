@@ -28,7 +28,7 @@
 #include "step_boundary.h"
 #include "temporary_directory.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace process_group_test {
@@ -44,8 +44,8 @@ using ::testing::says;
 constexpr int kReplicas = 3;
 constexpr int kVictim = 1;
 
-// Exchanges a tensor with the others when it takes up a group, unless it is to die there: then it waits until the
-// others have formed the group too, which each of them tells by a byte in `formed`, a pipe.
+// Exchanges a tensor with the others when it joins a group. With `dies`, it kills its process instead, once all others
+// have written a byte to the pipe `formed` because they have formed the group.
 struct User final : GroupUser {
   User(bool dies_here, const std::array<int, 2>& formed_pipe) : dies(dies_here), formed(formed_pipe) {}
   void leave_group() override {}
@@ -65,7 +65,7 @@ struct User final : GroupUser {
   bool met = false;
 };
 
-// The same members in another group.
+// Returns a generation with the same members.
 generation::Generation next_generation(int size) {
   generation::Generation next{.number = 1, .replicas = {}};
   const auto port = static_cast<std::uint16_t>(adaptdl::env::master_port());
@@ -74,7 +74,7 @@ generation::Generation next_generation(int size) {
   return next;
 }
 
-// Up to where the members of the next generation have met, and make their process group.
+// Brings the members of the next generation to the point where they have met and form their process group.
 void begin(int rank) {
   ::setenv("ADAPTDL_REPLICA_ID", fmt::format("0-{}", rank).c_str(), 1);
   adaptdl::init_process_group("gloo");
@@ -125,7 +125,7 @@ TEST_CASE("a stop ends a replica that waits for others to connect, after a grace
       if (rank != rank_that_waits) return;  // never connects
       adaptdl::signal::install();
       adaptdl::internal::connect_grace = std::chrono::milliseconds(200);
-      // Differs from the end by the signal itself.
+      // The exit code shows that this handler was called, and that the signal's default action was not taken.
       adaptdl::internal::set_exit_handler([](int code) { ::_exit(code == 143 ? 7 : 8); });
       std::thread([] {
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -167,7 +167,7 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
     begin(rank);
     adaptdl::internal::form_timeout = std::chrono::seconds(1);
     if (rank == kVictim) {
-      adaptdl::collective::broadcast(nullptr);  // where rank 0 tells the port
+      adaptdl::collective::broadcast(nullptr);  // in this call, rank 0 sends the port
       std::raise(SIGKILL);
     }
     EXPECT(throws_loss());
@@ -175,7 +175,7 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
 
-// Begins to send the tensor of one replica to all.
+// Starts a broadcast of one replica's tensor to all.
 c10::intrusive_ptr<c10d::Work> broadcast(const at::Tensor& tensor, int from) {
   std::vector<at::Tensor> tensors = {tensor};
   c10d::BroadcastOptions options;
@@ -183,7 +183,7 @@ c10::intrusive_ptr<c10d::Work> broadcast(const at::Tensor& tensor, int from) {
   return adaptdl::process_group().broadcast(tensors, options);
 }
 
-// The process of the replica of that rank.
+// Returns the process ID of the replica with this rank.
 pid_t process_of(int rank) {
   const auto pid = torch::tensor({static_cast<std::int64_t>(::getpid())});
   broadcast(pid, rank)->wait();
@@ -194,10 +194,10 @@ void wait_to_be_killed() {
   for (;;) ::pause();
 }
 
-// With Gloo's own connections it is, until the timeout.
+// Gloo's own connections would wait until the timeout.
 #if defined(ADAPTDL_GLOO_PAIRS_LISTEN) || defined(ADAPTDL_GLOO_DEVICE_LISTENS)
 TEST_CASE("a peer that dies in the middle of a message is not waited for") {
-  // On a busy machine, the message may have come whole before its sender is killed: that says nothing.
+  // On a busy machine, the whole message may arrive before its sender is killed; then the test is repeated.
   constexpr int kCameWhole = 3;
   std::vector<int> codes;
   for (int attempt = 0; attempt < 50 && (attempt == 0 || codes[0] == kCameWhole); ++attempt) {
@@ -246,7 +246,7 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
     adaptdl::internal::form_timeout = std::chrono::seconds(1);
     if (rank == 1) {
       adaptdl::collective::initialize();
-      adaptdl::collective::broadcast(nullptr);  // in which rank 0 sends the port
+      adaptdl::collective::broadcast(nullptr);  // in this call, rank 0 sends the port
       std::raise(SIGKILL);
     }
     std::string error;
@@ -263,7 +263,7 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
 TEST_CASE("replicas find each other by a file that only their user can read, and that is gone when they have") {
   const testing::TemporaryDirectory directory;
   const auto file = directory.path() / "the address";
-  // An earlier job left a file, with an address where nothing listens.
+  // An earlier job left a file with an address at which no process listens.
   std::ofstream(file) << R"({"host": "127.0.0.1", "port": 1, "secret": "0123456789abcdef0123456789abcdef"})";
   struct stat earlier {};
   REQUIRE(::stat(file.c_str(), &earlier) == 0);
@@ -271,7 +271,7 @@ TEST_CASE("replicas find each other by a file that only their user can read, and
   testing::expect_replicas(kReplicas, [&](int rank) {
     ::setenv("ADAPTDL_MASTER_PORT", "1", 1);
     ::setenv("ADAPTDL_MASTER_ADDR", "localhost", 1);
-    // Rank 1 looks at the file that rank 0 wrote while rank 2 has not come.
+    // Rank 1 checks the file that rank 0 wrote, before rank 2 connects.
     std::jthread looks([&] {
       struct stat written {};
       while (rank == 1 && (::stat(file.c_str(), &written) != 0 || written.st_ino == earlier.st_ino))

@@ -1,4 +1,4 @@
-// The training programs below their mains: data formats, generated data, and nets.
+// Tests the parts of the training programs below main: data formats, generated data, and nets.
 #include <torch/torch.h>
 
 #include <fstream>
@@ -13,7 +13,7 @@
 #include "temporary_directory.h"
 #include "text.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 #include "error_of.h"
@@ -41,8 +41,8 @@ std::vector<std::size_t> first(std::size_t count) {
   return indices;
 }
 
-// A record of CIFAR-10's binary format, whose pixels say where they were: (y, x) is 7y + 1 in red, 7x + 1 in green and
-// y + x in blue.
+// Returns a record in CIFAR-10's binary format whose pixels encode their position: (y, x) is 7y + 1 in red, 7x + 1 in
+// green and y + x in blue.
 std::string record(int label) {
   std::string bytes(1, static_cast<char>(label));
   for (int pixel = 0; pixel < 32 * 32; ++pixel) bytes += static_cast<char>(7 * (pixel / 32) + 1);
@@ -98,7 +98,7 @@ TEST_CASE(
     const bool mirrored = at(1, 16, 17) < at(1, 16, 16);
     const auto down = (at(0, 16, 16) - 1) / 7 - 16, right = (at(1, 16, 16) - 1) / 7 - (mirrored ? 15 : 16);
     downs.insert(down), rights.insert(right), mirrors.insert(mirrored);
-    CHECK((at(0, 0, 16) == 0) == (down < 0));  // black where the image ends
+    CHECK((at(0, 0, 16) == 0) == (down < 0));  // black outside of the image
     CHECK((at(0, 31, 16) == 0) == (down > 0));
     CHECK(at(2, 16, 16) == 16 + down + right + (mirrored ? 15 : 16));
   }
@@ -113,7 +113,7 @@ TEST_CASE("generated images are the same for the same seed, all classes alike, a
   CHECK(images.images().equal(CifarDataset::generate(2000, 3).images()));
   CHECK_FALSE(images.images().equal(CifarDataset::generate(2000, 4).images()));
   CHECK(images.labels().bincount().equal(torch::full(10, 200, torch::kLong)));
-  // Colours and places say nothing of the class, so the means of the classes are no help: shapes must be learnt.
+  // Colours and positions do not depend on the class, so class means do not help: the shapes must be learnt.
   const auto flat = images.images().to(torch::kFloat).flatten(1);
   std::vector<torch::Tensor> means;
   for (int label = 0; label < 10; ++label) means.push_back(flat.index({images.labels() == label}).mean(0));
@@ -150,7 +150,7 @@ TEST_CASE("ratings are read with either separator, and each user's latest choice
     }
     write(path, text);
     const auto read = Interactions::read(path);
-    CHECK(read.users == 2);  // one chose a single time
+    CHECK(read.users == 2);  // a user with a single interaction is left out
     CHECK(read.items == 4);
     CHECK(read.held_out == std::vector<std::int64_t>{1, 3});
     CHECK(read.user == std::vector<std::int64_t>{0, 0, 1});

@@ -12,7 +12,7 @@
 #include "rendezvous_server.h"
 #include "socket.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace rendezvous_store_test {
@@ -35,14 +35,14 @@ struct Served {
   std::shared_ptr<RendezvousServer> server = std::make_shared<RendezvousServer>("127.0.0.1");
 };
 
-// A connection to the server that is not a store's.
+// A connection to the server that does not come from a store.
 struct Stranger {
   explicit Stranger(const RendezvousServer& server) {
     std::string why;
     fd = net::connect_to("127.0.0.1", server.port(), net::Clock::now() + 10s, why);
     REQUIRE_MESSAGE(fd, why);
   }
-  // How many bytes the server answers before it closes the connection.
+  // Returns the number of bytes that the server sends before it closes the connection.
   std::size_t hears_after(const std::string& bytes) const {
     REQUIRE(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
     std::size_t heard = 0;
@@ -114,11 +114,11 @@ TEST_CASE("a client that does not have the secret is dropped, and harms no other
   const auto accepted = opening.size();
   CHECK(Stranger(*served.server).hears_after(opening + std::string(36, '\0')) == accepted);
   CHECK(Stranger(*served.server).hears_after(opening + std::string(32, '\0') + "\xff\xff\xff\xff") == accepted);
-  // What made TCPStore allocate 3 GiB: a length that the message does not have.
+  // A length that exceeds the message, which made TCPStore allocate 3 GiB.
   CHECK(Stranger(*served.server).hears_after(std::string("\x00\x00\x00\xc0", 4)) == 0);
   CHECK(Stranger(*served.server).hears_after("GET / HTTP/1.1\r\n\r\n") == 0);
   const RendezvousServer hasty("127.0.0.1", 1s);
-  CHECK(Stranger(hasty).hears_after("a") == 0);  // and then nothing
+  CHECK(Stranger(hasty).hears_after("a") == 0);  // nothing more is sent
   CHECK(store->get("key") == Value{1});
 
   const auto other = c10::make_intrusive<RendezvousStore>(

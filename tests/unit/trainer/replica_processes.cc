@@ -24,7 +24,7 @@ pid_t start(int rank, int count, const std::string& port, const std::function<vo
   const pid_t pid = fork();
   if (pid != 0) return pid;
   for (const int number : {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS, SIGTERM, SIGINT})
-    std::signal(number, SIG_DFL);  // not doctest's
+    std::signal(number, SIG_DFL);  // removes doctest's handler
   setenv("ADAPTDL_REPLICA_RANK", std::to_string(rank).c_str(), 1);
   setenv("ADAPTDL_NUM_REPLICAS", std::to_string(count).c_str(), 1);
   setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);

@@ -1,4 +1,4 @@
-// Replicas of a job as real processes, for tests of what they do together.
+// Runs replicas of a job as real processes, for tests of their interaction.
 #pragma once
 
 #include <functional>
@@ -6,17 +6,17 @@
 
 namespace testing {
 
-// Forks `count` processes with the environment of one job on a free port of the loopback, and runs `body(rank)` in
-// each. Returns their exit codes by rank: 0 when the body returned, 1 when it threw (the error is printed), 128 +
-// signal when one ended it. Processes that still run after two minutes are killed. REQUIRES that this process has not
+// Forks `count` processes with the environment of one job on a free loopback port, and runs `body(rank)` in each.
+// Returns their exit codes by rank: 0 if the body returned, 1 if it threw (the error is printed), 128 + signal if a
+// signal ended the process. Processes that still run after two minutes are killed. REQUIRES that this process has not
 // used LibTorch yet.
 std::vector<int> run_replicas(int count, const std::function<void(int rank)>& body);
 
-// The same, of which all must end well: throws otherwise.
+// Does the same, and throws unless all processes exit with 0.
 void expect_replicas(int count, const std::function<void(int rank)>& body);
 
-// Throws with the source line unless `condition` holds: for use in the body of a replica, where doctest's checks do not
-// count.
+// Throws an exception with the condition's text unless `condition` holds. Use it in the body of a replica, where
+// doctest's checks have no effect.
 void expect(bool condition, const char* what);
 #define EXPECT(...) ::testing::expect((__VA_ARGS__), #__VA_ARGS__)
 

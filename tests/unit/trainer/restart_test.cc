@@ -1,5 +1,5 @@
-// What a data loader promises over restarts: each replica is a process, each interruption a real signal, each
-// checkpoint on the disk.
+// Tests data loaders over restarts. Each replica is a process, each interruption a real signal, and each checkpoint is
+// on disk.
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -23,7 +23,7 @@
 #include "numbers.h"
 #include "step_boundary.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 #include "error_of.h"
@@ -45,7 +45,7 @@ using ::testing::says;
 
 constexpr int kCheckpointed = 143;
 
-// A replica's last note, as numbers.
+// Parses the numbers of a note.
 std::vector<std::size_t> numbers_of(const std::string& note) {
   std::istringstream text(note);
   std::vector<std::size_t> numbers;
@@ -62,7 +62,7 @@ TEST_CASE("resumed on 1, 2, 3 and 4 replicas in turn at random points, every sam
     CAPTURE(seed);
     const ElasticJob job;
     std::mt19937 random(seed);
-    std::map<int, int> last_replicas;  // of each epoch
+    std::map<int, int> last_replicas;  // by epoch
     bool finished = false;
     for (int run = 0; !finished; ++run) {
       REQUIRE(run < 60);
@@ -144,7 +144,7 @@ TEST_CASE(
 TEST_CASE(
     "after a restart finished loops are skipped, and the interrupted one goes on, for several loaders and loops in an "
     "epoch") {
-  // Loops of an epoch: first, second, first again, and one over a loader made in the epoch. Stops once in each.
+  // An epoch loops over first, second, first again, and a loader created in the epoch. Each loop is stopped once.
   for (const std::size_t stop_at : {2, 6, 11, 14}) {
     CAPTURE(stop_at);
     const ElasticJob job;
@@ -212,7 +212,7 @@ TEST_CASE("the batch on each replica follows the number of replicas") {
           const bool short_last = run == 2 && batches == 2;
           EXPECT(short_last || batch.data.numel() == (replicas == 1 ? 10 : replicas == 4 ? 3 : 5));
           if (++batches == (run == 0 ? 2u : 3u) && rank == 0 && run < 2) kill(getpid(), SIGTERM);
-          // The first batch of a run is given out before anyone can have asked for a stop.
+          // The first batch of a run is returned before any stop can have been requested.
           if (batches == 1) job.note(fmt::format("{} {}", run, *loader.helper().current_index()));
         }
       }
@@ -221,8 +221,8 @@ TEST_CASE("the batch on each replica follows the number of replicas") {
   }
   const auto notes = job.notes();
   const std::set<std::string> first(notes.begin(), notes.end());
-  // A stop asked for in a step is submitted at the next boundary, and decided on at the one after: one more step is
-  // taken.
+  // A stop that is requested in a step is submitted at the next boundary and decided at the one after it, so one more
+  // step is made.
   CHECK(first == std::set<std::string>{"0 0", "1 30", "2 78"});
 }
 
@@ -352,7 +352,7 @@ TEST_CASE("periodic checkpoints are saved at the interval of rank 0's clock, and
   CHECK(codes == std::vector<int>{137, 1});
   const auto newest = adaptdl::checkpoint::newest_whole(job.checkpoints());
   REQUIRE(newest);
-  // Numbered from 0: as many as intervals passed, at most, and more than one.
+  // Checkpoints are numbered from 0. There are at most as many as intervals passed, and more than one.
   CHECK(newest->number + 1 <= static_cast<std::uint64_t>(passed / 100ms));
   CHECK(newest->number >= 1);
   const auto index = newest->manifest->progress.at("samples").get<std::size_t>();
@@ -405,7 +405,7 @@ TEST_CASE("a replica that dies is an error on the others, at their next step") {
 
 namespace {
 
-// A note of one batch: numbers by name, and its samples.
+// A note of one batch: its position, and its samples.
 struct Note {
   explicit Note(const std::string& line) {
     std::istringstream text(line);
@@ -458,8 +458,8 @@ TEST_CASE(
     }
     std::map<std::pair<int, int>, std::map<std::size_t, int>> times;  // epoch, pass -> sample -> times
     std::map<std::pair<int, int>, int> replicas_at_end;
-    std::map<int, std::pair<int, int>> steps_of_run;  // begun and ended on rank 0
-    std::map<int, int> passes;                        // of each epoch
+    std::map<int, std::pair<int, int>> steps_of_run;  // number of steps that began and ended on rank 0
+    std::map<int, int> passes;                        // by epoch
     for (const auto& line : job.notes()) {
       const Note note(line);
       const std::pair pass{note.epoch, note.pass};

@@ -18,7 +18,7 @@
 #include "numbers.h"
 #include "replica_processes.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace rng_state_test {
@@ -33,15 +33,15 @@ using Loader = AdaptiveDataLoader<Numbers>;
 
 constexpr int kCheckpointed = 143;
 
-// The next number of the default generator, with all its bits; advances it by more than one, by dropout.
+// Draws several numbers from the default generator, by dropout and randn, and returns the results with all their bits.
 std::string draw() {
   const auto dropped = torch::dropout(torch::ones({7}), 0.5, true).sum().item<double>();
   return fmt::format("{:a} {:a}", torch::randn({1}, torch::kDouble).item<double>(), dropped);
 }
 
-// A program that draws at every step, in two loops an epoch, and between them; and before, as the initialization of a
-// model does. Notes what rank r draws at each step as "r epoch loop index numbers". `stop_at`: its step at which rank 0
-// interrupts the job.
+// A program that draws at every step of two loops per epoch, between the loops, and before them, as the initialization
+// of a model does. Notes what rank r draws at each step as "r epoch loop index numbers". Rank 0 interrupts the job at
+// its step `stop_at`.
 void drawing_program(const ElasticJob& job, int rank, std::size_t stop_at) {
   torch::manual_seed(42);
   draw();
@@ -100,7 +100,7 @@ TEST_CASE("one replica draws what LibTorch draws without adaptdl, and others dra
   });
   auto notes = job.notes();
   CHECK(notes.size() == 4);
-  CHECK(std::set<std::string>(notes.begin(), notes.end()).size() == 3);  // rank 0's two are the same
+  CHECK(std::set<std::string>(notes.begin(), notes.end()).size() == 3);  // the two of rank 0 are equal
   for (auto& note : notes) note = note.substr(2);
   CHECK(std::set<std::string>(notes.begin(), notes.end()).size() == 3);
 }

@@ -25,7 +25,7 @@ ElasticSampler of_rank(ElasticSampler sampler, int rank, int replicas) {
   return sampler;
 }
 
-// What all replicas are dealt together, and checks that each gets equally many.
+// Returns the samples that all replicas are dealt together, and checks that each replica gets the same number.
 Samples dealt_to_all(const ElasticSampler& sampler, int replicas) {
   Samples all;
   for (int rank = 0; rank < replicas; ++rank) {
@@ -38,7 +38,7 @@ Samples dealt_to_all(const ElasticSampler& sampler, int replicas) {
   return all;
 }
 
-// Checks the promise: each of `samples` once, and at most `replicas` - 1 more in all.
+// Checks that each of `samples` is dealt at least once, and at most `replicas` - 1 samples in addition.
 void check_promise(const Samples& dealt, const Samples& samples, int replicas) {
   std::map<std::size_t, int> times;
   for (const auto sample : dealt) ++times[sample];
@@ -87,7 +87,7 @@ TEST_CASE("a pass re-dealt to other numbers of replicas at random indices still 
       replicas = 1 + static_cast<int>(random() % 6);
       sampler.set_epoch(epoch, index);
       const auto rounds = of_rank(sampler, 0, replicas).size();
-      // An interrupted run ends after a whole round, and before the last one.
+      // An interrupted run ends after a complete round before the last one.
       const auto done = random() % 3 == 0 ? rounds : random() % rounds;
       for (int rank = 0; rank < replicas; ++rank) {
         const auto local = of_rank(sampler, rank, replicas).indices();
@@ -109,8 +109,8 @@ TEST_CASE("ranks read the order in turn, so that what is read after m rounds is 
 }
 
 TEST_CASE("the order for a seed, an epoch and a pass is the same for ever") {
-  // Worked out by another program: std::mt19937_64, seeded by SplitMix64 of the three, driving Fisher and Yates'
-  // shuffle.
+  // Computed by another program: a Fisher-Yates shuffle with std::mt19937_64, seeded by SplitMix64 of the three
+  // numbers.
   ElasticSampler sampler(10);
   CHECK(sampler.order() == Samples{6, 2, 1, 4, 8, 0, 9, 5, 3, 7});
   sampler.set_epoch(1);

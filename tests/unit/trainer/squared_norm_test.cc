@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace squared_norm_test {
@@ -26,7 +26,7 @@ at::Tensor divided(const at::Tensor& gradient, const Preconditioner& by) {
 
 double squared(const at::Tensor& tensor) { return tensor.square().sum().item<double>(); }
 
-// Gradients of two groups, of the kinds that there are: of several types, strided, sparse, with a preconditioner.
+// Returns gradients of two groups of all supported kinds: of several types, strided, sparse, with a preconditioner.
 std::vector<GroupGradient> gradients() {
   const auto sparse = at::sparse_coo_tensor(torch::tensor({{1, 4, 1}}), torch::randn({3, 2}), {6, 2});
   const Preconditioner by{torch::rand({5, 7}) + 0.1, 0.3, 1e-8};
@@ -48,7 +48,7 @@ TEST_CASE("squared norms of gradients of all kinds are those of double precision
   std::vector<double> expected(2, 0);
   for (const auto& each : all) expected[each.group] += squared(divided(each.gradient, each.preconditioner));
   GroupSums single(2, 1, at::kCPU), together(2, 1, at::kCPU);
-  for (int time = 0; time < 2; ++time) {  // what was there before is cleared
+  for (int time = 0; time < 2; ++time) {  // previous values are cleared
     single.clear();
     together.clear();
     for (const auto& each : all) single.add_squared_norm(each);

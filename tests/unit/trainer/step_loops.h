@@ -1,4 +1,4 @@
-// A small model, and loops of a loader whose steps are chosen by the test.
+// A small model, and loader loops whose steps are chosen by a test.
 #pragma once
 
 #include <torch/torch.h>
@@ -32,7 +32,7 @@ inline at::Tensor flat(const torch::nn::Module& model) {
   return torch::cat(parts);
 }
 
-// Runs the loop of a loader whose step is `accumulation` + 1 batches on each replica: body(batch).
+// Runs body(batch) in the loop of a loader whose steps have `accumulation` + 1 batches on each replica.
 template <class Body>
 void loop(int replicas, int accumulation, int steps, Body body) {
   const auto total = kLocalBatch * static_cast<std::size_t>(replicas * (accumulation + 1));
@@ -50,7 +50,7 @@ void loop(int replicas, int accumulation, int steps, Body body) {
   }
 }
 
-// A loader of batch size 8 on one replica, whose steps take as many samples as `scales` says, in eights.
+// Runs body(step) in the loop of a loader with batch size 8 on one replica. Each step has 8 times its scale samples.
 template <class Body>
 void loop_at_scales(const std::vector<int>& scales, Body body) {
   adaptdl::AdaptiveDataLoaderHelper loader(8);

@@ -1,4 +1,4 @@
-// Graphs of models, as their readers see them. The real TensorBoard reads one in tests/e2e/tensorboard_test.py.
+// Tests graphs of models as readers see them. The real TensorBoard reads one in tests/e2e/tensorboard_test.py.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/jit/frontend/tracer.h>
@@ -25,7 +25,7 @@
 #include "step_loops.h"
 #include "temporary_directory.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace summary_graph_test {
@@ -41,7 +41,7 @@ using testing::TemporaryDirectory;
 
 using Nodes = std::vector<Node>;
 
-// The graphs in the directory's only file.
+// Returns the graphs in the directory's only file.
 std::vector<Nodes> graphs_in(const fs::path& directory) {
   const auto files = testing::files_in(directory);
   REQUIRE(files.size() == 1);
@@ -81,7 +81,7 @@ bool uses(const Node& node, const std::string& input) {
   return std::find(node.inputs.begin(), node.inputs.end(), input) != node.inputs.end();
 }
 
-// The operator that uses the output of a node, of which there is one.
+// Returns the only operator that uses the output of a node.
 const Node& user_of(const Nodes& nodes, const std::string& name) {
   const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) { return uses(node, name); });
   if (found == nodes.end()) throw std::runtime_error(name + " is not used");
@@ -113,7 +113,7 @@ struct Net : nn::Module {
   nn::Linear head{32, 3};
 };
 
-// Whose forward pass changes what it can: a buffer, its input and the random generator.
+// A module whose forward pass changes a buffer, its input and the random generator.
 struct Changing : nn::Module {
   explicit Changing(bool fails_ = false) : fails(fails_) {
     calls = register_buffer("calls", torch::zeros({1}));
@@ -147,7 +147,7 @@ torch::jit::Module script() {
   return module;
 }
 
-// Trains four steps, and notes what comes out of them.
+// Trains four steps, and notes the results.
 void train(const testing::ElasticJob& job, int rank, bool graph) {
   job.prepare();
   adaptdl::init_process_group("gloo");
@@ -175,7 +175,7 @@ void train(const testing::ElasticJob& job, int rank, bool graph) {
 
 }  // namespace
 
-// Tests that fork come first: LibTorch's threads do not survive it.
+// Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
 TEST_CASE("add_graph changes neither what replicas compute nor the gradient noise scale, and communicates nothing") {
   const testing::ElasticJob with, without;
@@ -238,7 +238,7 @@ TEST_CASE("a graph has inputs, parameters and operators by module, with their sh
   CHECK(conv.output_shapes == Shapes{{2, 2, 4, 4}});
   const auto& norm = user_of(nodes, conv.name);
   CHECK(module_of(norm) == "block/norm");
-  // It has no parameters, and runs between modules of the block.
+  // The activation has no parameters, and runs between modules of the block.
   const auto& relu = user_of(nodes, norm.name);
   CHECK((relu.name == "block/relu" && relu.op == "aten::relu"));
   const auto& last = user_of(nodes, relu.name);
@@ -334,7 +334,7 @@ TEST_CASE("a graph leaves modes, buffers, gradients, inputs and the random gener
 
 namespace {
 
-// Its buffers change without a new version, and in size.
+// A module whose buffers change in size, or without a new version number.
 struct Remembering : nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     const auto seen = cache.size(0);

@@ -1,5 +1,5 @@
-// Images, curves of precision and recall, and scalars of several runs, as their readers see them. The real TensorBoard
-// reads them in tests/e2e/tensorboard_test.py.
+// Tests images, precision-recall curves, and scalars of several runs as readers see them. The real TensorBoard reads
+// them in tests/e2e/tensorboard_test.py.
 #include <png.h>
 #include <signal.h>
 #include <torch/torch.h>
@@ -17,7 +17,7 @@
 #include "event_records.h"
 #include "temporary_directory.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace summary_media_test {
@@ -31,7 +31,7 @@ using testing::events_of;
 using testing::files_in;
 using testing::TemporaryDirectory;
 
-// The events of the directory's only file, after its version.
+// Returns the events of the directory's only file after its version.
 std::vector<Event> logged_in(const fs::path& directory) {
   fs::path only;
   for (const auto& entry : fs::directory_iterator(directory)) {
@@ -44,7 +44,7 @@ std::vector<Event> logged_in(const fs::path& directory) {
   return events;
 }
 
-// What one writer logged.
+// Returns the events of one writer.
 template <class Use>
 std::vector<Event> logged(Use use) {
   const TemporaryDirectory directory;
@@ -55,7 +55,7 @@ std::vector<Event> logged(Use use) {
   return logged_in(directory.path());
 }
 
-// The pixels of an image as [channels, height, width].
+// Returns the pixels of an image as [channels, height, width].
 at::Tensor decoded(const testing::Image& image) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
@@ -76,13 +76,13 @@ std::vector<std::int64_t> steps_of(const std::vector<Event>& events) {
   return steps;
 }
 
-// The step from which on the file of these events voids others; nullopt if it voids none.
+// Returns the step from which the file of these events voids earlier events; nullopt if it voids none.
 std::optional<std::int64_t> session_of(const std::vector<Event>& events) {
   if (events.size() < 3 || !events[2].starts_session) return std::nullopt;
   return events[2].step;
 }
 
-// That the row of a curve has these numbers.
+// Checks that a row of a curve has these numbers.
 void check_row(const Event& event, std::size_t row, const std::vector<double>& expected) {
   const auto thresholds = event.tensor.floats.size() / 6;
   REQUIRE(expected.size() == thresholds);
@@ -92,7 +92,7 @@ void check_row(const Event& event, std::size_t row, const std::vector<double>& e
 
 }  // namespace
 
-// Tests that fork come first: LibTorch's threads do not survive it.
+// Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
 TEST_CASE("the runs of add_scalars resume as the writer does: no step twice, none that the checkpoint does not know") {
   const testing::ElasticJob job;
@@ -112,7 +112,7 @@ TEST_CASE("the runs of add_scalars resume as the writer does: no step twice, non
   const auto old = events_of(files_in(directory / "loss_old").at(1));
   CHECK(session_of(old) == 10);
   CHECK(steps_of(old) == std::vector<std::int64_t>{10});
-  // Its first event is later than the checkpoint.
+  // The first event of this run is later than the checkpoint.
   const auto later = events_of(files_in(directory / "loss_new").at(1));
   CHECK(session_of(later) == 0);
   CHECK(steps_of(later) == std::vector<std::int64_t>{10});
@@ -148,7 +148,7 @@ TEST_CASE("purge_step holds for the runs of add_scalars too") {
   const auto early = events_of(files_in(directory / "early_train").at(1));
   const auto late = events_of(files_in(directory / "loss_train").at(1));
   CHECK((session_of(early) == 7 && session_of(late) == 7));
-  CHECK(steps_of(early).empty());  // the job has step 6 from before
+  CHECK(steps_of(early).empty());  // the first run has logged step 6
   CHECK(steps_of(late) == std::vector<std::int64_t>{7});
 }
 

@@ -1,4 +1,4 @@
-// Profiler traces: files in the format of chrome://tracing.
+// Tests profiler traces: files in the format of chrome://tracing.
 #include <ATen/record_function.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 #include "operator_recorder.h"
 #include "temporary_directory.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace summary_profile_test {
@@ -43,7 +43,7 @@ std::vector<fs::path> traces_in(const fs::path& directory) {
   return files;
 }
 
-// The events of the directory's only trace, each of which must be as the format has it.
+// Returns the events of the directory's only trace, and checks that they conform to the format.
 std::vector<json> events_in(const fs::path& directory) {
   const auto files = traces_in(directory);
   REQUIRE(files.size() == 1);
@@ -82,7 +82,7 @@ bool contains(const json& outer, const json& inner) {
 
 }  // namespace
 
-// Tests that fork come first: LibTorch's threads do not survive it.
+// Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
 TEST_CASE("rank 0 writes the profiler trace, with its collective operations, and other replicas record nothing") {
   const testing::ElasticJob job;
@@ -103,7 +103,7 @@ TEST_CASE("rank 0 writes the profiler trace, with its collective operations, and
   });
   CHECK_FALSE(fs::exists(job.path() / "rank1"));
   const auto trace = json::parse(job.notes().at(0));
-  std::vector<std::string> async;  // phases
+  std::vector<std::string> async;  // phases of its events
   for (const auto& event : trace.at("traceEvents")) {
     if (event.at("name") == "gloo:all_reduce" && event.contains("id")) async.push_back(event.at("ph"));
   }

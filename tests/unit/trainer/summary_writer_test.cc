@@ -1,4 +1,4 @@
-// Event files as their readers see them: records, messages, and what survives exits and restarts. The real TensorBoard
+// Tests event files as readers see them: records, messages, and what survives exits and restarts. The real TensorBoard
 // reads them in tests/e2e/tensorboard_test.py.
 #include "adaptdl/torch/summary_writer.h"
 
@@ -28,7 +28,7 @@
 #include "step_boundary.h"
 #include "temporary_directory.h"
 
-// After LibTorch, whose glog has a CHECK of its own.
+// Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>
 
 namespace summary_writer_test {
@@ -46,16 +46,16 @@ using testing::events_of;
 using testing::files_in;
 using testing::TemporaryDirectory;
 
-constexpr std::chrono::hours kNever{1};  // the thread does not write before the test is over
+constexpr std::chrono::hours kNever{1};  // the thread does not write during a test
 
-// The step from which on a file voids others, if it does. TensorBoard counts sessions from the second on.
+// Returns the step from which a file voids earlier events, if it does. TensorBoard ignores the first session of a file.
 std::optional<std::int64_t> session_of(const std::vector<Event>& events) {
   if (events.size() < 3 || !events[1].starts_session || !events[2].starts_session) return std::nullopt;
   CHECK(events[1].step == std::numeric_limits<std::int64_t>::max());
   return events[2].step;
 }
 
-// What one writer logged in a directory of its own, behind the version.
+// Returns the events of one writer in its own directory, after the version.
 template <class Use>
 std::vector<Event> logged(Use use) {
   const TemporaryDirectory directory;
@@ -68,7 +68,7 @@ std::vector<Event> logged(Use use) {
   return events;
 }
 
-// Takes what is written to standard error while it lives, 64 KiB at most. No file: its size may be limited.
+// Captures up to 64 KiB of standard error during its lifetime, by a pipe because the size of files may be limited.
 class CapturedErrors {
  public:
   CapturedErrors() : saved_(dup(STDERR_FILENO)) {
@@ -90,7 +90,7 @@ class CapturedErrors {
   int saved_, pipe_[2];
 };
 
-// No file of this process grows beyond `bytes` while it lives: write(2) then fails as on a full disk.
+// Limits the size of this process's files during its lifetime, so that write(2) fails as on a full disk.
 class LimitedFiles {
  public:
   explicit LimitedFiles(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -124,14 +124,14 @@ void expect_job_directory(const char* logdir, const char* job, const std::option
 
 }  // namespace
 
-// Tests that fork come first: LibTorch's threads do not survive it.
+// Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
 TEST_CASE(
     "without rank 0's checkpoint, nothing is logged twice: a resumed file starts a session at the first step that is "
     "replayed") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
-  // Only rank 0 has a writer, as many programs are written.
+  // Only rank 0 has a writer, as in many programs.
   const auto program = [&](int stop_at) {
     return [&, stop_at](int rank) {
       std::optional<SummaryWriter> writer;
@@ -149,7 +149,7 @@ TEST_CASE(
   };
   job.run_to(143, 2, program(3));
   const auto stopped = events_of(files_in(directory).at(0));
-  REQUIRE(stopped.size() >= 5);  // the version, and a scalar a step: exits at a boundary lose none
+  REQUIRE(stopped.size() >= 5);  // the version and a scalar per step; an exit at a boundary loses none
   CHECK(stopped.back().scalar == static_cast<float>(stopped.size() - 2));
   job.run_to(0, 2, program(-1));
   const auto resumed = events_of(files_in(directory).at(1));
@@ -171,21 +171,21 @@ TEST_CASE("steps logged after the last checkpoint are void for a job that was ki
     kill(getpid(), SIGKILL);
   }) == std::vector<int>{128 + SIGKILL});
   const auto killed = events_of(files_in(directory).at(0));
-  CHECK(killed.size() == 2);  // a checkpoint writes what waits; what came after is lost
+  CHECK(killed.size() == 2);  // the checkpoint writes pending events; later ones are lost
   job.run_to(0, 1, [&](int) {
     SummaryWriter writer(directory);
     SummaryWriter again(directory), elsewhere(job.path() / "others");
   });
   const auto first = events_of(files_in(directory).at(1)), second = events_of(files_in(directory).at(2));
   CHECK(session_of(first) == 10);
-  CHECK(second.size() == 1);  // goes on where the first writer of the process is
+  CHECK(second.size() == 1);  // continues after the first writer of this process
   CHECK(events_of(files_in(job.path() / "others").at(0)).size() == 1);
 }
 
 TEST_CASE("what a resumed program logs again before it is where it was appears once, whatever the tags") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "\xff$float";
-  // Interrupted while it validates, after it logged the loss of the epoch's training.
+  // The job is interrupted during validation, after it has logged the training loss of the epoch.
   const auto program = [&](bool stop) {
     return [&, stop](int) {
       SummaryWriter writer(directory);
@@ -213,7 +213,7 @@ TEST_CASE("what a resumed program logs again before it is where it was appears o
   CHECK(steps["$float"] == std::vector<std::int64_t>{0});
   CHECK(steps["loss"] == std::vector<std::int64_t>{0, 1});
   CHECK(steps["accuracy"] == std::vector<std::int64_t>{0, 1});
-  CHECK(steps["\xef\xbf\xbd"] == std::vector<std::int64_t>(4));  // of one step, none of them replayed
+  CHECK(steps["\xef\xbf\xbd"] == std::vector<std::int64_t>(4));  // all at step 0; no batch is logged twice
 }
 
 TEST_CASE("a job restarted without a checkpoint begins anew, and an explicit purge_step counts before all") {
@@ -261,7 +261,7 @@ TEST_CASE("replicas other than rank 0 write nothing unless asked to") {
 }
 
 TEST_CASE("records are framed as TensorBoard frames them") {
-  // What tensorboard.summary.writer.record_writer.RecordWriter makes of it.
+  // The expected bytes are written by tensorboard.summary.writer.record_writer.RecordWriter.
   const std::string expected(
       "\x09\0\0\0\0\0\0\0\x37\xf9\x71\x39"
       "123456789"
@@ -287,7 +287,7 @@ TEST_CASE("the file's name says when, where and by whom it was made") {
     const auto name = file.filename().string();
     CHECK(name.starts_with("events.out.tfevents."));
     CHECK(count(name, fmt::format(".{}.", getpid())) == 1);
-    const auto events = events_of(file);  // there from the beginning, so that TensorBoard shows the run
+    const auto events = events_of(file);  // written immediately, so that TensorBoard shows the run
     REQUIRE(events.size() == 1);
     CHECK(events[0].version == "brain.Event:2");
   }
@@ -318,13 +318,13 @@ TEST_CASE("text that is not UTF-8 is mended, all other is kept") {
   CHECK(text_of("a\xc3") == "a" + bad);                         // cut off
   CHECK(text_of("\xc0\x80") == bad + bad);                      // overlong
   CHECK(text_of("\xed\xa0\x80") == bad + bad + bad);            // a surrogate
-  CHECK(text_of("\xf4\x90\x80\x80") == bad + bad + bad + bad);  // beyond the last
+  CHECK(text_of("\xf4\x90\x80\x80") == bad + bad + bad + bad);  // beyond U+10FFFF
   CHECK(logged([](SummaryWriter& writer) { writer.add_scalar("\xff", 1, 0); }).at(0).tag == bad);
 }
 
 TEST_CASE("histograms count every finite value in its bucket") {
   torch::manual_seed(5);
-  // Several chunks; zeros, both signs, many magnitudes.
+  // The values fill several chunks, and include zeros, both signs, and many magnitudes.
   auto values = torch::randn({3, 700'001}, torch::kDouble).pow(5);
   values[0].slice(0, 0, 1000).zero_();
   values[1][0] = 3e30;
@@ -375,7 +375,7 @@ TEST_CASE("histogram buckets are TensorFlow's") {
     writer.add_histogram("one", torch::scalar_tensor(4), 0);
   });
   const auto& histogram = *events.at(0).histogram;
-  // Empty ones in between are joined.
+  // Empty buckets in between are joined.
   CHECK(histogram.counts == std::vector<double>{1, 0, 1, 0, 2, 0, 1});
   std::vector<double> limits;
   for (double limit = 1e-12; limit < 1e20; limit *= 1.1) limits.push_back(limit);
@@ -458,7 +458,7 @@ TEST_CASE("when the disk takes no more, one warning is given, and events are wri
     SummaryWriter writer(directory.path(), {.flush_every = kNever});
     const CapturedErrors errors;
     {
-      const LimitedFiles full(100);  // in the middle of a record
+      const LimitedFiles full(100);  // the limit is in the middle of a record
       for (int step = 0; step < 50; ++step) {
         writer.add_scalar("a", step, step);
         writer.flush();

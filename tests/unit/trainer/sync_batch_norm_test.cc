@@ -23,8 +23,8 @@ using ::testing::error_of;
 using testing::expect_replicas;
 using ::testing::says;
 
-// Far from zero, so that a variance by the difference of single-precision sums would be wrong. Replica r has r + 1
-// samples.
+// Returns images far from zero, for which a variance computed as the difference of single-precision sums would be
+// wrong. Replica r has r + 1 samples.
 at::Tensor images(int rank, int step) {
   torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
   return torch::randn({rank + 1, 3, 4, 5}) + 300;
@@ -55,7 +55,7 @@ TEST_CASE("shares of a batch on several replicas are normalized as the whole bat
           EXPECT(torch::allclose(norm->running_mean, whole->running_mean));
           EXPECT(torch::allclose(norm->running_var, whole->running_var, 1e-4));
           if (!affine) continue;
-          // Gradients of parameters are this replica's share: AdaptiveDataParallel averages them.
+          // The gradients of the parameters are this replica's shares, which AdaptiveDataParallel averages.
           std::vector<at::Tensor> sums{norm->weight.grad().clone(), norm->bias.grad().clone()};
           for (auto& sum : sums) {
             std::vector<at::Tensor> one{sum};
