@@ -20,8 +20,15 @@ int allowed_rung(const Trial& trial, int bracket) {
 // The place of a trial among those of its bracket that have reached a rung.
 struct Standing {
   std::size_t place = 0, of = 0;  // the best of the `of` trials has place 0
+  std::size_t above = 0;          // number of trials that have been promoted from the rung
   double value = 0;
-  bool promoted(int factor) const { return !std::isnan(value) && place < of / static_cast<std::size_t>(factor); }
+
+  // Trials that were promoted early and are no longer among the best count too. Only the best of all is promoted even
+  // if they have taken all places.
+  bool promoted(int factor) const {
+    const std::size_t places = of / static_cast<std::size_t>(factor);
+    return !std::isnan(value) && place < places && (above < places || place == 0);
+  }
 };
 
 std::vector<Ranked> at_rung(const Study& study, const std::vector<int>& brackets, int bracket, const Rungs& rungs,
@@ -35,9 +42,12 @@ std::vector<Ranked> at_rung(const Study& study, const std::vector<int>& brackets
   return ranked;
 }
 
-Standing standing(const std::vector<Ranked>& ranked, const Trial& trial) {
-  const auto own = std::ranges::find(ranked, trial.number, [](const Ranked& each) { return each.trial->number; });
-  return {static_cast<std::size_t>(own - ranked.begin()), ranked.size(), own->value};
+// Returns how many trials of the bracket were promoted from the rung. A failed one leaves its place to another.
+std::size_t promoted_from(const Study& study, const std::vector<int>& brackets, int bracket, int rung) {
+  return static_cast<std::size_t>(std::ranges::count_if(study.trials, [&](const Trial& trial) {
+    return brackets[static_cast<std::size_t>(trial.number)] == bracket && allowed_rung(trial, bracket) > rung &&
+           trial.state != TrialState::kFailed;
+  }));
 }
 
 std::string describe(const Standing& standing, int rung, double step) {
@@ -76,10 +86,14 @@ Judgement Asha::judge(const Study& study, const Trial& trial) const {
   const Rungs rungs(study, options_.factor, options_.first_rung);
   const int allowed = allowed_rung(trial, bracket), reached = rungs.highest(trial);
   if (reached < allowed) return {Verdict::kContinue, allowed, ""};
-  const Standing own = standing(at_rung(study, brackets, bracket, rungs, reached), trial);
-  const std::string place = describe(own, reached, rungs.step(reached));
-  if (own.promoted(options_.factor)) return {Verdict::kContinue, reached + 1, place};
-  return {Verdict::kPause, reached, place};
+  const std::vector<Ranked> ranked = at_rung(study, brackets, bracket, rungs, reached);
+  const auto place = std::ranges::find(ranked, trial.number, [](const Ranked& each) { return each.trial->number; });
+  const Standing own{static_cast<std::size_t>(place - ranked.begin()), ranked.size(),
+                     promoted_from(study, brackets, bracket, reached), place->value};
+  const std::string reason = describe(own, reached, rungs.step(reached));
+  if (own.promoted(options_.factor)) return {Verdict::kContinue, reached + 1, reason};
+  const bool late = own.place < own.of / static_cast<std::size_t>(options_.factor) && !std::isnan(own.value);
+  return {Verdict::kPause, reached, late ? fmt::format("{}, after {} promotions", reason, own.above) : reason};
 }
 
 std::optional<Promotion> Asha::promote(const Study& study, bool last, const std::function<bool(int)>& busy) const {
@@ -95,11 +109,12 @@ std::optional<Promotion> Asha::promote(const Study& study, bool last, const std:
   std::vector<Paused> paused;
   for (const auto& [at, trials] : waiting) {
     const std::vector<Ranked> ranked = at_rung(study, brackets, at.second, rungs, at.first);
+    const std::size_t above = promoted_from(study, brackets, at.second, at.first);
     std::map<const Trial*, std::size_t> places;
     for (std::size_t place = 0; place < ranked.size(); ++place) places[ranked[place].trial] = place;
     for (const Trial* const trial : trials) {
       const std::size_t place = places.at(trial);
-      paused.push_back({trial, at.first, {place, ranked.size(), ranked[place].value}});
+      paused.push_back({trial, at.first, {place, ranked.size(), above, ranked[place].value}});
     }
   }
   std::ranges::sort(paused, {}, [](const Paused& each) { return each.trial->number; });

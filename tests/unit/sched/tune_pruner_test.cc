@@ -110,6 +110,23 @@ TEST_CASE("asha promotes the best paused trial of the highest rung that has one"
   CHECK_FALSE(make_pruner("asha")->promote(study, false));
 }
 
+TEST_CASE("trials that were promoted early take the places of better ones, except of the best") {
+  Study study = make_study();
+  for (const double value : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}) pause(add(study, {value}), 0);
+  for (const int promoted : {2, 3}) study.trials[static_cast<std::size_t>(promoted)].user_attributes[kRung] = 1;
+  const auto pruner = make_pruner("asha");
+  CHECK(pruner->promote(study, false)->trial == 7);
+  study.trials[7].user_attributes[kRung] = 1;
+  CHECK_FALSE(pruner->promote(study, false));
+  CHECK(pruner->judge(study, add(study, {0.75})).verdict == Verdict::kPause);
+  CHECK(pruner->judge(study, add(study, {0.9})).verdict == Verdict::kContinue);
+  const Trial& second = add(study, {0.85});
+  CHECK(pruner->judge(study, second).verdict == Verdict::kPause);
+  CHECK(pruner->judge(study, second).reason == "place 2 of 11 at rung 0 (step 1), after 3 promotions");
+  for (const int failed : {2, 3}) study.trials[static_cast<std::size_t>(failed)].state = TrialState::kFailed;
+  CHECK(pruner->judge(study, second).verdict == Verdict::kContinue);
+}
+
 TEST_CASE("a trial that has not finished pausing does not keep others from being promoted") {
   Study study = make_study(Direction::kMinimize);
   for (const double value : {0.5, 0.3, 0.6, 0.7, 0.8, 0.2, 0.9, 1.0}) pause(add(study, {value}), 0);
@@ -143,6 +160,21 @@ TEST_CASE("asha trains the best trial to the end, and most trials for one step o
   CHECK(study.trials[0].state == TrialState::kComplete);
   CHECK(std::ranges::count(trained, 1) >= 40);
   CHECK(std::ranges::count_if(trained, [](int steps) { return steps > 16; }) <= 3);
+}
+
+TEST_CASE("asha trains few trials for long, although later ones are better than those before") {
+  Study study = make_study();
+  const auto curve = [](int number, int) { return 0.5 * number + (number * 37) % 64; };
+  const auto trained = search(study, *make_pruner("asha"), 64, 4, 64, curve);
+  const auto longer_than = [&trained](int limit) {
+    return std::ranges::count_if(trained, [limit](int steps) { return steps > limit; });
+  };
+  CHECK(longer_than(1) <= 17);
+  CHECK(longer_than(4) <= 7);
+  CHECK(longer_than(16) <= 4);
+  const auto best =
+      std::ranges::max_element(study.trials, {}, [&](const Trial& each) { return curve(each.number, 1); });
+  CHECK(best->state == TrialState::kComplete);
 }
 
 TEST_CASE("hyperband compares a part of the trials only later") {

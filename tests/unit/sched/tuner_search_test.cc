@@ -366,7 +366,7 @@ TEST_CASE("a grid ends the search when all combinations were tried") {
 }
 
 TEST_CASE("every trial has an event for its start, each result, each pause and continuation, and its end") {
-  Scene scene;
+  Scene scene("asha", 4, 64);
   FakeRunner runner(scene.kept, 64, quality);
   CHECK(scene.search(runner));
   check_events(scene);
