@@ -1,9 +1,10 @@
 // Asynchronous successive halving with promotion (ASHA: Li et al., A System for Massively Parallel Hyperparameter
-// Tuning, MLSys 2020), with a delay as in D-ASHA (Li et al., Hyper-Tune, VLDB 2022): a trial among the best 1/factor at
-// a rung is promoted only as long as fewer than 1/factor of the trials there were, although their order changes as
-// others arrive. Unlike in D-ASHA, the best trial at a rung is always promoted. The brackets of Hyperband (Li et al.,
-// JMLR 2018) are on top of it: the trials of bracket b are first compared at rung b, so that a metric that means little
-// early does not prune every trial that starts slowly.
+// Tuning, MLSys 2020), and the brackets of Hyperband (Li et al., JMLR 2018) on top of it. The trials of bracket b are
+// first compared at rung b, so that a metric that means little early does not prune every trial that starts slowly.
+//
+// Unlike in ASHA, a trial among the best 1/factor at a rung is promoted only if fewer than 1/factor of the trials there
+// were promoted before it, or if it is the best of all. Otherwise, if later trials tend to be better, each of them is
+// promoted in addition to earlier ones that are no longer among the best.
 #pragma once
 
 #include "tune/pruner.h"
