@@ -22,7 +22,7 @@ class RunBooks {
   // Null if the run leaves no record.
   sched::RunControl* control() noexcept { return control_.get(); }
   const std::string& warning() const noexcept { return warning_; }
-  // Returns "" if there is no record.
+  // Returns "" without a record.
   std::string name() const { return control_ ? control_->record().name() : ""; }
   void set_resume(const std::string& command);
 

@@ -65,7 +65,7 @@ class SearchReport {
   SearchView view_;
   std::optional<SearchScreen> screen_;
   JsonLines json_;
-  NoticeLines notices_;             // if there is no table
+  NoticeLines notices_;             // used without a table
   std::vector<std::string> lines_;  // of the table
   SearchScreen::Size size_;         // that `lines_` fit
   std::chrono::steady_clock::time_point made_at_{};

@@ -55,7 +55,7 @@ class BuildCache {
   const BlobStore& blobs() const { return blobs_; }
   const std::filesystem::path& directory() const { return directory_; }
 
-  // Returns null if there is no record, or its layer is no longer stored.
+  // Returns null if no record exists, or if its layer was deleted.
   std::optional<StepRecord> find_step(const std::string& key) const;
   void keep_step(const std::string& key, const StepRecord& record) const;
 

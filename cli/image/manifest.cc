@@ -56,7 +56,7 @@ std::string_view essence(std::string_view type) {
   return type == "application/json" || type == "text/plain" || type == "application/octet-stream" ? "" : type;
 }
 
-// Returns the number of a variant such as v7; `none` if there is no variant, 0 for other variants.
+// Returns the number of a variant such as v7; `none` without a variant, 0 for other variants.
 int level(const std::string& variant, int none) {
   if (variant.empty()) return none;
   return variant.size() == 2 && variant[0] == 'v' && variant[1] >= '1' && variant[1] <= '9' ? variant[1] - '0' : 0;

@@ -10,7 +10,7 @@ namespace adaptdl::image {
 // Threading: any thread.
 class SpaceBudget {
  public:
-  // Allows 95 % of the free bytes and inodes in the file system of `directory`; there is no limit if these are unknown.
+  // Allows 95 % of the free bytes and inodes in the file system of `directory`; everything if these are unknown.
   explicit SpaceBudget(const std::filesystem::path& directory);
   // Throws Error if this is more than what is left.
   void take(std::uint64_t bytes, std::uint64_t files);

@@ -16,7 +16,7 @@ enum class PathKind { kMissing, kDirectory, kLink, kOther, kUnknown };
 
 class StageFiles {
  public:
-  // Paths have no slashes at their ends. At first there are no files.
+  // Paths have no slashes at their ends. Initially empty.
   PathKind find(const std::string& path) const;
   // Starts with an image whose layers have not been read; `speaks_of` returns whether it may have a path.
   void begin_unseen(std::function<bool(const std::string& path)> speaks_of);

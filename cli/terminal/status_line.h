@@ -23,7 +23,7 @@ std::optional<std::string> percent_text(const nlohmann::json& progress);
 // Formats the last report of the replicas (an object with the keys of adaptdl/progress.h; a value that is missing or
 // not a number is left out), the number of replicas and the time since the start, in at most `width` columns:
 //   epoch 3  step 120/600  loss 0.1234  5,120 samples/s  batch 64  2 replicas  1:07
-// The percentage is shown if there are no steps.
+// Without steps, the percentage is shown.
 std::string status_text(const nlohmann::json& progress, int replicas, std::chrono::milliseconds elapsed,
                         std::size_t width);
 

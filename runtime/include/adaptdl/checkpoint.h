@@ -83,10 +83,10 @@ class Reader {
   virtual bool has_json(std::string_view name) const = 0;
   // Returns all tensors of the state, including raw bytes.
   virtual const std::vector<TensorInfo>& tensors() const = 0;
-  // Reads all data of a tensor in chunks by `sink(offset, chunk)`. Throws CheckpointError if there is no such tensor.
+  // Reads all data of a tensor in chunks by `sink(offset, chunk)`. Throws CheckpointError if the tensor does not exist.
   virtual void tensor(std::string_view name,
                       const std::function<void(std::size_t offset, std::span<const std::byte> chunk)>& sink) const = 0;
-  // Reads all data of a tensor into `out`. Throws CheckpointError if there is no tensor with that name and size.
+  // Reads all data of a tensor into `out`. Throws CheckpointError if no tensor has that name and size.
   virtual void tensor(std::string_view name, std::span<std::byte> out) const = 0;
   // Returns the number of replicas that saved this checkpoint.
   virtual int replicas() const = 0;
@@ -135,13 +135,13 @@ class State {
   std::string name_;
 };
 
-// Loads `state` from the process's checkpoint. Returns false if there is no checkpoint (the path is unset or the
+// Loads `state` from the process's checkpoint. Returns false without a checkpoint (the path is unset or the
 // directory has none) or if the checkpoint does not contain the state. With `required`, a checkpoint without the state
 // is a CheckpointError that lists the states it has. Throws CheckpointError if there are checkpoints but none is whole,
 // and if the state rejects what it reads.
 bool load_state(State& state, bool required = false);
 
-// Returns the number of the checkpoint from which this process loads, or none if there is no checkpoint. It is 0 in a
+// Returns the number of the checkpoint from which this process loads, or none without a checkpoint. It is 0 in a
 // replica that received its states from a running job. Chooses the checkpoint if that has not been done yet.
 std::optional<std::uint64_t> loaded_number();
 
