@@ -15,6 +15,13 @@ test_cache() {
 # Objects compiled before are found again where ccache is installed; with precompiled headers, only under these rules.
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}"
 
+# Lets CI and tests/full find objects that any checkout compiled before. Nothing depends on this cache. ccache applies the
+# limit to each sixteenth of it, and a precompiled header of LibTorch takes 100 MB.
+use_compiler_cache() {
+  export CCACHE_DIR CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=5G
+  CCACHE_DIR="$(test_cache)/ccache"
+}
+
 # A line per stage in the order of their starts: NAME, then NAME<tab>SECONDS when it has ended. Inner scripts add to the
 # file of the outer one.
 stages="${ADAPTDL_STAGES:-}"
