@@ -133,8 +133,12 @@ class Registry:
         return f"{self.host}/image:{tag}"
 
 
+# Events of inotify that change nothing: IN_OPEN, IN_ACCESS and IN_CLOSE_NOWRITE, also of directories.
+LOOKED = 0x40000031
+
+
 class Watch:
-    """Whether somebody touched anything in a directory, or below: inotify, by the C library."""
+    """Reports what any process does in a directory and those below, by inotify of the C library."""
 
     def __init__(self, directory):
         self.libc = ctypes.CDLL(None, use_errno=True)
@@ -238,13 +242,18 @@ class Hostile(unittest.TestCase):
 
     def harmless(self, dockerfile, kind, *arguments):
         done = self.build(dockerfile, kind, *arguments)
+        events = self.watch.events()
+        if events and all(int(mask, 16) & ~LOOKED == 0 for mask, _ in events):
+            # A search of the whole disk opens these directories, too. A build that does so does it again.
+            done = self.build(dockerfile, kind, *arguments, "--no-cache")
+            events = self.watch.events()
         said = done.stdout + done.stderr
         if done.returncode == 77 and kind != "own":
             self.skipTest("takes root, and newuidmap")
         self.assertIn(done.returncode, (0, 1, 2), said)
         self.assertNotIn(b"REACHED", said.replace(b'echo "REACHED', b""))
         self.assertNotIn(b"of the machine", said)
-        self.assertEqual(self.watch.events(), [], said)
+        self.assertEqual(events, [], said)
         if done.returncode != 0:
             self.assertEqual(done.stderr.count(b"adaptdl: error: "), 1, said)
         # Nothing that an image says controls a terminal.
