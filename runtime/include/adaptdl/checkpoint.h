@@ -109,6 +109,7 @@ class State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  // Returns the name passed to the constructor.
   const std::string& name() const noexcept { return name_; }
 
   // Makes the replicas agree on the state before it is saved. Called on every replica, in the order of names; may make

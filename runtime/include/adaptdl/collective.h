@@ -135,7 +135,9 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  // Returns the rank of this replica.
   int rank() const noexcept;
+  // Returns the number of replicas.
   int size() const noexcept;
   std::uint16_t port() const noexcept;  // of rank 0; master_port for a single replica
 

@@ -93,6 +93,7 @@ class GoodputFunction {
   std::vector<Configuration> optimize(std::span<const int> nodes, std::span<const int> replicas,
                                       const Limits& limits) const;
 
+  // These functions return what was passed to the constructor.
   const PerfParams& perf_params() const noexcept { return perf_; }
   const GradParams& grad_params() const noexcept { return grad_; }
   std::size_t init_batch_size() const noexcept { return init_batch_size_; }
