@@ -5,7 +5,9 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
+import tarfile
 import tempfile
 import textwrap
 import unittest
@@ -108,6 +110,22 @@ class FilesTest(unittest.TestCase):
         shared = json.loads(document("kind/shared-storage.yaml")["data"]["config.json"])["sharedFileSystemPath"]
         for node in document("kind/cluster.yaml")["nodes"]:
             self.assertEqual([mount["containerPath"] for mount in node["extraMounts"]], [shared])
+
+
+class OperatorImageTest(unittest.TestCase):
+    def test_the_build_context_has_all_that_meson_reads(self):
+        with tempfile.TemporaryDirectory() as directory:
+            root = pathlib.Path(directory)
+            (root / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
+            shutil.copy(SOURCE / "share/adaptdl/dockerfiles/operator.Dockerfile.dockerignore", root / "Dockerfile.dockerignore")
+            command = [ADAPTDL, "build", "--file", root / "Dockerfile", "--output", f"oci:{root / 'image'}", SOURCE]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**ENVIRONMENT, "ADAPTDL_BUILD_CACHE": str(root / "cache")})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            layer = max((root / "image/blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size)
+            with tarfile.open(layer) as archive:
+                archive.extractall(root / "source")
+            done = subprocess.run(["meson", "setup", root / "build", root / "source", "-Dtrainer=disabled"], capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 class EksTest(unittest.TestCase):
