@@ -37,7 +37,7 @@ void Prefetcher::take(const std::function<void(std::size_t slot)>& take) {
   {
     std::unique_lock lock(mutex_);
     done_changed_.wait(lock, [&] { return done_[slot]; });
-    error = std::exchange(errors_[slot], nullptr);
+    error = errors_[slot];
   }
   if (error) std::rethrow_exception(error);
   take(slot);

@@ -24,8 +24,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Waits for the next job, beginning with 0, and rethrows its exception if it failed. Otherwise, calls `take` to move
-  // the result out of its slot, which is free afterwards.
+  // Waits for the next job, beginning with 0, and calls `take` to move the result out of its slot, which is free
+  // afterwards. If the job failed, this call and all later ones throw its exception instead.
   void take(const std::function<void(std::size_t slot)>& take);
 
  private:
