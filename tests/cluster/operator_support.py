@@ -5,6 +5,7 @@ The operator manages the jobs of all namespaces, so these tests must run alone i
 """
 
 import collections
+import errno
 import itertools
 import json
 import os
@@ -326,8 +327,11 @@ class OperatorTest(TrainedOnce, ClusterTest):
         for file in CGROUPS.glob(f"*/{cluster_keeper.STATE.name}-{node}/**/cgroup.procs"):
             try:
                 processes = file.read_text().split()
-            except FileNotFoundError:
-                continue  # all of them have ended
+            except OSError as error:
+                # Once all of them have ended, the group may be removed before it is opened or while it is read.
+                if error.errno not in (errno.ENOENT, errno.ENODEV):
+                    raise
+                continue
             for process in processes:
                 try:
                     os.kill(int(process), signal.SIGKILL)
