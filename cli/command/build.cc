@@ -31,7 +31,7 @@ struct BuildCommandOptions {
 // Splits NAME=VALUE; the value is null if there is no '='.
 std::pair<std::string, std::optional<std::string>> pair_of(const std::string& text, const char* option) {
   const std::size_t equals = text.find('=');
-  if (equals == 0 || text.empty()) throw UsageError(fmt::format("build: {} has no name in '{}'", option, text));
+  if (equals == 0 || text.empty()) throw UsageError(fmt::format("build: missing name in {} '{}'", option, text));
   if (equals == std::string::npos) return {text, {}};
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
@@ -70,10 +70,10 @@ image::BuildOptions build_options(const BuildCommandOptions& options) {
   build.push = options.push;
   build.no_cache = options.no_cache;
   if (options.network != "none" && options.network != "host")
-    throw UsageError(fmt::format("build: --network is none or host, not '{}'", options.network));
+    throw UsageError(fmt::format("build: --network must be none or host, not '{}'", options.network));
   build.no_network = options.network == "none";
   if (options.compression != "gzip" && options.compression != "zstd")
-    throw UsageError(fmt::format("build: --compression is gzip or zstd, not '{}'", options.compression));
+    throw UsageError(fmt::format("build: --compression must be gzip or zstd, not '{}'", options.compression));
   build.zstd = options.compression == "zstd";
   build.source_date_epoch = image::environment_source_date();
   if (!options.cache_limit.empty()) build.cache_limit.bytes = parse_build_size(options.cache_limit, "--cache-limit");
@@ -104,7 +104,7 @@ void build(const BuildCommandOptions& options, int& exit_code) {
     print_result(image::build(build, screen, signals.token()), options);
     screen.wipe();
     if (!build.push && build.outputs.empty() && !options.quiet)
-      screen.notice("the image is in the build cache alone: --push or --output brings it elsewhere");
+      screen.notice("the image is only in the build cache; use --push or --output to export it");
   } catch (const http::Stopped&) {
     screen.wipe();
     exit_code = signals.exit_code();
@@ -116,7 +116,7 @@ void build(const BuildCommandOptions& options, int& exit_code) {
 
 void prune_cache(const BuildCommandOptions& options, int& exit_code) {
   if (options.all && !options.keep.empty())
-    throw UsageError("build prune: --all keeps nothing, and --keep-storage something");
+    throw UsageError("build prune: --all and --keep-storage cannot be used together");
   std::optional<std::uint64_t> keep;
   if (options.all) keep = 0;
   if (!options.keep.empty()) keep = parse_build_size(options.keep, "--keep-storage");
@@ -128,8 +128,8 @@ void prune_cache(const BuildCommandOptions& options, int& exit_code) {
     if (options.json)
       print_text(dump_json(nlohmann::json{{"before", pruned.before}, {"after", pruned.after}}) + '\n');
     else
-      print_out("removed {}, {} are left in {}\n", format_bytes(pruned.before - pruned.after),
-                format_bytes(pruned.after), cache.directory().string());
+      print_out("removed {}; {} remain in {}\n", format_bytes(pruned.before - pruned.after), format_bytes(pruned.after),
+                cache.directory().string());
   } catch (const http::Stopped&) {
     exit_code = signals.exit_code();
   }
@@ -139,54 +139,59 @@ void prune_cache(const BuildCommandOptions& options, int& exit_code) {
 
 void add_build(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<BuildCommandOptions>();
-  app.add_option("dir", options->context, "the directory that COPY takes files from")->required()->type_name("DIR");
-  app.add_option("-t,--tag", options->tags, "a name for the image, as REGISTRY/NAME:TAG; may be given several times")
+  app.add_option("dir", options->context, "Directory that the image is built from")->required()->type_name("DIR");
+  app.add_option("-t,--tag", options->tags,
+                 "Name of the image, in the form REGISTRY/NAME:TAG; may be given several times")
       ->type_name("IMAGE")
       ->allow_extra_args(false);
-  app.add_option("-f,--file", options->file, "the Dockerfile, or - for standard input (default DIR/Dockerfile)")
+  app.add_option("-f,--file", options->file, "Dockerfile, or - for standard input (default: DIR/Dockerfile)")
       ->type_name("FILE");
-  app.add_option("--build-arg", options->arguments, "a value for an ARG; without a value, the variable of that name")
+  app.add_option("--build-arg", options->arguments,
+                 "Value for an ARG of the Dockerfile; without VALUE, that of the environment variable NAME; may be "
+                 "given several times")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
-  app.add_option("--target", options->target, "build this stage instead of the last")->type_name("STAGE");
-  app.add_option("--platform", options->platform, "for this platform, as linux/arm64 (default this machine's)")
+  app.add_option("--target", options->target, "Stage of the Dockerfile to build (default: the last)")
+      ->type_name("STAGE");
+  app.add_option("--platform", options->platform,
+                 "Platform of the image, such as linux/arm64 (default: that of this machine)")
       ->type_name("PLATFORM");
-  app.add_option("--label", options->labels, "a label besides those of the Dockerfile")
+  app.add_option("--label", options->labels, "Label to add to those of the Dockerfile")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   app.add_option("--secret", options->secrets,
-                 "what RUN may see as a mount of the type secret: id=ID[,src=FILE|,env=VARIABLE]")
+                 "Secret for RUN mounts of type secret, which is not stored in the image: "
+                 "id=ID[,src=FILE|,env=VARIABLE]")
       ->type_name("SECRET")
       ->allow_extra_args(false);
   app.add_option("--network", options->network,
-                 "the network of RUN: none, or host, which is this machine's; ADD and base images always use the "
-                 "latter (default host)")
+                 "Network of RUN: none, or host for that of this machine; ADD and base images always use host "
+                 "(default: host)")
       ->type_name("none|host");
-  app.add_flag("--push", options->push, "push the image to the registry of each of its names");
-  app.add_option("--output", options->outputs, "write the image there: oci:DIRECTORY or docker-archive:FILE")
+  app.add_flag("--push", options->push, "Push the image to the registry of each of its names");
+  app.add_option("--output", options->outputs, "Write the image to oci:DIRECTORY or docker-archive:FILE")
       ->type_name("OUTPUT")
       ->allow_extra_args(false);
-  app.add_option("--compression", options->compression, "of the layers that are made (default gzip)")
+  app.add_option("--compression", options->compression, "Compression of new layers (default: gzip)")
       ->type_name("gzip|zstd");
-  app.add_flag("--no-cache", options->no_cache, "build every step anew");
-  app.add_option(
-         "--cache-limit", options->cache_limit,
-         "bring the cache down to this size afterwards; 0 for no limit (default 20 GiB, or a tenth of the disk)")
+  app.add_flag("--no-cache", options->no_cache, "Build every step again, without cached results");
+  app.add_option("--cache-limit", options->cache_limit,
+                 "Reduce the cache to this size afterwards; 0 for no limit (default: 20 GiB, or a tenth of the disk)")
       ->type_name("SIZE");
   add_registry_flags(app, options->registry);
-  app.add_flag("-q,--quiet", options->quiet, "show nothing of the steps but why one failed");
-  app.add_flag("--json", options->json, "print JSON");
+  app.add_flag("-q,--quiet", options->quiet, "Show nothing of the steps except why one failed");
+  app.add_flag("--json", options->json, "Print JSON");
   app.footer(
-      "Without Docker, and without root: RUN works in a user namespace. It prints the names of what was pushed by\n"
-      "their digests, or the digest.");
+      "Neither Docker nor root is needed: RUN works in a user namespace. The command prints the names and digests of\n"
+      "pushed images, or only the digest if nothing is pushed.");
   app.callback([options, &exit_code] { build(*options, exit_code); });
 
-  CLI::App* verb = app.add_subcommand("prune", "remove what builds have kept, what was not used longest first");
-  verb->footer("It waits for builds that are at work.");
-  verb->add_option("--keep-storage", options->keep, "leave so much (default what builds leave, see --cache-limit)")
+  CLI::App* verb = app.add_subcommand("prune", "Remove cached data of builds, least recently used first");
+  verb->footer("The command waits for running builds.");
+  verb->add_option("--keep-storage", options->keep, "Cache size to keep (default: the default of --cache-limit)")
       ->type_name("SIZE");
-  verb->add_flag("--all", options->all, "leave nothing");
-  verb->add_flag("--json", options->json, "print JSON");
+  verb->add_flag("--all", options->all, "Remove everything");
+  verb->add_flag("--json", options->json, "Print JSON");
   verb->callback([options, &exit_code] { prune_cache(*options, exit_code); });
 }
 

@@ -104,7 +104,7 @@ std::string render_text(const ChartTemplate& source, const json& scope) {
       if (close == std::string::npos) throw Error("'{{' without '}}'");
       const std::string expression = source.text.substr(open + 2, close - open - 2);
       if (expression.starts_with("-") && !is_line(source.text, open, close + 2))
-        throw Error("'{{-' must begin a line, and its '}}' end it");
+        throw Error("'{{-' must begin a line, and its '}}' must end it");
       if (std::smatch match; std::regex_match(expression, match, condition)) {
         if (std::exchange(block, true)) throw Error("blocks cannot be nested");
         if (!is_true(value_at(match[1], scope))) skipped = text.size();

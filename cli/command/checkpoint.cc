@@ -189,13 +189,13 @@ void export_tensors(const CheckpointOptions& options) {
                              options.model ? "model/" : "");
   const std::uint64_t size = fs::file_size(options.output);
   if (options.json) return print_json({{"checkpoint", entry.path.string()}, {"file", options.output}, {"size", size}});
-  print_out("{} from {}, {}\n", options.output, entry.path.string(), format_bytes(size));
+  print_out("wrote {} from {} ({})\n", options.output, entry.path.string(), format_bytes(size));
 }
 
 void prune_checkpoints(const CheckpointOptions& options) {
   if (is_checkpoint(options.directory))
-    throw UsageError(
-        fmt::format("checkpoint prune: {} is one checkpoint: give the directory that it is in", options.directory));
+    throw UsageError(fmt::format("checkpoint prune: '{}' is a checkpoint; expected the directory that contains it",
+                                 options.directory));
   const auto deleted = checkpoint::prune(options.directory, options.keep, options.dry_run);
   if (options.json) {
     json paths = json::array();
@@ -212,43 +212,42 @@ CLI::App* add_checkpoint_verb(CLI::App& app, const char* name, const char* summa
                               CheckpointOptions& options) {
   CLI::App* verb = app.add_subcommand(name, summary);
   verb->add_option("dir", options.directory, directory)->required()->type_name("DIR");
-  verb->add_flag("--json", options.json, "print JSON");
+  verb->add_flag("--json", options.json, "Print JSON");
   return verb;
 }
 
 }  // namespace
 
 void add_checkpoint(CLI::App& app, int& exit_code) {
-  constexpr const char* kMany = "a directory of checkpoints, or one checkpoint in it";
-  constexpr const char* kNewest = "a checkpoint, or a directory of checkpoints for the newest in it";
+  constexpr const char* kMany = "Directory of checkpoints, or one checkpoint in it";
+  constexpr const char* kNewest = "Checkpoint, or a directory of checkpoints for the newest in it";
   auto options = std::make_shared<CheckpointOptions>();
 
-  CLI::App* verb = add_checkpoint_verb(app, "ls", "list checkpoints, newest first", kMany, *options);
-  verb->footer("STATUS is known from manifests and the sizes of files; `adaptdl checkpoint verify` reads every byte.");
+  CLI::App* verb = add_checkpoint_verb(app, "ls", "List checkpoints, newest first", kMany, *options);
+  verb->footer("STATUS is based on manifests and file sizes only; `adaptdl checkpoint verify` reads every byte.");
   verb->callback([options] { ls(*options); });
 
-  verb = add_checkpoint_verb(app, "show", "show what is in a checkpoint", kNewest, *options);
+  verb = add_checkpoint_verb(app, "show", "Show the contents of a checkpoint", kNewest, *options);
   verb->callback([options] { show(*options); });
 
-  verb = add_checkpoint_verb(app, "verify", "read every byte and say what is damaged", kMany, *options);
+  verb = add_checkpoint_verb(app, "verify", "Read every byte and report damage", kMany, *options);
   verb->footer("Exits with 1 if anything is damaged.");
   verb->callback([options, &exit_code] { exit_code = verify(*options) ? 0 : 1; });
 
-  verb = add_checkpoint_verb(app, "export", "write the tensors of a checkpoint to one safetensors file", kNewest,
+  verb = add_checkpoint_verb(app, "export", "Write the tensors of a checkpoint to one safetensors file", kNewest,
                              *options);
-  verb->add_option("-o,--output", options->output, "the file to write")->required()->type_name("FILE");
+  verb->add_option("-o,--output", options->output, "File to write")->required()->type_name("FILE");
   verb->add_option("--state", options->state,
-                   "only those of this state, under their own names (default: all, as STATE/TENSOR)")
+                   "Only the tensors of this state, under their own names (default: all, as STATE/TENSOR)")
       ->type_name("NAME");
-  verb->add_flag("--model", options->model,
-                 "only parameters and buffers of the model, under their own names");
+  verb->add_flag("--model", options->model, "Only the parameters and buffers of the model, under their own names");
   verb->callback([options] { export_tensors(*options); });
 
-  verb =
-      add_checkpoint_verb(app, "prune", "delete all but the newest whole checkpoints, and what interrupted saves left",
-                          "a directory of checkpoints", *options);
-  verb->add_option("--keep", options->keep, "how many to keep, at least 1 (default 2)")->type_name("N");
-  verb->add_flag("--dry-run", options->dry_run, "only say what would be deleted");
+  verb = add_checkpoint_verb(app, "prune",
+                             "Delete all but the newest whole checkpoints, and the remains of interrupted saves",
+                             "Directory of checkpoints", *options);
+  verb->add_option("--keep", options->keep, "Number of checkpoints to keep, at least 1 (default: 2)")->type_name("N");
+  verb->add_flag("--dry-run", options->dry_run, "Print what would be deleted, and delete nothing");
   verb->callback([options] { prune_checkpoints(*options); });
   add_checkpoint_save(app);
 }

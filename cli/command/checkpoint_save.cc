@@ -11,9 +11,11 @@ namespace adaptdl::cli {
 
 void add_checkpoint_save(CLI::App& app) {
   auto name = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand("save", "have a run save a checkpoint at its next step, and print its path");
-  verb->add_option("run", *name, "the run, by its name or the beginning of it")->required()->type_name("RUN");
-  verb->footer("Training goes on. Waits until the checkpoint is committed.");
+  CLI::App* verb = app.add_subcommand("save", "Have a run save a checkpoint at its next step, and print its path");
+  verb->add_option("run", *name, "Name of a run of this machine (a unique prefix is enough)")
+      ->required()
+      ->type_name("RUN");
+  verb->footer("Training continues. The command waits until the checkpoint is committed.");
   verb->callback([name] {
     const sched::RunEntry run = sched::find_run(sched::runs_directory(), *name);
     const auto answer = sched::ask_run(run, {{"request", "checkpoint"}});

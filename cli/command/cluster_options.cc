@@ -53,15 +53,15 @@ std::optional<nlohmann::json> ask_briefly(const kube::Access& access, const JobN
 }  // namespace
 
 void add_context_options(CLI::App& app, ClusterOptions& options) {
-  app.add_option("-n,--namespace", options.name_space, "of the cluster; by default that of the context")
+  app.add_option("-n,--namespace", options.name_space, "Namespace of the cluster (default: the context's)")
       ->type_name("NAMESPACE");
-  app.add_option("--context", options.context, "the kubeconfig's context to use; by default its current one")
+  app.add_option("--context", options.context, "Context of the kubeconfig (default: its current context)")
       ->type_name("CONTEXT");
 }
 
 void add_place_options(CLI::App& app, ClusterOptions& options) {
-  CLI::Option* local = app.add_flag("--local", options.local, "only this machine; the network is left alone");
-  app.add_flag("--cluster", options.cluster, "only the cluster")->excludes(local);
+  CLI::Option* local = app.add_flag("--local", options.local, "Only runs of this machine; do not contact a cluster");
+  app.add_flag("--cluster", options.cluster, "Only jobs of the cluster")->excludes(local);
 }
 
 std::optional<kube::Access> cluster_access(const ClusterOptions& options) {
@@ -72,7 +72,7 @@ std::optional<kube::Access> cluster_access(const ClusterOptions& options) {
 kube::Access require_cluster(const ClusterOptions& options) {
   auto access = cluster_access(options);
   if (!access) {
-    throw Error("no cluster is set up for this user: there is no ~/.kube/config; set KUBECONFIG to the cluster's file");
+    throw Error("no cluster is configured: ~/.kube/config not found; set KUBECONFIG to the cluster's kubeconfig file");
   }
   return std::move(*access);
 }
@@ -82,14 +82,14 @@ JobName parse_job_name(const std::string& text, const kube::Access& access) {
   JobName name = slash == std::string::npos ? JobName{access.name_space, text}
                                             : JobName{text.substr(0, slash), text.substr(slash + 1)};
   if (name.name_space.empty() || name.name.empty() || name.name.find('/') != std::string::npos)
-    throw UsageError(fmt::format("a job is called NAME or NAMESPACE/NAME, not '{}'", text));
+    throw UsageError(fmt::format("invalid job name '{}': expected NAME or NAMESPACE/NAME", text));
   return name;
 }
 
 std::string no_such_kind(const kube::Client& client) {
   return fmt::format(
-      "the cluster of context {} knows no AdaptDLJobs; whoever runs it installs them with `kubectl apply -f "
-      "adaptdljob.yaml`",
+      "the cluster of context '{}' does not have the resource AdaptDLJob; its administrator can install it with "
+      "`kubectl apply -f adaptdljob.yaml`",
       client.access().context);
 }
 
@@ -106,8 +106,8 @@ std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name
 nlohmann::json get_job(kube::Client& client, const JobName& name) {
   auto job = find_job(client, name);
   if (!job) {
-    throw Error(fmt::format("no job {} in namespace {} of context {}; `adaptdl ls -A` lists all", name.name,
-                            name.name_space, client.access().context));
+    throw Error(fmt::format("job '{}' not found in namespace '{}' of context '{}'; `adaptdl ls -A` lists all jobs",
+                            name.name, name.name_space, client.access().context));
   }
   return std::move(*job);
 }
@@ -128,8 +128,9 @@ static Target find(const ClusterOptions& options, const std::string& name, Clien
   if (!target.run) return job_target(options, name, client);
   if (const auto job = ask_briefly(*access, parse_job_name(name, *access))) {
     if (named_exactly(target.run, name)) {
-      throw UsageError(fmt::format("{} is a run of this machine and a job of context {}: which? --local or --cluster",
-                                   name, access->context));
+      throw UsageError(
+          fmt::format("'{}' is both a run of this machine and a job of context '{}'; choose with --local or --cluster",
+                      name, access->context));
     }
     return job_target(options, name, client);
   }

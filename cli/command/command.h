@@ -7,7 +7,7 @@
 //   - the type_name of an option names its value: DIR and FILE complete to paths, RUN to names of runs, JOB to names of
 //     runs and of jobs of the cluster (only of jobs if the command needs a cluster), "a|b|c" to one of these words, and
 //     anything else to nothing;
-//   - a description is one or two sentences without a final full stop, and contains the default.
+//   - a description begins with a capital letter, has no final full stop, and ends with the default in parentheses.
 //
 // Errors: a callback throws; `main` prints one line and chooses the exit code (see adaptdl/error.h).
 #pragma once

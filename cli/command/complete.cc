@@ -173,8 +173,8 @@ std::vector<std::string> complete(const std::vector<std::string>& words) {
     const std::string typed = words.empty() ? "" : words[0];
     Candidates candidates = command_candidates(typed);
     if (!typed.empty()) {
-      offer(candidates, typed, "--help", "show this help");
-      offer(candidates, typed, "--version", "show the version");
+      offer(candidates, typed, "--help", "Show this help");
+      offer(candidates, typed, "--version", "Show the version");
     }
     return candidates;
   }

@@ -59,16 +59,16 @@ void run(const CostOptions& options) {
 
 void add_cost(CLI::App& app, int&) {
   auto options = std::make_shared<CostOptions>();
-  app.add_option("-n,--namespace", options->name_space, "namespace of the operator (default: adaptdl)")
+  app.add_option("-n,--namespace", options->name_space, "Namespace of the operator (default: adaptdl)")
       ->type_name("NAMESPACE");
-  app.add_option("--context", options->cluster.context, "context of the kubeconfig (default: the current one)")
+  app.add_option("--context", options->cluster.context, "Context of the kubeconfig (default: its current context)")
       ->type_name("NAME");
-  app.add_option("--month", options->month, "show only this month, in UTC (default: all months)")->type_name("YYYY-MM");
-  app.add_option("--by", options->by, "add up by user or by namespace (default: user)")->type_name("user|namespace");
-  app.add_flag("--json", options->json, "print JSON");
+  app.add_option("--month", options->month, "Show only this month, in UTC (default: all months)")->type_name("YYYY-MM");
+  app.add_option("--by", options->by, "Group by user or by namespace (default: user)")->type_name("user|namespace");
+  app.add_flag("--json", options->json, "Print JSON");
   app.footer(
-      "Includes jobs that were deleted. COST is that of the nodes by the operator's prices. This requires permission\n"
-      "to list ConfigMaps in the namespace of the operator.");
+      "Deleted jobs are included. COST is computed from the node prices of the operator. The command requires\n"
+      "permission to list ConfigMaps in the namespace of the operator.");
   app.callback([options] { run(*options); });
 }
 

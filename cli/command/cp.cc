@@ -27,17 +27,18 @@ std::optional<int> parse_rank(const std::string& text) {
   int rank = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
   if (error != std::errc() || end != text.data() + text.size() || rank < 0)
-    throw UsageError(fmt::format("cp: --rank takes a rank, from 0, not '{}'", text));
+    throw UsageError(fmt::format("cp: --rank must be an integer of at least 0, not '{}'", text));
   return rank;
 }
 
 void copy(const CpOptions& options, int& exit_code) {
   const kube::Place source = kube::parse_place(options.source), target = kube::parse_place(options.target);
   if (source.job.empty() == target.job.empty())
-    throw UsageError("cp: one of both is JOB:PATH, and the other a path of this machine, or - for a stream");
+    throw UsageError(
+        "cp: exactly one of SOURCE and TARGET must be JOB:PATH; the other must be a local path, or - for a stream");
   const kube::PodChoice choice{parse_rank(options.rank), options.container, options.image};
   if (!choice.image.empty() && (choice.rank || !choice.container.empty()))
-    throw UsageError("cp: --image is for a pod of its own, which --rank and --container do not choose");
+    throw UsageError("cp: --image starts a helper pod, and cannot be used with --rank or --container");
   StopSignals signals(&kube::Cleanup::run_all);
   CopyLine line(kube::base_name(source.stream() ? target.path : source.path));
   kube::CopyEvents events;
@@ -70,25 +71,27 @@ void copy(const CpOptions& options, int& exit_code) {
 
 void add_cp(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<CpOptions>();
-  app.add_option("source", options->source, "a file or directory: JOB:PATH in a job, PATH here; - for standard input")
+  app.add_option("source", options->source,
+                 "File or directory to copy: JOB:PATH in a job, or a local PATH; - for standard input")
       ->required()
       ->type_name("FILE");
-  app.add_option("target", options->target, "where it goes: PATH here, JOB:PATH in a job; - for standard output")
+  app.add_option("target", options->target, "Destination: JOB:PATH in a job, or a local PATH; - for standard output")
       ->required()
       ->type_name("FILE");
   add_context_options(app, options->cluster);
-  app.add_option("--rank", options->rank, "by the replica of this rank; by default the lowest that runs")
+  app.add_option("--rank", options->rank, "Replica to copy through (default: the running one of the lowest rank)")
       ->type_name("N");
-  app.add_option("--container", options->container, "by this container of the replica; by default the first")
+  app.add_option("--container", options->container, "Container of the replica to copy through (default: the first)")
       ->type_name("NAME");
   app.add_option("--image", options->image,
-                 "by a pod of its own with this image on the job's volume, even while the job runs")
+                 "Copy through a helper pod with this image on the job's volume, even while the job is running")
       ->type_name("IMAGE");
   app.footer(
-      "As with cp, a target that is a directory gets the source under its own name, and SOURCE/. is what is in\n"
-      "SOURCE. Modes, times, links and hard links are kept. - is a file's bytes, or a directory as a tar archive.\n"
-      "While no replica runs, a pod of its own copies from the job's volume, for as long as it takes. A path of this\n"
-      "machine with a colon is told by ./ before it.");
+      "As with cp(1), if TARGET is a directory, SOURCE is copied into it under its own name, and SOURCE/. means the\n"
+      "contents of SOURCE. Modes, times, symbolic and hard links are preserved. With -, a file is copied as its\n"
+      "bytes, and a directory as a tar archive. If no replica is running, a helper pod accesses the job's volume\n"
+      "for the duration of the copy. Write a local path that contains a colon with a leading ./, such\n"
+      "as ./a:b.");
   app.callback([options, &exit_code] { copy(*options, exit_code); });
 }
 

@@ -40,7 +40,7 @@ void refuse_if_used(const fs::path& runs, const sched::RunEntry& run) {
   const std::string inside = (run.directory / "").string();
   for (const sched::RunEntry& other : sched::list_runs(runs)) {
     if (other.alive && other.status.name != run.status.name && other.status.checkpoints.starts_with(inside)) {
-      throw Error(fmt::format("run {} saves its checkpoints in {}: delete it first, or give --keep-checkpoints",
+      throw Error(fmt::format("run {} saves its checkpoints in {}; delete that run first, or use --keep-checkpoints",
                               other.status.name, other.status.checkpoints));
     }
   }
@@ -79,8 +79,8 @@ std::vector<kube::Replica> pods_of(const Target& target) {
 void ask(const Target& target, const DeleteOptions& options) {
   if (options.keep_checkpoints) {
     throw UsageError(fmt::format(
-        "delete: --keep-checkpoints is for runs of this machine; those of job {} are on its volume, which goes "
-        "with it unless it is claimed apart from the job",
+        "delete: --keep-checkpoints works only with runs of this machine; the checkpoints of job {} are on its volume, "
+        "which is deleted with the job unless its claim does not belong to the job",
         target.name.name));
   }
   const kube::Job job = kube::parse_job(target.job);
@@ -106,15 +106,15 @@ std::string remains(const Target& target, const std::string& uid) {
   if (const auto job = find_job(*target.client, target.name)) {
     const kube::Job now = kube::parse_job(*job);
     if (now.uid == uid) {
-      return now.finalizers.empty() ? "the job itself"
-                                    : fmt::format("the finalizers {}", fmt::join(now.finalizers, ", "));
+      return now.finalizers.empty() ? "the API server to remove it"
+                                    : fmt::format("finalizers {}", fmt::join(now.finalizers, ", "));
     }
   }
   std::vector<std::string> names;
   for (const kube::Replica& pod : pods_of(target)) {
     if (pod.owner == uid) names.push_back(pod.name);
   }
-  return names.empty() ? "" : fmt::format("the pods {}", fmt::join(names, ", "));
+  return names.empty() ? "" : fmt::format("pods {}", fmt::join(names, ", "));
 }
 
 void wait_until_gone(const Target& target) {
@@ -123,7 +123,7 @@ void wait_until_gone(const Target& target) {
   std::string said;
   for (std::string left; !(left = remains(target, uid)).empty(); std::this_thread::sleep_for(kLookForRemainsEvery)) {
     if (std::chrono::steady_clock::now() - begin < kSayAfter || left == said) continue;
-    print_notice("job {} waits for {}; Ctrl-C leaves it to that", target.name.name, left);
+    print_notice("deletion of job {} is waiting for {}; Ctrl-C does not cancel it", target.name.name, left);
     said = left;
   }
 }
@@ -172,19 +172,20 @@ void remove_target(const DeleteOptions& options) {
 void add_delete(CLI::App& app, int&) {
   auto options = std::make_shared<DeleteOptions>();
   app.add_option("job", options->names,
-                 "runs of this machine, by their names or the beginnings of them, or jobs of the cluster")
+                 "Name of a run of this machine (a unique prefix is enough), or of a job of the cluster")
       ->required()
       ->type_name("JOB");
-  app.add_flag("--yes", options->yes, "do not ask: on a terminal, more than one is asked for");
-  app.add_flag("--no-wait", options->no_wait, "of a job: do not wait until it and its pods are gone");
-  app.add_flag("--keep-checkpoints", options->keep_checkpoints, "of a run: remove all but the checkpoints");
-  app.add_flag("--now", options->now, "kill the replicas at once, without a checkpoint");
+  app.add_flag("--yes", options->yes, "Do not ask for confirmation");
+  app.add_flag("--no-wait", options->no_wait, "For jobs: do not wait until the job and its pods are gone");
+  app.add_flag("--keep-checkpoints", options->keep_checkpoints, "For runs: delete everything except the checkpoints");
+  app.add_flag("--now", options->now, "Kill the replicas immediately, without a checkpoint");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
   app.footer(
-      "A run that goes on is asked to checkpoint and to exit, as by Ctrl-C, and waited for. A directory that it was\n"
-      "given with --checkpoint or --logs is left as it is. With a job go its pods, and the volume claims that\n"
-      "it owns.");
+      "An active run is asked to save a checkpoint and exit, as with Ctrl-C, and the command waits until it has\n"
+      "ended. Directories that were given with --checkpoint or --logs are kept. The pods of a job, and the volume\n"
+      "claims that it owns, are deleted with it. On a terminal, the command asks before it\n"
+      "deletes more than one run or job.");
   app.callback([options] { remove_target(*options); });
 }
 

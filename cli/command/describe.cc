@@ -98,7 +98,7 @@ nlohmann::json describe_command(const CLI::App& app, const std::string& path) {
 
 std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code) {
   auto app = std::make_unique<CLI::App>(std::string(command.summary), std::string(command.name));
-  app->set_help_flag("-h,--help", "show this help");
+  app->set_help_flag("-h,--help", "Show this help");
   // The last of several values wins, as in most commands, so that an alias can be overridden.
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command.add(*app, exit_code);
@@ -166,7 +166,7 @@ std::string help_text(const CLI::App& app, const std::string& path) {
   const std::string nested = entries.empty() ? ""
                                              : fmt::format(
                                                    "\nVerbs:\n{}\n`adaptdl help {} VERB` shows the options of "
-                                                   "one.\n",
+                                                   "a verb.\n",
                                                    definition_list(entries), path);
   if (!works_alone(app)) return text + nested;
   entries.clear();
@@ -187,11 +187,11 @@ std::string overview() {
   std::vector<std::pair<std::string, std::string>> entries;
   for (const Command& command : commands()) entries.emplace_back(command.name, command.summary);
   return fmt::format(
-      "Usage: adaptdl COMMAND [OPTION]...\n\nElastic deep learning: trains on as many replicas as there are, and goes "
-      "on with any other number.\n"
-      "\nCommands:\n{}\nOptions:\n{}\n`adaptdl help COMMAND` shows the options of one.\n",
+      "Usage: adaptdl COMMAND [OPTION]...\n\nElastic deep learning: train on any number of replicas, and continue on "
+      "any other number.\n"
+      "\nCommands:\n{}\nOptions:\n{}\n`adaptdl help COMMAND` shows the options of a command.\n",
       definition_list(entries),
-      definition_list({{"-h, --help", "show this help"}, {"-V, --version", "show the version"}}));
+      definition_list({{"-h, --help", "Show this help"}, {"-V, --version", "Show the version"}}));
 }
 
 nlohmann::json describe_all() {

@@ -63,15 +63,15 @@ void describe_one(const DescribeOptions& options) {
 void add_describe(CLI::App& app, int&) {
   auto options = std::make_shared<DescribeOptions>();
   app.add_option("job", options->name,
-                 "a run of this machine, by its name or the beginning of it, or a job of the cluster")
+                 "Name of a run of this machine (a unique prefix is enough), or of a job of the cluster")
       ->required()
       ->type_name("JOB");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
   app.footer(
-      "Of a job: what it asks for, where its replicas are and how they are getting on, what it writes where, what it\n"
-      "reported to the scheduler, how fast that says it trains, and what happened to it as far as the cluster\n"
-      "remembers.");
+      "For a job, this shows what it requests, the nodes and states of its replicas, its mounts and their sources,\n"
+      "what it has reported to the scheduler, the training speed that follows from this, and its history, as far as\n"
+      "the cluster keeps it.");
   app.callback([options] { describe_one(*options); });
 }
 

@@ -121,7 +121,7 @@ int dispatch(const std::vector<std::string>& words) {
   std::string path(command->name);
   CLI::App& app = descend(*root, rest, path);
   if (rest.empty() && !works_alone(app)) {
-    throw UsageError(fmt::format("{}: which verb? (see `adaptdl help {}`)", path, path));
+    throw UsageError(fmt::format("{}: a verb is required (see `adaptdl help {}`)", path, path));
   }
   parse(app, rest, path);
   return exit_code;

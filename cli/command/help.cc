@@ -61,7 +61,7 @@ void show_help(const HelpOptions& options) {
 
 void add_help(CLI::App& app, int&) {
   auto options = std::make_shared<HelpOptions>();
-  app.add_option("command", options->command, "a command, and a verb of it");
+  app.add_option("command", options->command, "Command, and one of its verbs");
   // Shell completion calls `adaptdl help --complete -- WORD...`.
   app.add_flag("--complete", options->complete)->group("");
   // Man pages and tests read everything that help knows from this.

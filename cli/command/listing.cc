@@ -39,10 +39,10 @@ std::string table(const Listing& listing, bool wide, bool namespaces) {
   const bool colour = use_colour(STDOUT_FILENO);
   if (!listing.context) {
     if (listing.runs.empty())
-      return listing.older == 0 ? "no runs\n" : fmt::format("no run goes on or ended in the last day{}\n", older);
+      return listing.older == 0 ? "no runs\n" : fmt::format("no active or recent runs{}\n", older);
     return runs_table(listing.runs, listing.now).render(width, colour);
   }
-  if (listing.runs.empty() && listing.jobs.empty()) return fmt::format("no runs and no jobs{}\n", older);
+  if (listing.runs.empty() && listing.jobs.empty()) return fmt::format("no runs or jobs{}\n", older);
   const JobsTableStyle style{.context = *listing.context, .namespaces = namespaces, .wide = wide};
   return jobs_table(listing.runs, listing.jobs, style, listing.now).render(width, colour);
 }

@@ -39,7 +39,7 @@ std::optional<int> parse_natural(const std::string& text, const char* what) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < 0)
-    throw UsageError(fmt::format("logs: {}, from 0, not '{}'", what, text));
+    throw UsageError(fmt::format("logs: {} must be an integer of at least 0, not '{}'", what, text));
   return number;
 }
 
@@ -58,7 +58,7 @@ void show_notices(const sched::RunEntry& run, bool follow) {
   std::ifstream file(run.directory / "run.log");
   if (!file) {
     throw Error(
-        fmt::format("run {} has no log of its launcher, which was not started with --detach and showed its notices",
+        fmt::format("run {} has no launcher log: it was started without --detach, and printed its notices directly",
                     run.status.name));
   }
   follow_run(run, follow, [&file] {
@@ -96,7 +96,7 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
               std::optional<int> tail) {
   if (!options.since.empty() || options.previous) {
     throw UsageError(
-        fmt::format("logs: {} is for jobs of a cluster; the logs of run {} have no times, and are of all its starts",
+        fmt::format("logs: {} works only with jobs of a cluster; the logs of run {} have no times and cover all starts",
                     options.previous ? "--previous" : "--since", run.status.name));
   }
   if (options.notices) return show_notices(run, options.follow);
@@ -104,7 +104,7 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
   const auto ranks = sched::logged_ranks(directory);
   // With --follow, the replica may start later.
   if (rank && !ranks.contains(*rank) && !(options.follow && run.alive)) {
-    throw UsageError(fmt::format("run {} has no log of rank {} in {}; there are: {}", run.status.name, *rank,
+    throw UsageError(fmt::format("run {} has no log of rank {} in {}; available ranks: {}", run.status.name, *rank,
                                  directory.string(),
                                  ranks.empty() ? "none" : fmt::format("{}", fmt::join(ranks, ", "))));
   }
@@ -127,9 +127,10 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
 
 void show_job(const Target& target, const LogsOptions& options, std::optional<int> rank, std::optional<int> tail) {
   if (options.notices)
-    throw UsageError(fmt::format("logs: --notices is for runs of this machine, and {} is a job", target.name.name));
+    throw UsageError(fmt::format("logs: --notices works only with runs of this machine, but '{}' is a job of a cluster",
+                                 target.name.name));
   if (options.previous && options.follow)
-    throw UsageError("logs: --previous excludes --follow: what was before is over");
+    throw UsageError("logs: --previous and --follow cannot be used together: previous containers have ended");
   kube::JobLogsQuery query{.name_space = target.name.name_space,
                            .job = target.name.name,
                            .rank = rank,
@@ -155,8 +156,8 @@ void show_job(const Target& target, const LogsOptions& options, std::optional<in
 }
 
 void logs(const LogsOptions& options) {
-  const auto rank = parse_natural(options.rank, "--rank takes a rank");
-  const auto tail = parse_natural(options.tail, "--tail takes a number of lines");
+  const auto rank = parse_natural(options.rank, "--rank");
+  const auto tail = parse_natural(options.tail, "--tail");
   const Target target = find_target(options.cluster, options.run);
   target.run ? show_run(*target.run, options, rank, tail) : show_job(target, options, rank, tail);
 }
@@ -166,22 +167,24 @@ void logs(const LogsOptions& options) {
 void add_logs(CLI::App& app, int&) {
   auto options = std::make_shared<LogsOptions>();
   app.add_option("job", options->run,
-                 "a run of this machine, by its name or the beginning of it, or a job of the cluster")
+                 "Name of a run of this machine (a unique prefix is enough), or of a job of the cluster")
       ->required()
       ->type_name("JOB");
-  app.add_option("--rank", options->rank, "only the replica of this rank, without its rank before each line")
+  app.add_option("--rank", options->rank, "Show only the replica of this rank, without its rank before each line")
       ->type_name("N");
-  app.add_flag("--follow", options->follow, "go on until the run or job ends, over changes of its size and restarts");
-  app.add_option("--tail", options->tail, "of each replica, only the last lines of what is there, so many")
+  app.add_flag("--follow", options->follow, "Continue until the run or job ends, across resizes and restarts");
+  app.add_option("--tail", options->tail, "Number of last lines to show of each replica (default: all)")
       ->type_name("LINES");
-  app.add_option("--since", options->since, "of a job: only what was written in so much time before now, as 90s or 2h")
+  app.add_option("--since", options->since,
+                 "For jobs: show only lines written within this time before now, such as 90s or 2h")
       ->type_name("DURATION");
-  app.add_flag("--previous", options->previous, "of a job: what containers wrote that were restarted in their pods");
+  app.add_flag("--previous", options->previous,
+               "For jobs: show the output of containers before they were restarted in their pods");
   app.add_flag("--notices", options->notices,
-               "what the launcher of a detached run had to say, in place of the replicas");
+               "For detached runs: show the notices of the launcher instead of the output of replicas");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
-  app.footer("Lines of several ranks are in the order in which they were written, behind their ranks.");
+  app.footer("Lines of several ranks are shown in the order in which they were written, each prefixed with its rank.");
   app.callback([options] { logs(*options); });
 }
 

@@ -42,16 +42,17 @@ Form form(const LsOptions& options) {
   if (options.output == "wide") return Form::kWide;
   if (options.output == "yaml") return Form::kYaml;
   if (options.output == "name") return Form::kName;
-  throw UsageError(fmt::format("ls: -o takes wide, json, yaml or name, not '{}'", options.output));
+  throw UsageError(fmt::format("ls: -o must be wide, json, yaml or name, not '{}'", options.output));
 }
 
 void check(const LsOptions& options) {
   form(options);
   if (options.cluster.local && (options.all_namespaces || !options.selector.empty()))
-    throw UsageError("ls: -A and --selector are of jobs of a cluster, and --local leaves them out");
+    throw UsageError("ls: -A and --selector select jobs of a cluster, and cannot be used with --local");
   if (!options.names.empty() && (options.all_namespaces || !options.selector.empty()))
-    throw UsageError("ls: NAMEs exclude -A and --selector");
-  if (options.watch && form(options) == Form::kYaml) throw UsageError("ls: --watch excludes -o yaml");
+    throw UsageError("ls: NAME cannot be used with -A or --selector");
+  if (options.watch && form(options) == Form::kYaml)
+    throw UsageError("ls: --watch and -o yaml cannot be used together");
 }
 
 std::optional<kube::Access> access(const LsOptions& options) {
@@ -95,7 +96,7 @@ void refuse_missing(const Listing& listing, const std::vector<std::string>& name
   for (const std::string& name : names) {
     const bool found = std::ranges::any_of(listing.runs, [&](const auto& run) { return run.name == name; }) ||
                        std::ranges::any_of(listing.jobs, [&](const auto& view) { return view.job.name == name; });
-    if (!found) throw Error(fmt::format("there is no run or job named {}; `adaptdl ls --all` lists all", name));
+    if (!found) throw Error(fmt::format("run or job '{}' not found; `adaptdl ls --all` lists all", name));
   }
 }
 
@@ -154,7 +155,8 @@ class Screen {
   // Prints a notice when the cluster becomes unreachable, and one when it is reachable again.
   void outage(const std::string& why) {
     if (why.empty() == outage_.empty()) return;
-    print_notice("{}", why.empty() ? "the cluster answers again" : "the rows of the cluster stay as they were: " + why);
+    print_notice("{}", why.empty() ? "the cluster responds again"
+                                   : "cannot reach the cluster; its jobs are shown as last known: " + why);
     outage_ = why;
     lines_ = 0;  // the text on the terminal is now above that notice
   }
@@ -221,22 +223,24 @@ void watch(const LsOptions& options) {
 
 void add_ls(CLI::App& app, int&) {
   auto options = std::make_shared<LsOptions>();
-  app.add_option("name", options->names, "only these")->type_name("JOB");
+  app.add_option("name", options->names, "Name of a run or job to list (default: all)")->type_name("JOB");
   add_context_options(app, options->cluster);
-  app.add_flag("-A,--all-namespaces", options->all_namespaces, "the jobs of all namespaces, as NAMESPACE/NAME");
-  app.add_option("-l,--selector", options->selector, "only the jobs with these labels, as kubectl takes them")
+  app.add_flag("-A,--all-namespaces", options->all_namespaces, "List the jobs of all namespaces, as NAMESPACE/NAME");
+  app.add_option("-l,--selector", options->selector, "Only jobs with these labels, in the syntax of kubectl")
       ->type_name("LABELS");
   add_place_options(app, options->cluster);
-  app.add_flag("--all", options->all, "also runs that ended more than a day ago");
-  app.add_option("-o,--output", options->output, "the form: more columns, JSON, YAML, or the names alone")
+  app.add_flag("--all", options->all, "Also list runs that ended more than a day ago");
+  app.add_option("-o,--output", options->output,
+                 "Output format: a table with more columns, JSON, YAML, or only the names")
       ->type_name("wide|json|yaml|name");
-  app.add_flag("--json", options->json, "print JSON: an array of objects, with --watch one a line");
+  app.add_flag("--json", options->json, "Print JSON: an array of objects; with --watch, one array per line");
   app.add_flag("--watch", options->watch,
-               "go on until Ctrl-C: redrawn in place on a terminal, elsewhere printed again when something changed");
+               "Continue until Ctrl-C; redraw in place on a terminal, otherwise print again after each change");
   app.footer(
-      "Where a kubeconfig leads to a cluster, its jobs are listed too. WHY says what a job or run waits for, or\n"
-      "how it failed. States of runs are starting, waiting (for devices), running, rescaling, stopping, restarting,\n"
-      "done, failed, stopped and lost. A run is lost if its launcher was killed; WHY says how to go on.");
+      "If a kubeconfig selects a cluster, its jobs are also listed. WHY shows what a job or run is waiting for, or\n"
+      "why it failed. The states of runs are starting, waiting (for devices), running, rescaling, stopping,\n"
+      "restarting, done, failed, stopped and lost. A run is lost if its launcher was killed; WHY shows how to\n"
+      "continue it.");
   app.callback([options] {
     check(*options);
     options->watch ? watch(*options) : show_once(*options);

@@ -19,7 +19,7 @@ Number parse_number(const std::string& text, std::string_view what, Number least
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
-    throw UsageError(fmt::format("{} takes {} from {} to {}, not '{}'", what, kind, least, most, text));
+    throw UsageError(fmt::format("{} must be {} from {} to {}, not '{}'", what, kind, least, most, text));
   }
   return value;
 }

@@ -51,11 +51,11 @@ std::string operator_manifests(const OperatorManifestsOptions& options) {
 
 void add_operator_manifests(CLI::App& operator_app) {
   auto options = std::make_shared<OperatorManifestsOptions>();
-  CLI::App* verb = operator_app.add_subcommand("manifests", "print the Kubernetes objects that install the operator");
-  verb->add_option("--image", options->image, "image of the operator, same as --set image=IMAGE")->type_name("IMAGE");
-  verb->add_option("-n,--namespace", options->name_space, "namespace of the operator (default: adaptdl)")
+  CLI::App* verb = operator_app.add_subcommand("manifests", "Print the Kubernetes objects that install the operator");
+  verb->add_option("--image", options->image, "Image of the operator, same as --set image=IMAGE")->type_name("IMAGE");
+  verb->add_option("-n,--namespace", options->name_space, "Namespace of the operator (default: adaptdl)")
       ->type_name("NAMESPACE");
-  verb->add_option("--set", options->settings, "set a value of the installation; may be repeated")
+  verb->add_option("--set", options->settings, "Set a value of the installation; may be given several times")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   verb->footer(

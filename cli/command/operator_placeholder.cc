@@ -20,7 +20,7 @@ void wait_for_end() {
 }  // namespace
 
 void add_operator_placeholder(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("placeholder", "wait until stopped, as the program of placeholder pods");
+  CLI::App* verb = app.add_subcommand("placeholder", "Wait until stopped, as the program of placeholder pods");
   verb->callback(wait_for_end);
 }
 

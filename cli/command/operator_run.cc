@@ -230,84 +230,84 @@ void run(OperatorRunOptions& options) {
 
 void add_operator_run(CLI::App& app) {
   auto options = std::make_shared<OperatorRunOptions>();
-  CLI::App* verb = app.add_subcommand("run", "schedule the jobs of a cluster until interrupted");
-  verb->add_option("--context", options->cluster.context, "context of the kubeconfig (default: the current one)")
+  CLI::App* verb = app.add_subcommand("run", "Schedule the jobs of a cluster until interrupted");
+  verb->add_option("--context", options->cluster.context, "Context of the kubeconfig (default: its current context)")
       ->type_name("NAME");
-  verb->add_option("--policy", options->policy, "scheduling policy (default: adaptive)")->type_name("POLICY");
-  verb->add_option("--interval", options->interval, "time between scheduling cycles (default: 1m)")
+  verb->add_option("--policy", options->policy, "Scheduling policy (default: adaptive)")->type_name("POLICY");
+  verb->add_option("--interval", options->interval, "Time between scheduling cycles (default: 1m)")
       ->type_name("DURATION");
   verb->add_option("--restart-cost", options->restart_cost,
-                   "time without progress that a change of its allocation costs a job (default: 30s)")
+                   "Time without progress that a change of its allocation costs a job (default: 30s)")
       ->type_name("DURATION");
   verb->add_option("--address", options->run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
       ->type_name("ADDRESS");
-  verb->add_option("--port", options->port, "port that the supervisor listens on (default: 8080)")->type_name("PORT");
-  verb->add_option("--metrics-port", options->metrics_port, "port that serves metrics to Prometheus (default: none)")
+  verb->add_option("--port", options->port, "Port that the supervisor listens on (default: 8080)")->type_name("PORT");
+  verb->add_option("--metrics-port", options->metrics_port, "Port that serves metrics to Prometheus (default: none)")
       ->type_name("PORT");
   verb->add_option("--lease", options->lease, "Lease that an operator must hold to act (default: none)")
       ->type_name("NAMESPACE/NAME");
-  verb->add_option("--pod", options->pod, "pod of this operator, which gets the label adaptdl/leader while it acts")
+  verb->add_option("--pod", options->pod, "Pod of this operator, which gets the label adaptdl/leader while it acts")
       ->type_name("NAMESPACE/NAME");
-  verb->add_option("--service", options->service, "service whose cluster IP replicas connect to")
+  verb->add_option("--service", options->service, "Service whose cluster IP replicas connect to")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--validator", options->validator,
                    "Service, Secret and ValidatingWebhookConfiguration of the validator of jobs (default: none)")
       ->type_name("NAMESPACE/NAME");
-  verb->add_option("--validator-port", options->validator_port, "port that the validator listens on (default: 8443)")
+  verb->add_option("--validator-port", options->validator_port, "Port that the validator listens on (default: 8443)")
       ->type_name("PORT");
   verb->add_option("--validator-certificate-lifetime", options->certificate_lifetime,
-                   "how long a certificate of the validator is valid (default: 90d)")
+                   "Lifetime of the certificates of the validator (default: 90d)")
       ->type_name("DURATION");
   verb->add_option("--supervisor-url", options->supervisor_url,
                    "URL of the supervisor for replicas (default: that of --service, else of --address and --port)")
       ->type_name("URL");
   verb->add_option("--job-resources", options->job_resources,
-                   "default requests and limits of the first container of a job")
+                   "Default requests and limits of the first container of a job")
       ->type_name("JSON");
-  verb->add_option("--pod-patch", options->pod_patch, "merge patch or JSON patch for every pod of a job")
+  verb->add_option("--pod-patch", options->pod_patch, "Merge patch or JSON patch for every pod of a job")
       ->type_name("JSON");
   verb->add_option("--container-patch", options->container_patch,
-                   "merge patch or JSON patch for every container of a job")
+                   "Merge patch or JSON patch for every container of a job")
       ->type_name("JSON");
   verb->add_option("--unschedulable-timeout", options->unschedulable_timeout,
-                   "time after which a job that fits on no node fails; 0 waits forever (default: 10m)")
+                   "Time after which a job that fits on no node fails; 0 waits forever (default: 10m)")
       ->type_name("DURATION");
   verb->add_option("--start-timeout", options->start_timeout,
-                   "time after which a job whose pods cannot start fails (default: 10m)")
+                   "Time after which a job whose pods cannot start fails (default: 10m)")
       ->type_name("DURATION");
   verb->add_flag("--live-rescale", options->live_rescale,
-                 "change the replicas of running jobs without a restart of those that stay");
+                 "Change the replicas of running jobs without restarting those that stay");
   verb->add_option("--node-prices", options->node_prices,
-                   "prices of nodes by their labels (default: none; see docs/operator.md)")
+                   "Prices of nodes by their labels (default: none; see docs/operator.md)")
       ->type_name("JSON");
   verb->add_option("--usage", options->usage,
-                   "ConfigMaps NAME-YYYY-MM that store what jobs use by month, for `adaptdl cost` (default: none)")
+                   "ConfigMaps NAME-YYYY-MM that store the usage of jobs by month, for `adaptdl cost` (default: none)")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--expander", options->expander,
                    "Deployment of placeholder pods, which make a cluster autoscaler add nodes (default: none)")
       ->type_name("NAMESPACE/NAME");
-  verb->add_option("--min-nodes", options->min_nodes, "minimum number of nodes of the expander (default: 0)")
+  verb->add_option("--min-nodes", options->min_nodes, "Minimum number of nodes of the expander (default: 0)")
       ->type_name("N");
   verb->add_option("--max-nodes", options->max_nodes,
-                   "maximum number of nodes of the expander; 0 turns it off (default: 0)")
+                   "Maximum number of nodes of the expander; 0 turns it off (default: 0)")
       ->type_name("N");
   verb->add_option("--node-resources", options->node_resources,
-                   "resources of a new node (default: those of the largest existing one)")
+                   "Resources of a new node (default: those of the largest existing one)")
       ->type_name("JSON");
   verb->add_option("--max-cost-per-hour", options->max_cost_per_hour,
-                   "limit of the prices of the expander's nodes; 0: none (default: 0)")
+                   "Maximum total price per hour of the expander's nodes; 0 for no limit (default: 0)")
       ->type_name("PRICE");
   verb->add_option("--min-utility", options->min_utility,
-                   "utility of the nodes below which the expander removes some (default: 0.35)")
+                   "Utility of the nodes below which the expander removes some (default: 0.35)")
       ->type_name("FRACTION");
   verb->add_option("--max-utility", options->max_utility,
-                   "utility of the nodes above which the expander adds some (default: 0.65)")
+                   "Utility of the nodes above which the expander adds some (default: 0.65)")
       ->type_name("FRACTION");
   verb->add_option("--drain-taints", options->drain_taints,
-                   "taints of nodes that are about to be removed (default: see docs/operator.md)")
+                   "Taints of nodes that are about to be removed (default: see docs/operator.md)")
       ->type_name("JSON");
   verb->add_option("--drain-conditions", options->drain_conditions,
-                   "conditions of nodes that are about to be removed (default: see docs/operator.md)")
+                   "Conditions of nodes that are about to be removed (default: see docs/operator.md)")
       ->type_name("JSON");
   verb->callback([options] { run(*options); });
 }

@@ -32,9 +32,12 @@ std::chrono::seconds stall_of(const char* variable, std::chrono::seconds usual) 
 
 void add_registry_flags(CLI::App& app, RegistryFlags& flags) {
   add_several(app, "--plain-http", flags.plain_http,
-              "a registry that is reached without TLS; those of this machine need no word", "REGISTRY");
-  add_several(app, "--ca", flags.authorities, "trust the certificates in this file too", "FILE");
-  add_several(app, "--mirror", flags.mirrors, "pull from this mirror of a registry first", "REGISTRY=MIRROR");
+              "Registry to reach without TLS; not needed for registries on localhost; may be given several times",
+              "REGISTRY");
+  add_several(app, "--ca", flags.authorities, "File with additional trusted certificates; may be given several times",
+              "FILE");
+  add_several(app, "--mirror", flags.mirrors, "Mirror of a registry, to pull from first; may be given several times",
+              "REGISTRY=MIRROR");
 }
 
 image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_view command) {
@@ -45,7 +48,7 @@ image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_
   for (const std::string& text : flags.mirrors) {
     const std::size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos)
-      throw UsageError(fmt::format("{}: --mirror is REGISTRY=MIRROR, not '{}'", command, text));
+      throw UsageError(fmt::format("{}: --mirror must be REGISTRY=MIRROR, not '{}'", command, text));
     registry.mirrors[text.substr(0, equals)].push_back(text.substr(equals + 1));
   }
   return registry;

@@ -21,7 +21,8 @@ int parse_replicas(std::string_view text, const std::string& whole) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostRunReplicas)
-    throw UsageError(fmt::format("resize: REPLICAS is N or MIN:MAX, from 1 to {}, not '{}'", kMostRunReplicas, whole));
+    throw UsageError(
+        fmt::format("resize: REPLICAS must be N or MIN:MAX, from 1 to {}, not '{}'", kMostRunReplicas, whole));
   return value;
 }
 
@@ -30,22 +31,24 @@ void resize(const ResizeOptions& options) {
   const std::size_t colon = text.find(':');
   const int min = parse_replicas(text.substr(0, colon), options.replicas);
   const int max = colon == std::string_view::npos ? min : parse_replicas(text.substr(colon + 1), options.replicas);
-  if (min > max) throw UsageError(fmt::format("resize: MIN is more than MAX in '{}'", options.replicas));
+  if (min > max) throw UsageError(fmt::format("resize: MIN must not be greater than MAX in '{}'", options.replicas));
   const sched::RunEntry run = sched::find_run(sched::runs_directory(), options.run);
   sched::ask_run(run, {{"request", "resize"}, {"min", min}, {"max", max}});
-  print_out("{} is to have {} replica{}\n", run.status.name, options.replicas, options.replicas == "1" ? "" : "s");
+  print_out("resizing {} to {} replica{}\n", run.status.name, options.replicas, options.replicas == "1" ? "" : "s");
 }
 
 }  // namespace
 
 void add_resize(CLI::App& app, int&) {
   auto options = std::make_shared<ResizeOptions>();
-  app.add_option("run", options->run, "the run, by its name or the beginning of it")->required()->type_name("RUN");
+  app.add_option("run", options->run, "Name of a run of this machine (a unique prefix is enough)")
+      ->required()
+      ->type_name("RUN");
   app.add_option("replicas", options->replicas,
-                 "how many, or from how many to how many, of which the scheduler chooses")
+                 "Number of replicas, or the minimum and maximum, between which the scheduler chooses")
       ->required()
       ->type_name("N|MIN:MAX");
-  app.footer("The run goes on while it changes; `adaptdl ls --watch` shows how it gets there.");
+  app.footer("The run continues during the change; `adaptdl ls --watch` shows its progress.");
   app.callback([options] { resize(*options); });
 }
 

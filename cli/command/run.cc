@@ -51,7 +51,7 @@ std::string opening(const sched::LaunchPlan& plan) {
   if (plan.nodes > 1) text += fmt::format(" on machine {} of {}", plan.node_rank, plan.nodes);
   if (!plan.checkpoints) return text + ", without checkpoints";
   const auto newest = sched::CheckpointWatch(plan.checkpoints).newest();
-  if (newest) return text + fmt::format(", going on from {}", newest->path.string());
+  if (newest) return text + fmt::format(", continuing from {}", newest->path.string());
   return text + fmt::format(", checkpoints in {}", plan.checkpoints->string());
 }
 
@@ -119,79 +119,81 @@ void add_run(CLI::App& app, int& exit_code) {
   app.prefix_command();
   app.add_option(
          "-n,--replicas", options->replicas,
-         "replicas on this machine, or the fewest and the most of an elastic run; auto, the default, is one for "
-         "each GPU, or 1 without any")
+         "Number of replicas on this machine, or the minimum and maximum of an elastic run; auto is one per GPU, or "
+         "1 without GPUs (default: auto)")
       ->type_name("N|MIN:MAX|auto");
   app.add_option("--start-replicas", options->start_replicas,
-                 "with MIN:MAX: initial number of replicas, until the program is known to follow changes or was "
+                 "With MIN:MAX: initial number of replicas, until the program is known to follow changes or has been "
                  "measured (default: as many as available)")
       ->type_name("N");
-  app.add_option("--devices", options->devices,
-                 "devices that replicas may use, such as 0,2,3; of the kind cpu also a number of them (default: all "
-                 "GPUs, or as many as there are cores)")
+  app.add_option(
+         "--devices", options->devices,
+         "Devices to use, such as 0,2,3, or a number of devices of the kind cpu (default: all GPUs, or one device "
+         "per core)")
       ->type_name("LIST");
   app.add_option("--device-kind", options->device_kind,
-                 "gpu, or cpu for places without a GPU, on which anything can be tried out (default: gpu where there "
-                 "are any)")
+                 "Kind of devices: gpu, or cpu to try anything out without GPUs (default: gpu if there are any)")
       ->type_name("gpu|cpu");
   app.add_option("--fairness", options->fairness,
-                 "how runs that share the devices are weighed, if this is the first of them: the exponent of the "
-                 "power mean over them; more negative is fairer (default -1)")
+                 "Exponent of the power mean over the runs that share the devices, if this run is the first of them; "
+                 "more negative is fairer (default: -1)")
       ->type_name("P");
   app.add_option("--checkpoint", options->checkpoint,
-                 "directory of checkpoints, to go on from and to save to; by default a new one that is removed when "
-                 "the run succeeds")
+                 "Directory of checkpoints, to continue from and to save to (default: a new one, removed when the run "
+                 "succeeds)")
       ->type_name("DIR");
-  app.add_flag("--no-checkpoint", options->no_checkpoint, "save nothing and start from the beginning");
+  app.add_flag("--no-checkpoint", options->no_checkpoint, "Save no checkpoints, and start from the beginning");
   app.add_option("--checkpoint-every", options->checkpoint_every,
-                 "time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default 5m)")
+                 "Time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default: 5m)")
       ->type_name("DURATION");
-  app.add_option("--checkpoint-keep", options->checkpoint_keep,
-                 "how many of the newest checkpoints to keep (default 2)")
+  app.add_option("--checkpoint-keep", options->checkpoint_keep, "Number of newest checkpoints to keep (default: 2)")
       ->type_name("N");
-  app.add_option("--share", options->share, "directory that all replicas share, for data sets and artifacts")
+  app.add_option("--share", options->share, "Directory that all replicas share, for data sets and artifacts")
       ->type_name("DIR");
   app.add_option("--backend", options->backend,
-                 "how replicas exchange tensors; by default nccl on GPUs and gloo without")
+                 "Backend for the exchange of tensors (default: nccl with GPUs, gloo without)")
       ->type_name("gloo|nccl");
-  app.add_option(
-         "--env", options->environment,
-         "environment variable for the replicas; NAME alone passes on the caller's value (may be given several times)")
+  app.add_option("--env", options->environment,
+                 "Environment variable for the replicas; without VALUE, the caller's value; may be given several times")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--name", options->name,
-                 "name of the job and of the run, for `adaptdl ls` (default: the program's, with the time)")
+                 "Name of the job and of the run, for `adaptdl ls` (default: the program's, with the time)")
       ->type_name("NAME");
   app.add_flag("--detach", options->detach,
-               "print the run's name and return once the replicas have started; the run goes on without the terminal");
-  app.add_option("--nodes", options->nodes, "machines of the job, on each of which the same command runs (default 1)")
+               "Print the run's name and return once the replicas have started; the run continues without the "
+               "terminal");
+  app.add_option("--nodes", options->nodes,
+                 "Number of machines of the job, on each of which the same command runs (default: 1)")
       ->type_name("N");
-  app.add_option("--node-rank", options->node_rank, "which of them this one is, from 0")->type_name("N");
+  app.add_option("--node-rank", options->node_rank, "With --nodes: rank of this machine, from 0")->type_name("N");
   app.add_option("--master", options->master,
-                 "where machine 0 can be reached by all (default: a free port of this machine)")
+                 "Address at which all machines can reach machine 0 (default: a free port of this machine)")
       ->type_name("HOST:PORT");
   app.add_option("--token-file", options->token_file,
-                 "file with the job's token, the same on all machines: replicas without it cannot join (with --nodes)")
+                 "With --nodes: file with the job's token, the same on all machines; replicas without it cannot join")
       ->type_name("FILE");
-  app.add_option("--max-restarts", options->max_restarts,
-                 "how many failures to survive, by starting again from the newest checkpoint unless the other "
-                 "replicas can go on (default 0, or 3 for an elastic run)")
+  app.add_option(
+         "--max-restarts", options->max_restarts,
+         "Number of failures to survive, by starting again from the newest checkpoint unless the other replicas "
+         "can continue (default: 0, or 3 for an elastic run)")
       ->type_name("N");
   app.add_option("--hang-timeout", options->hang_timeout,
-                 "how long replicas wait for one that does not answer before they go on without it; longer than the "
-                 "slowest step (default 30m)")
+                 "Time that replicas wait for one that does not answer before they continue without it; must be longer "
+                 "than the slowest step (default: 30m)")
       ->type_name("DURATION");
-  app.add_option("--grace", options->grace,
-                 "how long replicas may take to checkpoint when asked to stop, before they are killed (default 30s)")
+  app.add_option(
+         "--grace", options->grace,
+         "Time that replicas have to save a checkpoint when asked to stop, before they are killed (default: 30s)")
       ->type_name("DURATION");
   app.add_option("--logs", options->logs,
-                 "directory to keep the output of each replica in, as rank-<R>.log (default: the run's own, for "
-                 "`adaptdl logs`)")
+                 "Directory for the output of each replica, as rank-<R>.log (default: the run's own, for `adaptdl "
+                 "logs`)")
       ->type_name("DIR");
   app.footer(
-      "Ctrl-C saves a checkpoint and says how to go on; a second one kills.\n"
-      "`adaptdl ls` lists runs, and `adaptdl logs` shows what they wrote.");
+      "Ctrl-C saves a checkpoint and prints how to continue; a second one kills the replicas.\n"
+      "`adaptdl ls` lists runs, and `adaptdl logs` shows their output.");
   app.callback([&app, &exit_code, options] {
     options->program = app.remaining();
     if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());

@@ -65,8 +65,8 @@ int parent(pid_t pid, const sched::Fd& from) {
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!report.is_object())
-    throw Error(fmt::format("the launcher died before the replicas had started{}",
-                            WIFSIGNALED(status) ? fmt::format(", of signal {}", WTERMSIG(status)) : ""));
+    throw Error(fmt::format("the launcher died before the replicas started{}",
+                            WIFSIGNALED(status) ? fmt::format(" (killed by signal {})", WTERMSIG(status)) : ""));
   const std::string why = report.value("failed", "");
   if (report.value("code", kFailed) == kUsage) throw UsageError(why);
   throw Error(why);

@@ -50,7 +50,7 @@ std::pair<int, int> parse_bounds(const std::string& text) {
     return {min, parse_run_count(text.substr(colon + 1), "--replicas", min, kMostRunReplicas)};
   } catch (const UsageError&) {
     throw UsageError(
-        fmt::format("run: --replicas takes auto, a whole number from 1 to {}, or the fewest and the most as MIN:MAX, "
+        fmt::format("run: --replicas must be auto, a whole number from 1 to {}, or a minimum and maximum as MIN:MAX, "
                     "not '{}'",
                     kMostRunReplicas, text));
   }
@@ -68,7 +68,8 @@ std::vector<std::string> parse_devices(const std::string& text) {
   std::istringstream items(text);
   for (std::string item; std::getline(items, item, ',');) {
     if (item.empty() || !std::ranges::all_of(item, is_plain) || std::ranges::find(devices, item) != devices.end()) {
-      throw UsageError(fmt::format("run: --devices takes a list of different devices such as 0,2,3, not '{}'", text));
+      throw UsageError(fmt::format(
+          "run: --devices must be a comma-separated list of different devices, such as 0,2,3, not '{}'", text));
     }
     devices.push_back(item);
   }
@@ -77,7 +78,8 @@ std::vector<std::string> parse_devices(const std::string& text) {
 
 void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   plan.device_kind = sched::DeviceKind::kCpu;
-  if (options.backend == "nccl") throw UsageError("run: --backend nccl needs GPUs, and not --device-kind cpu");
+  if (options.backend == "nccl")
+    throw UsageError("run: --backend nccl needs GPUs, and cannot be used with --device-kind cpu");
   if (options.devices.empty()) {
     plan.devices = numbered(machine.cores);
   } else if (std::ranges::all_of(options.devices, [](unsigned char c) { return std::isdigit(c) != 0; })) {
@@ -90,19 +92,19 @@ void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const M
 
 void set_gpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   if (machine.devices.empty() && options.device_kind == "gpu") {
-    throw UsageError("run: --device-kind gpu needs GPUs, and there are none here; cpu does without");
+    throw UsageError("run: --device-kind gpu needs GPUs, but no GPU is available; use --device-kind cpu");
   }
   plan.devices = options.devices.empty() ? machine.devices : parse_devices(options.devices);
   for (const std::string& device : plan.devices) {
     if (std::ranges::find(machine.devices, device) != machine.devices.end()) continue;
-    throw UsageError(fmt::format("run: there is no GPU '{}' here; there {} {}", device,
-                                 machine.devices.size() == 1 ? "is" : "are", fmt::join(machine.devices, ", ")));
+    throw UsageError(
+        fmt::format("run: GPU '{}' not found; available GPUs: {}", device, fmt::join(machine.devices, ", ")));
   }
 }
 
 void set_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   if (!options.device_kind.empty() && options.device_kind != "gpu" && options.device_kind != "cpu") {
-    throw UsageError(fmt::format("run: --device-kind takes gpu or cpu, not '{}'", options.device_kind));
+    throw UsageError(fmt::format("run: --device-kind must be gpu or cpu, not '{}'", options.device_kind));
   }
   const bool named = !options.devices.empty() || !options.device_kind.empty();
   plan.elastic = options.replicas.find(':') != std::string::npos;
@@ -120,10 +122,10 @@ void set_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machi
 void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   const std::string& backend = options.backend.empty() ? machine.backend : options.backend;
   if (!backend.empty() && backend != "gloo" && backend != "nccl") {
-    throw UsageError(fmt::format("run: --backend takes gloo or nccl, not '{}'", backend));
+    throw UsageError(fmt::format("run: --backend must be gloo or nccl, not '{}'", backend));
   }
   if (backend == "nccl" && machine.devices.empty())
-    throw UsageError("run: --backend nccl needs GPUs, and there are none here; gloo does without");
+    throw UsageError("run: --backend nccl needs GPUs, but no GPU is available; use --backend gloo");
   if (!options.backend.empty()) plan.settings.emplace_back("ADAPTDL_BACKEND", options.backend);
   set_devices(plan, options, machine);
   const auto devices = static_cast<int>(plan.devices.size());
@@ -147,7 +149,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
     sched::assign_devices(plan.devices, plan.min_replicas, false);
   } else {
     throw UsageError(
-        fmt::format("run: {0} replicas need as many devices, and there {1} {2}; ask for fewer, or give "
+        fmt::format("run: {0} replicas need {0} devices, but only {2} {1} available; use fewer replicas, or "
                     "--devices {0}",
                     plan.min_replicas, devices == 1 ? "is" : "are", devices));
   }
@@ -167,7 +169,7 @@ std::string read_token(const std::string& path) {
   file >> std::setw(kMostToken + 1) >> token >> std::setw(1) >> more;
   if (token.size() < kLeastToken || token.size() > kMostToken || !more.empty() ||
       !std::ranges::all_of(token, [](unsigned char c) { return c > ' ' && c < 127; })) {
-    refuse(fmt::format("it is not one word of {} to {} printable characters; `openssl rand -hex 16` makes one",
+    refuse(fmt::format("expected one word of {} to {} printable characters; create one with `openssl rand -hex 16`",
                        kLeastToken, kMostToken));
   }
   return token;
@@ -180,15 +182,16 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
         "run: --nodes needs --node-rank, different on each machine, and --master HOST:PORT, the same on all");
   }
   if (plan.nodes > 1 && options.checkpoint.empty() && !options.no_checkpoint) {
-    throw UsageError("run: --nodes needs --checkpoint DIR, a directory that all machines see, or --no-checkpoint");
+    throw UsageError("run: --nodes needs --checkpoint DIR, a directory that all machines share, or --no-checkpoint");
   }
   if (plan.nodes > 1) plan.shares_machine = false;
   if (plan.nodes > 1 && plan.elastic) {
-    throw UsageError("run: --replicas MIN:MAX is for one machine; with --nodes, give the number on each");
+    throw UsageError("run: --replicas MIN:MAX works on one machine only; with --nodes, use the number per machine");
   }
   if (!options.token_file.empty()) {
     if (plan.nodes == 1)
-      throw UsageError("run: --token-file is for several machines (--nodes); on one, the run makes its own token");
+      throw UsageError(
+          "run: --token-file is only for several machines (--nodes); on one machine, the run creates its own token");
     plan.token = read_token(options.token_file);
   }
   if (!options.node_rank.empty()) plan.node_rank = parse_run_count(options.node_rank, "--node-rank", 0, plan.nodes - 1);
@@ -201,7 +204,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
     host.clear();  // without brackets, the end of an IPv6 address would be read as the port
   }
   if (colon == std::string::npos || host.empty()) {
-    throw UsageError(fmt::format("run: --master takes HOST:PORT or [IPV6]:PORT, not '{}'", options.master));
+    throw UsageError(fmt::format("run: --master must be HOST:PORT or [IPV6]:PORT, not '{}'", options.master));
   }
   plan.master_host = host;
   plan.master_port =
@@ -225,7 +228,7 @@ fs::path directory(const std::string& text, const std::string& what, Access acce
 
 void set_checkpoints(sched::LaunchPlan& plan, const RunOptions& options) {
   if (options.no_checkpoint && !options.checkpoint.empty())
-    throw UsageError("run: --checkpoint and --no-checkpoint exclude each other");
+    throw UsageError("run: --checkpoint and --no-checkpoint cannot be used together");
   if (!options.checkpoint_every.empty()) {
     env::parse_duration(options.checkpoint_every, "run: --checkpoint-every");
     plan.settings.emplace_back("ADAPTDL_CHECKPOINT_EVERY", options.checkpoint_every);
@@ -243,15 +246,14 @@ void set_environment(sched::LaunchPlan& plan, const RunOptions& options, const M
     const std::string name = entry.substr(0, equals);
     if (name.empty()) throw UsageError(fmt::format("run: --env expects NAME=VALUE or NAME, not '{}'", entry));
     if (sched::is_launchers_own(name))
-      throw UsageError(fmt::format("run: --env cannot set {}, which `adaptdl run` itself decides on", name));
+      throw UsageError(fmt::format("run: --env cannot set {}, which `adaptdl run` sets itself", name));
     if (equals != std::string::npos) {
       plan.settings.emplace_back(name, entry.substr(equals + 1));
       continue;
     }
     const auto own = machine.environment.find(name);
     if (own == machine.environment.end()) {
-      throw UsageError(
-          fmt::format("run: --env {0}: the variable is not set; export it, or give --env {0}=VALUE", name));
+      throw UsageError(fmt::format("run: --env {0}: the variable is not set; export it, or use --env {0}=VALUE", name));
     }
     plan.settings.emplace_back(name, own->second);
   }
@@ -279,14 +281,14 @@ std::string plain_name(const std::string& program) {
 }
 
 sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
-  if (options.program.empty()) throw UsageError("run: which program? (see `adaptdl help run`)");
+  if (options.program.empty()) throw UsageError("run: no program given (see `adaptdl help run`)");
   if (!std::ranges::all_of(options.name, is_plain) || options.name.size() > 63) {
     throw UsageError(
-        fmt::format("run: --name takes up to 63 letters, digits, '.', '_' and '-', not '{}'", options.name));
+        fmt::format("run: invalid --name '{}': expected up to 63 letters, digits, '.', '_' and '-'", options.name));
   }
   // The name is also that of a directory.
   if (options.name.starts_with('.'))
-    throw UsageError(fmt::format("run: --name does not begin with '.', as '{}' does", options.name));
+    throw UsageError(fmt::format("run: invalid --name '{}': must not begin with '.'", options.name));
   sched::LaunchPlan plan;
   set_replicas(plan, options, machine);
   set_nodes(plan, options);
@@ -298,7 +300,7 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
   }
   if (!options.hang_timeout.empty()) {
     plan.hang_timeout = env::parse_duration(options.hang_timeout, "run: --hang-timeout");
-    if (plan.hang_timeout->count() == 0) throw UsageError("run: --hang-timeout takes a duration above 0, such as 10m");
+    if (plan.hang_timeout->count() == 0) throw UsageError("run: --hang-timeout must be above 0, such as 10m");
   }
   plan.grace = env::parse_duration(options.grace, "run: --grace");
   plan.program = sched::find_program(options.program.front(), machine.search_path);

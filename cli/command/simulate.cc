@@ -61,27 +61,27 @@ int simulate(const SimulateOptions& options) {
 }
 
 void add_cluster_options(CLI::App& app, SimulateOptions& options) {
-  app.add_option("--nodes", options.nodes, "nodes of the cluster (default 16)")->type_name("N");
-  app.add_option("--gpus", options.gpus, "GPUs of each node (default 4)")->type_name("N");
+  app.add_option("--nodes", options.nodes, "Number of nodes of the cluster (default: 16)")->type_name("N");
+  app.add_option("--gpus", options.gpus, "Number of GPUs per node (default: 4)")->type_name("N");
   app.add_option("--node-price", options.node_price,
-                 "price of a node per hour, in any currency; adds columns with the cost")
+                 "Price of a node per hour, in any currency; adds columns with the cost")
       ->type_name("PRICE");
   app.add_option("--node-group", options.node_groups,
-                 "in place of --nodes, --gpus and --node-price: a group of nodes with a type of GPU and its speed "
-                 "relative to the traces; may be given several times")
+                 "Group of nodes with a type of GPU and its speed relative to the traces, instead of --nodes, --gpus "
+                 "and --node-price; may be given several times")
       ->type_name("TYPE:NODES:GPUS:SPEED[:PRICE]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--autoscale", options.autoscale,
-                 "let the policy choose how many nodes there are, in place of --nodes")
+  app.add_option("--autoscale", options.autoscale, "Let the policy choose the number of nodes, instead of --nodes")
       ->type_name("MIN:MAX");
-  app.add_option("--interval", options.interval, "simulated time between scheduling cycles (default 60s)")
+  app.add_option("--interval", options.interval, "Simulated time between scheduling cycles (default: 60s)")
       ->type_name("DURATION");
   app.add_option("--restart-cost", options.restart_cost,
-                 "time without progress that a change of allocation costs a job (default 30s)")
+                 "Time without progress that a change of its allocation costs a job (default: 30s)")
       ->type_name("DURATION");
   app.add_option("--interference", options.interference,
-                 "by which fraction distributed jobs that share a node are slowed, from 0 to less than 1 (default 0)")
+                 "Fraction by which distributed jobs that share a node are slowed down, from 0 to less than 1 "
+                 "(default: 0)")
       ->type_name("FRACTION");
 }
 
@@ -92,32 +92,33 @@ void add_simulate(CLI::App& app, int& exit_code) {
   // First: CLI11 2.4 and later reject an option --workload of a subcommand whose parent has a positional of that name.
   add_simulate_plot(app);
   app.add_option("workload", options->workloads,
-                 "a CSV file of jobs and when they arrive, or a directory with such files in it or below")
+                 "CSV file of jobs and their arrival times, or a directory with such files at any depth")
       ->required()
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--policy", options->policies,
-                 fmt::format("the scheduling policy (default {}); several, apart by commas or given several times, are "
-                             "compared, and all of them with all",
-                             sched::policy_names().front()))
+  app.add_option(
+         "--policy", options->policies,
+         fmt::format("Scheduling policy, or a comma-separated list of policies to compare; all compares every policy; "
+                     "may be given several times (default: {})",
+                     sched::policy_names().front()))
       ->type_name(fmt::format("{}|all", fmt::join(sched::policy_names(), "|")))
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--traces", options->traces,
-                 "directory of the applications' measurements (default: those of the Pollux paper, which come with "
+                 "Directory of the applications' measurements (default: those of the Pollux paper, which come with "
                  "adaptdl)")
       ->type_name("DIR");
   add_cluster_options(app, *options);
   app.add_option("--fairness", options->fairness,
-                 "exponent of the power mean over jobs, for policies that have one; more negative is fairer (default "
+                 "Exponent of the power mean over jobs, for policies that have one; more negative is fairer (default: "
                  "-1)")
       ->type_name("P");
-  app.add_option("--seed", options->seed, "what is random in a policy follows from it (default 0)")->type_name("N");
-  app.add_option("--threads", options->threads, "simulations at the same time (default: one a processor)")
+  app.add_option("--seed", options->seed, "Seed of the random choices of a policy (default: 0)")->type_name("N");
+  app.add_option("--threads", options->threads, "Number of simulations at the same time (default: one per processor)")
       ->type_name("N");
-  app.add_option("--out", options->out, "write every cycle to this file, as JSON lines")->type_name("FILE");
-  app.add_flag("--json", options->json, "print the table as JSON");
-  app.footer("Times are simulated: the cluster of the figures is not this machine.");
+  app.add_option("--out", options->out, "Write every cycle to this file, as JSON lines")->type_name("FILE");
+  app.add_flag("--json", options->json, "Print JSON");
+  app.footer("All times are simulated; they do not describe this machine.");
   app.callback([options, &exit_code] { exit_code = simulate(*options); });
 }
 

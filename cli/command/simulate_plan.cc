@@ -48,7 +48,7 @@ sched::NodeGroup parse_group(const std::string& text) {
   const std::vector<std::string> parts = split(text, ':');
   if (parts.size() < 4 || parts.size() > 5 || parts[0].empty())
     throw UsageError(
-        fmt::format("simulate: --node-group takes TYPE:NODES:GPUS:SPEED or TYPE:NODES:GPUS:SPEED:PRICE, such as "
+        fmt::format("simulate: --node-group must be TYPE:NODES:GPUS:SPEED or TYPE:NODES:GPUS:SPEED:PRICE, such as "
                     "a100:4:8:2.5, not '{}'",
                     text));
   return {.gpu_type = parts[0],
@@ -60,7 +60,7 @@ sched::NodeGroup parse_group(const std::string& text) {
 
 void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& options) {
   const auto exclude = [](bool both, const char* one, const char* other) {
-    if (both) throw UsageError(fmt::format("simulate: {} and {} exclude each other", one, other));
+    if (both) throw UsageError(fmt::format("simulate: {} and {} cannot be used together", one, other));
   };
   exclude(!options.node_groups.empty() && !options.nodes.empty(), "--node-group", "--nodes");
   exclude(!options.node_groups.empty() && !options.gpus.empty(), "--node-group", "--gpus");
@@ -76,7 +76,7 @@ void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& op
   if (options.autoscale.empty()) return;
   const std::vector<std::string> bounds = split(options.autoscale, ':');
   if (bounds.size() != 2)
-    throw UsageError(fmt::format("simulate: --autoscale takes MIN:MAX, such as 4:16, not '{}'", options.autoscale));
+    throw UsageError(fmt::format("simulate: --autoscale must be MIN:MAX, such as 4:16, not '{}'", options.autoscale));
   sched::Autoscale autoscale;
   autoscale.min_nodes = parse_simulate_count(bounds[0], "MIN of --autoscale", 1, kMostNodes);
   autoscale.max_nodes = parse_simulate_count(bounds[1], "MAX of --autoscale", autoscale.min_nodes, kMostNodes);
@@ -122,7 +122,7 @@ std::vector<fs::path> workload_files(const std::vector<std::string>& arguments) 
     std::error_code error;
     if (!fs::exists(argument, error))
       throw UsageError(fmt::format("simulate: cannot read workload {}: {}", argument,
-                                   error ? error.message() : "there is no such file or directory"));
+                                   error ? error.message() : "no such file or directory"));
     if (!fs::is_directory(argument)) {
       add(argument);
       continue;
@@ -132,7 +132,7 @@ std::vector<fs::path> workload_files(const std::vector<std::string>& arguments) 
       if (at->path().extension() == ".csv" && !at->is_directory()) inside.push_back(at->path());
     }
     if (error) throw UsageError(fmt::format("simulate: cannot read {}: {}", argument, error.message()));
-    if (inside.empty()) throw UsageError(fmt::format("simulate: there is no .csv file in {}", argument));
+    if (inside.empty()) throw UsageError(fmt::format("simulate: no .csv file found in {}", argument));
     std::ranges::sort(inside, [](const fs::path& a, const fs::path& b) {
       return ::strverscmp(a.c_str(), b.c_str()) < 0;  // workload-2 before workload-10
     });
@@ -189,7 +189,8 @@ SimulatePlan make_plan(const SimulateOptions& options) {
   const std::vector<std::string> names = workload_names(files);
   const fs::path known = installed_data("osdi21/traces");
   if (options.traces.empty() && known.empty())
-    throw UsageError("simulate: the measurements that come with adaptdl are missing: name others with --traces");
+    throw UsageError(
+        "simulate: the measurements that come with adaptdl are missing; reinstall adaptdl, or use --traces DIR");
   try {
     const sched::Applications applications =
         sched::load_traces(options.traces.empty() ? known : fs::path(options.traces), known);

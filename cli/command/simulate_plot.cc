@@ -51,9 +51,9 @@ Timeline read_timeline(const PlotOptions& options) {
     if (chosen.size() == 1) builder.add(record);
   });
   if (chosen.size() == 1) return builder.finish();
-  throw UsageError(fmt::format("simulate plot: {} has {}: choose one with --workload and --policy", options.file,
+  throw UsageError(fmt::format("simulate plot: {} contains {}; choose one with --workload and --policy", options.file,
                                chosen.empty()
-                                   ? "none such, only " + describe_simulations(all)
+                                   ? "no such simulation, only " + describe_simulations(all)
                                    : fmt::format("{} simulations ({})", chosen.size(), describe_simulations(chosen))));
 }
 
@@ -85,7 +85,7 @@ void plot(const PlotOptions& options) {
                                            : std::filesystem::path(options.output);
   std::error_code ignored;
   if (std::filesystem::equivalent(output, options.file, ignored))
-    throw UsageError(fmt::format("simulate plot: --output {} would replace what is plotted", output.string()));
+    throw UsageError(fmt::format("simulate plot: --output {} would overwrite the file of cycles", output.string()));
   write_whole(output, picture);
   print_out("{}, {}\n", output.string(), format_bytes(picture.size()));
 }
@@ -94,15 +94,16 @@ void plot(const PlotOptions& options) {
 
 void add_simulate_plot(CLI::App& app) {
   auto options = std::make_shared<PlotOptions>();
-  CLI::App* verb = app.add_subcommand("plot", "draw the cluster over time, from a file of `adaptdl simulate --out`");
-  verb->add_option("file", options->file, "the file of cycles")->required()->type_name("FILE");
+  CLI::App* verb = app.add_subcommand("plot", "Draw the cluster over time, from a file of `adaptdl simulate --out`");
+  verb->add_option("file", options->file, "File of cycles")->required()->type_name("FILE");
   verb->add_option("-o,--output", options->output,
-                   "the SVG to write, - for standard output (default: the file's name with .svg)")
+                   "SVG file to write, or - for standard output (default: the file's name with .svg)")
       ->type_name("FILE");
-  verb->add_option("--title", options->title, "of the picture (default: the names of the workload and the policy)")
+  verb->add_option("--title", options->title,
+                   "Title of the picture (default: the names of the workload and the policy)")
       ->type_name("TITLE");
-  verb->add_option("--workload", options->workload, "which one, if the file has several")->type_name("NAME");
-  verb->add_option("--policy", options->policy, "which one, if the file has several")->type_name("NAME");
+  verb->add_option("--workload", options->workload, "Workload to draw, if the file has several")->type_name("NAME");
+  verb->add_option("--policy", options->policy, "Policy to draw, if the file has several")->type_name("NAME");
   verb->callback([options] { plot(*options); });
 }
 

@@ -50,16 +50,17 @@ void notice(const std::string& text) { print_notice("{}", text); }
 void check_usage(const SubmitOptions& options) {
   const auto refuse = [](const std::string& why) { throw UsageError("submit: " + why); };
   if (!options.dry_run.empty() && options.dry_run != "client" && options.dry_run != "server")
-    refuse(fmt::format("--dry-run is client or server, not '{}'", options.dry_run));
+    refuse(fmt::format("--dry-run must be client or server, not '{}'", options.dry_run));
   if (!options.output.empty() && options.output != "yaml" && options.output != "json")
-    refuse(fmt::format("-o takes yaml or json, not '{}'", options.output));
-  if (!options.output.empty() && options.dry_run.empty()) refuse("-o is for --dry-run; --json says what was created");
+    refuse(fmt::format("-o must be yaml or json, not '{}'", options.output));
+  if (!options.output.empty() && options.dry_run.empty())
+    refuse("-o needs --dry-run; use --json to print what was created");
   if (!options.dry_run.empty() && (options.follow || options.wait || options.json))
-    refuse("--dry-run creates nothing that --follow, --wait or --json could be of");
-  if (options.follow && options.wait) refuse("--follow waits too: leave out --wait");
-  if (!options.timeout.empty() && !options.follow && !options.wait) refuse("--timeout is for --wait and --follow");
+    refuse("--dry-run creates no job, and cannot be used with --follow, --wait or --json");
+  if (options.follow && options.wait) refuse("--follow also waits; omit --wait");
+  if (!options.timeout.empty() && !options.follow && !options.wait) refuse("--timeout needs --wait or --follow");
   if (!options.given_image.empty() && !options.image.dockerfile.empty())
-    refuse("--image is in place of what --dockerfile builds");
+    refuse("--image and --dockerfile cannot be used together");
 }
 
 // Parses the options that are numbers, and checks --image.
@@ -87,7 +88,7 @@ std::vector<json> read_jobs(const SubmitOptions& options) {
       options.job_file.empty() ? options.image.project / "adaptdljob.yaml" : fs::path(options.job_file);
   const auto text = kube::read_if_there(file, "the job file");
   if (!text) {
-    throw UsageError(fmt::format("submit: there is no job file {}; write it, or name another by --jobfile{}",
+    throw UsageError(fmt::format("submit: job file {} not found; create it, or choose another with --jobfile{}",
                                  file.string(), options.job_file.empty() ? "" : " (- is standard input)"));
   }
   return kube::parse_job_file(*text, file.string(), needs);
@@ -133,18 +134,18 @@ void check_cluster(kube::Client& client, const std::vector<json>& jobs, const ku
     } catch (const kube::ApiError& error) {
       // A user who may submit jobs need not be permitted to read secrets.
       if (error.not_found())
-        throw Error(fmt::format("there is no {} {} in namespace {}: {}", resource.kind, name, place, way_out));
+        throw Error(fmt::format("{} '{}' not found in namespace '{}'; {}", resource.kind, name, place, way_out));
       if (error.code() != 403) throw;
     }
   };
   for (const std::string& place : places) {
     if (!options.tensorboard.empty()) {
       need(kube::kPersistentVolumeClaims, place, kube::tensorboard_object_name(options.tensorboard),
-           fmt::format("create TensorBoard {0} by `adaptdl tensorboard create {0}`", options.tensorboard));
+           fmt::format("create the TensorBoard with `adaptdl tensorboard create {0}`", options.tensorboard));
     }
     if (!options.pull_secret.empty())
       need(kube::kSecrets, place, options.pull_secret,
-           "ADAPTDL_SUBMIT_REPO_CREDS names it; make it by `kubectl create secret docker-registry`");
+           "create it with `kubectl create secret docker-registry`, or change ADAPTDL_SUBMIT_REPO_CREDS");
   }
 }
 
@@ -179,8 +180,8 @@ void print_created(const json& job, const kube::Client& client, const SubmitOpti
               kube::text_field(job, {"metadata", "namespace"}), client.access().context);
     if (!options.follow && !options.wait) {
       print_out(
-          "  adaptdl ls{0}                 how it is getting on, and why\n"
-          "  adaptdl logs {1} --follow{0}   what its replicas write\n"
+          "  adaptdl ls{0}                 its status and the reason for it\n"
+          "  adaptdl logs {1} --follow{0}   output of its replicas\n"
           "  adaptdl cp {1}:/adaptdl/share/FILE .{0}\n"
           "  adaptdl delete {1}{0}\n",
           where, name);
@@ -204,7 +205,7 @@ void stay(kube::Client& client, const std::vector<json>& jobs, const SubmitOptio
     else
       wait_for_jobs(client, submitted, wait, stop);
   } catch (const http::Stopped&) {
-    notice(fmt::format("job {} goes on; `adaptdl delete` ends it", submitted.front().name.name));
+    notice(fmt::format("job {} continues; `adaptdl delete` ends it", submitted.front().name.name));
     throw;
   }
 }
@@ -260,7 +261,7 @@ void dry_run_here(SubmitOptions& options, const std::vector<json>& jobs, const f
   if (!dockerfile.empty()) {
     const auto target = ImageTarget::of_environment();
     options.submission.image = target ? target->pulled_as() : "adaptdl-submit";
-    notice("nothing was built: the image will be that of " + dockerfile.string());
+    notice("nothing was built: the image will be built from " + dockerfile.string());
   }
   print_objects(make_submissions(jobs, options.submission), options.output);
 }
@@ -270,14 +271,14 @@ void submit(SubmitOptions& options, int& exit_code) {
   read_numbers(options);
   std::error_code error;
   if (!fs::is_directory(options.image.project, error))
-    throw UsageError(fmt::format("submit: there is no project directory {}", options.image.project.string()));
+    throw UsageError(fmt::format("submit: project directory {} not found", options.image.project.string()));
   const fs::path dockerfile = options.given_image.empty() ? find_dockerfile(options.image) : fs::path();
   const std::vector<json> jobs = read_jobs(options);
   if (options.given_image.empty() && dockerfile.empty() && !std::ranges::all_of(jobs, has_image))
     throw UsageError("submit: " + no_dockerfile(options.image));
   if (options.follow && jobs.size() > 1)
     throw UsageError(
-        fmt::format("submit: --follow is for one job, and the file has {}; --wait is for all", jobs.size()));
+        fmt::format("submit: --follow works with one job only, but the file has {}; use --wait", jobs.size()));
   options.submission.name_space_asked_for = !options.cluster.name_space.empty();
   options.submission.image = options.given_image;
   const char* secret = std::getenv("ADAPTDL_SUBMIT_REPO_CREDS");
@@ -308,46 +309,50 @@ void add_image_options(CLI::App& app, SubmitOptions& options) {
     option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
   app.add_option("-d,--dockerfile", options.image.dockerfile,
-                 "to build the image by (default PROJECT/Dockerfile, else one for projects of C++ or Python)")
+                 "Dockerfile of the image (default: PROJECT/Dockerfile, else one for C++ or Python projects)")
       ->type_name("FILE");
-  app.add_option("--image", options.given_image, "which there is already, for the first container: nothing is built")
+  app.add_option("--image", options.given_image,
+                 "Use this existing image for the first container, instead of building one")
       ->type_name("IMAGE");
   several(app.add_option("--build-arg", options.image.build_arguments,
-                         "a variable for the Dockerfile's ARG; may be given several times")
+                         "Value for an ARG of the Dockerfile; may be given several times")
               ->type_name("NAME=VALUE"));
   several(app.add_option("--secret", options.image.secrets,
-                         "what a RUN may see as a file, and no image has: id=ID[,src=FILE|,env=VARIABLE]")
+                         "Secret for RUN mounts of type secret, which is not stored in the image: "
+                         "id=ID[,src=FILE|,env=VARIABLE]")
               ->type_name("SECRET"));
-  app.add_option("--target", options.image.target, "the stage of the Dockerfile to build (default: the last)")
+  app.add_option("--target", options.image.target, "Stage of the Dockerfile to build (default: the last)")
       ->type_name("STAGE");
-  app.add_flag("--no-cache", options.image.no_cache, "build every step anew");
+  app.add_flag("--no-cache", options.image.no_cache, "Build every step again, without cached results");
   add_registry_flags(app, options.image.registry);
   app.add_option(
          "--proxy-port", options.proxy_port,
-         "of this machine, on which the cluster's own registry is reached while the image is pushed (default: a "
-         "free one)")
+         "Port of this machine through which the image is pushed to the cluster's own registry (default: a free "
+         "one)")
       ->type_name("PORT");
 }
 
 void add_job_options(CLI::App& app, SubmitOptions& options) {
-  app.add_option("-n,--name", options.submission.name, "call the job NAME- and five characters more")
+  app.add_option("-n,--name", options.submission.name,
+                 "Beginning of the job's name, followed by '-' and five random characters")
       ->type_name("NAME");
-  app.add_option("--min-replicas", options.min_replicas, "fewer it is not run with; in place of the file's")
+  app.add_option("--min-replicas", options.min_replicas, "Minimum number of replicas (default: the job file's)")
       ->type_name("N");
-  app.add_option("--max-replicas", options.max_replicas, "more it is not run with; in place of the file's")
+  app.add_option("--max-replicas", options.max_replicas, "Maximum number of replicas (default: the job file's)")
       ->type_name("N");
-  app.add_option("--tensorboard", options.submission.tensorboard,
-                 "have the job write to this TensorBoard of the cluster")
+  app.add_option("--tensorboard", options.submission.tensorboard, "TensorBoard of the cluster for the job to write to")
       ->type_name("NAME");
-  app.add_option("--checkpoint-storage-size", options.submission.storage_size, "of the job's volume (default 1Gi)")
+  app.add_option("--checkpoint-storage-size", options.submission.storage_size,
+                 "Size of the job's volume (default: 1Gi)")
       ->type_name("QUANTITY");
   app.add_option("--checkpoint-storage-class", options.storage_class,
-                 "of the job's volume, which several nodes must be able to share; by default one that is known to be")
+                 "Storage class of the job's volume, which several nodes must be able to share (default: one that is "
+                 "known to support this)")
       ->type_name("NAME");
   app.add_option("--namespace", options.cluster.name_space,
-                 "of the cluster; by default the job file's or the context's")
+                 "Namespace of the cluster (default: the job file's, else the context's)")
       ->type_name("NAMESPACE");
-  app.add_option("--context", options.cluster.context, "the kubeconfig's context to use; by default its current one")
+  app.add_option("--context", options.cluster.context, "Context of the kubeconfig (default: its current context)")
       ->type_name("CONTEXT");
 }
 
@@ -355,28 +360,31 @@ void add_job_options(CLI::App& app, SubmitOptions& options) {
 
 void add_submit(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<SubmitOptions>();
-  app.add_option("project", options->image.project, "the directory that the image is built from")
+  app.add_option("project", options->image.project, "Directory that the image is built from")
       ->required()
       ->type_name("DIR");
   app.add_option("arg", options->submission.arguments,
-                 "of the program, in place of those that the job file has for its first container")
+                 "Arguments of the program, instead of those in the job file for the first container")
       ->type_name("ARG");
-  app.add_option("-f,--jobfile", options->job_file, "the AdaptDLJobs to create (default PROJECT/adaptdljob.yaml)")
+  app.add_option("-f,--jobfile", options->job_file,
+                 "File of AdaptDLJobs to create, or - for standard input (default: PROJECT/adaptdljob.yaml)")
       ->type_name("FILE");
   add_image_options(app, *options);
   add_job_options(app, *options);
   app.add_flag("--dry-run{client}", options->dry_run,
-               "create nothing and print what would be created; --dry-run=server has the cluster look at it first");
-  app.add_option("-o,--output", options->output, "of --dry-run (default yaml)")->type_name("yaml|json");
-  app.add_flag("--follow", options->follow, "show what the replicas write until the job has ended; 1 if it failed");
-  app.add_flag("--wait", options->wait, "return when all jobs have ended; 1 if one failed");
-  app.add_option("--timeout", options->timeout, "wait no longer, as 90s or 2h; the job goes on (default: for ever)")
+               "Create nothing, and print what would be created; with --dry-run=server, the cluster checks it first");
+  app.add_option("-o,--output", options->output, "Output format of --dry-run (default: yaml)")->type_name("yaml|json");
+  app.add_flag("--follow", options->follow,
+               "Show the output of the replicas until the job has ended; exit with 1 if it failed");
+  app.add_flag("--wait", options->wait, "Wait until all jobs have ended; exit with 1 if one failed");
+  app.add_option("--timeout", options->timeout,
+                 "Maximum time to wait, such as 90s or 2h, after which the job continues (default: no limit)")
       ->type_name("DURATION");
-  app.add_flag("--json", options->json, "print what was created as JSON, a line a job");
+  app.add_flag("--json", options->json, "Print JSON: one object per line");
   app.footer(
-      "The image goes to the repository of ADAPTDL_SUBMIT_REPO, which nodes pull from by the secret of\n"
-      "ADAPTDL_SUBMIT_REPO_CREDS; without these, to the cluster's own registry. In a script, where standard output is\n"
-      "no terminal, only the job's name is printed.");
+      "The image is pushed to the repository in ADAPTDL_SUBMIT_REPO, and nodes pull it with the secret named by\n"
+      "ADAPTDL_SUBMIT_REPO_CREDS; without these, it is pushed to the cluster's own registry. If standard output is\n"
+      "not a terminal, as in a script, only the job's name is printed.");
   app.callback([options, &exit_code] { submit(*options, exit_code); });
 }
 

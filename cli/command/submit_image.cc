@@ -42,7 +42,7 @@ image::BuildOptions submit_build_options(const fs::path& dockerfile, const Submi
   for (const std::string& argument : options.build_arguments) {
     const std::size_t equals = argument.find('=');
     if (equals == 0 || equals == std::string::npos)
-      throw UsageError(fmt::format("submit: --build-arg takes NAME=VALUE, not '{}'", argument));
+      throw UsageError(fmt::format("submit: --build-arg must be NAME=VALUE, not '{}'", argument));
     build.build_arguments[argument.substr(0, equals)] = argument.substr(equals + 1);
   }
   for (const std::string& secret : options.secrets) build.secrets.push_back(image::BuildSecret::parse(secret));
@@ -78,7 +78,7 @@ class RegistryProxy {
                           .local_port = port}) {
     forward_.find();
     thread_ = std::jthread([this](const std::stop_token& stop) {
-      forward_.serve(stop, [](const std::string& line) { print_notice("the registry of the cluster: {}", line); });
+      forward_.serve(stop, [](const std::string& line) { print_notice("registry of the cluster: {}", line); });
     });
   }
   std::string host() const { return fmt::format("localhost:{}", forward_.local_port()); }
@@ -93,7 +93,7 @@ class RegistryProxy {
 fs::path find_dockerfile(const SubmitImageOptions& options) {
   if (!options.dockerfile.empty()) {
     if (!is_file(options.dockerfile))
-      throw UsageError(fmt::format("submit: there is no Dockerfile {}", options.dockerfile.string()));
+      throw UsageError(fmt::format("submit: Dockerfile {} not found", options.dockerfile.string()));
     return options.dockerfile;
   }
   if (is_file(options.project / "Dockerfile")) return options.project / "Dockerfile";
@@ -109,8 +109,8 @@ std::string no_dockerfile(const SubmitImageOptions& options) {
   std::string files;
   for (const Kind& kind : kKinds) files += fmt::format("{}{}", files.empty() ? "" : ", ", kind.file);
   return fmt::format(
-      "project {} has no Dockerfile, and none of {} by which one of adaptdl's own is chosen: write one, name one by "
-      "--dockerfile, or an image by --image",
+      "project {} has no Dockerfile, and none of {}, for which there is a built-in one; create a Dockerfile, or use "
+      "--dockerfile FILE or --image IMAGE",
       options.project.string(), files);
 }
 
@@ -124,7 +124,7 @@ std::optional<ImageTarget> ImageTarget::of_environment() {
     throw UsageError(fmt::format("{}: {}", kVariable, error.what()));
   }
   if (!target.repository_.digest.empty())
-    throw UsageError(fmt::format("{} is '{}': it names a repository to push to, without a digest", kVariable, text));
+    throw UsageError(fmt::format("{} is '{}'; expected a repository to push to, without a digest", kVariable, text));
   return target;
 }
 

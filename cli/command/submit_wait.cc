@@ -44,7 +44,7 @@ class Teller {
 };
 
 std::string describe_state(const kube::JobView& view) {
-  return fmt::format("{}{}{}", view.job.phase.empty() ? "not begun" : view.job.phase, view.why.empty() ? "" : ": ",
+  return fmt::format("{}{}{}", view.job.phase.empty() ? "Pending" : view.job.phase, view.why.empty() ? "" : ": ",
                      view.why);
 }
 
@@ -62,9 +62,9 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
                     std::optional<Clock::time_point> until, const std::stop_token& stop) {
   ClusterWatch watch(client, job.name.name_space, "");
   Teller outages(options.notice), troubles(options.notice);
-  for (std::string state = "not begun"; !stop.stop_requested(); std::this_thread::sleep_for(kLookAtJobEvery)) {
+  for (std::string state = "Pending"; !stop.stop_requested(); std::this_thread::sleep_for(kLookAtJobEvery)) {
     if (const std::string outage = watch.outage(); !outage.empty())
-      outages.hear("the cluster is out of reach at present: " + outage);
+      outages.hear("cannot reach the cluster at present: " + outage);
     if (watch.ready()) {
       const auto views = watch.views(kube::Time(std::chrono::system_clock::now()));
       const auto found =
@@ -75,7 +75,7 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
       troubles.hear(found->why.empty() ? "" : fmt::format("job {} is {}", job.name.name, state));
     }
     if (until && Clock::now() > *until)
-      return {fmt::format("job {} has not ended in time, and goes on; it is {}", job.name.name, state), false};
+      return {fmt::format("timed out waiting for job {} ({}); the job was not stopped", job.name.name, state), false};
   }
   throw http::Stopped();
 }

@@ -48,7 +48,7 @@ void set_suspend(const SuspendOptions& options, bool suspend) {
 
 std::shared_ptr<SuspendOptions> add_suspend_options(CLI::App& app) {
   auto options = std::make_shared<SuspendOptions>();
-  app.add_option("job", options->names, "jobs of the cluster")->required()->type_name("JOB");
+  app.add_option("job", options->names, "Name of a job of the cluster")->required()->type_name("JOB");
   add_context_options(app, options->cluster);
   return options;
 }

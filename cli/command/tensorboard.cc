@@ -38,7 +38,7 @@ void create(const TensorBoardCommandOptions& options) {
 
 void list(const TensorBoardCommandOptions& options) {
   if (!options.output.empty() && options.output != "json")
-    throw UsageError(fmt::format("tensorboard list: -o takes json, not '{}'", options.output));
+    throw UsageError(fmt::format("tensorboard list: -o must be json, not '{}'", options.output));
   kube::Client client(require_cluster(options.cluster));
   const auto boards = kube::list_tensorboards(client, client.access().name_space);
   if (options.output == "json") {
@@ -94,8 +94,8 @@ void remove_tensorboard(const TensorBoardCommandOptions& options) {
   const std::string& name_space = client.access().name_space;
   if (!options.yes && is_terminal(STDIN_FILENO)) {
     kube::get_tensorboard(client, name_space, options.board.name);
-    print_prompt("Delete TensorBoard instance {} of namespace {} with all that was written to it? [y/N] ",
-                 options.board.name, name_space);
+    print_prompt("Delete TensorBoard instance {} of namespace {} and all its data? [y/N] ", options.board.name,
+                 name_space);
     std::string answer;
     std::getline(std::cin, answer);
     if (answer != "y" && answer != "Y" && answer != "yes") throw Error("nothing was deleted");
@@ -107,7 +107,7 @@ void remove_tensorboard(const TensorBoardCommandOptions& options) {
 CLI::App* add_tensorboard_verb(CLI::App& app, const char* name, const char* summary, TensorBoardCommandOptions& options,
                                bool named = true) {
   CLI::App* verb = app.add_subcommand(name, summary);
-  if (named) verb->add_option("name", options.board.name, "the TensorBoard's name")->required()->type_name("NAME");
+  if (named) verb->add_option("name", options.board.name, "Name of the TensorBoard")->required()->type_name("NAME");
   add_context_options(*verb, options.cluster);
   return verb;
 }
@@ -116,27 +116,28 @@ CLI::App* add_tensorboard_verb(CLI::App& app, const char* name, const char* summ
 
 void add_tensorboard(CLI::App& app, int&) {
   auto options = std::make_shared<TensorBoardCommandOptions>();
-  CLI::App* verb = add_tensorboard_verb(app, "create", "create a TensorBoard that jobs can write to", *options);
+  CLI::App* verb = add_tensorboard_verb(app, "create", "Create a TensorBoard that jobs can write to", *options);
   verb->add_option("--storageclass", options->board.storage_class,
-                   "of its volume, which several nodes must be able to share; by default the cluster's")
+                   "Storage class of its volume, which several nodes must be able to share (default: the cluster's)")
       ->type_name("NAME");
-  verb->add_option("--size", options->board.size, "of its volume (default 1Gi)")->type_name("QUANTITY");
-  verb->add_option("--image", options->board.image, "with the program `tensorboard` (default tensorflow/tensorflow)")
+  verb->add_option("--size", options->board.size, "Size of its volume (default: 1Gi)")->type_name("QUANTITY");
+  verb->add_option("--image", options->board.image,
+                   "Image with the program `tensorboard` (default: tensorflow/tensorflow)")
       ->type_name("IMAGE");
-  verb->add_flag("--nodeport", options->board.node_port, "serve it on a port of every node too");
+  verb->add_flag("--nodeport", options->board.node_port, "Also serve it on a port of every node");
   verb->callback([options] { create(*options); });
 
-  verb = add_tensorboard_verb(app, "list", "list TensorBoards, and why one is not ready", *options, false);
-  verb->add_option("-o,--output", options->output, "json for programs")->type_name("json");
+  verb = add_tensorboard_verb(app, "list", "List TensorBoards, and why one is not ready", *options, false);
+  verb->add_option("-o,--output", options->output, "Output format")->type_name("json");
   verb->callback([options] { list(*options); });
 
-  verb = add_tensorboard_verb(app, "proxy", "serve a TensorBoard on this machine, until Ctrl-C", *options);
-  verb->add_option("-p,--port", options->port, "to serve on; by default a free one")->type_name("PORT");
-  verb->add_option("--address", options->address, "to serve on (default 127.0.0.1)")->type_name("ADDRESS");
+  verb = add_tensorboard_verb(app, "proxy", "Serve a TensorBoard on this machine until Ctrl-C", *options);
+  verb->add_option("-p,--port", options->port, "Port to serve on (default: a free one)")->type_name("PORT");
+  verb->add_option("--address", options->address, "Address to serve on (default: 127.0.0.1)")->type_name("ADDRESS");
   verb->callback([options] { proxy(*options); });
 
-  verb = add_tensorboard_verb(app, "delete", "delete a TensorBoard with all that was written to it", *options);
-  verb->add_flag("--yes", options->yes, "do not ask");
+  verb = add_tensorboard_verb(app, "delete", "Delete a TensorBoard and all its data", *options);
+  verb->add_flag("--yes", options->yes, "Do not ask for confirmation");
   verb->callback([options] { remove_tensorboard(*options); });
 }
 

@@ -119,14 +119,15 @@ void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
 
 void add_top(CLI::App& app, int&) {
   auto options = std::make_shared<TopOptions>();
-  app.add_option("--context", options->cluster.context, "context of the kubeconfig (default: the current one)")
+  app.add_option("--context", options->cluster.context, "Context of the kubeconfig (default: its current context)")
       ->type_name("NAME");
-  app.add_flag("--json", options->json, "print JSON, with --watch one object per line");
-  app.add_flag("--watch", options->watch, "repeat every 2 s until Ctrl-C");
+  app.add_flag("--json", options->json, "Print JSON; with --watch, one object per line");
+  app.add_flag("--watch", options->watch, "Repeat every 2 s until Ctrl-C");
   app.footer(
-      "GPUS is what pods hold, of what the node has. JOBS has the number of pods of each job; others are GPUs that\n"
-      "pods of other workloads hold. A node that is leaving is about to be removed. GOODPUT is in samples per second,\n"
-      "weighted by their statistical efficiency, as the model of the job gives it for its nodes.");
+      "GPUS shows the GPUs that pods hold, out of those of the node. JOBS shows the number of pods of each job, and\n"
+      "under 'others' the GPUs that pods of other workloads hold. A node that is leaving is about to be removed.\n"
+      "GOODPUT is in samples per second, weighted by their statistical efficiency, as the model of the job predicts\n"
+      "it for its nodes.");
   app.callback([options] {
     kube::Client client(require_cluster(options->cluster));
     if (!options->watch) return print_text(render(look(client, {}), options->json));

@@ -70,7 +70,7 @@ bool has_begun(const tune::StudyDirectory& directory) {
 void check_is_new(const tune::StudyDirectory& directory) {
   if (has_begun(directory))
     throw UsageError(
-        fmt::format("tune: study '{0}' exists; continue it with `adaptdl tune --resume --study {0}`, or "
+        fmt::format("tune: study '{0}' already exists; continue it with `adaptdl tune --resume --study {0}`, or "
                     "choose another name with --study",
                     directory.name()));
 }
@@ -128,78 +128,83 @@ void add_tune(CLI::App& app, int& exit_code) {
   // The verbs come before prefix_command(), which they would inherit.
   add_study_verbs(app);
   app.prefix_command();
-  app.add_option("--study", options->study, "name of the study (default: the program's name)")->type_name("NAME");
+  app.add_option("--study", options->study, "Name of the study (default: the program's name)")->type_name("NAME");
   app.add_option("-P,--param", options->parameters,
-                 "a parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or one value for all trials; may "
+                 "Parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or one value for all trials; may "
                  "be given several times")
       ->type_name("NAME=VALUES")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--space", options->space, "YAML file with parameters, and conditions between them")
       ->type_name("FILE");
-  app.add_option("--metric", options->metric, "what the program reports, and whether more or less of it is better")
+  app.add_option("--metric", options->metric, "Metric that the program reports, and whether to maximize or minimize it")
       ->type_name("NAME:max|min");
-  app.add_option("--trials", options->trials, "number of trials (default 64)")->type_name("N");
+  app.add_option("--trials", options->trials, "Number of trials (default: 64)")->type_name("N");
   app.add_option(
          "--parallel", options->parallel,
-         "how many trials run at the same time (default: auto, the number of devices divided by --min-replicas; with "
+         "Number of trials at the same time (default: auto, the number of devices divided by --min-replicas; with "
          "--cluster, 8)")
       ->type_name("N|auto");
   app.add_option("--share", options->share,
-                 "which trials get more devices: those whose goodput rises most, the same weighted by the probability "
-                 "of becoming the best, or all equally (default: goodput)")
+                 "How to divide the devices: more to trials whose goodput rises most, the same weighted by the "
+                 "probability of becoming the best, or equally (default: goodput)")
       ->type_name("goodput|promise|equal");
-  app.add_option("--time", options->time, "stop the search, with checkpoints, after this time (default: no limit)")
+  app.add_option("--time", options->time, "Stop the search, with checkpoints, after this time (default: no limit)")
       ->type_name("DURATION");
   app.add_option("--gpu-hours", options->gpu_hours,
-                 "stop the search, with checkpoints, after this many device-hours (default: no limit)")
+                 "Stop the search, with checkpoints, after this many device-hours (default: no limit)")
       ->type_name("H");
   app.add_option("--sampler", options->sampler,
-                 "how parameters of new trials are chosen; NAME is a class in optuna.samplers (default tpe)")
+                 "Method to choose the parameters of new trials; NAME is a class in optuna.samplers (default: tpe)")
       ->type_name("tpe|random|grid|qmc|optuna:NAME");
-  app.add_option("--pruner", options->pruner, "which trials stop early (default asha)")
+  app.add_option("--pruner", options->pruner, "Method to choose the trials that stop early (default: asha)")
       ->type_name("asha|hyperband|median|none");
   app.add_option("--factor", options->factor,
-                 "with asha and hyperband: one of N trials continues at each rung (default 4)")
+                 "With asha and hyperband: one of N trials continues at each rung (default: 4)")
       ->type_name("N");
-  app.add_option("--seed", options->seed, "seed of the sampler (default: a random one)")->type_name("N");
-  app.add_option("--min-replicas", options->min_replicas, "minimum number of replicas of a trial (default 1)")
+  app.add_option("--seed", options->seed, "Seed of the sampler (default: a random one)")->type_name("N");
+  app.add_option("--min-replicas", options->min_replicas, "Minimum number of replicas of a trial (default: 1)")
       ->type_name("N");
   app.add_option("--max-replicas", options->max_replicas,
-                 "maximum number of replicas of a trial (default: as many as there are devices)")
+                 "Maximum number of replicas of a trial (default: the number of devices)")
       ->type_name("N");
-  app.add_option("--devices", options->devices, "devices that trials may use, as of `adaptdl run`")->type_name("LIST");
-  app.add_option("--device-kind", options->device_kind, "gpu or cpu, as of `adaptdl run`")->type_name("gpu|cpu");
+  app.add_option("--devices", options->devices, "Devices to use, such as 0,2,3; as for `adaptdl run`")
+      ->type_name("LIST");
+  app.add_option("--device-kind", options->device_kind, "Kind of devices: gpu or cpu, as for `adaptdl run`")
+      ->type_name("gpu|cpu");
   app.add_option("--checkpoint-every", options->checkpoint_every,
-                 "time between checkpoints of a trial, such as 90s (default 5m)")
+                 "Time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default: 5m)")
       ->type_name("DURATION");
-  app.add_flag("--cluster", options->cluster, "run the trials as AdaptDLJobs of a cluster that has the operator");
-  app.add_option("--jobfile", options->job_file,
-                 "with --cluster: the AdaptDLJob of a trial, in which the program replaces the command of the first "
-                 "container (default adaptdljob.yaml)")
+  app.add_flag("--cluster", options->cluster, "Run the trials as AdaptDLJobs of a cluster that has the operator");
+  app.add_option(
+         "--jobfile", options->job_file,
+         "With --cluster: file with the AdaptDLJob of a trial, in which the program replaces the command of the "
+         "first container (default: adaptdljob.yaml)")
       ->type_name("FILE");
-  app.add_option("--image", options->image, "with --cluster: image of the first container (default: the job file's)")
+  app.add_option("--image", options->image, "With --cluster: image of the first container (default: the job file's)")
       ->type_name("IMAGE");
   app.add_option("--checkpoint-storage-size", options->storage_size,
-                 "with --cluster: size of the volume of a trial (default 1Gi)")
+                 "With --cluster: size of the volume of a trial (default: 1Gi)")
       ->type_name("QUANTITY");
   app.add_option("--checkpoint-storage-class", options->storage_class,
-                 "with --cluster: storage class of the volume of a trial, as of `adaptdl submit`")
+                 "With --cluster: storage class of the volume of a trial; as for `adaptdl submit`")
       ->type_name("NAME");
   app.add_option("--namespace", options->cluster_options.name_space,
-                 "with --cluster: namespace of the jobs (default: the job file's, else the context's)")
+                 "With --cluster: namespace of the cluster (default: the job file's, else the context's)")
       ->type_name("NAMESPACE");
   app.add_option("--context", options->cluster_options.context,
-                 "with --cluster: context of the kubeconfig (default: its current one)")
+                 "With --cluster: context of the kubeconfig (default: its current context)")
       ->type_name("CONTEXT");
-  app.add_option("--storage", options->storage, "file of the study, which Optuna opens (default: one of its own)")
+  app.add_option("--storage", options->storage,
+                 "File to store the study in, readable by Optuna (default: journal.log in the study's "
+                 "directory)")
       ->type_name("FILE");
-  app.add_flag("--resume", options->resume, "continue the study of --study");
-  app.add_flag("--json", options->json, "print events as JSON, one object per line, instead of notices");
-  app.add_flag("--dry-run", options->dry_run, "check everything and start nothing");
+  app.add_flag("--resume", options->resume, "Continue the study of --study");
+  app.add_flag("--json", options->json, "Print JSON: one object per line for each event, instead of notices");
+  app.add_flag("--dry-run", options->dry_run, "Check everything and start nothing");
   app.footer(
-      "The program gets parameters as {NAME} in its arguments, in ADAPTDL_PARAM_NAME, and in the file\n"
-      "$ADAPTDL_PARAMS_FILE. It reports the metric by adaptdl::report(), as a line of JSON on standard output, or\n"
+      "The program gets parameters in place of {NAME} in its arguments, in ADAPTDL_PARAM_NAME, and in the file\n"
+      "$ADAPTDL_PARAMS_FILE. It reports the metric with adaptdl::report(), as a line of JSON on standard output, or\n"
       "as a scalar of TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
     check_is_no_verb(app);

@@ -53,7 +53,8 @@ void set_metric(TunePlan& plan, const std::string& text) {
   plan.settings.metric = text.substr(0, colon);
   for (const char* const reserved : {"step", "epoch", "progress"})
     if (plan.settings.metric == reserved)
-      throw UsageError(fmt::format("tune: invalid --metric '{}'; '{}' says how far the training is", text, reserved));
+      throw UsageError(fmt::format("tune: invalid --metric '{}'; '{}' is reserved for the progress of the training",
+                                   text, reserved));
   plan.direction = goal == "max" ? tune::Direction::kMaximize : tune::Direction::kMinimize;
 }
 

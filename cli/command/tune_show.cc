@@ -148,7 +148,7 @@ void export_checkpoints(const OpenStudy& open, const tune::Trial& best, const fs
   if (!fs::is_directory(from, error) || fs::is_empty(from, error))
     throw Error(fmt::format("trial {} has no checkpoint in {}", best.number, from.string()));
   if (fs::exists(to, error) && !(fs::is_directory(to, error) && fs::is_empty(to, error)))
-    throw UsageError(fmt::format("tune best: {} exists; choose another directory", to.string()));
+    throw UsageError(fmt::format("tune best: {} already exists; choose another directory", to.string()));
   fs::create_directories(to, error);
   if (!error) fs::copy(from, to, fs::copy_options::recursive, error);
   if (error) throw Error(fmt::format("cannot copy {} to {}: {}", from.string(), to.string(), error.message()));
@@ -216,19 +216,19 @@ void add_study_verbs(CLI::App& app) {
   const auto add_verb = [&app](const char* name, const char* summary, void (*show)(const ShowOptions&)) {
     auto options = std::make_shared<ShowOptions>();
     CLI::App* const verb = app.add_subcommand(name, summary);
-    verb->add_flag("--json", options->json, "print JSON");
+    verb->add_flag("--json", options->json, "Print JSON");
     verb->callback([options, show] { show(*options); });
     return std::pair(verb, options);
   };
   const auto add_study = [](CLI::App& verb, ShowOptions& options) {
-    verb.add_option("study", options.study, "name of the study")->required()->type_name("STUDY");
+    verb.add_option("study", options.study, "Name of the study")->required()->type_name("STUDY");
   };
-  add_verb("ls", "list studies", list_all);
-  const auto [show, show_options] = add_verb("show", "show the trials of a study", show_study);
+  add_verb("ls", "List studies", list_all);
+  const auto [show, show_options] = add_verb("show", "Show the trials of a study", show_study);
   add_study(*show, *show_options);
-  const auto [best, best_options] = add_verb("best", "show the parameters of the best trial", show_best);
+  const auto [best, best_options] = add_verb("best", "Show the parameters of the best trial", show_best);
   add_study(*best, *best_options);
-  best->add_option("--export", best_options->output, "copy the checkpoints of the trial to this directory")
+  best->add_option("--export", best_options->output, "Copy the checkpoints of the trial to this directory")
       ->type_name("DIR");
   add_study_importance(app);
 }

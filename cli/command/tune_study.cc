@@ -44,7 +44,7 @@ void stop_trial(const OpenStudy& open, const std::string& text) {
   const int number =
       parse_number(text, "tune stop: TRIAL", 0, static_cast<int>(trials.size()) - 1, "the number of a trial");
   const tune::Trial& trial = trials[static_cast<std::size_t>(number)];
-  if (tune::is_finished(trial.state)) throw Error(fmt::format("trial {} has ended already", number));
+  if (tune::is_finished(trial.state)) throw Error(fmt::format("trial {} has already ended", number));
   const int id = trial.id;
   auto value = tune::last_value(trial);
   if (value && std::isnan(*value)) value.reset();
@@ -52,7 +52,7 @@ void stop_trial(const OpenStudy& open, const std::string& text) {
   open.journal->set_trial_attribute(id, tune::kReason, "stopped by `adaptdl tune stop`");
   const bool stopped = open.journal->finish(id, tune::TrialState::kPruned, value);
   open.journal->commit();
-  if (!stopped) throw Error(fmt::format("trial {} has ended already", number));
+  if (!stopped) throw Error(fmt::format("trial {} has already ended", number));
   print_out("stopped trial {}\n", number);
 }
 
@@ -87,14 +87,14 @@ void enqueue(const StudyOptions& options) {
 const tune::Study& OpenStudy::study() const {
   const tune::Study* const found = journal->find(directory.name());
   if (found == nullptr)
-    throw Error(fmt::format("study '{}' is not in {}", directory.name(), directory.journal().string()));
+    throw Error(fmt::format("study '{}' not found in {}", directory.name(), directory.journal().string()));
   return *found;
 }
 
 OpenStudy open_study(const std::string& name) {
   OpenStudy open{tune::StudyDirectory(name), nullptr, "value"};
   if (name.empty() || name.find('/') != std::string::npos || !open.directory.exists())
-    throw UsageError(fmt::format("tune: no study '{}' (see `adaptdl tune ls`)", name));
+    throw UsageError(fmt::format("tune: study '{}' not found (see `adaptdl tune ls`)", name));
   open.journal = std::make_unique<tune::Journal>(open.directory.journal(), tune::JournalOptions{.create = false});
   const tune::Study& study = open.study();
   if (study.user_attributes.contains(tune::kSettings)) open.metric = tune::settings_of(study).metric;
@@ -105,14 +105,14 @@ void add_study_changes(CLI::App& app) {
   auto options = std::make_shared<StudyOptions>();
   const auto add_verb = [&](const char* name, const char* summary) {
     CLI::App* const verb = app.add_subcommand(name, summary);
-    verb->add_option("study", options->study, "name of the study")->required()->type_name("STUDY");
+    verb->add_option("study", options->study, "Name of the study")->required()->type_name("STUDY");
     return verb;
   };
-  CLI::App* const stopping = add_verb("stop", "stop the search of a study, with checkpoints, or prune one trial");
-  stopping->add_option("trial", options->trial, "number of the trial")->type_name("TRIAL");
+  CLI::App* const stopping = add_verb("stop", "Stop the search of a study, with checkpoints, or prune one trial");
+  stopping->add_option("trial", options->trial, "Number of the trial")->type_name("TRIAL");
   stopping->callback([options] { stop(*options); });
-  CLI::App* const queueing = add_verb("enqueue", "add a trial with these parameters, which runs next");
-  queueing->add_option("values", options->values, "values of parameters; the sampler chooses the others")
+  CLI::App* const queueing = add_verb("enqueue", "Add a trial with these parameters, which runs next");
+  queueing->add_option("values", options->values, "Values of parameters; the sampler chooses the others")
       ->required()
       ->type_name("NAME=VALUE");
   queueing->callback([options] { enqueue(*options); });

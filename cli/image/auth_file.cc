@@ -41,7 +41,7 @@ Credentials parse_entry(const json& entry, const std::string& where, const std::
   if (auth.empty()) return credentials;
   const std::optional<std::string> pair = decode_base64(auth);
   const std::size_t colon = pair ? pair->find(':') : std::string::npos;
-  if (colon == std::string::npos) refuse_file(name, where + ": 'auth' is not the base64 of user:password");
+  if (colon == std::string::npos) refuse_file(name, where + ": 'auth' is not base64-encoded user:password");
   credentials.user = pair->substr(0, colon);
   credentials.password = pair->substr(colon + 1);
   while (credentials.password.ends_with('\0')) credentials.password.pop_back();
@@ -63,12 +63,13 @@ AuthFile parse_auth_file(std::string_view text, const std::string& name) {
     if (!auths->is_object()) refuse_file(name, "'auths' is not an object");
     for (const auto& [key, entry] : auths->items())
       if (!entry.is_null())
-        file.auths.emplace(key, parse_entry(entry, fmt::format("the entry of '{}'", one_line(key, 300)), name));
+        file.auths.emplace(key, parse_entry(entry, fmt::format("the entry for '{}'", one_line(key, 300)), name));
   }
   if (const json* const helpers = member(content, "credHelpers")) {
     if (!helpers->is_object()) refuse_file(name, "'credHelpers' is not an object");
     for (const auto& [key, helper] : helpers->items()) {
-      if (!helper.is_string()) refuse_file(name, fmt::format("the helper of '{}' is not a string", one_line(key, 300)));
+      if (!helper.is_string())
+        refuse_file(name, fmt::format("the helper for '{}' is not a string", one_line(key, 300)));
       file.helpers.emplace(key, helper.get<std::string>());
     }
   }

@@ -53,11 +53,11 @@ Manifest BaseImages::manifest(const Reference& image, const Platform& platform) 
   exact.digest = chosen.digest;
   std::variant<Manifest, Index> inner = pull(exact, chosen.media_type);
   if (auto* manifest = std::get_if<Manifest>(&inner)) return std::move(*manifest);
-  throw Error("its index lists another index");
+  throw Error("the image index lists another index");
 }
 
 std::string BaseImages::config(const Reference& image, const Descriptor& descriptor) {
-  if (descriptor.size > kLargestConfig) throw Error("its configuration is over 8 MiB");
+  if (descriptor.size > kLargestConfig) throw Error("the image configuration is larger than 8 MiB");
   if (cache_.blobs().find(descriptor.digest, descriptor.size))
     if (auto bytes = cache_.blobs().read(descriptor.digest)) return *bytes;
   std::string bytes;
@@ -79,7 +79,7 @@ const BaseImage& BaseImages::get(const std::string& name, const Platform& platfo
     image.digest = found.digest;
     base.config = parse_config(config(image, found.config));
     if (base.config.diff_ids.size() != found.layers.size())
-      throw Error("its configuration and its manifest do not list the same number of layers");
+      throw Error("the configuration and the manifest of the image list different numbers of layers");
     for (std::size_t i = 0; i < found.layers.size(); ++i)
       base.layers.push_back({found.layers[i], base.config.diff_ids[i], image.full()});
   } catch (const http::Stopped&) {

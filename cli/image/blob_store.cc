@@ -44,7 +44,7 @@ BlobStore::BlobStore(fs::path directory) : directory_(std::move(directory)) {
   // its mode, which its owner chose.
   if (fs::create_directories(directory_, error)) ::chmod(directory_.c_str(), 0700);
   if (!error) fs::create_directories(directory_ / "blobs" / "sha256", error);
-  if (error) throw Error(fmt::format("cannot make the directory {}: {}", directory_.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot create the directory {}: {}", directory_.string(), error.message()));
 }
 
 fs::path BlobStore::path_of(const std::string& digest) const {
@@ -112,7 +112,7 @@ void BlobStore::Draft::write(std::string_view bytes) {
 std::string BlobStore::Draft::commit(const std::string& expected) {
   std::string digest = digester_.digest();
   if (!expected.empty() && digest != expected)
-    throw Error(fmt::format("the digest of what came is {}, not {}", digest, one_line(expected, 160)));
+    throw Error(fmt::format("digest mismatch: got {}, expected {}", digest, one_line(expected, 160)));
   const fs::path file = store_.path_of(digest);
   if (::fchmod(fd_.get(), 0644) != 0 || ::rename(file_.c_str(), file.c_str()) != 0) {
     std::error_code error;  // the directory of another algorithm may be missing

@@ -20,7 +20,8 @@ int level_of(const LayerOptions& options) {
   const bool zstd = options.compression == Compression::kZstd;
   const int most = zstd ? 19 : 12;
   if (options.level < 0 || options.level > most)
-    throw Error(fmt::format("{} is no level of {}: it has 1 to {}", options.level, zstd ? "zstd" : "gzip", most));
+    throw Error(
+        fmt::format("invalid compression level {}: {} accepts 1 to {}", options.level, zstd ? "zstd" : "gzip", most));
   if (options.level != 0) return options.level;
   // Level 4 of gzip makes layers 3 % larger than level 6, but in much less time, and builds are interactive.
   return zstd ? 3 : 4;
@@ -32,7 +33,7 @@ unsigned threads_of(const LayerOptions& options) {
   return std::clamp(wanted, 1u, options.compression == Compression::kZstd ? 8u : 16u);
 }
 
-[[noreturn]] void no_memory_to_compress() { throw Error("there is not enough memory to compress a layer"); }
+[[noreturn]] void no_memory_to_compress() { throw Error("not enough memory to compress a layer"); }
 
 }  // namespace
 
@@ -94,7 +95,7 @@ std::unique_ptr<BlockCompressor::Codec> BlockCompressor::make_codec() const {
       block.compressed.resize(::ZSTD_compressBound(block.bytes.size()));
       const std::size_t size = ::ZSTD_compressCCtx(context.get(), block.compressed.data(), block.compressed.size(),
                                                    block.bytes.data(), block.bytes.size(), level);
-      if (::ZSTD_isError(size)) throw Error(fmt::format("zstd cannot compress: {}", ::ZSTD_getErrorName(size)));
+      if (::ZSTD_isError(size)) throw Error(fmt::format("zstd compression failed: {}", ::ZSTD_getErrorName(size)));
       block.compressed.resize(size);
     }
     std::unique_ptr<ZSTD_CCtx, FreeZstd> context;

@@ -43,8 +43,9 @@ fs::path made(fs::path directory) {
   fs::create_directories(directory, error);
   ::umask(mask);
   if (error)
-    throw Error(one_line(fmt::format("cannot make the build cache {}: {}; ADAPTDL_BUILD_CACHE names another place",
-                                     directory.string(), error.message())));
+    throw Error(
+        one_line(fmt::format("cannot create the build cache {}: {}; set ADAPTDL_BUILD_CACHE to another directory",
+                             directory.string(), error.message())));
   return directory;
 }
 
@@ -73,8 +74,8 @@ BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory
   struct stat about {};
   if (::geteuid() == 0 && ::stat(directory_.c_str(), &about) == 0 && about.st_uid != 0 && about.st_uid != kUnknownUser)
     throw Error(
-        one_line(fmt::format("the build cache {} belongs to another user, who could put anything into it; "
-                             "ADAPTDL_BUILD_CACHE names another place",
+        one_line(fmt::format("the build cache {} belongs to another user, who could put arbitrary files into it; "
+                             "set ADAPTDL_BUILD_CACHE to another directory",
                              directory_.string())));
   for (const char* part : kParts) made(directory_ / part);
   ::chmod((directory_ / "blobs").c_str(), 0700);
@@ -121,7 +122,7 @@ void BuildCache::check_after_boot() const {
 
 json BuildCache::find(const std::string& kind, const std::string& key) const {
   const fs::path file = directory_ / kind / std::string(hex_of(key));
-  const auto text = read_small_file(file, "a file of the build cache");
+  const auto text = read_small_file(file, "build cache file");
   if (!text) return nullptr;
   std::error_code error;
   fs::last_write_time(file, fs::file_time_type::clock::now(), error);
@@ -272,7 +273,7 @@ fs::path build_cache_directory() {
   if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/'))
     return fs::path(cache) / "adaptdl/build";
   if (const std::string home = variable("HOME"); !home.empty()) return fs::absolute(home) / ".cache/adaptdl/build";
-  throw Error("there is no place for the build cache: set ADAPTDL_BUILD_CACHE, or HOME");
+  throw Error("no directory for the build cache; set ADAPTDL_BUILD_CACHE or HOME");
 }
 
 std::uint64_t cache_limit(const std::optional<std::uint64_t>& wanted, const fs::path& directory) {

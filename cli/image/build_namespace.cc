@@ -64,7 +64,7 @@ BuildNamespace enter_user_namespace() {
   ::prctl(PR_SET_DUMPABLE, 1);
   BuildNamespace result{"", mapper.map(), true};
   if (!result.one_id.empty()) map_one_id(user, group);
-  if (::geteuid() != 0 || ::getegid() != 0) result.obstacle = "the ids of its user namespace cannot be set";
+  if (::geteuid() != 0 || ::getegid() != 0) result.obstacle = "cannot set the IDs in the user namespace";
   return result;
 }
 
@@ -79,7 +79,7 @@ const BuildNamespace& enter_build_namespace() {
 
 void require_build_namespace(const std::string& what) {
   const std::string why = probed ? probed->obstacle : "the build namespace was not entered";
-  if (!why.empty()) throw Error(fmt::format("{} cannot be done: {}", what, why));
+  if (!why.empty()) throw Error(fmt::format("{} is not possible: {}", what, why));
 }
 
 bool has_own_users() { return probed && probed->own_users; }
@@ -87,19 +87,19 @@ bool has_own_users() { return probed && probed->own_users; }
 std::string why_no_user_namespace(int error) {
   const auto is = [](const char* file, char value) { return text_of_file(file).substr(0, 1) == std::string(1, value); };
   if (is("/proc/sys/user/max_user_namespaces", '0'))
-    return "user namespaces are switched off; have an administrator run: sysctl user.max_user_namespaces=15000";
+    return "user namespaces are disabled; have an administrator run: sysctl user.max_user_namespaces=15000";
   if (error == ENOSPC)
-    return "there are as many user or mount namespaces as the kernel allows; see sysctl user.max_user_namespaces and "
+    return "the kernel's limit on user or mount namespaces is reached; see sysctl user.max_user_namespaces and "
            "user.max_mnt_namespaces";
   if (is("/proc/sys/kernel/unprivileged_userns_clone", '0'))
-    return "user namespaces are for root alone; have an administrator run: sysctl kernel.unprivileged_userns_clone=1";
+    return "only root may create user namespaces; have an administrator run: sysctl kernel.unprivileged_userns_clone=1";
   if (is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", '1'))
-    return "AppArmor keeps user namespaces from programs without a profile; have an administrator run: sysctl "
+    return "AppArmor denies user namespaces to programs without a profile; have an administrator run: sysctl "
            "kernel.apparmor_restrict_unprivileged_userns=0";
   if (text_of_file("/proc/self/status").find("Seccomp:\t2") != std::string::npos)
     return "a container's seccomp profile forbids namespaces; start the container with --security-opt "
-           "seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes with seccompProfile and "
-           "appArmorProfile Unconfined, or privileged";
+           "seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes with the seccompProfile and "
+           "appArmorProfile Unconfined, or as privileged";
   return fmt::format("the kernel forbids user and mount namespaces here: {}", std::strerror(error));
 }
 

@@ -58,7 +58,7 @@ std::optional<std::string> dockerfile_text(const fs::path& context, const fs::pa
   const auto all = [](std::istream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
   if (file == "-") return all(std::cin);
   std::error_code none;
-  if (!fs::is_fifo(file, none)) return read_build_file(context, file, "the Dockerfile");
+  if (!fs::is_fifo(file, none)) return read_build_file(context, file, "Dockerfile");
   std::ifstream pipe(file);
   return all(pipe);
 }
@@ -66,8 +66,8 @@ std::optional<std::string> dockerfile_text(const fs::path& context, const fs::pa
 Dockerfile read_dockerfile(const BuildOptions& options, const fs::path& file) {
   const auto text = dockerfile_text(options.context, file);
   if (!text)
-    throw Error(one_line(fmt::format("there is no {}{}", file.string(),
-                                     options.dockerfile.empty() ? "; -f names a Dockerfile of another name" : "")));
+    throw Error(one_line(fmt::format("{} not found{}", file.string(),
+                                     options.dockerfile.empty() ? "; use -f to name another Dockerfile" : "")));
   return parse_dockerfile(*text, file.lexically_normal().string());
 }
 
@@ -128,11 +128,12 @@ BuiltImage image_of(BuiltStage& stage, const BuildOptions& options) {
 void check_options(const BuildOptions& options) {
   std::error_code error;
   if (!fs::is_directory(options.context, error))
-    throw Error(one_line(fmt::format("{} is no directory", options.context.string())));
-  if (options.push && options.tags.empty()) throw UsageError("to push an image it needs a name: give it by -t");
+    throw Error(one_line(fmt::format("{} is not a directory", options.context.string())));
+  if (options.push && options.tags.empty()) throw UsageError("--push needs an image name (-t NAME)");
   for (const Reference& tag : options.tags)
     if (!tag.digest.empty())
-      throw UsageError(fmt::format("'{}': an image is built under a tag; its digest is found by building", tag.full()));
+      throw UsageError(
+          fmt::format("invalid image name '{}': use a tag; the digest is only known after the build", tag.full()));
 }
 
 }  // namespace
@@ -143,7 +144,8 @@ BuildSecret BuildSecret::parse(std::string_view text) {
   for (const std::string& part : split(text, ',')) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
-    if (value.empty()) throw UsageError(fmt::format("a secret is id=ID[,src=FILE|,env=VARIABLE], not '{}'", text));
+    if (value.empty())
+      throw UsageError(fmt::format("invalid secret '{}': expected id=ID[,src=FILE|,env=VARIABLE]", text));
     if (name == "id")
       secret.id = value;
     else if (name == "src" || name == "source")
@@ -153,11 +155,11 @@ BuildSecret BuildSecret::parse(std::string_view text) {
     else if (name == "type" && (value == "file" || value == "env"))
       type = value;
     else
-      throw UsageError(fmt::format("a secret is id=ID[,src=FILE|,env=VARIABLE]; '{}' is not known", part));
+      throw UsageError(fmt::format("unknown secret option '{}': expected id=ID[,src=FILE|,env=VARIABLE]", part));
   }
-  if (secret.id.empty()) throw UsageError(fmt::format("the secret '{}' has no id=", text));
+  if (secret.id.empty()) throw UsageError(fmt::format("invalid secret '{}': id= is missing", text));
   if (!secret.file.empty() && !secret.variable.empty())
-    throw UsageError(fmt::format("the secret {} has both a file and a variable", secret.id));
+    throw UsageError(fmt::format("secret '{}': src and env cannot be combined", secret.id));
   if (secret.file.empty() && secret.variable.empty()) {
     const bool variable = type == "env" || (type.empty() && std::getenv(secret.id.c_str()) != nullptr);
     (variable ? secret.variable : type) = secret.id;
@@ -170,7 +172,7 @@ BuildOutput BuildOutput::parse(std::string_view text) {
   const std::size_t colon = text.find(':');
   const std::string_view kind = text.substr(0, colon);
   if (colon == std::string_view::npos || colon + 1 == text.size() || (kind != "oci" && kind != "docker-archive"))
-    throw UsageError(fmt::format("an output is oci:DIRECTORY or docker-archive:FILE, not '{}'", text));
+    throw UsageError(fmt::format("invalid output '{}': expected oci:DIRECTORY or docker-archive:FILE", text));
   return {kind == "oci" ? Kind::kOciDirectory : Kind::kDockerArchive, fs::path(text.substr(colon + 1))};
 }
 
@@ -181,7 +183,7 @@ std::optional<std::int64_t> environment_source_date() {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), value);
   if (error != std::errc() || end != all.data() + all.size() || value < 0)
-    throw UsageError(fmt::format("{} is the seconds since 1970, not '{}'", kSourceDate, one_line(all, 100)));
+    throw UsageError(fmt::format("invalid {} '{}': expected seconds since 1970", kSourceDate, one_line(all, 100)));
   return value;
 }
 
@@ -194,7 +196,7 @@ BuildResult build(const BuildOptions& options, BuildReport& told, const std::sto
   BuildSettings asked = settings;
   asked.build_arguments.erase(kSourceDate);
   for (const std::string& name : unused_build_arguments(dockerfile, asked))
-    report.notice(fmt::format("no ARG of {} is named {}: its --build-arg is for nothing", dockerfile.file, name));
+    report.notice(fmt::format("--build-arg {1} is not used by any ARG in {0}", dockerfile.file, name));
 
   BuildCache cache(options.cache.empty() ? build_cache_directory() : options.cache);
   const std::uint64_t limit = cache_limit(options.cache_limit.bytes, cache.directory());

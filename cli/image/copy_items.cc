@@ -91,7 +91,7 @@ class Finder {
         if (c != '*' || !plain.ends_with('*') || plain.ends_with("\\*")) plain += c;
       return path_pattern(plain);
     } catch (const Error& error) {
-      throw Error(fmt::format("'{}' is no pattern: {}", part, error.what()));
+      throw Error(fmt::format("invalid pattern '{}': {}", part, error.what()));
     }
   }
 
@@ -103,10 +103,11 @@ class Finder {
     std::optional<TreeFile> file = tree_.find(real);
     if (!file) {
       if (is_pattern(text)) return;  // a dangling link, or ignored
-      throw Error(fmt::format("there is no '{}' in {}, or an ignore file keeps it out", one_line(text), tree_.name()));
+      throw Error(fmt::format("'{}' not found in {}, or excluded by an ignore file", one_line(text), tree_.name()));
     }
     const bool directory = is_directory(*file);
-    if (text.ends_with('/') && !directory && !is_pattern(text)) throw Error(fmt::format("'{}' is no directory", text));
+    if (text.ends_with('/') && !directory && !is_pattern(text))
+      throw Error(fmt::format("'{}' is not a directory", text));
     CopySource source{.text = text, .items = {}, .directory = directory};
     std::string below = directory ? "" : base_name(path);
     if (parents_) {
@@ -134,7 +135,7 @@ class Finder {
   void walk(const std::string& directory, const std::string& target, const std::string& below, CopySource& source,
             std::size_t depth) const {
     if (depth > kDeepestDirectory)
-      throw Error(fmt::format("over {} directories in one another in {}", kDeepestDirectory, tree_.name()));
+      throw Error(fmt::format("more than {} levels of directories in {}", kDeepestDirectory, tree_.name()));
     for (TreeFile& file : tree_.list(directory)) {
       const std::string name = base_name(file.entry.path), path = joined_path(below, name);
       // A pattern with '!' may include something below an excluded directory again.

@@ -34,7 +34,7 @@ class CopyPlanner {
         into_ || copy_.parents || kind == PathKind::kDirectory || input_.sources.size() + input_.given.size() > 1;
     for (const CopySource& source : input_.sources) directory = directory || source.directory || is_archive_of(source);
     if (directory && (kind == PathKind::kOther || kind == PathKind::kLink))
-      throw Error(fmt::format("{} is there, and is no directory", copy_.destination));
+      throw Error(fmt::format("{} exists and is not a directory", copy_.destination));
     make_directories(directory && !may_bring_it(destination) ? destination : parent_of(destination));
     for (const CopySource& source : input_.sources) add(source, destination, directory);
     for (const GivenFile& given : input_.given) {
@@ -123,9 +123,9 @@ class CopyPlanner {
       kind = is_directory ? kind_of(path) : to_.find(path);
     if (is_directory && kind == PathKind::kDirectory) return;
     if (is_directory && kind != PathKind::kMissing)
-      throw Error(one_line(fmt::format("/{} is to be a directory, but is a file or a link already", path)));
+      throw Error(one_line(fmt::format("cannot create the directory /{}: a file or link already exists there", path)));
     if (!is_directory && kind == PathKind::kDirectory)
-      throw Error(one_line(fmt::format("/{} is to be a file, but is a directory already", path)));
+      throw Error(one_line(fmt::format("cannot create the file /{}: a directory already exists there", path)));
     entry.path = path;
     own(entry);
     if (mode_ && entry.type != Entry::Type::kSymlink) entry.mode = mode_->apply(entry.mode, is_directory);
@@ -158,7 +158,7 @@ std::optional<std::vector<std::string>> missing_directories(const std::string& p
     if (kind == PathKind::kUnknown) return {};
     if (kind == PathKind::kMissing && !each.empty()) missing.push_back(each);
     if (kind == PathKind::kOther || kind == PathKind::kLink)
-      throw Error(one_line(fmt::format("/{} is to be a directory, but is a file or a link already", each)));
+      throw Error(one_line(fmt::format("cannot create the directory /{}: a file or link already exists there", each)));
     if (end == std::string::npos) return missing;
   }
 }

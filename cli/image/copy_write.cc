@@ -79,10 +79,11 @@ class Writer {
       const std::string inside = entry.path;
       for (std::size_t at = inside.find('/'); at != std::string::npos; at = inside.find('/', at + 1))
         if (links.contains(inside.substr(0, at)))
-          throw Error(one_line(fmt::format("{} puts {} behind a link of its own", name, inside)));
+          throw Error(
+              one_line(fmt::format("archive {}: entry {} traverses a link from the same archive", name, inside)));
       if (entry.type == Entry::Type::kHardLink && !files.contains(entry.link))
-        throw Error(
-            one_line(fmt::format("{} links {} to {}, which is not in it before that", name, inside, entry.link)));
+        throw Error(one_line(fmt::format("archive {}: entry {} is a hard link to {}, which is not an earlier entry",
+                                         name, inside, entry.link)));
       if (entry.type == Entry::Type::kSymlink) links.insert(inside);
       if (entry.type != Entry::Type::kDirectory) files.insert(inside);
       if (archive.at.empty() && inside.empty()) continue;

@@ -29,23 +29,23 @@ std::optional<Credentials> ask(const std::string& program, const std::string& se
   const HelperOutcome done = run_helper({program, {"get"}, {}, server}, patience, stop);
   switch (done.end) {
     case End::kNotStarted:
-      throw Error(done.code == ENOENT ? fmt::format("{} is not in the PATH", program)
-                                      : fmt::format("it cannot be started: {}", std::strerror(done.code)));
+      throw Error(done.code == ENOENT ? fmt::format("{} not found in PATH", program)
+                                      : fmt::format("cannot start it: {}", std::strerror(done.code)));
     case End::kStopped:
       throw http::Stopped();
     case End::kTimeOver:
-      throw Error(fmt::format("it has not answered within {} ms", patience.count()));
+      throw Error(fmt::format("no answer within {} ms", patience.count()));
     case End::kTooMuch:
-      throw Error(fmt::format("it prints over {} MiB", kMostHelperOutput >> 20));
+      throw Error(fmt::format("its output is larger than {} MiB", kMostHelperOutput >> 20));
     case End::kSignalled:
-      throw Error(fmt::format("it was ended by signal {}", done.code));
+      throw Error(fmt::format("killed by signal {}", done.code));
     case End::kExited:
       break;
   }
   if (done.code == 0) return parse_helper_answer(done.output);
   const std::string why = one_line(done.output, 300);
   if (why.find("credentials not found") != std::string::npos) return {};
-  throw Error(fmt::format("it failed with exit code {}{}{}", done.code, why.empty() ? "" : ": ", why));
+  throw Error(fmt::format("failed with exit code {}{}{}", done.code, why.empty() ? "" : ": ", why));
 }
 
 }  // namespace
@@ -56,10 +56,9 @@ Credentials parse_helper_answer(const std::string& text) {
     const auto found = answer.find(key);
     return found != answer.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  if (!answer.is_object()) throw Error("it printed something else than credentials");
+  if (!answer.is_object()) throw Error("its output is not valid credentials");
   Credentials credentials{at("Username"), at("Secret"), "", "", ""};
-  if (credentials.user.empty() || credentials.password.empty())
-    throw Error("it printed credentials without a Username or a Secret");
+  if (credentials.user.empty() || credentials.password.empty()) throw Error("its output has no Username or no Secret");
   if (credentials.user == "<token>") {
     credentials.identity_token = std::move(credentials.password);
     credentials.user.clear();
@@ -72,14 +71,14 @@ std::optional<Credentials> ask_helper(const std::string& name, const std::string
                                       std::chrono::milliseconds patience, const std::stop_token& stop) {
   const std::string program = "docker-credential-" + name;
   try {
-    if (!is_helper_name(name)) throw Error("that is no name of a program");
+    if (!is_helper_name(name)) throw Error("invalid program name");
     std::optional<Credentials> credentials = ask(program, server, patience, stop);
     if (credentials) credentials->source = program;
     return credentials;
   } catch (const http::Stopped&) {
     throw;
   } catch (const Error& error) {
-    throw Error(fmt::format("the credential helper {} for {}: {}", one_line(program, 200), server, error.what()));
+    throw Error(fmt::format("credential helper {} for {}: {}", one_line(program, 200), server, error.what()));
   }
 }
 

@@ -22,10 +22,10 @@ constexpr std::uint64_t kXzMemory = std::uint64_t{128} << 20;
 using namespace std::string_view_literals;
 
 [[noreturn]] void damaged_stream(std::string_view format) {
-  throw Error(fmt::format("its {} stream is damaged", format));
+  throw Error(fmt::format("the {} stream is damaged", format));
 }
 
-[[noreturn]] void no_memory_to_decompress() { throw Error("there is not enough memory to decompress it"); }
+[[noreturn]] void no_memory_to_decompress() { throw Error("not enough memory to decompress the file"); }
 
 }  // namespace
 
@@ -125,7 +125,7 @@ class Xz : public StreamCodec<lzma_stream, const std::uint8_t> {
     }
     if (result == LZMA_MEM_ERROR) no_memory_to_decompress();
     if (result == LZMA_MEMLIMIT_ERROR)
-      throw Error(fmt::format("its xz stream needs more than {} MiB of memory to decompress", kXzMemory >> 20));
+      throw Error(fmt::format("the xz stream needs more than {} MiB of memory to decompress", kXzMemory >> 20));
     if (result != LZMA_OK && result != LZMA_BUF_ERROR) damaged_stream("xz");
     return false;
   }
@@ -189,7 +189,7 @@ bool Decompressor::fill() {
   // The buffer is filled completely, so that the first call reads all bytes that determine the format.
   while (size < buffer_.size() && !file_ended_) {
     const ssize_t count = ::read(file_.get(), buffer_.data() + size, buffer_.size() - size);
-    if (count < 0 && errno != EINTR) throw Error(fmt::format("it cannot be read: {}", std::strerror(errno)));
+    if (count < 0 && errno != EINTR) throw Error(fmt::format("cannot read the file: {}", std::strerror(errno)));
     if (count == 0) file_ended_ = true;
     if (count > 0) size += static_cast<std::size_t>(count);
   }
@@ -216,7 +216,7 @@ std::size_t Decompressor::read(char* data, std::size_t size) {
     const std::size_t had = input_.size();
     between_ = codec_->step(input_, output, room);
     // At the end of the file, a codec may still have output.
-    if (!between_ && output == data && input_.size() == had) throw Error("it is truncated");
+    if (!between_ && output == data && input_.size() == had) throw Error("the file is truncated");
   }
   return size - room;
 }

@@ -19,12 +19,12 @@ using Handle = std::unique_ptr<EVP_MD_CTX, Deleter>;
 
 Handle new_handle() {
   Handle handle(::EVP_MD_CTX_new());
-  if (!handle) throw Error("OpenSSL gives no digest; is the machine out of memory?");
+  if (!handle) throw Error("OpenSSL cannot create a digest context; is the machine out of memory?");
   return handle;
 }
 
 void check_result(int result) {
-  if (result != 1) throw Error("OpenSSL cannot make a digest; does its configuration forbid SHA-2?");
+  if (result != 1) throw Error("OpenSSL cannot compute a digest; does its configuration forbid SHA-2?");
 }
 
 std::size_t digits_of(std::string_view algorithm) {
@@ -51,13 +51,14 @@ struct Digester::Context {
 Digester::Digester(std::string_view algorithm) : context_(std::make_unique<Context>()) {
   context_->algorithm = algorithm;
   if (digits_of(algorithm) == 0)
-    throw Error(fmt::format("digests by '{}' are not known here, only by sha256 and sha512", one_line(algorithm, 40)));
+    throw Error(fmt::format("unsupported digest algorithm '{}': expected sha256 or sha512", one_line(algorithm, 40)));
   check_result(
       ::EVP_DigestInit_ex(context_->handle.get(), algorithm == "sha256" ? ::EVP_sha256() : ::EVP_sha512(), nullptr));
 }
 
 Digester Digester::of(std::string_view digest) {
-  if (!is_digest(digest)) throw Error(fmt::format("'{}' is no digest of sha256 or sha512", one_line(digest, 160)));
+  if (!is_digest(digest))
+    throw Error(fmt::format("invalid digest '{}': expected sha256:HEX or sha512:HEX", one_line(digest, 160)));
   return Digester(digest.substr(0, digest.find(':')));
 }
 

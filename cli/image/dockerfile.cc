@@ -19,11 +19,10 @@ namespace {
 constexpr std::size_t kLargestText = std::size_t{8} << 20;
 
 void check_text(std::string_view text, const std::string& file) {
-  if (text.size() > kLargestText)
-    throw Error(fmt::format("{}: over {} MiB is no Dockerfile", file, kLargestText >> 20));
-  if (!is_utf8(text)) throw Error(fmt::format("{}: this is no text in UTF-8; save it in that encoding", file));
+  if (text.size() > kLargestText) throw Error(fmt::format("{}: larger than {} MiB", file, kLargestText >> 20));
+  if (!is_utf8(text)) throw Error(fmt::format("{}: not valid UTF-8 text; save it in that encoding", file));
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
-    throw Error(fmt::format("{}:{}: a zero byte is here, so this is no Dockerfile", file,
+    throw Error(fmt::format("{}:{}: not a Dockerfile: contains a zero byte", file,
                             1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(zero), '\n')));
 }
 
@@ -41,18 +40,19 @@ Stage stage_of(const InstructionParts& parts, const std::vector<Stage>& before) 
   const Flags flags(parts.name, parts.flags, {{"platform", Flags::Kind::kText}});
   const std::vector<std::string> words = split_spaces(parts.rest);
   const bool named = words.size() == 3 && upper(words[1]) == "AS";
-  if (words.size() != 1 && !named) throw Error("FROM is written as FROM IMAGE or FROM IMAGE AS NAME");
+  if (words.size() != 1 && !named) throw Error("FROM expects IMAGE or IMAGE AS NAME");
   Stage stage{.number = before.size(),
               .name = named ? lower(words[2]) : "",
               .base = words[0],
               .platform = flags.text("platform")};
   if (!named) return stage;
   if (!is_stage_name(stage.name))
-    throw Error(fmt::format("'{}' is no stage's name: a letter, and then letters, digits, '-', '_' and '.'", words[2]));
-  if (stage.name == "scratch") throw Error("'scratch' is no stage's name: it stands for an empty image");
+    throw Error(
+        fmt::format("invalid stage name '{}': expected a letter, then letters, digits, '-', '_' or '.'", words[2]));
+  if (stage.name == "scratch") throw Error("invalid stage name 'scratch': reserved for the empty image");
   for (const Stage& other : before)
     if (other.name == stage.name)
-      throw Error(fmt::format("the stage of line {} has the name '{}' already", other.lines.first, stage.name));
+      throw Error(fmt::format("duplicate stage name '{1}': already used on line {0}", other.lines.first, stage.name));
   return stage;
 }
 
@@ -95,12 +95,12 @@ Dockerfile parse_dockerfile(std::string_view text, const std::string& file) {
     Instruction instruction = parse_instruction(lines, *line);
     const bool is_arg = std::holds_alternative<Arg>(instruction.body);
     if (dockerfile.stages.empty() && !is_arg)
-      lines.fail(line->lines.first, fmt::format("{} stands before the first FROM, where ARG alone may be", parts.name));
+      lines.fail(line->lines.first, fmt::format("{} before the first FROM: only ARG is allowed there", parts.name));
     (dockerfile.stages.empty() ? dockerfile.arguments : dockerfile.stages.back().instructions)
         .push_back(std::move(instruction));
   }
   if (dockerfile.stages.empty())
-    throw Error(fmt::format("{}: there is no FROM in it, and so nothing to build", one_line(file)));
+    throw Error(fmt::format("{}: no FROM instruction, so nothing to build", one_line(file)));
   dockerfile.escape = lines.escape();
   check_sources(dockerfile, lines);
   return dockerfile;
@@ -111,18 +111,19 @@ Instruction parse_trigger(std::string_view text, const std::string& file, Lines 
   try {
     check_text(text, file);
     const auto line = lines.next();
-    if (!line) throw Error("it is empty");
+    if (!line) throw Error("the trigger is empty");
     const std::string name = split_instruction(line->text, lines.escape()).name;
-    if (name == "ONBUILD" || name == "FROM" || name == "MAINTAINER") throw Error(fmt::format("it is {}", name));
+    if (name == "ONBUILD" || name == "FROM" || name == "MAINTAINER")
+      throw Error(fmt::format("{} is not allowed in a trigger", name));
     Instruction instruction = parse_instruction(lines, *line);
-    if (lines.next()) throw Error("it is several instructions");
+    if (lines.next()) throw Error("the trigger contains more than one instruction");
     instruction.lines = place;
     return instruction;
   } catch (const Error& error) {
     std::string_view why = error.what();
     // The line number within the trigger does not belong to the file.
     if (dynamic_cast<const PlacedError*>(&error) != nullptr) why.remove_prefix(why.find(": ", file.size()) + 2);
-    lines.fail(place.first, fmt::format("an ONBUILD of the base image cannot be run: {}", why));
+    lines.fail(place.first, fmt::format("cannot run an ONBUILD trigger of the base image: {}", why));
   }
 }
 
@@ -132,17 +133,15 @@ std::optional<std::size_t> stage_named(const std::vector<Stage>& stages, std::si
   if (is_number(from)) {
     found = from.size() > 6 ? stages.size() : std::stoul(from);
     if (found >= stages.size())
-      throw Error(
-          fmt::format("from={}: there is no such stage; they are numbered from 0 to {}", from, stages.size() - 1));
+      throw Error(fmt::format("from={}: no such stage; stages are numbered from 0 to {}", from, stages.size() - 1));
   } else {
     const auto stage = std::find_if(stages.begin(), stages.end(), [&](const Stage& s) { return s.name == name; });
     if (stage == stages.end()) return {};
     found = stage->number;
   }
-  if (found == number) throw Error(fmt::format("from={} names the stage that it stands in", from));
+  if (found == number) throw Error(fmt::format("from={} refers to its own stage", from));
   if (found > number)
-    throw Error(
-        fmt::format("from={} names the stage of line {}, which comes only later", from, stages[found].lines.first));
+    throw Error(fmt::format("from={} refers to a later stage, that of line {}", from, stages[found].lines.first));
   return found;
 }
 

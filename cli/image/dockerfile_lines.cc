@@ -67,22 +67,22 @@ bool DockerfileLines::take_directive(std::string_view line) {
   const std::string value(trimmed(line.substr(equals + 1)));
   if ((name != "syntax" && name != "escape" && name != "check") || value.empty()) return false;
   directives_ = true;
-  if (!seen_.insert(name).second) fail(line_, fmt::format("the directive '{}' is here for the second time", name));
+  if (!seen_.insert(name).second) fail(line_, fmt::format("duplicate directive '{}'", name));
   apply_directive(name, value);
   return true;
 }
 
 void DockerfileLines::apply_directive(const std::string& name, const std::string& value) {
   if (name == "syntax" && !is_known_syntax(value))
-    fail(line_, fmt::format("syntax={} is another language than docker/dockerfile, and is not known here", value));
+    fail(line_, fmt::format("unsupported syntax '{}': expected docker/dockerfile", value));
   if (name == "escape") {
-    if (value != "\\" && value != "`") fail(line_, fmt::format("escape={} is neither \\ nor `", value));
+    if (value != "\\" && value != "`") fail(line_, fmt::format("invalid escape '{}': expected \\ or `", value));
     escape_ = value[0];
   }
   if (name == "check")
     for (const std::string& option : split(value, ';'))
       if (!is_check_option(option))
-        fail(line_, fmt::format("check knows no '{}'; it knows skip=RULE,…, error=true and experimental=RULE,…",
+        fail(line_, fmt::format("unknown check option '{}': expected skip=RULE,…, error=true or experimental=RULE,…",
                                 trimmed(option)));
 }
 
@@ -111,7 +111,7 @@ std::optional<DockerfileLines::Logical> DockerfileLines::next() {
       logical.text += line;
     }
     logical.lines.last = line_;
-    if (trimmed(logical.text).empty()) fail(logical.lines.first, "a continuation begins here, and nothing follows it");
+    if (trimmed(logical.text).empty()) fail(logical.lines.first, "nothing follows the line continuation");
     return logical;
   }
   return {};
@@ -125,7 +125,7 @@ std::string DockerfileLines::heredoc(const std::string& name, bool strip_tabs, L
     if ((strip_tabs ? without_leading(end, "\t") : end) == name) return content;
     content += *line;
   }
-  fail(lines.first, fmt::format("the heredoc '<<{}' that begins here has no end: a line with '{}' alone", name, name));
+  fail(lines.first, fmt::format("unterminated heredoc '<<{}': expected a line with only '{}'", name, name));
 }
 
 }  // namespace adaptdl::image

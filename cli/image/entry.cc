@@ -39,7 +39,7 @@ Entry::Type entry_type(mode_t mode, const std::string& path) {
     case S_IFSOCK:
       return Entry::Type::kSocket;
   }
-  throw Error(fmt::format("/{} is of a kind that no layer can hold", one_line(path, 300)));
+  throw Error(fmt::format("/{} has a file type that a layer cannot contain", one_line(path, 300)));
 }
 
 // Repeats listxattr or getxattr with a larger buffer if the first one is too small.
@@ -123,7 +123,7 @@ std::string inside_root(std::string_view name) {
   const auto fail_outside = [&](std::string_view why) {
     throw Error(fmt::format("'{}' {}", one_line(name, 200), why));
   };
-  if (name.find('\0') != std::string_view::npos) fail_outside("has a zero byte in it");
+  if (name.find('\0') != std::string_view::npos) fail_outside("contains a zero byte");
   std::string path;
   for (std::size_t at = 0; at < name.size();) {
     const std::size_t slash = std::min(name.find('/', at), name.size());
@@ -135,7 +135,7 @@ std::string inside_root(std::string_view name) {
       path += part;
       continue;
     }
-    if (path.empty()) fail_outside("leads out of the root");
+    if (path.empty()) fail_outside("leads outside the root directory");
     const std::size_t last = path.rfind('/');
     path.resize(last == std::string::npos ? 0 : last);
   }

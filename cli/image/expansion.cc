@@ -42,10 +42,10 @@ void set(std::vector<Pair>& pairs, const std::string& name, const std::string& v
 }
 
 void check_variable(const std::string& name, const std::string& value) {
-  if (name.empty() || name.find('=') != std::string::npos) throw Error(fmt::format("'{}' is no variable's name", name));
+  if (name.empty() || name.find('=') != std::string::npos) throw Error(fmt::format("invalid variable name '{}'", name));
   if (name.size() + value.size() > kLargestVariable)
-    throw Error(
-        fmt::format("{} is over {} KiB, which no program can be given", name.substr(0, 64), kLargestVariable >> 10));
+    throw Error(fmt::format("variable {} is larger than {} KiB, the limit of the kernel", name.substr(0, 64),
+                            kLargestVariable >> 10));
 }
 
 [[noreturn]] void fail_expansion(const std::string& file, const Instruction& instruction, std::string_view why) {
@@ -224,7 +224,7 @@ void StageWalk::apply(Step&, Env& env) {
 void StageWalk::apply(Step&, Label& label) {
   label.pairs = expand(label.pairs);
   for (const Pair& pair : label.pairs) {
-    if (pair.name.empty()) throw Error("LABEL has a name that is empty");
+    if (pair.name.empty()) throw Error("LABEL has an empty name");
     state_.config.labels[pair.name] = pair.value;
   }
 }
@@ -252,7 +252,7 @@ void StageWalk::apply(Step& step, Run& run) {
   for (const std::string& text : run.mount_texts) {
     Mount mount = parse_mount(text, [&](const std::string& value) { return expand(value); });
     if (!mount.target.empty()) mount.target = absolute(mount.target);
-    if (mount.target == "/") throw Error(fmt::format("--mount={} has the root as its target", text));
+    if (mount.target == "/") throw Error(fmt::format("--mount={}: target must not be the root directory", text));
     if (mount.type == Mount::Type::kCache && mount.id.empty()) mount.id = mount.target;
     run.mounts.push_back(std::move(mount));
   }

@@ -64,7 +64,7 @@ FileTree::FileTree(const std::filesystem::path& root, Kind kind, IgnoreFile igno
 
 net::Fd FileTree::open_directory(const std::string& path) const {
   net::Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY, Links::kRefused);
-  if (!fd && errno == ENOSYS) throw Error("this kernel is too old to build images: Linux 5.6 or newer is needed");
+  if (!fd && errno == ENOSYS) throw Error("this kernel is too old to build images; Linux 5.6 or later is required");
   if (!fd && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
   return fd;
@@ -164,7 +164,7 @@ std::string FileTree::resolve(const std::string& path) const {
     char target[PATH_MAX];
     const ssize_t size = fd ? ::readlinkat(fd.get(), part.c_str(), target, sizeof target) : -1;
     if (size < 0) continue;
-    if (++links > kMostTreeLinks) throw Error(one_line(fmt::format("{}/{} has too many links", name_, path)));
+    if (++links > kMostTreeLinks) throw Error(one_line(fmt::format("{}/{} has too many symbolic links", name_, path)));
     done.pop_back();
     if (target[0] == '/') done.clear();
     std::vector<std::string> parts = split(std::string_view(target, static_cast<std::size_t>(size)), '/');
@@ -185,7 +185,7 @@ net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
   // An overlay may show a file with another inode, and the files of a stage do not change.
   if (kind_ == Kind::kContext && stamp_of(info) != stamp)
-    throw Error(one_line(fmt::format("{}/{} was changed while it was being copied; build once more", name_, path)));
+    throw Error(one_line(fmt::format("{}/{} changed while it was being copied; build again", name_, path)));
   return fd;
 }
 
@@ -201,7 +201,7 @@ std::optional<std::string> FileTree::read(const std::string& path) const {
     if (count < 0) throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-    if (text.size() > kLargestRead) throw Error(one_line(fmt::format("{}/{} is over 8 MiB", name_, path)));
+    if (text.size() > kLargestRead) throw Error(one_line(fmt::format("{}/{} is larger than 8 MiB", name_, path)));
   }
 }
 

@@ -15,8 +15,8 @@ std::string unknown(std::string_view instruction, std::string_view name, const s
   std::vector<std::string> names;
   for (const Flags::Known& flag : known)
     if (flag.kind != Flags::Kind::kRefused) names.push_back(fmt::format("--{}", flag.name));
-  if (names.empty()) return fmt::format("{} knows no --{}; it knows no flag at all", instruction, name);
-  return fmt::format("{} knows no --{}; it knows {}", instruction, name, fmt::join(names, ", "));
+  if (names.empty()) return fmt::format("{0}: unknown flag --{1}; {0} accepts no flags", instruction, name);
+  return fmt::format("{}: unknown flag --{}; expected {}", instruction, name, fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -29,14 +29,15 @@ Flags::Flags(std::string_view instruction, const std::vector<std::string>& words
     if (flag == known.end()) throw Error(unknown(instruction, name, known));
     if (flag->kind == Kind::kRefused) throw Error(fmt::format("{} --{} {}", instruction, name, flag->reason));
     std::vector<std::string>& values = values_[name];
-    if (!values.empty() && flag->kind != Kind::kTexts) throw Error(fmt::format("{} has --{} twice", instruction, name));
+    if (!values.empty() && flag->kind != Kind::kTexts)
+      throw Error(fmt::format("{}: duplicate flag --{}", instruction, name));
     std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
     if (flag->kind == Kind::kBool) {
       value = equals == std::string::npos ? "true" : lower(value);
       if (value != "true" && value != "false")
-        throw Error(fmt::format("{} --{} is true or false, and not '{}'", instruction, name, value));
+        throw Error(fmt::format("{} --{}: invalid value '{}': expected true or false", instruction, name, value));
     } else if (value.empty()) {
-      throw Error(fmt::format("{} --{} needs a value, as --{}=…", instruction, name, name));
+      throw Error(fmt::format("{} --{} needs a value: --{}=…", instruction, name, name));
     }
     values.push_back(value);
   }

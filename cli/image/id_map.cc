@@ -67,10 +67,10 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
     if (said.size() < 2000) said.append(buffer, static_cast<std::size_t>(count));
   ::close(output[0]);
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return fmt::format("{} cannot be started", program);
+  if (child < 0 || ::waitpid(child, &status, 0) != child) return fmt::format("cannot start {}", program);
   if (status == 0) return "";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-    return fmt::format("{} is not installed (Debian's package uidmap, shadow-utils elsewhere)", program);
+    return fmt::format("{} is not installed (package uidmap on Debian, shadow-utils elsewhere)", program);
   return fmt::format("{} failed{}{}", program, said.empty() ? "" : ": ", one_line(said, 200));
 }
 
@@ -83,7 +83,7 @@ std::string map_from_outside(pid_t process) {
   for (const auto& [ranges, file, option] :
        {std::tuple{&users, "/etc/subuid", "--add-subuids"}, {&groups, "/etc/subgid", "--add-subgids"}})
     if (ranges->size() < 2)
-      return fmt::format("{} has no ids for {}; have an administrator run: usermod {} 100000-165535 {}", file, user,
+      return fmt::format("{} has no IDs for {}; have an administrator run: usermod {} 100000-165535 {}", file, user,
                          option, user);
   // Groups come first: if only the users were mapped, there would be no fallback.
   if (std::string why = run_mapper("newgidmap", process, groups); !why.empty()) return why;
@@ -125,7 +125,7 @@ std::vector<IdRange> subordinate_ids(std::string_view file, const std::string& u
 IdMapper::IdMapper() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw Error(fmt::format("cannot make a socket: {}", std::strerror(errno)));
+    throw Error(fmt::format("cannot create a socket: {}", std::strerror(errno)));
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ < 0) {
@@ -156,7 +156,7 @@ IdMapper::~IdMapper() {
 std::string IdMapper::map() {
   const char go = 1;
   std::string why;
-  if (::write(channel_, &go, 1) != 1) return "the process that maps ids is gone";
+  if (::write(channel_, &go, 1) != 1) return "the process that maps IDs has ended";
   char buffer[512];
   for (ssize_t count; (count = ::read(channel_, buffer, sizeof buffer)) > 0;)
     why.append(buffer, static_cast<std::size_t>(count));

@@ -23,13 +23,13 @@ void IgnoreFile::add(std::string_view line) {
   if (text.empty()) return;
   const bool taken_back = text.front() == '!';
   if (taken_back) text = trimmed(text.substr(1));
-  if (text.empty()) throw Error("'!' takes back a pattern, and there is none after it");
+  if (text.empty()) throw Error("'!' must be followed by a pattern");
   std::string path = clean_path(text);
   if (path.size() > 1 && path.front() == '/') path.erase(0, 1);
   try {
     patterns_.push_back({path_pattern(path), taken_back});
   } catch (const Error& error) {
-    throw Error(fmt::format("'{}' is no pattern: {}", one_line(text, 500), error.what()));
+    throw Error(fmt::format("invalid pattern '{}': {}", one_line(text, 500), error.what()));
   }
 }
 
@@ -57,8 +57,7 @@ IgnoreFile IgnoreFile::of_patterns(const std::vector<std::string>& patterns) {
 
 IgnoreFile IgnoreFile::of_build(const fs::path& context, const fs::path& dockerfile) {
   for (const fs::path& file : {fs::path(dockerfile.string() + ".dockerignore"), context / ".dockerignore"})
-    if (const auto text = read_build_file(context, file, "the build's .dockerignore"))
-      return parse(*text, file.string());
+    if (const auto text = read_build_file(context, file, "ignore file")) return parse(*text, file.string());
   return {};
 }
 

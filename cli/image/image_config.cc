@@ -24,7 +24,7 @@ std::optional<std::vector<std::string>> words_at(const json& object, const char*
   if (found == object.end() || !found->is_array()) return {};
   std::vector<std::string> words;
   for (const json& each : *found) {
-    if (!each.is_string()) throw Error(fmt::format("'{}' in its configuration is no list of texts", key));
+    if (!each.is_string()) throw Error(fmt::format("'{}' in the image configuration must be a list of strings", key));
     words.push_back(each.get<std::string>());
   }
   return words;
@@ -152,12 +152,12 @@ struct HistoryText {
 ParsedConfig parse_config(std::string_view bytes) {
   ParsedConfig parsed;
   parsed.whole = parse_foreign_json(bytes);
-  if (!parsed.whole.is_object()) throw Error("its configuration is no JSON object");
+  if (!parsed.whole.is_object()) throw Error("the image configuration is not a JSON object");
   const auto rootfs = parsed.whole.find("rootfs");
-  if (rootfs == parsed.whole.end() || !rootfs->is_object()) throw Error("its configuration lists no layers");
+  if (rootfs == parsed.whole.end() || !rootfs->is_object()) throw Error("the image configuration lists no layers");
   parsed.diff_ids = words_at(*rootfs, "diff_ids").value_or(std::vector<std::string>{});
   for (const std::string& each : parsed.diff_ids)
-    if (!is_digest(each)) throw Error("its configuration has a layer without a digest");
+    if (!is_digest(each)) throw Error("the image configuration lists a layer without a valid digest");
   if (const auto config = parsed.whole.find("config"); config != parsed.whole.end() && config->is_object()) {
     parsed.config = image_config(*config);
     parsed.triggers = words_at(*config, "OnBuild").value_or(std::vector<std::string>{});

@@ -46,7 +46,7 @@ void for_each_piece(const fs::path& file, std::uint64_t size, const std::functio
   std::string piece(kOutputPiece, '\0');
   for (std::uint64_t at = 0; at < size;) {
     const std::size_t count = blob.read(at, piece.data(), std::min<std::uint64_t>(piece.size(), size - at));
-    if (count == 0) throw Error(one_line(fmt::format("{} is shorter than it was", file.string())));
+    if (count == 0) throw Error(one_line(fmt::format("{} became shorter while it was being read", file.string())));
     use(std::string_view(piece).substr(0, count));
     at += count;
   }
@@ -118,7 +118,7 @@ void write_oci_directory(const BuiltImage& image, const std::vector<Reference>& 
                          const fs::path& directory) {
   if (fs::exists(directory) && !fs::exists(directory / "oci-layout") &&
       (!fs::is_directory(directory) || !fs::is_empty(directory)))
-    throw Error(fmt::format("{} is there, and is no OCI directory; name another or remove it", directory.string()));
+    throw Error(fmt::format("{} exists and is not an OCI directory; remove it or choose another", directory.string()));
   try {
     fs::create_directories(directory / "blobs/sha256");
     for (const BuiltLayer& layer : image.layers) {

@@ -69,7 +69,7 @@ CommandLine InstructionReader::command(std::string_view text) {
 
 // Reads "name=value name=value", or the old form with one pair, "name value".
 std::vector<Pair> InstructionReader::pairs() const {
-  const std::string& text = needed("a name and a value, as NAME=VALUE");
+  const std::string& text = needed("a name and a value: NAME=VALUE");
   std::vector<Pair> pairs;
   const std::vector<std::string> words = quoted_words(text, source_.escape());
   if (!words.empty() && words[0].find('=') == std::string::npos) {
@@ -81,9 +81,9 @@ std::vector<Pair> InstructionReader::pairs() const {
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos)
-      throw Error(fmt::format("{} has '{}' where NAME=VALUE is to be; a value with spaces stands in quotes",
+      throw Error(fmt::format("{}: invalid argument '{}': expected NAME=VALUE; quote a value that contains spaces",
                               parts_.name, word));
-    if (equals == 0) throw Error(fmt::format("{} has '{}', which has no name", parts_.name, word));
+    if (equals == 0) throw Error(fmt::format("{}: invalid argument '{}': the name is missing", parts_.name, word));
     pairs.push_back({word.substr(0, equals), word.substr(equals + 1)});
   }
   return pairs;
@@ -98,10 +98,11 @@ std::vector<std::string> InstructionReader::list(std::string_view what) const {
 Body InstructionReader::arg() const {
   flags();
   Arg arg;
-  for (const std::string& word : quoted_words(needed("a name, as NAME or NAME=DEFAULT"), source_.escape())) {
+  for (const std::string& word : quoted_words(needed("a name: NAME or NAME=DEFAULT"), source_.escape())) {
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
-    if (name.empty() || !is_plain(name)) throw Error(fmt::format("ARG has '{}', which begins with no name", word));
+    if (name.empty() || !is_plain(name))
+      throw Error(fmt::format("ARG: invalid argument '{}': expected NAME or NAME=DEFAULT", word));
     arg.arguments.push_back(
         {name, equals == std::string::npos ? std::nullopt : std::make_optional(word.substr(equals + 1))});
   }
@@ -114,7 +115,7 @@ Body InstructionReader::copy(bool add) {
   if (add) {
     known.push_back({"checksum", Kind::kText});
     known.push_back({"unpack", Kind::kBool});
-    known.push_back({"keep-git-dir", Kind::kRefused, "is for git repositories, which are not supported here"});
+    known.push_back({"keep-git-dir", Kind::kRefused, "is for git repositories, which are not supported"});
   } else {
     known.push_back({"from", Kind::kText});
     known.push_back({"parents", Kind::kBool});
@@ -130,7 +131,8 @@ Body InstructionReader::copy(bool add) {
             .parents = flags.flag("parents")};
   if (flags.given("unpack")) copy.unpack = flags.flag("unpack");
   if (!is_plain(copy.from))
-    throw Error(fmt::format("COPY --from={} takes no variable; name a stage, whose FROM may have one", copy.from));
+    throw Error(
+        fmt::format("COPY --from={} must not contain a variable; name a stage, whose FROM may contain one", copy.from));
   const auto json_form = json_words(parts_.rest);
   std::vector<std::string> words = json_form.value_or(split_spaces(parts_.rest));
   if (words.size() < 2) throw Error(fmt::format("{} needs a source and a destination", parts_.name));
@@ -145,10 +147,10 @@ Body InstructionReader::copy(bool add) {
       copy.sources.push_back(word);
   }
   if (used != copy.files.size())
-    throw Error(fmt::format("{} has a heredoc that is no source of its own, as <<NAME", parts_.name));
+    throw Error(fmt::format("{}: a heredoc must be a separate source: <<NAME", parts_.name));
   for (Heredoc& file : copy.files) {
     if (file.name.find('/') != std::string::npos || file.name == "." || file.name == "..")
-      throw Error(fmt::format("{} <<{} would make a file of that name, and that is none", parts_.name, file.name));
+      throw Error(fmt::format("{} <<{}: not a valid file name", parts_.name, file.name));
     if (file.strip_tabs) file.content = without_tabs(file.content);
   }
   check_copy(copy, false);
@@ -159,22 +161,22 @@ Body InstructionReader::run() {
   const Flags flags = this->flags({{"mount", Kind::kTexts},
                                    {"network", Kind::kText},
                                    {"security", Kind::kText},
-                                   {"device", Kind::kRefused, "is not supported here: a build has no devices"}});
+                                   {"device", Kind::kRefused, "is not supported: builds have no devices"}});
   Run run{.command = command(needed("a command")), .mount_texts = flags.texts("mount")};
   if (run.command.words.empty()) throw Error("RUN [] has no command");
   if (!run.command.exec) run.command.heredocs = heredocs();
   for (const std::string& text : run.mount_texts) run.mounts.push_back(parse_mount(text));
   const std::string security = flags.text("security");
-  if (security == "insecure") throw Error("RUN --security=insecure is not supported here: a build has no privileges");
+  if (security == "insecure") throw Error("RUN --security=insecure is not supported: builds have no privileges");
   if (flags.given("security") && security != "sandbox")
-    throw Error(fmt::format("RUN --security={} is not sandbox", security));
+    throw Error(fmt::format("RUN --security: invalid value '{}': expected sandbox", security));
   const std::string network = flags.text("network");
   if (network == "none")
     run.network = Run::Network::kNone;
   else if (network == "host")
     run.network = Run::Network::kHost;
   else if (flags.given("network") && network != "default")
-    throw Error(fmt::format("RUN --network={} is neither default, none nor host", network));
+    throw Error(fmt::format("RUN --network: invalid value '{}': expected default, none or host", network));
   return run;
 }
 
@@ -189,10 +191,11 @@ Body InstructionReader::healthcheck() {
   const std::string type = upper(text.substr(0, end));
   const std::string_view rest = trimmed(std::string_view(text).substr(end));
   if (type == "NONE") {
-    if (!rest.empty() || !parts_.flags.empty()) throw Error("HEALTHCHECK NONE takes nothing else");
+    if (!rest.empty() || !parts_.flags.empty()) throw Error("HEALTHCHECK NONE accepts no flags or arguments");
     return Healthcheck{.test = {"NONE"}};
   }
-  if (type != "CMD") throw Error(fmt::format("HEALTHCHECK has '{}' where CMD or NONE is to be", text.substr(0, end)));
+  if (type != "CMD")
+    throw Error(fmt::format("HEALTHCHECK: invalid type '{}': expected CMD or NONE", text.substr(0, end)));
   const CommandLine test = command(rest);
   if (rest.empty() || test.words.empty()) throw Error("HEALTHCHECK CMD needs a command");
   const auto duration = [&](const char* name) {
@@ -238,10 +241,9 @@ Body InstructionReader::volume() const {
 
 Body InstructionReader::shell() const {
   flags();
-  const auto words = json_words(needed("a JSON list, as [\"/bin/bash\", \"-c\"]"));
+  const auto words = json_words(needed("a JSON array such as [\"/bin/bash\", \"-c\"]"));
   if (!words || words->empty())
-    throw Error(
-        fmt::format("SHELL is written as a JSON list, as [\"/bin/bash\", \"-c\"], and '{}' is none", parts_.rest));
+    throw Error(fmt::format("SHELL must be a JSON array such as [\"/bin/bash\", \"-c\"], not '{}'", parts_.rest));
   return Shell{*words};
 }
 
@@ -256,7 +258,7 @@ Body InstructionReader::on_build() {
   const InstructionParts inner = split_instruction(needed("an instruction"), source_.escape());
   if (inner.name == "ONBUILD" || inner.name == "FROM" || inner.name == "MAINTAINER")
     throw Error(
-        fmt::format("ONBUILD takes every instruction but ONBUILD, FROM and MAINTAINER, and not {}", inner.name));
+        fmt::format("ONBUILD accepts all instructions except ONBUILD, FROM and MAINTAINER, but got {}", inner.name));
   auto trigger =
       std::make_shared<Instruction>(Instruction{.lines = instruction_.lines, .text = parts_.rest, .body = {}});
   InstructionReader(source_, *trigger).read();
@@ -287,15 +289,14 @@ void InstructionReader::read() {
       {"RUN", [](auto& r) { return r.run(); }},
       {"SHELL", [](auto& r) { return r.shell(); }},
       {"STOPSIGNAL", [](auto& r) { return r.stop_signal(); }},
-      {"USER", [](auto& r) { return r.flags(), User{r.needed("a user, as NAME or NAME:GROUP")}; }},
+      {"USER", [](auto& r) { return r.flags(), User{r.needed("a user: NAME or NAME:GROUP")}; }},
       {"VOLUME", [](auto& r) { return r.volume(); }},
       {"WORKDIR", [](auto& r) { return r.flags(), Workdir{r.needed("a path")}; }},
   };
   const auto reader = readers.find(parts_.name);
   if (reader == readers.end()) {
     constexpr std::size_t kShown = 40;
-    source_.fail(instruction_.lines.first,
-                 fmt::format("'{}' is no instruction of a Dockerfile", parts_.name.substr(0, kShown)));
+    source_.fail(instruction_.lines.first, fmt::format("unknown instruction '{}'", parts_.name.substr(0, kShown)));
   }
   instruction_.body = reader->second(*this);
 }
@@ -347,9 +348,9 @@ void check_copy(const Copy& copy, bool expanded) {
   for (const std::string& source : copy.sources) {
     if (!known(source)) continue;
     if (is_git(source))
-      throw Error(
-          fmt::format("{} {}: git repositories are not supported here; clone it beside the Dockerfile", name, source));
-    if (is_url(source) && !copy.add) throw Error(fmt::format("COPY {}: a URL is for ADD", source));
+      throw Error(fmt::format("{} {}: git repositories are not supported; clone the repository next to the Dockerfile",
+                              name, source));
+    if (is_url(source) && !copy.add) throw Error(fmt::format("COPY {}: use ADD to copy from a URL", source));
   }
   try {
     if (!copy.mode.empty() && known(copy.mode)) static_cast<void>(FileMode::parse(copy.mode));
@@ -357,8 +358,8 @@ void check_copy(const Copy& copy, bool expanded) {
     throw Error(fmt::format("{} --chmod: {}", name, error.what()));
   }
   if (!copy.checksum.empty()) {
-    if (copy.sources.size() != 1 || !copy.files.empty()) throw Error("ADD --checksum is of one source alone");
-    if (known(copy.sources[0]) && !is_url(copy.sources[0])) throw Error("ADD --checksum is of a URL alone");
+    if (copy.sources.size() != 1 || !copy.files.empty()) throw Error("ADD --checksum accepts only one source");
+    if (known(copy.sources[0]) && !is_url(copy.sources[0])) throw Error("ADD --checksum requires a URL as its source");
     if (known(copy.checksum)) check_checksum(copy.checksum);
   }
 }

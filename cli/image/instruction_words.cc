@@ -76,7 +76,7 @@ std::optional<std::vector<std::string>> json_words(std::string_view text) {
   if (!list.is_array()) return {};
   std::vector<std::string> words;
   for (const json& word : list) {
-    if (!word.is_string()) throw Error("its JSON list has something else than texts in it");
+    if (!word.is_string()) throw Error("the JSON array must contain only strings");
     words.push_back(word.get<std::string>());
   }
   return words;

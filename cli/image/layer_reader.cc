@@ -26,8 +26,8 @@ net::Fd open_file(const std::filesystem::path& file, std::uint64_t& size) {
   // O_NONBLOCK avoids waiting for a pipe that no process writes to.
   net::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0) throw Error(fmt::format("it cannot be read: {}", std::strerror(errno)));
-  if (!S_ISREG(info.st_mode)) throw Error("it is no regular file");
+  if (!fd || ::fstat(fd.get(), &info) != 0) throw Error(fmt::format("cannot read the file: {}", std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) throw Error("not a regular file");
   size = static_cast<std::uint64_t>(info.st_size);
   return fd;
 }
@@ -75,7 +75,7 @@ struct LayerReader::Impl {
 
   [[noreturn]] void too_large() const {
     throw Error(
-        fmt::format("it has {} bytes and unpacks to more than {}, which is no plausible layer; make it anew "
+        fmt::format("{} bytes unpack to more than {} bytes, which is not plausible for a layer; create it again "
                     "without such large empty files",
                     compressed, most));
   }
@@ -85,19 +85,19 @@ struct LayerReader::Impl {
       ended = true;
       return false;
     }
-    if (++entries > limits.entries) throw Error(fmt::format("it has more than {} entries", limits.entries));
+    if (++entries > limits.entries) throw Error(fmt::format("more than {} entries", limits.entries));
     // Holes take no bytes of the stream, but are read as zeros.
     contents += entry.size;
     if (entry.size > most || contents > most) too_large();
     entry.path = inside_root(entry.path);
     if (entry.type == Entry::Type::kHardLink) entry.link = inside_root(entry.link);
     if (entry.link.find('\0') != std::string::npos)
-      throw Error(fmt::format("the link '{}' has a zero byte in it", one_line(entry.path, 200)));
+      throw Error(fmt::format("the target of the link '{}' contains a zero byte", one_line(entry.path, 200)));
     if (entry.type == Entry::Type::kSymlink && entry.link.empty())
-      throw Error(fmt::format("the link '{}' leads to nothing", one_line(entry.path, 200)));
+      throw Error(fmt::format("the link '{}' has an empty target", one_line(entry.path, 200)));
     if (static_cast<std::size_t>(std::count(entry.path.begin(), entry.path.end(), '/')) >= limits.depth)
-      throw Error(fmt::format("'{}' is in more than {} directories", one_line(entry.path, 100), limits.depth));
-    if (entry.path.empty() && entry.type != Entry::Type::kDirectory) throw Error("it has a root that is no directory");
+      throw Error(fmt::format("'{}' is more than {} directories deep", one_line(entry.path, 100), limits.depth));
+    if (entry.path.empty() && entry.type != Entry::Type::kDirectory) throw Error("the root entry is not a directory");
     return true;
   }
 

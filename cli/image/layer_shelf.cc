@@ -77,8 +77,7 @@ void LayerShelf::fetch(const std::vector<BuiltLayer>& layers) {
         std::none_of(missing.begin(), missing.end(),
                      [&](const BuiltLayer* other) { return other->descriptor.digest == layer.descriptor.digest; })) {
       if (layer.from.empty())
-        throw Error(
-            fmt::format("the layer {} is not in the build cache any more; build once more", layer.descriptor.digest));
+        throw Error(fmt::format("the layer {} is no longer in the build cache; build again", layer.descriptor.digest));
       missing.push_back(&layer);
       bytes += layer.descriptor.size;
     }

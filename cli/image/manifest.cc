@@ -23,12 +23,12 @@ Platform parse_platform(const json& platform) {
 }
 
 Descriptor parse_descriptor(const json& object, const std::string& where) {
-  if (!object.is_object()) throw Error(where + " is no object");
+  if (!object.is_object()) throw Error(where + " must be an object");
   Descriptor descriptor{text_at(object, "mediaType"), text_at(object, "digest"), 0, {}};
-  if (!is_digest(descriptor.digest)) throw Error(where + " has no digest of sha256 or sha512");
+  if (!is_digest(descriptor.digest)) throw Error(where + " has no sha256 or sha512 digest");
   const auto size = object.find("size");
   if (size == object.end() || !size->is_number_unsigned() || size->get<std::uint64_t>() > kLargestBlob)
-    throw Error(where + " has no size, or an impossible one");
+    throw Error(where + " has no valid size");
   descriptor.size = size->get<std::uint64_t>();
   if (const auto platform = object.find("platform"); platform != object.end() && platform->is_object())
     descriptor.platform = parse_platform(*platform);
@@ -36,8 +36,8 @@ Descriptor parse_descriptor(const json& object, const std::string& where) {
 }
 
 std::vector<Descriptor> parse_list(const json& list, const char* name) {
-  if (!list.is_array()) throw Error(fmt::format("'{}' is no list", name));
-  if (list.size() > kMostParts) throw Error(fmt::format("'{}' has over {} entries", name, kMostParts));
+  if (!list.is_array()) throw Error(fmt::format("'{}' must be a list", name));
+  if (list.size() > kMostParts) throw Error(fmt::format("'{}' has more than {} entries", name, kMostParts));
   std::vector<Descriptor> descriptors;
   for (const json& each : list)
     descriptors.push_back(parse_descriptor(each, fmt::format("{}[{}]", name, descriptors.size())));
@@ -76,28 +76,28 @@ int fitness(const Platform& built, const Platform& machine) {
 
 std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view told) {
   const json content = parse_foreign_json(bytes);
-  if (!content.is_object()) throw Error("it is no JSON object");
+  if (!content.is_object()) throw Error("the manifest is not a JSON object");
   const std::string_view type_told = essence(told);
   const std::string inside = text_at(content, "mediaType");
   if (is_schema_1(content, type_told))
     throw Error(
-        "it is a manifest of Docker's schema 1, which is no longer supported; push the image anew with a current tool");
+        "the manifest uses Docker's schema 1, which is no longer supported; push the image again with a current tool");
   // A document that could be read as both a manifest and an index is rejected.
   const bool has_manifests = content.contains("manifests"), has_layers = content.contains("layers");
-  if (has_manifests == has_layers) throw Error("it is neither a manifest nor an index of images");
+  if (has_manifests == has_layers) throw Error("the document is neither an image manifest nor an image index");
   if (!inside.empty() && !type_told.empty() && inside != type_told)
-    throw Error(fmt::format("it calls itself '{}', but the registry calls it '{}'", one_line(inside, 100),
-                            one_line(type_told, 100)));
+    throw Error(fmt::format("the manifest has the media type '{}', but the registry reports '{}'",
+                            one_line(inside, 100), one_line(type_told, 100)));
   std::string type = !inside.empty() ? inside : std::string(type_told);
   if (type.empty()) type = has_manifests ? media::kIndex : media::kManifest;
   const bool is_index = type == media::kIndex || type == media::kDockerList;
   if (!is_index && type != media::kManifest && type != media::kDockerManifest)
-    throw Error(fmt::format("it is of the type '{}', which is not supported", one_line(type, 100)));
-  if (is_index != has_manifests) throw Error(fmt::format("it is not what its type, '{}', says", type));
+    throw Error(fmt::format("media type '{}' is not supported", one_line(type, 100)));
+  if (is_index != has_manifests) throw Error(fmt::format("the manifest does not match its media type '{}'", type));
   std::string digest = sha256(bytes);
   if (is_index)
     return Index{std::move(type), std::move(digest), std::move(bytes), parse_list(content["manifests"], "manifests")};
-  if (!content.contains("config")) throw Error("it has no config");
+  if (!content.contains("config")) throw Error("the manifest has no config");
   return Manifest{std::move(type), std::move(digest), std::move(bytes), parse_descriptor(content["config"], "config"),
                   parse_list(content["layers"], "layers")};
 }
@@ -117,7 +117,7 @@ const Descriptor& choose(const Index& index, const Platform& machine) {
   }
   if (best) return *best;
   if (there.size() > 20) there.resize(20);
-  throw Error(fmt::format("there is no image for {}{}{}", machine.to_string(), there.empty() ? "" : ", only for ",
+  throw Error(fmt::format("no image for {}{}{}", machine.to_string(), there.empty() ? "" : ", only for ",
                           fmt::join(there, ", ")));
 }
 

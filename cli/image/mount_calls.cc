@@ -22,7 +22,7 @@ net::Fd clone(int directory, const char* name, const std::string& path, bool rec
 
 void attach(const net::Fd& mount, int directory, const char* name, unsigned flags, const std::string& path) {
   if (::move_mount(mount.get(), "", directory, name, MOVE_MOUNT_F_EMPTY_PATH | flags) != 0)
-    throw Error(fmt::format("cannot mount something at {}: {}", one_line(path, 200), std::strerror(errno)));
+    throw Error(fmt::format("cannot mount at {}: {}", one_line(path, 200), std::strerror(errno)));
 }
 
 }  // namespace
@@ -48,8 +48,8 @@ void restrict_mount(const net::Fd& mount, std::uint64_t flags) {
   mount_attr attributes{};
   attributes.attr_set = flags;
   if (::mount_setattr(mount.get(), "", AT_EMPTY_PATH | AT_RECURSIVE, &attributes, sizeof attributes) != 0)
-    throw Error(fmt::format("cannot restrict a mount: {}{}", std::strerror(errno),
-                            errno == ENOSYS ? "; this takes Linux 5.12 or later" : ""));
+    throw Error(fmt::format("cannot set the attributes of a mount: {}{}", std::strerror(errno),
+                            errno == ENOSYS ? "; Linux 5.12 or later is required" : ""));
 }
 
 void attach_mount(const net::Fd& mount, int target, const std::string& path) {

@@ -62,11 +62,12 @@ void make_upper(const fs::path& upper, const fs::path* lower) {
 
 std::string why_refused(int error, const OverlayLayers& layers) {
   if (error == ENODEV) return "the kernel has no overlay file system; have an administrator run: modprobe overlay";
-  if (error == EPERM) return "the kernel lets only root mount overlays; Linux 5.11 and later let others too";
+  if (error == EPERM)
+    return "the kernel allows only root to mount overlays; Linux 5.11 or later allows other users as well";
   if (error == EINVAL && !layers.upper.empty())
     return fmt::format(
-        "the file system of {} cannot be an overlay's upper one (an overlay itself, as in containers, or "
-        "a network's); put the build cache on another by ADAPTDL_BUILD_CACHE=DIRECTORY",
+        "the file system of {} cannot be the upper layer of an overlay (it is an overlay itself, as in containers, "
+        "or a network file system); set ADAPTDL_BUILD_CACHE to a directory on another file system",
         layers.upper.parent_path().string());
   return std::strerror(error);
 }
@@ -82,7 +83,7 @@ void mount_by_descriptors(const OverlayLayers& layers, const std::vector<Fd>& lo
     options += fmt::format(",upperdir={},workdir={}", upper.get(), work.get());
   }
   const std::string fast = options + (upper ? ",volatile" : "");
-  if (fast.size() > kMostOptions) throw Error(fmt::format("{} layers are too many for an overlay", lower.size()));
+  if (fast.size() > kMostOptions) throw Error(fmt::format("too many layers for an overlay: {}", lower.size()));
   if (::chdir("/proc/self/fd") != 0) fail_overlay("/proc/self/fd", errno);
   const std::string target = std::to_string(at.get());
   if (::mount("overlay", target.c_str(), "overlay", MS_NODEV, fast.c_str()) == 0) return;

@@ -34,7 +34,7 @@ class PatternReader {
       } else if (c == U'[') {
         add_set();
       } else {
-        glob_.add_character(c == U'\\' ? next("nothing follows its last \\") : c);
+        glob_.add_character(c == U'\\' ? next("trailing \\") : c);
       }
     }
     return glob_;
@@ -47,9 +47,9 @@ class PatternReader {
     return pattern_[at_++];
   }
   char32_t set_character() {
-    constexpr const char* kOpen = "its '[' has no ']'";
+    constexpr const char* kOpen = "missing ']' after '['";
     const char32_t c = next(kOpen);
-    if (c == U'-' || c == U']') throw Error("'-' and ']' stand in '[…]' only after a \\");
+    if (c == U'-' || c == U']') throw Error("'-' and ']' in '[…]' must be escaped with \\");
     return c == U'\\' ? next(kOpen) : c;
   }
   void add_set() {
@@ -63,7 +63,7 @@ class PatternReader {
         ++at_;
         last = set_character();
       }
-      if (last < first) throw Error("a range in its '[…]' ends before it begins");
+      if (last < first) throw Error("a range in '[…]' ends before it begins");
       ranges.emplace_back(first, last);
     }
     ++at_;

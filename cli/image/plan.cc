@@ -89,11 +89,10 @@ class Planner {
 
   [[noreturn]] void fail_unset(const Stage& stage, const std::string& text,
                                const std::vector<std::string>& unset) const {
-    if (unset.empty()) fail(stage.lines, fmt::format("FROM {} names nothing: what it expands to is empty", text));
+    if (unset.empty()) fail(stage.lines, fmt::format("FROM {}: the expanded value is empty or incomplete", text));
     fail(stage.lines,
-         fmt::format("FROM {} names nothing: {} has no value; give it one by an ARG before the first FROM, or by "
-                     "--build-arg",
-                     text, fmt::join(unset, ", ")));
+         fmt::format("FROM {}: no value for {}; set it with an ARG before the first FROM, or with --build-arg", text,
+                     fmt::join(unset, ", ")));
   }
 
   Source base(const Stage& stage, const Platform& platform) const {

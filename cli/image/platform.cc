@@ -42,7 +42,8 @@ Platform Platform::parse(std::string_view text) {
       std::find(kArchitectures.begin(), kArchitectures.end(), platform.architecture) != kArchitectures.end();
   if (parts.size() > 3 || !known || platform.os != "linux" ||
       platform.variant.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-_") != std::string::npos)
-    throw Error(fmt::format("'{}' is no platform that images are built for here, as linux/amd64 or linux/arm64", text));
+    throw Error(
+        fmt::format("unsupported platform '{}': expected a Linux platform such as linux/amd64 or linux/arm64", text));
   return platform;
 }
 

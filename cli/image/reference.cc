@@ -77,7 +77,8 @@ bool looks_like_host(std::string_view text) {
 
 [[noreturn]] void refuse_reference(std::string_view text, std::string_view part, std::string_view value,
                                    std::string_view rule) {
-  throw UsageError(fmt::format("image '{}': the {} '{}' {}", one_line(text, 300), part, one_line(value, 300), rule));
+  throw UsageError(
+      fmt::format("invalid image name '{}': {} '{}' {}", one_line(text, 300), part, one_line(value, 300), rule));
 }
 
 }  // namespace
@@ -106,37 +107,37 @@ Reference Reference::parse(std::string_view text) {
     rest = rest.substr(0, at);
     if (!is_digest(reference.digest))
       refuse_reference(text, "digest", reference.digest,
-                       "is not sha256: and 64, or sha512: and 128 lower-case hexadecimal digits");
+                       "must be sha256: and 64, or sha512: and 128 lowercase hexadecimal digits");
   }
   if (rest.find("://") != std::string_view::npos)
-    refuse_reference(text, "name", rest, "is a URL; give it without http:// or https://");
+    refuse_reference(text, "name", rest, "must not be a URL; remove http:// or https://");
   const std::size_t slash = rest.find('/');
   if (slash != std::string_view::npos && looks_like_host(rest.substr(0, slash))) {
     reference.registry = rest.substr(0, slash);
     rest.remove_prefix(slash + 1);
     if (!is_registry(reference.registry))
-      refuse_reference(text, "registry", reference.registry, "is not host or host:port");
+      refuse_reference(text, "registry", reference.registry, "must be HOST or HOST:PORT");
   }
   if (const std::size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
     reference.tag = rest.substr(colon + 1);
     rest = rest.substr(0, colon);
     if (!is_tag(reference.tag))
       refuse_reference(text, "tag", reference.tag,
-                       "is not 1 to 128 letters, digits, '_', '.' and '-' that begin with neither '.' nor '-'");
+                       "must be 1 to 128 letters, digits, '_', '.' or '-', and must not begin with '.' or '-'");
   }
   if (reference.registry.empty() || reference.registry == "index.docker.io") reference.registry = kDockerHub;
   const bool official = reference.registry == kDockerHub && rest.find('/') == std::string_view::npos;
   reference.repository = (official ? "library/" : "") + std::string(rest);
-  if (rest.empty()) refuse_reference(text, "repository", rest, "is missing");
-  if (std::any_of(rest.begin(), rest.end(), is_upper))
-    refuse_reference(text, "repository", rest, "has upper-case letters");
+  if (rest.empty()) refuse_reference(text, "repository", rest, "must not be empty");
+  if (std::any_of(rest.begin(), rest.end(), is_upper)) refuse_reference(text, "repository", rest, "must be lowercase");
   if (reference.repository.size() > kLongestRepository)
-    refuse_reference(text, "repository", rest, fmt::format("is longer than {} characters", kLongestRepository));
+    refuse_reference(text, "repository", rest,
+                     fmt::format("must not be longer than {} characters", kLongestRepository));
   if (!is_repository(rest))
     refuse_reference(text, "repository", rest,
-                     "is not lower-case letters and digits, with '/', '.', '_', '__' or '-' between them");
+                     "must be lowercase letters and digits, separated by '/', '.', '_', '__' or '-'");
   if (official && rest.size() == 64 && all_of(rest, is_hex))
-    refuse_reference(text, "repository", rest, "looks like the id of an image; give a name");
+    refuse_reference(text, "repository", rest, "looks like an image ID; use a name");
   return reference;
 }
 

@@ -24,8 +24,8 @@ void check_content(const std::string& bytes, const std::string& digest, const st
   digester.update(bytes);
   if (digester.digest() != digest)
     throw Error(
-        fmt::format("{}: what came is not what its digest {} says; the registry, or something on the way, "
-                    "corrupts it",
+        fmt::format("{}: the received content does not match the digest {}; it was corrupted in the registry or on "
+                    "the way",
                     what, digest));
 }
 
@@ -124,7 +124,7 @@ struct BlobPull {
     skip = head.status == 206 ? 0 : offset;
     const std::string range(head.header("content-range"));
     if (head.status == 206 && !range.starts_with(fmt::format("bytes {}-", offset)))
-      throw Error(fmt::format("{}: the registry was asked for the bytes from {} on, and sends '{}'", what, offset,
+      throw Error(fmt::format("{}: requested the bytes from offset {}, but the registry sent '{}'", what, offset,
                               one_line(range, 60)));
   }
   bool take(std::string_view data) {
@@ -132,7 +132,7 @@ struct BlobPull {
     skip -= passed;
     data.remove_prefix(passed);
     if (data.size() > blob.size - offset)
-      throw Error(fmt::format("{}: the registry sends more than its {} bytes", what, blob.size));
+      throw Error(fmt::format("{}: the registry sent more than the expected {} bytes", what, blob.size));
     digester.update(data);
     sink(data);
     offset += data.size();
@@ -151,7 +151,7 @@ struct BlobPull {
         [this](const http::Response& head) { begin(head); });
     if (response.status / 100 != 2) throw place.session->error(what, response, scopes, stop);
     if (offset < blob.size) {
-      const std::string reason = fmt::format("it ends after {} of {} bytes", offset, blob.size);
+      const std::string reason = fmt::format("the response ended after {} of {} bytes", offset, blob.size);
       throw http::ConnectionError(what + ": " + reason, reason, true);
     }
   }
@@ -189,7 +189,7 @@ Manifest Registry::pull_manifest(const Reference& image, const Platform& machine
       throw Error(fmt::format("cannot pull {}: {}", image.full(), error.what()));
     }
   }
-  throw Error(fmt::format("cannot pull {}: its index lists indexes {} deep", image.full(), kDeepestIndex));
+  throw Error(fmt::format("cannot pull {}: its index nests other indexes {} levels deep", image.full(), kDeepestIndex));
 }
 
 void Registry::pull_blob(const Reference& image, const Descriptor& blob,
@@ -213,8 +213,8 @@ void Registry::pull_blob(const Reference& image, const Descriptor& blob,
   });
   if (pull.digester.digest() != blob.digest)
     throw Error(
-        fmt::format("{}: what came is not what its digest says; the registry, or something on the way, "
-                    "corrupts it",
+        fmt::format("{}: the received content does not match its digest; it was corrupted in the registry or on "
+                    "the way",
                     what));
 }
 
@@ -225,7 +225,7 @@ bool Registry::has_blob(const Reference& image, const std::string& digest, const
   // A registry that redirects to the blob has it.
   const http::Response response =
       impl_->ask(place, request, place.path("/blobs/" + digest), pull_scopes(place),
-                 fmt::format("cannot look for {} in {}", digest, image.full()), stop, {404, 301, 302, 303, 307, 308});
+                 fmt::format("cannot check for {} in {}", digest, image.full()), stop, {404, 301, 302, 303, 307, 308});
   return response.status != 404;
 }
 

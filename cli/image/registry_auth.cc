@@ -43,10 +43,9 @@ Credentials find_credentials(const std::string& registry, const std::string& rep
   for (const auto& file : options.files) places.push_back({file, true});
   if (places.empty()) places = auth_places([](const char* name) -> const char* { return std::getenv(name); });
   for (const AuthPlace& place : places) {
-    const std::optional<std::string> text = read_small_file(place.file, "the credentials of registries");
+    const std::optional<std::string> text = read_small_file(place.file, "registry credentials");
     if (!text && place.required)
-      throw Error(
-          fmt::format("cannot read {}, the credentials of registries: {}", place.file.string(), std::strerror(ENOENT)));
+      throw Error(fmt::format("cannot read {} (registry credentials): {}", place.file.string(), std::strerror(ENOENT)));
     if (!text) continue;
     const AuthFile file = parse_auth_file(*text, place.file.string());
     if (const std::string helper = find_helper(file, registry); !helper.empty()) {

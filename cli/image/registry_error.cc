@@ -29,22 +29,23 @@ std::string way_out(const RegistryError& error, const std::string& registry, con
     case 403:
       if (credentials.empty()) return fmt::format("log in with {}", log_in(registry));
       return error.status() == 401
-                 ? fmt::format("the credentials of {} are refused: log in again with {}", credentials, log_in(registry))
-                 : fmt::format("the credentials of {} do not permit it: log in as somebody who may, with {}",
+                 ? fmt::format("the credentials from {} were rejected; log in again with {}", credentials,
+                               log_in(registry))
+                 : fmt::format("the credentials from {} do not allow this; log in as a user with access: {}",
                                credentials, log_in(registry));
     case 404:
-      if (error.has_code("NAME_UNKNOWN")) return "check the repository's name, and that you may see it";
+      if (error.has_code("NAME_UNKNOWN")) return "check the name of the repository and that you have access to it";
       if (error.has_code("MANIFEST_UNKNOWN")) return "check the tag or digest";
-      return "check the name, and that the server is a registry";
+      return "check the name and that the server is a registry";
     case 405:
-      return "the registry does not permit it; is it a read-only mirror?";
+      return "the registry does not allow this; is it a read-only mirror?";
     case 413:
-      return "a limit on the size of requests is in the way, perhaps of a proxy before the registry";
+      return "the request exceeds a size limit of the registry or of a proxy in front of it";
     case 429:
       return credentials.empty() ? fmt::format("wait, or log in for a higher limit with {}", log_in(registry))
-                                 : "wait a while, then try again";
+                                 : "wait a while and try again";
     default:
-      return error.status() >= 500 ? "the registry fails; see its log, and whether its disk is full" : "";
+      return error.status() >= 500 ? "the registry failed; check its log and whether its disk is full" : "";
   }
 }
 

@@ -20,7 +20,7 @@ Scopes push_scopes(const Place& place) { return {repository_scope(place.reposito
 
 // Throws an error that is retried: the registry no longer knows the upload, which must be started again.
 [[noreturn]] void lose(const std::string& what) {
-  const std::string reason = "the registry does not know the upload any more";
+  const std::string reason = "the registry no longer knows the upload";
   throw http::ConnectionError(what + ": " + reason, reason, true);
 }
 
@@ -82,7 +82,7 @@ class Upload {
   void locate(const http::Response& response) {
     const std::string next(response.header("location"));
     if (!next.empty()) location_ = place_.session->resolve(next, place_.session->base(stop_));
-    if (location_.empty()) throw Error(fmt::format("{}: the registry names no place for the upload", what_));
+    if (location_.empty()) throw Error(fmt::format("{}: the registry sent no upload location", what_));
   }
 
   void begin() {
@@ -129,7 +129,7 @@ class Upload {
         const std::size_t wanted = std::min<std::uint64_t>(room, end - at);
         const std::size_t count = wanted > 0 ? blob_.read(at, data, wanted) : 0;
         if (wanted > 0 && count == 0)
-          throw Error(fmt::format("{}: it is shorter than its {} bytes; did it change?", what_, blob_.size));
+          throw Error(fmt::format("{}: the content is shorter than {} bytes; did it change?", what_, blob_.size));
         at += count;
         report(at);
         return count;
@@ -149,7 +149,7 @@ class Upload {
       const std::string_view told = response.header("docker-content-digest");
       if (last && !told.empty() && told != blob_.digest && is_digest(told) &&
           told.substr(0, told.find(':')) == blob_.digest.substr(0, blob_.digest.find(':')))
-        throw Error(fmt::format("{}: the registry took it as {}", what_, told));
+        throw Error(fmt::format("{}: the registry stored it as {}", what_, told));
       return;
     }
     const RegistryError error = place_.session->error(what_, response, push_scopes(place_), stop_);
@@ -159,7 +159,7 @@ class Upload {
       lose(what_);
     }
     if (error.has_code("DIGEST_INVALID"))
-      throw Error(fmt::format("{}: {}; did it change while it was pushed?", what_, error.what()));
+      throw Error(fmt::format("{}: {}; did the content change during the push?", what_, error.what()));
     if (response.status == 404 || response.status == 416 || error.has_code("BLOB_UPLOAD_INVALID") ||
         error.has_code("BLOB_UPLOAD_UNKNOWN")) {
       if (response.status != 416 && !error.has_code("NAME_UNKNOWN")) location_.clear();
@@ -212,7 +212,8 @@ Blob memory_blob(std::string bytes) {
 
 Pushed Registry::push_blob(const Reference& image, const Blob& blob, const std::vector<std::string>& others,
                            const std::stop_token& stop, const Progress& progress) {
-  if (!is_digest(blob.digest)) throw Error(fmt::format("'{}' is no digest of sha256 or sha512", one_line(blob.digest)));
+  if (!is_digest(blob.digest))
+    throw Error(fmt::format("invalid digest '{}': expected sha256:HEX or sha512:HEX", one_line(blob.digest)));
   const Place place = impl_->own_place(image);
   const std::string what = fmt::format("cannot push {} of {}", blob.digest, image.full());
   if (has_blob(image, blob.digest, stop)) return Pushed::kWasThere;
@@ -250,7 +251,8 @@ std::string Registry::push_manifest(const Reference& image, const std::string& m
       impl_->ask(place, request, place.path("/manifests/" + version), push_scopes(place), what, stop);
   const std::string_view told = response.header("docker-content-digest");
   if (!told.empty() && told.starts_with("sha256:") && told != digest)
-    throw Error(fmt::format("{}: the registry took it as {}, but it is {}", what, one_line(told, 160), digest));
+    throw Error(
+        fmt::format("{}: the registry stored it as {}, but its digest is {}", what, one_line(told, 160), digest));
   return digest;
 }
 

@@ -55,8 +55,8 @@ void own(int directory, const std::string& name, const Entry& entry) {
   if (::fchownat(directory, name.c_str(), entry.uid, entry.gid, AT_SYMLINK_NOFOLLOW) == 0) return;
   if (errno == EPERM || errno == EINVAL)
     throw Error(
-        fmt::format("'{}' belongs to {}:{}, which this user may not give files to: run as root, or give it "
-                    "subordinate ids in /etc/subuid and /etc/subgid (usermod --add-subuids 100000-165535 "
+        fmt::format("cannot change the owner of '{}' to {}:{}; run as root, or assign this user subordinate IDs in "
+                    "/etc/subuid and /etc/subgid (usermod --add-subuids 100000-165535 "
                     "--add-subgids 100000-165535 USER)",
                     one_line(entry.path, 200), entry.uid, entry.gid));
   fail_tree("change the owner of", entry.path);
@@ -86,7 +86,7 @@ void write_content(int file, const Entry& entry, const Content& content) {
     const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), entry.size - offset));
     while (size < wanted) {
       const std::size_t count = content(buffer.data() + size, wanted - size);
-      if (count == 0) throw Error(fmt::format("'{}' is cut off", one_line(entry.path, 200)));
+      if (count == 0) throw Error(fmt::format("'{}' is truncated", one_line(entry.path, 200)));
       size += count;
     }
     for (std::size_t at = 0; at < size;) {
@@ -134,14 +134,15 @@ int RootedTree::parent_of(const std::string& directory, const std::string& path)
   if (last_ && last_directory_ == directory) return last_.get();
   net::Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
-  if (!found) fail_tree("make", path);
+  if (!found) fail_tree("create", path);
   last_directory_ = directory;
   last_ = std::move(found);
   return last_.get();
 }
 
 net::Fd RootedTree::make_parents(const std::string& directory, int links) {
-  if (links > kMostDirectoryLinks) throw Error(fmt::format("'{}' is behind too many links", one_line(directory, 200)));
+  if (links > kMostDirectoryLinks)
+    throw Error(fmt::format("'{}' has too many symbolic links", one_line(directory, 200)));
   net::Fd parent = open_directory("", 0);
   // Continues in the directory that the link at `path` leads to.
   const auto by_way_of = [&](const std::string& path, const std::string& link) {
@@ -164,14 +165,14 @@ net::Fd RootedTree::make_parents(const std::string& directory, int links) {
     }
     const bool hides = there && is_whiteout(info);
     if (hides) ::unlinkat(parent.get(), name.c_str(), 0);
-    if (there && !hides) throw Error(fmt::format("'{}' is no directory, and has something in it", one_line(path, 200)));
+    if (there && !hides) throw Error(fmt::format("'{}' has entries but is not a directory", one_line(path, 200)));
     Entry looks = unsaid_ ? unsaid_(path) : Entry{};
     if (looks.type == Entry::Type::kSymlink && !hides) {
-      if (::symlinkat(looks.link.c_str(), parent.get(), name.c_str()) != 0) fail_tree("make", path);
+      if (::symlinkat(looks.link.c_str(), parent.get(), name.c_str()) != 0) fail_tree("create", path);
       set_attributes(parent.get(), name, looks, true);
       return by_way_of(path, looks.link);
     }
-    if (::mkdirat(parent.get(), name.c_str(), 0755) != 0) fail_tree("make", path);
+    if (::mkdirat(parent.get(), name.c_str(), 0755) != 0) fail_tree("create", path);
     next = open_directory(path, O_NOFOLLOW);
     if (!next) fail_tree("open", path);
     if (looks.type == Entry::Type::kSymlink) looks = Entry{.mode = 0755};
@@ -212,7 +213,7 @@ bool RootedTree::make(const Entry& entry, const Content& content) {
   if (entry.type == Entry::Type::kFile) {
     make_file(parent, parts, entry, content);
   } else if (entry.type == Entry::Type::kSymlink) {
-    if (::symlinkat(entry.link.c_str(), parent, parts.name.c_str()) != 0) fail_tree("make the link", entry.path);
+    if (::symlinkat(entry.link.c_str(), parent, parts.name.c_str()) != 0) fail_tree("create the link", entry.path);
   } else if (!make_node(parent, parts, entry)) {
     return false;
   }
@@ -225,7 +226,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
   const bool there = ::fstatat(parent, parts.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
   if (!there || !S_ISDIR(info.st_mode)) {
     clear(parent, parts, entry.path);
-    if (::mkdirat(parent, parts.name.c_str(), 0700) != 0) fail_tree("make the directory", entry.path);
+    if (::mkdirat(parent, parts.name.c_str(), 0700) != 0) fail_tree("create the directory", entry.path);
     // The whiteout hid a directory of a lower layer, whose contents must stay hidden.
     if (there && is_whiteout(info)) opaque(entry.path);
   }
@@ -235,7 +236,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
 
 void RootedTree::make_file(int parent, const PathParts& parts, const Entry& entry, const Content& content) {
   const net::Fd file(::openat(parent, parts.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) fail_tree("make", entry.path);
+  if (!file) fail_tree("create", entry.path);
   if (entry.size > 0) write_content(file.get(), entry, content);
 }
 
@@ -246,11 +247,11 @@ void RootedTree::make_hard_link(int parent, const PathParts& parts, const Entry&
   struct stat info {};
   if (!from || target.name.empty() || ::fstatat(from.get(), target.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
       S_ISDIR(info.st_mode) || is_whiteout(info))
-    throw Error(fmt::format("'{}' is a hard link to '{}', which is no file before it", one_line(entry.path, 200),
+    throw Error(fmt::format("'{}' is a hard link to '{}', which is not an earlier file", one_line(entry.path, 200),
                             one_line(entry.link, 200)));
   clear(parent, parts, entry.path);
   if (::linkat(from.get(), target.name.c_str(), parent, parts.name.c_str(), 0) != 0)
-    fail_tree("make the link", entry.path);
+    fail_tree("create the link", entry.path);
 }
 
 bool RootedTree::make_node(int parent, const PathParts& parts, const Entry& entry) {
@@ -260,7 +261,7 @@ bool RootedTree::make_node(int parent, const PathParts& parts, const Entry& entr
                                                                     : S_IFSOCK;
   const dev_t device = kind == S_IFIFO || kind == S_IFSOCK ? 0 : ::makedev(entry.device_major, entry.device_minor);
   if (::mknodat(parent, parts.name.c_str(), kind | 0600, device) == 0) return true;
-  if (errno != EPERM || kind == S_IFIFO || kind == S_IFSOCK) fail_tree("make", entry.path);
+  if (errno != EPERM || kind == S_IFIFO || kind == S_IFSOCK) fail_tree("create", entry.path);
   return false;
 }
 
@@ -273,14 +274,14 @@ void RootedTree::whiteout(const std::string& path) {
     if (S_ISDIR(info.st_mode)) opaque(path);
     return;
   }
-  if (::mknodat(parent, parts.name.c_str(), S_IFCHR, ::makedev(0, 0)) != 0) fail_tree("make the whiteout of", path);
+  if (::mknodat(parent, parts.name.c_str(), S_IFCHR, ::makedev(0, 0)) != 0) fail_tree("create the whiteout of", path);
 }
 
 // Opens a descriptor of its own, as a caller may be using the one that parent_of() keeps.
 void RootedTree::opaque(const std::string& directory) {
   net::Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
-  if (!found) fail_tree("make", directory);
+  if (!found) fail_tree("create", directory);
   make_opaque(found.get(), directory);
 }
 
@@ -288,9 +289,9 @@ void RootedTree::make_opaque(int directory, const std::string& path) {
   if (::fsetxattr(directory, kOverlayOpaque, "y", 1, 0) == 0) return;
   if (errno == ENOTSUP)
     throw Error(
-        "the file system of the build cache has no extended attributes; put the cache (ADAPTDL_BUILD_CACHE) on "
-        "one that has, as ext4, xfs and btrfs do");
-  fail_tree("mark as replaced", path);
+        "the file system of the build cache does not support extended attributes; set ADAPTDL_BUILD_CACHE to a "
+        "directory on one that does, such as ext4, xfs or btrfs");
+  fail_tree("mark as opaque", path);
 }
 
 void RootedTree::finish() {

@@ -14,7 +14,7 @@ namespace adaptdl::image {
 namespace {
 
 constexpr std::string_view kOptions =
-    "type, from, source, target, id, sharing, required, env, mode, uid, gid, size, readonly and readwrite";
+    "type, from, source, target, id, sharing, required, env, mode, uid, gid, size, readonly or readwrite";
 
 // The format is CSV: commas inside double quotes are literal, and "" is an escaped quote.
 std::vector<std::string> csv_fields(std::string_view text) {
@@ -26,17 +26,17 @@ std::vector<std::string> csv_fields(std::string_view text) {
     if (doubled) {
       fields.back() += text[++at];
     } else if (c == '"') {
-      if (!quoted && !fields.back().empty()) throw Error("a quote in --mount stands around a whole option alone");
+      if (!quoted && !fields.back().empty()) throw Error("--mount: quotes must enclose a whole option");
       quoted = !quoted;
       if (!quoted && at + 1 < text.size() && text[at + 1] != ',')
-        throw Error("a quote in --mount stands around a whole option alone");
+        throw Error("--mount: quotes must enclose a whole option");
     } else if (c == ',' && !quoted) {
       fields.emplace_back();
     } else {
       fields.back() += c;
     }
   }
-  if (quoted) throw Error("a quote in --mount is not closed");
+  if (quoted) throw Error("--mount: unclosed quote");
   return fields;
 }
 
@@ -58,7 +58,7 @@ class MountReader {
   void set_sharing(const std::string& value);
   void finish();
   void allow(bool allowed, std::string_view option) const {
-    if (!allowed) throw Error(fmt::format("a --mount of type {} has no {}", type_, option));
+    if (!allowed) throw Error(fmt::format("--mount: type {} does not accept '{}'", type_, option));
   }
 
   const Expand& expand_;
@@ -74,12 +74,12 @@ void MountReader::read_option(const std::string& field) {
   const std::string key = lower(field.substr(0, equals));
   if (equals == std::string::npos) {
     if (key != "readonly" && key != "ro" && key != "readwrite" && key != "rw" && key != "required")
-      throw Error(fmt::format("'{}' in --mount needs a value, as {}=…", field, field));
+      throw Error(fmt::format("--mount: '{}' needs a value: {}=…", field, field));
     return set(key, "true");
   }
   std::string value = field.substr(equals + 1);
   if (key == "from" && value.find('$') != std::string::npos)
-    throw Error("from= in --mount takes no variable; name a stage, whose FROM may have one");
+    throw Error("--mount: from= must not contain a variable; name a stage, whose FROM may contain one");
   if (expand_ != nullptr) {
     value = expand_(value);
   } else if (value.find_first_of("$\"'\\`") != std::string::npos) {
@@ -92,7 +92,7 @@ void MountReader::read_option(const std::string& field) {
 void MountReader::set_type(const std::string& value) {
   type_ = lower(value);
   if (type_ == "ssh")
-    throw Error("--mount=type=ssh is not supported here; give a key as a secret: --mount=type=secret,id=NAME");
+    throw Error("--mount=type=ssh is not supported; pass the key as a secret: --mount=type=secret,id=NAME");
   if (type_ == "bind")
     mount_.type = Mount::Type::kBind;
   else if (type_ == "cache")
@@ -102,7 +102,7 @@ void MountReader::set_type(const std::string& value) {
   else if (type_ == "secret")
     mount_.type = Mount::Type::kSecret;
   else
-    throw Error(fmt::format("--mount knows no type '{}'; it knows bind, cache, tmpfs and secret", value));
+    throw Error(fmt::format("--mount: unknown type '{}'; expected bind, cache, tmpfs or secret", value));
 }
 
 void MountReader::set_sharing(const std::string& value) {
@@ -115,7 +115,7 @@ void MountReader::set_sharing(const std::string& value) {
   else if (sharing == "locked")
     mount_.sharing = Mount::Sharing::kLocked;
   else
-    throw Error(fmt::format("sharing={} in --mount is neither shared, private nor locked", value));
+    throw Error(fmt::format("--mount: invalid sharing '{}': expected shared, private or locked", value));
 }
 
 void MountReader::set(const std::string& key, const std::string& value) {
@@ -151,7 +151,7 @@ void MountReader::set(const std::string& key, const std::string& value) {
   } else if (key == "env") {
     mount_.environment = value;
   } else {
-    throw Error(fmt::format("--mount knows no '{}'; it knows {}", key, kOptions));
+    throw Error(fmt::format("--mount: unknown option '{}'; expected {}", key, kOptions));
   }
 }
 
@@ -167,20 +167,20 @@ void MountReader::finish() {
   allow(secret || cache || !mount_.group, "gid");
   allow((!secret && mount_.type != Mount::Type::kTmpfs) || mount_.from.empty(), "from");
   if (!mount_.from.empty() && mount_.from.find_first_not_of("0123456789") == std::string::npos)
-    throw Error(fmt::format("from={} in --mount is a number, and takes a stage's name or an image", mount_.from));
+    throw Error(fmt::format("--mount: from={} must be the name of a stage or an image, not a number", mount_.from));
   mount_.read_only = read_only_.value_or(secret || mount_.type == Mount::Type::kBind);
   if (secret) {
     if (!mount_.source.empty() && !mount_.id.empty())
-      throw Error("a --mount of type secret has its id twice: as source too");
+      throw Error("--mount: type secret accepts only one of 'id' and 'source'");
     if (mount_.id.empty()) mount_.id = mount_.source;
     if (mount_.id.empty()) mount_.id = mount_.target.substr(mount_.target.rfind('/') + 1);
-    if (mount_.id.empty()) throw Error("a --mount of type secret needs an id");
+    if (mount_.id.empty()) throw Error("--mount: type secret needs an id");
     if (mount_.target.empty() && !mount_.environment)
       mount_.target = "/run/secrets/" + mount_.id.substr(mount_.id.rfind('/') + 1);
   } else if (mount_.target.empty()) {
-    throw Error(fmt::format("a --mount of type {} needs a target", type_));
+    throw Error(fmt::format("--mount: type {} needs a target", type_));
   } else if (mount_.target.find_first_not_of("/.") == std::string::npos && mount_.target.starts_with('/')) {
-    throw Error(fmt::format("'{}' is the root, and no --mount's target", mount_.target));
+    throw Error(fmt::format("--mount: target '{}' must not be the root directory", mount_.target));
   }
 }
 

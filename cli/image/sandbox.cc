@@ -37,7 +37,7 @@ constexpr std::size_t kLongestReport = std::size_t{64} << 10;
 struct OutputPipe {
   OutputPipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot make a pipe: {}", ::strerror(errno)));
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot create a pipe: {}", ::strerror(errno)));
     read = Fd(ends[0]);
     write = Fd(ends[1]);
     ::fcntl(read.get(), F_SETFL, O_NONBLOCK);
@@ -123,7 +123,7 @@ bool drain(const Fd& file, const std::function<void(std::string_view)>& take) {
 StepEnd end_of(const std::string& report) {
   if (report.starts_with(kFailed)) throw Error(report.substr(1));
   int status = 0;
-  if (report.size() != 1 + sizeof status) throw Error("the processes of RUN were killed from outside");
+  if (report.size() != 1 + sizeof status) throw Error("the processes of RUN were killed from outside the build");
   std::memcpy(&status, report.data() + 1, sizeof status);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0};
 }

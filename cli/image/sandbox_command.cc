@@ -49,7 +49,7 @@ void drop_capabilities(bool own_network) {
     data[half].effective = data[half].permitted;
     data[half].inheritable = 0;
   }
-  if (::syscall(SYS_capset, &header, data) != 0) fail_call("cannot give capabilities up");
+  if (::syscall(SYS_capset, &header, data) != 0) fail_call("cannot drop capabilities");
 }
 
 void become_user(const UserIds& user, bool own_network) {
@@ -60,10 +60,10 @@ void become_user(const UserIds& user, bool own_network) {
                [&](gid_t group) { return group != user.group; });
   if (::setgroups(groups.size(), groups.data()) != 0 && one_id_hint().empty()) fail_call("cannot set groups");
   if (::setresgid(user.group, user.group, user.group) != 0)
-    fail_call(fmt::format("cannot become group {}{}", user.group, one_id_hint()));
+    fail_call(fmt::format("cannot switch to group {}{}", user.group, one_id_hint()));
   drop_capabilities(own_network);
   if (::setresuid(user.user, user.user, user.user) != 0)
-    fail_call(fmt::format("cannot become user {}{}", user.user, one_id_hint()));
+    fail_call(fmt::format("cannot switch to user {}{}", user.user, one_id_hint()));
 }
 
 void reset_signals() {
@@ -130,13 +130,13 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
   ::setsid();
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(files.output, 1) < 0 || ::dup2(files.output, 2) < 0)
-    fail_call("standard input");
+    fail_call("cannot redirect standard input");
   // All other descriptors are closed before a path of the image is resolved. The two move to high numbers first, as one
   // may have the other's number.
   const int trouble = ::fcntl(files.trouble, F_DUPFD, 100), starter = ::fcntl(files.starter, F_DUPFD, 100);
   if (::dup2(trouble, kTroubleFd) < 0 || ::dup3(starter, kStarterFd, O_CLOEXEC) < 0 ||
       ::syscall(SYS_close_range, kStarterFd + 1U, ~0U, 0) != 0)
-    fail_call("cannot close descriptors");
+    fail_call("cannot close file descriptors");
   enter_working_directory(step.working_directory);
   ::umask(022);
   apply_filter(step_filter());

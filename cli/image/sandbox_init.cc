@@ -44,7 +44,7 @@ void die_with_monitor(const Fd& monitor) {
 void leave_machine(const Fd& monitor, const MadePaths& made) {
   if (!has_own_users() && ::unshare(CLONE_NEWUSER) != 0)
     throw Error(fmt::format("cannot create a user namespace for RUN: {}{}", why_no_user_namespace(errno),
-                            errno == EPERM ? "; if this is a chroot, run the build outside of it" : ""));
+                            errno == EPERM ? "; if this is a chroot, run the build outside it" : ""));
   std::string message(1, kInPlace);
   for (const std::vector<std::string>& place : made) {
     for (const std::string& each : place) message += each + '\0';
@@ -66,7 +66,7 @@ int run_command(const SandboxStep& step, Fd output, Fd starter) {
   // The command's user must be able to open /dev/stderr.
   [[maybe_unused]] const int ignored = ::fchown(output.get(), user.user, user.group);
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail_call("cannot make a pipe");
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail_call("cannot create a pipe");
   const Fd trouble(ends[0]);
   Fd trouble_end(ends[1]);
   const pid_t command = ::fork();
@@ -102,7 +102,7 @@ void be_process_one(SandboxPlan plan, Fd monitor) {
   die_with_monitor(monitor);
   try {
     ::umask(022);
-    if (::unshare(CLONE_NEWNS) != 0) fail_call("cannot make a mount namespace for RUN");
+    if (::unshare(CLONE_NEWNS) != 0) fail_call("cannot create a mount namespace for RUN");
     EnteredRoot root = enter_root(*plan.step, plan.caches);
     leave_machine(monitor, root.made);
     const int status = run_command(*plan.step, std::move(plan.output), std::move(root.starter));

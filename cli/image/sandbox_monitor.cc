@@ -39,7 +39,7 @@ void write_all(int file, const char* data, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(file, data, size);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_call("a pipe of the sandbox");
+    if (count < 0) fail_call("cannot write to a pipe of the sandbox");
     data += count;
     size -= static_cast<std::size_t>(count);
   }
@@ -70,7 +70,7 @@ void start_loopback() {
   ifreq request{};
   std::strcpy(request.ifr_name, "lo");
   request.ifr_flags = IFF_UP | IFF_RUNNING;
-  if (::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0) fail_call("cannot start the loopback network");
+  if (::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0) fail_call("cannot bring up the loopback interface");
   // As in Docker, every user may bind low ports and ping. In a container these settings may be read-only.
   for (const auto& [name, value] :
        {std::pair{"ip_unprivileged_port_start", "0"}, {"ping_group_range", "0 2147483647"}}) {
@@ -83,9 +83,9 @@ void enter_namespaces(Run::Network network) {
   const bool alone = network == Run::Network::kNone;
   // The command must not find the builder's keys. ENOSYS: the kernel has no keyrings.
   if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
-    fail_call("cannot make a session keyring for RUN");
+    fail_call("cannot create a session keyring for RUN");
   if (::unshare(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | (alone ? CLONE_NEWNET : 0)) != 0)
-    fail_call("cannot make namespaces for RUN");
+    fail_call("cannot create namespaces for RUN");
   if (::sethostname(kSandboxHost, std::strlen(kSandboxHost)) != 0 || ::setdomainname("", 0) != 0)
     fail_call("cannot set the host name");
   if (alone) start_loopback();
@@ -134,7 +134,7 @@ class SandboxMonitor {
  private:
   void start() {
     int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail_call("cannot make a socket");
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail_call("cannot create a socket");
     Fd inside(ends[1]);
     channel_ = Fd(ends[0]);
     child_ = ::fork();
@@ -172,7 +172,7 @@ class SandboxMonitor {
     for (std::size_t i = 0; i < plan_.caches.size(); ++i)
       if (!made.at(i + 1).empty())
         traces_.push_back(MountTraces::in_directory(open_directory(plan_.caches[i]), made[i + 1]));
-    if (!has_own_users() && !map_own_ids(child_)) throw Error("cannot map the ids of the user namespace for RUN");
+    if (!has_own_users() && !map_own_ids(child_)) throw Error("cannot map IDs in the user namespace for RUN");
     send_message(channel_.get(), std::string(1, kGo));
   }
 

@@ -90,7 +90,7 @@ class RootMaker {
     mount_prepared();
     if (::fchdir(root_.get()) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0 || ::umount2(".", MNT_DETACH) != 0 ||
         ::chdir("/") != 0)
-      fail_call("cannot change the root");
+      fail_call("cannot change the root directory");
     return {std::move(made_), std::move(starter_)};
   }
 
@@ -176,14 +176,14 @@ class RootMaker {
     const Fd found = open_rooted(root_.get(), name, O_PATH | O_NOFOLLOW, Links::kRefused);
     struct stat status {};
     if (found && (::fstat(found.get(), &status) != 0 || !S_ISDIR(status.st_mode)))
-      throw Error(fmt::format("the image's /{} is not a directory, as RUN requires", name));
+      throw Error(fmt::format("RUN requires /{} in the image to be a directory", name));
     return place("/" + name, true).file;
   }
 
   FoundPath place(const std::string& target, bool directory) {
     std::vector<std::string> made;
     FoundPath found = find_or_make(root_.get(), target, directory, made, true);
-    if (!found.file) fail_call(fmt::format("cannot mount something at {}", one_line(target, 200)));
+    if (!found.file) fail_call(fmt::format("cannot mount at {}", one_line(target, 200)));
     for (std::string& each : made) note(std::move(each));
     return found;
   }
@@ -326,7 +326,7 @@ class RootMaker {
       const std::string first = at.path.substr(0, at.path.find('/')), target = one_line(mount.target, 200);
       if (at.path.empty()) throw Error(fmt::format("cannot mount at {}: it is the root directory", target));
       if (first == "proc" || first == "sys")
-        throw Error(fmt::format("cannot mount at {}: it is in /{}, which belongs to the kernel", target, first));
+        throw Error(fmt::format("cannot mount at {}: it is in /{}, which is reserved for the kernel", target, first));
       if (!mount.mount && mount.size == 0) mount.mount = new_mount("tmpfs", kPlain);
       if (!mount.mount) mount.mount = new_mount("tmpfs", kPlain, {{"size", std::to_string(mount.size)}});
       attach_mount(mount.mount, at.file.get(), target);

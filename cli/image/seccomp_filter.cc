@@ -207,7 +207,7 @@ void apply_filter(const std::vector<sock_filter>& program) {
   if (::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &whole) == 0) return;
   if (errno == ENOSYS || errno == EINVAL)
     fail_call("RUN needs a kernel with system call filters (CONFIG_SECCOMP_FILTER)");
-  fail_call("cannot filter system calls");
+  fail_call("cannot install the system call filter");
 }
 
 }  // namespace adaptdl::image

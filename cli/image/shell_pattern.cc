@@ -25,8 +25,7 @@ Glob glob_of(std::string_view text) {
       c = ++at < pattern.size() ? pattern[at] : U'\0';
       // '}' and '/' would end the pattern, so they are escaped as well.
       if (std::u32string_view(U"*?\\}/").find(c) == std::u32string_view::npos)
-        throw Error(
-            fmt::format("the pattern '{}' escapes what needs none: \\ goes before * ? \\ }} and / alone", text));
+        throw Error(fmt::format("invalid pattern '{}': \\ can only escape * ? \\ }} and /", text));
       glob.add_character(c);
     }
   }

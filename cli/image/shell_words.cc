@@ -58,7 +58,7 @@ class Expander {
   bool is_escape(int c) const { return c == static_cast<unsigned char>(rules_.escape); }
   void put(std::string& result, std::string_view text) const {
     if (result.size() + text.size() > kLargestResult)
-      throw Error(fmt::format("what it expands to is over {} MiB", kLargestResult >> 20));
+      throw Error(fmt::format("the expanded text is larger than {} MiB", kLargestResult >> 20));
     result += text;
   }
 
@@ -110,14 +110,14 @@ std::string Expander::until(int stop, bool keep_escapes, WordList* words) {
       if (words != nullptr) words->add(static_cast<char>(c));
     }
   }
-  if (stop != kEnd) throw Error(fmt::format("a '${{' has no '{}'", static_cast<char>(stop)));
+  if (stop != kEnd) throw Error(fmt::format("missing '{}' after '${{'", static_cast<char>(stop)));
   return result;
 }
 
 std::string Expander::single_quoted() {
   const std::size_t begin = at_;
   const std::size_t end = text_.find('\'', begin + 1);
-  if (end == std::string_view::npos) throw Error("a single quote is not closed");
+  if (end == std::string_view::npos) throw Error("unclosed single quote");
   at_ = end + 1;
   return std::string(rules_.keep_quotes ? text_.substr(begin, at_ - begin) : text_.substr(begin + 1, end - begin - 1));
 }
@@ -139,7 +139,7 @@ std::string Expander::double_quoted(bool keep_escapes) {
     }
     put(result, std::string(1, static_cast<char>(c)));
   }
-  throw Error("a double quote is not closed");
+  throw Error("unclosed double quote");
 }
 
 // "<<" and the spaces after it belong to the word that they begin.
@@ -174,12 +174,12 @@ std::string Expander::dollar() {
     return value || !rules_.keep_unset ? value.value_or("") : written();
   }
   ++at_;
-  if (peek() == kEnd) throw Error("a '${' has no '}'");
-  if (peek() == '{' || peek() == '}' || peek() == ':') throw Error("a '${' has no variable's name after it");
+  if (peek() == kEnd) throw Error("missing '}' after '${'");
+  if (peek() == '{' || peek() == '}' || peek() == ':') throw Error("missing variable name after '${'");
   const std::string variable = name();
   const int c = next();
   if (++depth_ > kDeepestSubstitution)
-    throw Error(fmt::format("over {} substitutions are nested", kDeepestSubstitution));
+    throw Error(fmt::format("more than {} nested substitutions", kDeepestSubstitution));
   const std::string result = operation(variable, c);
   --depth_;
   return rules_.keep_unset && !variables_(variable) ? written() : result;
@@ -188,7 +188,7 @@ std::string Expander::dollar() {
 std::string Expander::operation(const std::string& variable, int c) {
   const std::optional<std::string> value = variables_(variable);
   if (c == '}') return value.value_or("");
-  if (c == kEnd) throw Error("a '${' has no '}'");
+  if (c == kEnd) throw Error("missing '}' after '${'");
   if (c == '/') return replacement(value);
   const bool empty_is_unset = c == ':';
   const std::string written = empty_is_unset ? ":" : "";
@@ -196,7 +196,7 @@ std::string Expander::operation(const std::string& variable, int c) {
   const bool is_pattern = c == '#' || c == '%';
   if (c == kEnd || (is_pattern && empty_is_unset) ||
       std::string_view("+-?#%").find(static_cast<char>(c)) == std::string_view::npos)
-    throw Error(fmt::format("'${{{}{}{}' is no substitution; there are :- - :+ + :? ? # ## % %% / and //", variable,
+    throw Error(fmt::format("unknown substitution '${{{}{}{}'; expected :- - :+ + :? ? # ## % %% / or //", variable,
                             written, c == kEnd ? "" : std::string(1, static_cast<char>(c))));
   std::string word = until('}', is_pattern || rules_.keep_escapes, nullptr);
   const bool is_set = value && !(empty_is_unset && value->empty());
@@ -206,8 +206,8 @@ std::string Expander::operation(const std::string& variable, int c) {
     if (is_set || rules_.keep_unset) return value.value_or("");
     throw Error(fmt::format("{}: {}", variable,
                             !word.empty() ? word
-                            : value       ? "is empty, and must not be"
-                                          : "is not set, and must be"));
+                            : value       ? "variable is empty"
+                                          : "variable is not set"));
   }
   if (!value) return "";
   const bool longest = word.starts_with(static_cast<char>(c));

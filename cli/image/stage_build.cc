@@ -107,7 +107,7 @@ const FileTree& StageBuild::view_of(const From& from) {
 
 const FileTree& StageBuild::own_files() {
   if (!own_view_) {
-    require_build_namespace("to look into what the stage is built on");
+    require_build_namespace("reading the files of the stage");
     own_view_ = work_.shelf.view(built_.layers);
   }
   return own_view_->files();

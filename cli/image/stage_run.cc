@@ -85,19 +85,17 @@ std::optional<StepMount> StageBuild::step_mount(const Mount& mount) {
       if (!secret.variable.empty()) {
         const char* value = std::getenv(secret.variable.c_str());
         if (value == nullptr)
-          throw Error(
-              fmt::format("the secret {} is to be in the variable {}, which is not set", secret.id, secret.variable));
+          throw Error(fmt::format("secret '{}': environment variable '{}' is not set", secret.id, secret.variable));
         result.content = value;
       } else {
-        const auto content = read_small_file(secret.file, fmt::format("the secret {}", secret.id));
-        if (!content)
-          throw Error(fmt::format("the secret {} is to be in {}, which is not there", secret.id, secret.file.string()));
+        const auto content = read_small_file(secret.file, fmt::format("secret '{}'", secret.id));
+        if (!content) throw Error(fmt::format("secret '{}': file {} does not exist", secret.id, secret.file.string()));
         result.content = *content;
       }
       return result;
     }
     if (mount.required)
-      throw Error(fmt::format("it needs the secret {}: give it by --secret id={}", mount.id, mount.id));
+      throw Error(fmt::format("secret '{}' not found; pass it with --secret id={}", mount.id, mount.id));
     return {};
   }
   if (!mount.from.empty()) {
@@ -111,7 +109,7 @@ std::optional<StepMount> StageBuild::step_mount(const Mount& mount) {
 Run::Network StageBuild::network_of(const Run& run) const {
   if (!work_.options.no_network) return run.network;
   if (run.network == Run::Network::kHost)
-    throw Error("--network=host: this build was given --network none, so that no step reaches the network");
+    throw Error("--network=host is not allowed: the build was started with --network none");
   return Run::Network::kNone;
 }
 
@@ -157,7 +155,7 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     own_view_.reset();
     const StepEnd end = run_in_sandbox(
         sandbox, [&](std::string_view line) { work_.report.output(info, line); }, work_.stop);
-    if (!end.success()) throw Error(fmt::format("{} ended with {}", info.text, end.text()));
+    if (!end.success()) throw Error(fmt::format("{} failed: {}", info.text, end.text()));
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     StepRecord record{
         .layer = {},

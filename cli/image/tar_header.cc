@@ -49,7 +49,7 @@ char type_flag(Entry::Type type) {
     case Entry::Type::kSocket:
       break;
   }
-  throw Error("a layer cannot hold a socket");
+  throw Error("a layer cannot contain a socket");
 }
 
 std::string block_of(Ustar header) {
@@ -116,8 +116,9 @@ std::string tar_header(const Entry& entry) {
   put_number(header.minor, entry.device_minor & kMost7);
   for (const auto& [key, value] : entry.xattrs) {
     if (key.find('=') != std::string::npos)
-      throw Error(fmt::format("{} has an extended attribute '{}', which a layer cannot hold for the '=' in its name",
-                              one_line(entry.path, 200), one_line(key, 100)));
+      throw Error(
+          fmt::format("{} has the extended attribute '{}', which a layer cannot contain because of the '=' in its name",
+                      one_line(entry.path, 200), one_line(key, 100)));
     pax += pax_record("SCHILY.xattr." + key, value);
   }
   return (pax.empty() ? "" : pax_header(pax)) + block_of(header);

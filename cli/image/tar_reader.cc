@@ -22,7 +22,7 @@ constexpr std::uint64_t kLargestSize = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMostId = std::numeric_limits<std::uint32_t>::max() - 1;  // the number above means "no change"
 constexpr std::string_view kXattr = "SCHILY.xattr.";
 
-[[noreturn]] void damaged(std::string_view why) { throw Error(fmt::format("it is no whole tar archive: {}", why)); }
+[[noreturn]] void damaged(std::string_view why) { throw Error(fmt::format("invalid tar archive: {}", why)); }
 
 std::string_view field(const std::array<char, 512>& block, std::size_t at, std::size_t size) {
   return std::string_view(block.data(), block.size()).substr(at, size);
@@ -42,7 +42,7 @@ std::int64_t numeric_field(std::string_view bytes) {
       unsigned char byte = static_cast<unsigned char>(bytes[i]);
       if (negative) byte = static_cast<unsigned char>(~byte);
       if (i == 0) byte &= 0x7f;
-      if (value >> 55 != 0) damaged("a number in it is too large");
+      if (value >> 55 != 0) damaged("number too large");
       value = value << 8 | byte;
     }
     return negative ? -static_cast<std::int64_t>(value) - 1 : static_cast<std::int64_t>(value);
@@ -53,24 +53,24 @@ std::int64_t numeric_field(std::string_view bytes) {
   bytes = bytes.substr(0, bytes.find_first_of(std::string_view(" \0", 2)));
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), value, 8);
-  if (error != std::errc() || end != bytes.data() + bytes.size() || value < 0) damaged("a number in it is none");
+  if (error != std::errc() || end != bytes.data() + bytes.size() || value < 0) damaged("invalid number");
   return value;
 }
 
 std::uint64_t size_of(std::int64_t value) {
-  if (value < 0) damaged("a size in it is negative");
+  if (value < 0) damaged("negative size");
   return static_cast<std::uint64_t>(value);
 }
 
 std::uint32_t id_of(std::int64_t value) {
-  if (value < 0 || value > kMostId) damaged("an owner in it is none");
+  if (value < 0 || value > kMostId) damaged("invalid owner");
   return static_cast<std::uint32_t>(value);
 }
 
 std::uint64_t decimal(std::string_view digits, std::uint64_t most) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value > most) damaged("a number in it is none");
+  if (error != std::errc() || end != digits.data() + digits.size() || value > most) damaged("invalid number");
   return value;
 }
 
@@ -79,7 +79,7 @@ std::int64_t whole_seconds(std::string_view digits) {
   const std::size_t dot = std::min(digits.find('.'), digits.size());
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + dot, value);
-  if (error != std::errc() || end != digits.data() + dot) damaged("a time in it is none");
+  if (error != std::errc() || end != digits.data() + dot) damaged("invalid time");
   const bool fraction = digits.find_first_not_of(".0", dot) != std::string_view::npos;
   return digits.starts_with('-') && fraction && value > std::numeric_limits<std::int64_t>::min() ? value - 1 : value;
 }
@@ -92,7 +92,7 @@ void check_sum(const std::array<char, 512>& block) {
     signed_bytes += static_cast<signed char>(c);
   }
   const std::int64_t sum = numeric_field(field(block, 148, 8));
-  if (sum != bytes && sum != signed_bytes) damaged("a header's checksum is wrong");
+  if (sum != bytes && sum != signed_bytes) damaged("wrong header checksum");
 }
 
 Entry::Type type_of_flag(char flag, const std::string& path) {
@@ -117,7 +117,7 @@ Entry::Type type_of_flag(char flag, const std::string& path) {
     case '6':
       return Entry::Type::kFifo;
   }
-  throw Error(fmt::format("'{}' in it is of a kind that is not known", one_line(path, 200)));
+  throw Error(fmt::format("invalid tar archive: '{}' has an unknown type", one_line(path, 200)));
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ bool TarReader::read_block(Block& block) {
   while (have < block.size()) {
     const std::size_t count = source_(block.data() + have, block.size() - have);
     if (count == 0 && have == 0) return false;
-    if (count == 0) damaged("it is cut off");
+    if (count == 0) damaged("unexpected end of file");
     have += count;
   }
   return true;
@@ -138,7 +138,7 @@ bool TarReader::read_block(Block& block) {
 void TarReader::read_exactly(char* data, std::size_t size) {
   while (size > 0) {
     const std::size_t count = source_(data, size);
-    if (count == 0) damaged("it is cut off");
+    if (count == 0) damaged("unexpected end of file");
     data += count;
     size -= count;
   }
@@ -155,7 +155,7 @@ void TarReader::skip(std::uint64_t size) {
 
 std::string TarReader::read_special(std::uint64_t size) {
   special_ += std::min(size, kLargestSpecial + 1);
-  if (special_ > kLargestSpecial) damaged("a name or an attribute in it is too long");
+  if (special_ > kLargestSpecial) damaged("name or attribute too long");
   std::string bytes(static_cast<std::size_t>(size), '\0');
   read_exactly(bytes.data(), bytes.size());
   skip(tar_padding(size));
@@ -168,11 +168,11 @@ void TarReader::read_records(std::uint64_t size, Records& records) {
     const std::size_t space = rest.find(' ');
     const std::size_t length = decimal(rest.substr(0, space), rest.size());
     if (space == std::string_view::npos || length < space + 3 || rest[length - 1] != '\n')
-      damaged("an extended header in it is none");
+      damaged("invalid extended header");
     const std::string_view record = rest.substr(space + 1, length - space - 2);
     rest.remove_prefix(length);
     const std::size_t equals = record.find('=');
-    if (equals == 0 || equals == std::string_view::npos) damaged("an extended header in it is none");
+    if (equals == 0 || equals == std::string_view::npos) damaged("invalid extended header");
     const std::string key(record.substr(0, equals));
     const std::string_view value = record.substr(equals + 1);
     // The oldest format of sparse files has two records for each piece.
@@ -191,7 +191,7 @@ bool TarReader::read_header(Block& block) {
   if (!read_block(block)) return false;
   const auto is_zero = [&] { return std::all_of(block.begin(), block.end(), [](char c) { return c == '\0'; }); };
   if (is_zero()) {
-    if (read_block(block) && !is_zero()) damaged("there is something after its end");
+    if (read_block(block) && !is_zero()) damaged("data after the end of the archive");
     return false;
   }
   check_sum(block);
@@ -232,7 +232,7 @@ bool TarReader::next(Entry& entry) {
       return true;
     }
   }
-  if (name || link || !records.empty()) damaged("it is cut off");
+  if (name || link || !records.empty()) damaged("unexpected end of file");
   return false;
 }
 
@@ -295,12 +295,12 @@ void TarReader::begin_sparse(const Block& block, const Records& records, Entry& 
   entry.size = size_;
   std::uint64_t stored = 0;
   for (const Piece& piece : pieces_) stored += piece.size;
-  if (stored != stored_) damaged("a sparse file in it has another size than it says");
+  if (stored != stored_) damaged("wrong size of a sparse file");
 }
 
 void TarReader::add_piece(std::uint64_t offset, std::uint64_t size) {
   const std::uint64_t end = pieces_.empty() ? 0 : pieces_.back().offset + pieces_.back().size;
-  if (offset < end || offset > size_ || size > size_ - offset) damaged("the pieces of a sparse file in it are none");
+  if (offset < end || offset > size_ || size > size_ - offset) damaged("invalid pieces of a sparse file");
   pieces_.push_back({offset, size});
 }
 
@@ -314,8 +314,8 @@ void TarReader::read_old_map(const Block& block) {
   take(block, 386, 4);
   Block more{};
   for (bool extended = block[482] != 0; extended; extended = more[504] != 0) {
-    if (!read_block(more)) damaged("it is cut off");
-    if (pieces_.size() > kLargestSpecial) damaged("a sparse file in it has too many pieces");
+    if (!read_block(more)) damaged("unexpected end of file");
+    if (pieces_.size() > kLargestSpecial) damaged("too many pieces of a sparse file");
     take(more, 0, 21);
   }
 }
@@ -327,7 +327,7 @@ void TarReader::read_map_text(std::string_view map) {
     numbers.push_back(decimal(map.substr(0, comma), kLargestSize));
     map.remove_prefix(std::min(comma + 1, map.size()));
   }
-  if (numbers.size() % 2 != 0) damaged("the pieces of a sparse file in it are none");
+  if (numbers.size() % 2 != 0) damaged("invalid pieces of a sparse file");
   for (std::size_t i = 0; i < numbers.size(); i += 2) add_piece(numbers[i], numbers[i + 1]);
 }
 
@@ -339,20 +339,20 @@ void TarReader::read_map_in_content() {
   const auto read_line = [&] {
     for (line.clear();; ++at) {
       if (at == block.size()) {
-        if (stored_ < block.size()) damaged("the pieces of a sparse file in it are none");
+        if (stored_ < block.size()) damaged("invalid pieces of a sparse file");
         read_exactly(block.data(), block.size());
         stored_ -= block.size();
         at = 0;
       }
       if (block[at] == '\n') break;
-      if (line.size() > 20) damaged("a number in it is none");
+      if (line.size() > 20) damaged("invalid number");
       line += block[at];
     }
     ++at;
     return decimal(line, kLargestSize);
   };
   const std::uint64_t count = read_line();
-  if (count > kLargestSpecial) damaged("a sparse file in it has too many pieces");
+  if (count > kLargestSpecial) damaged("too many pieces of a sparse file");
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t offset = read_line();
     add_piece(offset, read_line());
@@ -375,7 +375,7 @@ std::size_t TarReader::read(char* data, std::size_t size) {
     std::memset(data, 0, size);
   } else {
     size = source_(data, size);
-    if (size == 0) damaged("it is cut off");
+    if (size == 0) damaged("unexpected end of file");
     stored_ -= size;
   }
   at_ += size;

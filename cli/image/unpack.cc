@@ -36,7 +36,7 @@ class DraftDirectory {
  public:
   explicit DraftDirectory(const fs::path& final) : final_(final) {
     std::string name = final.parent_path() / fmt::format("{}{}-XXXXXX", kTreeDraftPrefix, final.filename().string());
-    if (::mkdtemp(name.data()) == nullptr) fail_unpack("make a directory in", final.parent_path());
+    if (::mkdtemp(name.data()) == nullptr) fail_unpack("create a directory in", final.parent_path());
     path_ = name;
     fd_ = net::Fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd_ || ::flock(fd_.get(), LOCK_EX) != 0 || ::fchmod(fd_.get(), 0755) != 0) fail_unpack("open", path_);
@@ -56,7 +56,7 @@ class DraftDirectory {
     if (::rename(path_.c_str(), final_.c_str()) == 0) {
       path_.clear();
     } else if (errno != EEXIST && errno != ENOTEMPTY) {  // another process was faster
-      fail_unpack("make", final_);
+      fail_unpack("create", final_);
     }
   }
 
@@ -112,7 +112,7 @@ Meaning meaning_of(const Entry& entry) {
   if (entry.path.starts_with(".wh..wh.") || entry.path.find("/.wh..wh.") != std::string::npos) return {kNothing, ""};
   const std::string name = parts.name.substr(std::min(parts.name.size(), kWhiteoutPrefix.size()));
   if (below || name.empty() || name == "." || name == "..")
-    throw Error(fmt::format("'{}' is no name that a layer can have", one_line(entry.path, 200)));
+    throw Error(fmt::format("'{}' is not a valid name in a layer", one_line(entry.path, 200)));
   return {kWhiteout, parts.directory.empty() ? name : parts.directory + "/" + name};
 }
 
@@ -205,7 +205,8 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
     }
   tree.finish();
   const std::string found = layer.diff_id();
-  if (!diff_id.empty() && found != diff_id) throw Error(fmt::format("{}: its bytes are those of {}", name, found));
+  if (!diff_id.empty() && found != diff_id)
+    throw Error(fmt::format("{}: digest mismatch: the content has the digest {}", name, found));
   result.bytes = layer.tar_bytes();
   draft.commit();
   return result;

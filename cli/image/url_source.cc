@@ -45,7 +45,7 @@ std::string url_part(CURLU* url, CURLUPart which, unsigned flags = 0) {
 http::Url parse_url(const std::string& text) {
   http::Url url(http::curl().url());
   if (http::curl().url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK)
-    throw Error(fmt::format("'{}' is no URL", one_line(http::without_user(text))));
+    throw Error(fmt::format("invalid URL '{}'", one_line(http::without_user(text))));
   return url;
 }
 
@@ -86,16 +86,16 @@ Fetched download(const std::string& url, const std::string& checksum, const Fetc
     if (response.status == 304 && !known.digest.empty()) return known;
     const std::string next(response.header("location"));
     if (response.status / 100 != 3 || next.empty())
-      throw Error(fmt::format("{}: the server answers with {}", shown, response.status));
+      throw Error(fmt::format("{}: the server responded with HTTP status {}", shown, response.status));
     if (http::curl().url_set(at.get(), CURLUPART_URL, next.c_str(), 0) != CURLUE_OK)
-      throw Error(fmt::format("{}: the server leads to '{}', which is no URL", shown, one_line(next, 200)));
+      throw Error(fmt::format("{}: the server redirects to the invalid URL '{}'", shown, one_line(next, 200)));
     if (checksum.empty() && url_part(at.get(), CURLUPART_SCHEME) != "https" && request.url.starts_with("https:"))
       throw Error(
           fmt::format("{}: redirected from https to '{}', where the file can be altered in transit; "
                       "pass its digest with --checksum",
                       shown, one_line(http::without_user(next), 200)));
   }
-  throw Error(fmt::format("{}: over {} redirects", shown, kMostUrlRedirects));
+  throw Error(fmt::format("{}: more than {} redirects", shown, kMostUrlRedirects));
 }
 
 Fetched with_retries(const std::string& url, const std::string& checksum, const Fetched& known, const BuildCache& cache,
@@ -126,7 +126,7 @@ UrlFile fetch_url(const std::string& url, const std::string& checksum, const Bui
                {{"digest", fetched.digest}, {"etag", fetched.etag}, {"size", fetched.size}, {"time", fetched.time}});
   }
   if (!checksum.empty() && checksum != fetched.digest)
-    throw Error(fmt::format("{}: its digest is {}, not {} as --checksum says", http::without_user(url), fetched.digest,
+    throw Error(fmt::format("{}: its digest is {}, but --checksum expects {}", http::without_user(url), fetched.digest,
                             checksum));
   UrlFile file{.file = {}, .digest = fetched.digest};
   file.file.entry = {.path = file_name(url), .mode = kMode, .size = fetched.size, .mtime = fetched.time};

@@ -36,7 +36,7 @@ gid_t find_group(std::string_view name, std::string_view file) {
     if (record[0] == name)
       if (const auto id = id_number(record[2])) return *id;
   if (const auto id = id_number(name)) return *id;
-  throw Error(fmt::format("there is no group '{}' in the image's /etc/group", one_line(name, 100)));
+  throw Error(fmt::format("group '{}' not found in the image's /etc/group", one_line(name, 100)));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ UserIds find_user(std::string_view name, std::string_view passwd, std::string_vi
     break;
   }
   if (login.empty() && !id && !user.empty())
-    throw Error(fmt::format("there is no user '{}' in the image's /etc/passwd", one_line(user, 100)));
+    throw Error(fmt::format("user '{}' not found in the image's /etc/passwd", one_line(user, 100)));
   if (colon != std::string_view::npos && colon + 1 < name.size()) {
     result.group = find_group(name.substr(colon + 1), group);
     return result;

@@ -18,7 +18,7 @@ namespace {
 constexpr unsigned kMostMode = 07777;
 
 [[noreturn]] void refuse_value(std::string_view text, std::string_view what) {
-  throw Error(fmt::format("'{}' is no {}", text, what));
+  throw Error(fmt::format("invalid value '{}': expected {}", text, what));
 }
 
 std::optional<unsigned> number_of(std::string_view text, unsigned base, unsigned most) {
@@ -65,7 +65,7 @@ unsigned permission_bits(char what, unsigned mode, bool is_directory) {
 }  // namespace
 
 FileMode FileMode::parse(std::string_view text) {
-  constexpr std::string_view kWhat = "mode: octal from 0 to 07777, or as chmod has it (u=rwX,go=rX)";
+  constexpr std::string_view kWhat = "an octal mode from 0 to 07777, or a symbolic one such as u=rwX,go=rX";
   FileMode mode;
   if (const auto octal = number_of(text, 8, kMostMode)) {
     mode.octal_ = true;
@@ -110,7 +110,7 @@ unsigned FileMode::apply(unsigned mode, bool is_directory) const {
 }
 
 std::chrono::nanoseconds parse_duration(std::string_view text) {
-  constexpr std::string_view kWhat = "duration, as 30s, 1m30s or 500ms";
+  constexpr std::string_view kWhat = "a duration such as 30s, 1m30s or 500ms";
   using Unit = std::pair<std::string_view, double>;
   // Longer units come first.
   static constexpr std::array<Unit, 8> kUnits{
@@ -126,13 +126,13 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
     rest.remove_prefix(unit->first.size());
     sum += *value * unit->second;
   }
-  if (sum > 9e18) refuse_value(text, "duration: it is over 290 years");
-  if (sum != 0 && sum < 1e6) refuse_value(text, "duration: it is less than a millisecond");
+  if (sum > 9e18) refuse_value(text, "a duration of at most 290 years");
+  if (sum != 0 && sum < 1e6) refuse_value(text, "a duration of at least 1ms");
   return std::chrono::nanoseconds(std::llround(sum));
 }
 
 std::size_t parse_size(std::string_view text) {
-  constexpr std::string_view kWhat = "size, as 64m or 1GiB";
+  constexpr std::string_view kWhat = "a size such as 64m or 1GiB";
   std::string_view rest = text;
   const auto value = take_decimal(rest);
   if (!value) refuse_value(text, kWhat);
@@ -152,7 +152,7 @@ std::size_t parse_size(std::string_view text) {
 unsigned parse_number(std::string_view text, unsigned base, unsigned most) {
   const auto value = number_of(text, base, most);
   if (!value)
-    refuse_value(text, fmt::format("{}number from 0 to {}", base == 8 ? "octal " : "",
+    refuse_value(text, fmt::format("{} number from 0 to {}", base == 8 ? "an octal" : "a",
                                    base == 8 ? fmt::format("{:o}", most) : fmt::format("{}", most)));
   return *value;
 }
@@ -166,7 +166,7 @@ bool parse_bool(std::string_view text) {
 }
 
 std::vector<std::string> parse_ports(std::string_view text) {
-  constexpr std::string_view kWhat = "port: a number from 0 to 65535 or a range of them, and /tcp, /udp or /sctp";
+  constexpr std::string_view kWhat = "a port from 0 to 65535 or a range of ports, optionally with /tcp, /udp or /sctp";
   constexpr unsigned kMostPort = 65535;
   const std::string_view inner = text.substr(text.rfind(':') + 1);
   const std::size_t slash = inner.find('/');
@@ -195,7 +195,7 @@ void check_signal(std::string_view text) {
                          (name.starts_with("RTMAX-") && number_of(name.substr(6), 10, kRealTime / 2 - 1));
   const auto number = number_of(text, 10, kMostSignal);
   if (!real_time && number.value_or(0) == 0 && std::find(kNames.begin(), kNames.end(), name) == kNames.end())
-    refuse_value(text, "signal: a name as SIGTERM, or a number from 1 to 64");
+    refuse_value(text, "a signal name such as SIGTERM, or a number from 1 to 64");
 }
 
 }  // namespace adaptdl::image

@@ -44,7 +44,7 @@ Json job_json(const CycleJob& job) {
 class Reader {
  public:
   Reader(const Json& object, std::string what) : object_(object), what_(std::move(what)) {
-    if (!object.is_object()) throw Error(fmt::format("{} is {}, not an object", what_, object.type_name()));
+    if (!object.is_object()) throw Error(fmt::format("{} must be an object, got {}", what_, object.type_name()));
   }
 
   std::string text(const char* key) const {
@@ -86,7 +86,7 @@ class Reader {
   }
 
   [[noreturn]] void wrong(const char* key, const Json& value, const char* wanted) const {
-    throw Error(fmt::format("{}: \"{}\" is {}, not {}", what_, key, value.type_name(), wanted));
+    throw Error(fmt::format("{}: \"{}\" must be {}, got {}", what_, key, wanted, value.type_name()));
   }
 
   const Json& object_;
@@ -104,7 +104,8 @@ CycleJob parse_job(const Json& value) {
   job.state = static_cast<JobState>(found - kStates.begin());
   for (const Json& node : reader.list("allocation")) {
     if (!node.is_string())
-      throw Error(fmt::format("the allocation of job {} has {}, not a node's name", job.name, node.type_name()));
+      throw Error(
+          fmt::format("the allocation of job {} must contain names of nodes, got {}", job.name, node.type_name()));
     job.allocation.push_back(node.get<std::string>());
   }
   job.submission_time = reader.number("submission_time");
@@ -137,7 +138,7 @@ std::string cycle_line(const CycleRecord& record) {
 
 CycleRecord parse_cycle(const std::string& line) {
   const Json parsed = Json::parse(line, nullptr, false);
-  if (parsed.is_discarded()) throw Error("it is not JSON");
+  if (parsed.is_discarded()) throw Error("invalid JSON");
   const Reader reader(parsed, "the cycle");
   CycleRecord record;
   record.workload = reader.text("workload");
@@ -159,7 +160,7 @@ void read_cycle_log(const std::filesystem::path& file, const std::function<void(
   std::ifstream input(file);
   if (!input || std::filesystem::is_directory(file))
     throw Error(fmt::format("cannot read {}: {}", file.string(),
-                            std::filesystem::is_directory(file) ? "it is a directory" : std::strerror(errno)));
+                            std::filesystem::is_directory(file) ? "is a directory" : std::strerror(errno)));
   std::size_t number = 0;
   for (std::string line; std::getline(input, line);) {
     ++number;
@@ -168,11 +169,11 @@ void read_cycle_log(const std::filesystem::path& file, const std::function<void(
       visit(record);
     } catch (const Error& error) {
       throw Error(
-          fmt::format("{}:{}: {}; `adaptdl simulate --out` writes such files", file.string(), number, error.what()));
+          fmt::format("{}:{}: {}; expected a file of `adaptdl simulate --out`", file.string(), number, error.what()));
     }
   }
   if (number == 0)
-    throw Error(fmt::format("{}:1: the file is empty; `adaptdl simulate --out` writes such files", file.string()));
+    throw Error(fmt::format("{}:1: file is empty; expected a file of `adaptdl simulate --out`", file.string()));
 }
 
 }  // namespace adaptdl::cli

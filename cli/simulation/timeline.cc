@@ -72,7 +72,7 @@ void TimelineBuilder::add(const CycleRecord& record) {
   timeline_.policy = record.policy;
   if (timeline_.counts.empty()) timeline_.begin = timeline_.end = record.time;
   if (!timeline_.counts.empty() && !(record.time > timeline_.counts.back().time))
-    throw Error(fmt::format("time does not go on from {}: {} follows", timeline_.counts.back().time, record.time));
+    throw Error(fmt::format("time must increase, but {} is followed by {}", timeline_.counts.back().time, record.time));
 
   std::map<std::string, std::map<int, int>> wanted;  // number of replicas by node and job
   Timeline::Count count{record.time, 0, 0};
@@ -83,7 +83,7 @@ void TimelineBuilder::add(const CycleRecord& record) {
     ++(job.allocation.empty() ? count.waiting : count.running);
     for (const std::string& name : job.allocation) {
       const auto node = wanted.find(name);
-      if (node == wanted.end()) throw Error(fmt::format("job {} is on node {}, which there is not", job.name, name));
+      if (node == wanted.end()) throw Error(fmt::format("job {} is on node {}, which does not exist", job.name, name));
       ++node->second[index];
     }
   }

@@ -84,7 +84,7 @@ void BuildScreen::transfer(const image::TransferInfo& transfer) {
                           : fmt::format("{}  {}", what, format_bytes(transfer.done)));
   }
   put(transfer.was_there > 0
-          ? fmt::format("{}  {}, {} were there", what, format_bytes(transfer.done), format_bytes(transfer.was_there))
+          ? fmt::format("{}  {}, {} already there", what, format_bytes(transfer.done), format_bytes(transfer.was_there))
           : fmt::format("{}  {}", what, format_bytes(transfer.done)));
 }
 

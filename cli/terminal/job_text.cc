@@ -82,7 +82,7 @@ std::string allocation_text(const kube::JobView& view) {
 
 // Lists the mounts of the containers and their volumes, which show where output is kept.
 std::string mounts_text(const json& object) {
-  Table table({{"MOUNT"}, {"IS"}});
+  Table table({{"MOUNT"}, {"SOURCE"}});
   const json& spec = field(object, {"spec", "template", "spec"});
   const auto source = [&](const std::string& name) -> std::string {
     for (const json& volume : kube::array_field(spec, {"volumes"})) {
@@ -90,7 +90,7 @@ std::string mounts_text(const json& object) {
       if (const std::string claim = text_field(volume, {"persistentVolumeClaim", "claimName"}); !claim.empty())
         return "volume claim " + claim;
       for (const auto& [kind, settings] : volume.items()) {
-        if (kind != "name") return kind == "emptyDir" ? "gone with the pod" : kind;
+        if (kind != "name") return kind == "emptyDir" ? "deleted with the pod" : kind;
       }
     }
     return "volume " + name;
@@ -102,7 +102,7 @@ std::string mounts_text(const json& object) {
           {text_field(mount, {"mountPath"}), source(text_field(mount, {"name"})) + (part.empty() ? "" : ", " + part)});
     }
   }
-  return section("Writes", table);
+  return section("Mounts", table);
 }
 
 std::string pods_text(const kube::JobView& view, kube::Time now) {
@@ -127,7 +127,7 @@ std::string pods_text(const kube::JobView& view, kube::Time now) {
 
 // Lists the conditions that the scheduler wrote to the status of the job.
 std::string conditions_text(const json& object, kube::Time now) {
-  Table table({{"CONDITION"}, {"IS"}, {"SINCE"}, {"REASON"}, {"MESSAGE"}});
+  Table table({{"CONDITION"}, {"STATUS"}, {"SINCE"}, {"REASON"}, {"MESSAGE"}});
   for (const json& condition : kube::array_field(object, {"status", "conditions"})) {
     table.add_row({text_field(condition, {"type"}), text_field(condition, {"status"}),
                    ago(kube::time_field(condition, {"lastTransitionTime"}), now), text_field(condition, {"reason"}),
@@ -138,11 +138,11 @@ std::string conditions_text(const json& object, kube::Time now) {
 
 std::string events_text(std::vector<kube::Event> events) {
   std::ranges::stable_sort(events, {}, [](const kube::Event& event) { return event.last.value_or(kube::Time::min()); });
-  Table table({{"TIME"}, {"ABOUT"}, {"EVENT"}, {"TIMES", Table::Align::kRight}, {"MESSAGE"}});
+  Table table({{"TIME"}, {"OBJECT"}, {"EVENT"}, {"COUNT", Table::Align::kRight}, {"MESSAGE"}});
   for (const kube::Event& event : events) {
     std::string message = event.message;
     std::ranges::replace(message, '\n', ' ');
-    table.add_row({event.last ? at(*event.last) : "-", event.kind == "Pod" ? event.name : "the job", event.reason,
+    table.add_row({event.last ? at(*event.last) : "-", event.kind == "Pod" ? event.name : "job", event.reason,
                    fmt::to_string(event.count), message});
   }
   return section("Events", table);
@@ -215,8 +215,9 @@ std::string run_text(const sched::RunStatus& run, kube::Time now) {
   if (run.ended) text += line("Ended", ago(run.ended, now));
   text += line("Runtime", span_between(run.started, run.ended.value_or(now)));
   const std::string bounds =
-      run.min == run.max ? fmt::format("{}", run.wanted) : fmt::format("{}, of {} to {}", run.wanted, run.min, run.max);
-  text += line("Replicas", sched::has_ended(run) ? bounds + " wanted" : fmt::format("{} of {}", run.replicas, bounds));
+      run.min == run.max ? std::string() : fmt::format(" (minimum {}, maximum {})", run.min, run.max);
+  text += line("Replicas", sched::has_ended(run) ? fmt::format("{} wanted{}", run.wanted, bounds)
+                                                 : fmt::format("{} of {}{}", run.replicas, run.wanted, bounds));
   text += line("Devices", fmt::format("{}", fmt::join(run.devices, ", ")));
   text += line("Restarts", fmt::to_string(run.restarts));
   if (run.device_seconds > 0) text += line("Usage", format_hours(run.device_seconds) + " device-hours");
@@ -225,7 +226,7 @@ std::string run_text(const sched::RunStatus& run, kube::Time now) {
   text += line("Command", fmt::format("{}", fmt::join(run.command, " ")));
   text += line("Checkpoints", run.checkpoints.empty() ? "none are saved" : run.checkpoints);
   text += line("Logs", run.logs);
-  text += line("To go on", run.resume);
+  text += line("To continue", run.resume);
   Table progress({{"PROGRESS"}, {"VALUE"}});
   if (run.progress.is_object()) {
     for (const auto& [name, value] : run.progress.items()) progress.add_row({name, dump_json(value, -1)});

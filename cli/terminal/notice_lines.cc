@@ -12,7 +12,7 @@ void NoticeLines::put(std::string_view text) {
     ++dropped_;
   } else {
     if (dropped_ > 0)
-      queue_.put(STDERR_FILENO, fmt::format("adaptdl: {} notices were dropped, as nothing read them\n", dropped_));
+      queue_.put(STDERR_FILENO, fmt::format("adaptdl: {} notices were dropped because nothing read them\n", dropped_));
     dropped_ = 0;
     queue_.put(STDERR_FILENO, "adaptdl: " + printable(text) + '\n');
   }

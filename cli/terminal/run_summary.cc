@@ -16,7 +16,7 @@ std::string failure(const sched::LaunchResult& result, bool colour) {
   const sched::ReplicaEnd& first = *result.outcome.first_failure;
   std::string text;
   if (!result.last_lines.empty()) {
-    text += fmt::format("adaptdl: the last lines of replica {}:\n", first.rank);
+    text += fmt::format("adaptdl: last lines of replica {}:\n", first.rank);
     for (const std::string& line : result.last_lines) text += "  | " + line + '\n';
   }
   text +=
@@ -29,7 +29,7 @@ std::string failure(const sched::LaunchResult& result, bool colour) {
     others += fmt::format("{}replica {} {}", others.empty() ? "" : ", ", end.rank, sched::describe_end(end));
     if (end.killed || end.asked) others += " when stopped";
   }
-  if (!others.empty()) text += fmt::format("adaptdl: the others: {}\n", others);
+  if (!others.empty()) text += fmt::format("adaptdl: other replicas: {}\n", others);
   return text;
 }
 
@@ -39,9 +39,9 @@ std::string checkpoint_name(const sched::CheckpointNote& note) {
 
 // Describes the newest checkpoint from before the end of the run, and how to continue from it.
 std::string where_to_go_on(const sched::LaunchResult& result, const RunSummary& about) {
-  if (!about.checkpoints) return "adaptdl: nothing was saved, as the run had --no-checkpoint\n";
+  if (!about.checkpoints) return "adaptdl: no checkpoint was saved because of --no-checkpoint\n";
   if (!result.checkpoint) return "adaptdl: no checkpoint was saved\n";
-  return fmt::format("adaptdl: the newest checkpoint is {}; to go on from it:\n  {}\n",
+  return fmt::format("adaptdl: the newest checkpoint is {}; to continue from it:\n  {}\n",
                      checkpoint_name(*result.checkpoint), about.resume);
 }
 
@@ -57,24 +57,24 @@ std::string run_summary(const sched::LaunchResult& result, const RunSummary& abo
     case Verdict::kCheckpointed:
       return headline(fmt::format("adaptdl: stopped with checkpoint {}", checkpoint_name(*result.checkpoint)),
                       Colour::kGreen) +
-             fmt::format("adaptdl: to go on, with any number of replicas:\n  {}\n", about.resume);
+             fmt::format("adaptdl: to continue, with any number of replicas:\n  {}\n", about.resume);
     case Verdict::kNothingSaved:
       if (!about.checkpoints)
-        return headline("adaptdl: stopped; nothing was saved, as the run had --no-checkpoint", Colour::kYellow);
+        return headline("adaptdl: stopped; no checkpoint was saved because of --no-checkpoint", Colour::kYellow);
       return headline(
-                 "adaptdl: error: the replicas stopped without saving a checkpoint; had their first step begun, and "
-                 "does the program handle SIGTERM?",
+                 "adaptdl: error: the replicas stopped without saving a checkpoint; either their first step had not "
+                 "begun, "
+                 "or the program does not handle SIGTERM",
                  Colour::kRed) +
              where_to_go_on(result, about);
     case Verdict::kGraceExpired:
-      return headline(
-                 "adaptdl: error: replicas did not stop within the grace and were killed; --grace gives them longer",
-                 Colour::kRed) +
+      return headline("adaptdl: error: replicas did not stop within the grace period and were killed; raise --grace",
+                      Colour::kRed) +
              where_to_go_on(result, about);
     case Verdict::kNotStarted:
-      return headline("adaptdl: stopped while it waited for devices; no replica had been started", Colour::kYellow);
+      return headline("adaptdl: stopped while waiting for devices; no replica was started", Colour::kYellow);
     case Verdict::kKilled:
-      return headline("adaptdl: killed; what was done since the last checkpoint is lost", Colour::kRed) +
+      return headline("adaptdl: killed; progress since the last checkpoint is lost", Colour::kRed) +
              where_to_go_on(result, about);
     case Verdict::kFailed:
       return failure(result, about.colour) + where_to_go_on(result, about);

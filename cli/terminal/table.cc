@@ -12,7 +12,7 @@
 namespace adaptdl::cli {
 
 void Table::add_row(std::vector<std::string> cells) {
-  if (cells.size() != columns_.size()) throw std::logic_error("a table row needs one cell a column");
+  if (cells.size() != columns_.size()) throw std::logic_error("a table row needs one cell per column");
   for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }

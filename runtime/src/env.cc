@@ -31,7 +31,7 @@ std::optional<int> number(const char* name, int low, int high, std::string_view 
   if (error != std::errc{} || rest != end || result < low || result > high) {
     const std::string range = high == std::numeric_limits<int>::max() ? fmt::format("of at least {}", low)
                                                                       : fmt::format("from {} to {}", low, high);
-    throw UsageError(fmt::format("{}=\"{}\": takes a whole number {}{}", name, *value, range, note));
+    throw UsageError(fmt::format("{} must be a whole number {}{}, not '{}'", name, range, note, *value));
   }
   return result;
 }
@@ -55,13 +55,13 @@ int master_port() { return number("ADAPTDL_MASTER_PORT", 0, 65535).value_or(0); 
 
 int replica_rank() {
   if (const auto* now = membership.load()) return now->rank;
-  return number("ADAPTDL_REPLICA_RANK", 0, num_replicas() - 1, ", less than ADAPTDL_NUM_REPLICAS").value_or(0);
+  return number("ADAPTDL_REPLICA_RANK", 0, num_replicas() - 1, " (less than ADAPTDL_NUM_REPLICAS)").value_or(0);
 }
 
 int num_nodes() {
   if (const auto* now = membership.load()) return now->nodes;
   const int replicas = num_replicas();
-  return number("ADAPTDL_NUM_NODES", 1, replicas, ", at most ADAPTDL_NUM_REPLICAS").value_or(replicas);
+  return number("ADAPTDL_NUM_NODES", 1, replicas, " (at most ADAPTDL_NUM_REPLICAS)").value_or(replicas);
 }
 
 int num_replicas() {
@@ -92,7 +92,7 @@ int checkpoint_keep() { return number("ADAPTDL_CHECKPOINT_KEEP", 1, kNoLimit).va
 std::optional<std::string> backend() {
   const auto value = text("ADAPTDL_BACKEND");
   if (value && *value != "gloo" && *value != "nccl")
-    throw UsageError(fmt::format("ADAPTDL_BACKEND=\"{}\": takes gloo or nccl", *value));
+    throw UsageError(fmt::format("ADAPTDL_BACKEND must be gloo or nccl, not '{}'", *value));
   return value;
 }
 
@@ -104,12 +104,14 @@ std::chrono::milliseconds collective_timeout() {
   if (!value) return std::chrono::minutes(30);
   const auto timeout = parse_duration(*value, "ADAPTDL_COLLECTIVE_TIMEOUT");
   if (timeout == timeout.zero())
-    throw UsageError(fmt::format("ADAPTDL_COLLECTIVE_TIMEOUT=\"{}\": takes a duration above 0", *value));
+    throw UsageError(fmt::format("ADAPTDL_COLLECTIVE_TIMEOUT must be a duration above 0, not '{}'", *value));
   return timeout;
 }
 
 std::chrono::milliseconds parse_duration(const std::string& text, const std::string& what) {
-  const auto refuse = [&](std::string_view why) { throw UsageError(fmt::format("{}=\"{}\": {}", what, text, why)); };
+  const auto refuse = [&](std::string_view why) {
+    throw UsageError(fmt::format("{} must be {}, not '{}'", what, why, text));
+  };
   double count = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, count, std::chars_format::fixed);
@@ -122,12 +124,12 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
                                                                    : 0;
   // from_chars also accepts "inf", "nan" and a minus sign; a duration begins with a digit or a point.
   const bool begins_well = !text.empty() && ((text[0] >= '0' && text[0] <= '9') || text[0] == '.');
-  if (error == std::errc::result_out_of_range) refuse("is too long, 100 years at most");
+  if (error == std::errc::result_out_of_range) refuse("at most 100 years");
   if (error != std::errc{} || !begins_well || milliseconds_a_unit == 0)
-    refuse("takes a duration such as 90s, 1.5h or 500ms (units ms, s, m, h, d; a bare number is seconds)");
+    refuse("a duration such as 90s, 1.5h or 500ms (units ms, s, m, h, d; a bare number is seconds)");
   const double milliseconds = count * milliseconds_a_unit;
   // 100 years can be added to the current time of any clock without overflow.
-  if (milliseconds > 100 * 365 * 86400e3) refuse("is too long, 100 years at most");
+  if (milliseconds > 100 * 365 * 86400e3) refuse("at most 100 years");
   // Round up, because a tiny duration must not become 0, which has a special meaning.
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(milliseconds)));
 }

@@ -23,7 +23,7 @@ Gate::Gate(Options options, net::Fd listener, Judge judge)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       listener_(std::move(listener)),
       judge_(std::move(judge)) {
-  if (!epoll_) throw Error("no file descriptors left to listen with; see `ulimit -n`");
+  if (!epoll_) throw Error("no file descriptors left for listening; see `ulimit -n`");
   // If the library is missing, the owner gets the error here, and not the thread that serves the gate.
   if (!options_.terms.secret.empty()) libcrypto();
   watch(listener_.get());

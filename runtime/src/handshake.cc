@@ -24,7 +24,7 @@ constexpr std::size_t kSealSize = kProofSize + 4;  // proof, length of the body
 Nonce random_nonce() {
   Nonce nonce;
   if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size()))
-    throw Error(fmt::format("the system gives no random numbers: {}", std::strerror(errno)));
+    throw Error(fmt::format("cannot get random numbers from the system: {}", std::strerror(errno)));
   return nonce;
 }
 
@@ -58,7 +58,7 @@ Step End::take_opening() {
   if (received_.size() < kMagic.size() + 4) return Step::kIncomplete;
   const auto version = get_little_endian<std::uint32_t>(&received_[kMagic.size()]);
   if (version != kVersion) {
-    why_ = fmt::format("it speaks version {} of the protocol, this replica version {}", version, kVersion);
+    why_ = fmt::format("it uses protocol version {}, but this replica uses version {}", version, kVersion);
     return Step::kRefused;
   }
   if (received_.size() < kOpeningSize) return Step::kIncomplete;

@@ -63,7 +63,7 @@ bool is_bounds(const json& value) {
 
 std::string described(const json& value) {
   if (!value.is_number()) return value.type_name();
-  return std::isfinite(value.get<double>()) ? value.dump() : "one that is not finite";
+  return std::isfinite(value.get<double>()) ? value.dump() : "a number that is not finite";
 }
 
 void check_object(const json& object, const std::string& prefix, std::span<const Key> keys);
@@ -71,7 +71,8 @@ void check_object(const json& object, const std::string& prefix, std::span<const
 void check_value(const json& value, const std::string& name, Kind kind) {
   const auto require = [&](bool fine, std::string_view takes) {
     if (!fine)
-      throw UsageError(fmt::format("scheduling hint \"{}\": takes {} or null, not {}", name, takes, described(value)));
+      throw UsageError(
+          fmt::format("invalid scheduling hint '{}': expected {} or null, got {}", name, takes, described(value)));
   };
   if (value.is_null()) return;
   switch (kind) {
@@ -100,7 +101,7 @@ void check_object(const json& object, const std::string& prefix, std::span<const
     if (key == keys.end()) {
       std::vector<std::string_view> known;
       std::ranges::transform(keys, std::back_inserter(known), &Key::name);
-      throw UsageError(fmt::format("no scheduling hint is named \"{}{}\": takes {}", prefix, name,
+      throw UsageError(fmt::format("unknown scheduling hint '{}{}': expected one of {}", prefix, name,
                                    fmt::join(known.begin(), known.end(), ", ")));
     }
     check_value(value, prefix + name, key->kind);
@@ -110,7 +111,8 @@ void check_object(const json& object, const std::string& prefix, std::span<const
 }  // namespace
 
 void check_sched_hints(const json& hints) {
-  if (!hints.is_object()) throw UsageError(fmt::format("scheduling hints: takes an object, not {}", hints.type_name()));
+  if (!hints.is_object())
+    throw UsageError(fmt::format("invalid scheduling hints: expected an object, got {}", hints.type_name()));
   check_object(hints, "", kHints);
 }
 

@@ -53,7 +53,7 @@ class Channel {
     try {
       given = env::status_fd().value_or(-1);
     } catch (const UsageError& error) {
-      if (!warned_) log::warn(fmt::format("no progress is reported: {}", error.what()));
+      if (!warned_) log::warn(fmt::format("progress is not reported: {}", error.what()));
       warned_ = true;
     }
     if (given == given_) return given_ >= 0;

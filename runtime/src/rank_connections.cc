@@ -28,8 +28,7 @@ constexpr std::string_view kAccepted = "accepted";
 net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
                     net::Clock::time_point deadline) {
   const auto fail = [&](const std::string& why) {
-    throw CollectiveError(
-        fmt::format("another replica cannot be reached at {}: {}", net::endpoint(address, port), why));
+    throw CollectiveError(fmt::format("cannot reach another replica at {}: {}", net::endpoint(address, port), why));
   };
   std::string why;
   net::Fd fd = net::connect_to(address, port, deadline, why);
@@ -44,7 +43,7 @@ net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, co
       fail(end.why().empty() ? "the process listening there is not a replica of adaptdl" : end.why());
       break;
     case handshake::Step::kProved:
-      if (end.answer() != kAccepted) fail("it does not wait for this replica");
+      if (end.answer() != kAccepted) fail("it is not waiting for this replica");
   }
   return fd;
 }
@@ -66,7 +65,7 @@ std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Te
   while (connected.size() < ranks.size()) {
     pollfd ready[] = {{gate.fd(), POLLIN, 0}, {stop, POLLIN, 0}};
     ::poll(ready, 2, net::poll_timeout(std::min(deadline, tick), kMostPollMs));
-    if (ready[1].revents != 0) throw CollectiveError("waiting for other replicas was given up");
+    if (ready[1].revents != 0) throw CollectiveError("gave up waiting for other replicas");
     gate.serve();
     const auto now = net::Clock::now();
     if (connected.size() < ranks.size() && now >= deadline)

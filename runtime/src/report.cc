@@ -50,7 +50,7 @@ bool append_line(const std::string& file, std::string line) {
 
 void report(std::string_view metric, double value) {
   if (metric.empty() || metric == "step" || metric == "epoch")
-    throw UsageError(fmt::format("invalid metric name '{}': expected another name than step and epoch", metric));
+    throw UsageError(fmt::format("invalid metric name '{}': must not be empty, 'step' or 'epoch'", metric));
   progress::set(metric, value);
   const auto file = env::results_file();
   if (!file || env::replica_rank() != 0) return;

@@ -41,7 +41,7 @@ std::optional<std::string> send_hints(const http::Request& request, std::stop_to
   try {
     const http::Response response = http::Connections().send(request, std::move(stop));
     if (response.status == 0 || response.status / 100 == 2) return {};
-    return fmt::format("{} {} answers {}: \"{}\"", request.method, request.url, response.status,
+    return fmt::format("{} {} returned HTTP status {}: '{}'", request.method, request.url, response.status,
                        supervisor::shown(response.body));
   } catch (const std::exception& error) {
     return error.what();

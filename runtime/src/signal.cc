@@ -41,7 +41,7 @@ void handle(int number, siginfo_t* info, void*) {
     const bool from_terminal = info && info->si_code == SI_KERNEL;
     if (from_terminal && ignores_terminal.load()) return;
     if (interrupted.exchange(true)) end_by_interrupt();
-    say("adaptdl: SIGINT: checkpointing at the next step; again to end at once\n");
+    say("adaptdl: SIGINT: checkpointing at the next step; interrupt again to end immediately\n");
   } else if (stop_number.load() == 0) {
     say("adaptdl: SIGTERM: checkpointing at the next step\n");
   }

@@ -33,7 +33,8 @@ std::vector<std::string> parse_addresses(const std::string& url, const std::stri
       parsed.is_array() && !parsed.empty() && std::all_of(parsed.begin(), parsed.end(), [](const json& each) {
         return each.is_string() && !each.get_ref<const std::string&>().empty();
       });
-  if (!well_formed) throw Error(fmt::format("{} answers what is no list of addresses: \"{}\"", url, shown(body)));
+  if (!well_formed)
+    throw Error(fmt::format("unexpected response from {}: not a list of addresses: '{}'", url, shown(body)));
   return parsed.get<std::vector<std::string>>();
 }
 
@@ -63,18 +64,18 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
       const http::Response response = http::send(request);
       if (response.status == 200) return parse_addresses(target, response.body);
       if (response.status != 408)
-        throw Error(fmt::format("{} answers {}: \"{}\"", target, response.status, shown(response.body)));
-      last = "they are not all up yet";
+        throw Error(fmt::format("{} returned HTTP status {}: '{}'", target, response.status, shown(response.body)));
+      last = "some are not running yet";
       disconnected = kConnected;
     } catch (const http::ConnectionError& error) {
       if (disconnected == kConnected) {
         disconnected = started;
-        log::warn(fmt::format("the supervisor cannot be reached; trying for {} min: {}", kMaxDisconnected.count(),
+        log::warn(fmt::format("the supervisor is unreachable; retrying for {} min: {}", kMaxDisconnected.count(),
                               error.what()));
       }
       if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
-            fmt::format("the supervisor cannot be reached for {} min: {}", kMaxDisconnected.count(), error.what()));
+            fmt::format("the supervisor has been unreachable for {} min: {}", kMaxDisconnected.count(), error.what()));
       // If the deadline cut this attempt short, the failure of the one before is more informative.
       if (last.empty() || Clock::now() < deadline) last = error.what();
     }

@@ -13,7 +13,7 @@ std::string job_url(std::string base, std::string_view resource, const std::stri
   const auto slash = job_id.find('/');
   if (slash == std::string::npos || slash == 0 || slash + 1 == job_id.size() ||
       job_id.find('/', slash + 1) != std::string::npos)
-    throw UsageError(fmt::format("job \"{}\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID", job_id));
+    throw UsageError(fmt::format("invalid job '{}': expected NAMESPACE/NAME; set ADAPTDL_JOB_ID", job_id));
   while (!base.empty() && base.back() == '/') base.pop_back();
   return fmt::format("{}/{}/{}/{}", base, resource, http::escape(job_id.substr(0, slash)),
                      http::escape(job_id.substr(slash + 1)));

@@ -21,7 +21,7 @@ void ClusterCalls::unreachable(const std::string& why) {
   const std::scoped_lock lock(mutex_);
   if (unreachable_) return;
   unreachable_ = true;
-  notice_(fmt::format("a call to the cluster failed and is repeated; its jobs continue: {}", why));
+  notice_(fmt::format("a call to the cluster failed and is being retried; its jobs continue: {}", why));
 }
 
 void ClusterCalls::answered() {

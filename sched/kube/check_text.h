@@ -9,7 +9,6 @@ namespace adaptdl::kube {
 // Throws an Error that names the file if `text` is not valid UTF-8 or contains a NUL, as text in other encodings does.
 void check_text(std::string_view text, const std::string& name);
 // The message for a scalar of a valid file that is not valid UTF-8: yaml-cpp decodes some escapes to a single byte.
-inline constexpr std::string_view kNoText =
-    "an escape here (as \\N or \\_) is not supported: write the character itself";
+inline constexpr std::string_view kNoText = "unsupported escape (such as \\N or \\_); write the character itself";
 
 }  // namespace adaptdl::kube

@@ -41,7 +41,7 @@ json parse(const Call& call, const std::string& body) {
   // The server may store an object that is nested too deeply; it must not hide the others of a list.
   json object = parse_shallow_json(body);
   if (!object.is_object())
-    throw Error(fmt::format("{} {}: the answer is no object in JSON; is that the address of an API server?",
+    throw Error(fmt::format("{} {}: the response is not a JSON object; is this the address of an API server?",
                             call.method, call.path));
   return object;
 }

@@ -73,19 +73,20 @@ std::string text_at(const json& object, const char* key) {
 
 PluginAnswer parse_plugin_answer(const std::string& text, const std::string& api_version) {
   const json answer = parse_foreign_json(text);
-  if (!answer.is_object() || text_at(answer, "kind") != "ExecCredential") throw Error("it printed no ExecCredential");
+  if (!answer.is_object() || text_at(answer, "kind") != "ExecCredential")
+    throw Error("the output is not an ExecCredential");
   if (const std::string version = text_at(answer, "apiVersion"); version != api_version)
-    throw Error(fmt::format("its answer is not of {}, which the kubeconfig names", api_version));
+    throw Error(fmt::format("the output must have apiVersion {}, as in the kubeconfig", api_version));
   const auto status = answer.find("status");
-  if (status == answer.end() || !status->is_object()) throw Error("its answer has no status");
+  if (status == answer.end() || !status->is_object()) throw Error("the output has no status");
   PluginAnswer result{
       text_at(*status, "token"), text_at(*status, "clientCertificateData"), text_at(*status, "clientKeyData"), {}};
   if (result.certificate.empty() != result.key.empty())
-    throw Error("its answer has only one of clientCertificateData and clientKeyData");
-  if (result.token.empty() && result.key.empty()) throw Error("its answer has neither a token nor a certificate");
+    throw Error("the output has only one of clientCertificateData and clientKeyData");
+  if (result.token.empty() && result.key.empty()) throw Error("the output has neither a token nor a certificate");
   if (const std::string expires = text_at(*status, "expirationTimestamp"); !expires.empty()) {
     result.expires = parse_time(expires);
-    if (!result.expires) throw Error("its answer has an expirationTimestamp that is no time");
+    if (!result.expires) throw Error("the output has an invalid expirationTimestamp");
   }
   return result;
 }
@@ -100,16 +101,16 @@ PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience
   const std::string& hint = access.exec->install_hint;
   switch (done.end) {
     case End::kNotStarted:
-      throw Error(fmt::format("{} cannot be started: {}{}", plugin_name(access), std::strerror(done.code),
+      throw Error(fmt::format("cannot start {}: {}{}", plugin_name(access), std::strerror(done.code),
                               hint.empty() ? "" : "; " + one_line(hint)));
     case End::kStopped:
     case End::kTimeOver:
-      throw Error(fmt::format("{} has not answered within {} s", plugin_name(access),
+      throw Error(fmt::format("{} timed out after {}s", plugin_name(access),
                               std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
     case End::kTooMuch:
-      throw Error(fmt::format("{} prints over {} MiB", plugin_name(access), kMostHelperOutput >> 20));
+      throw Error(fmt::format("{} printed more than {} MiB", plugin_name(access), kMostHelperOutput >> 20));
     case End::kSignalled:
-      throw Error(fmt::format("{} was ended by signal {}", plugin_name(access), done.code));
+      throw Error(fmt::format("{} was killed by signal {}", plugin_name(access), done.code));
     case End::kExited:
       break;
   }

@@ -29,7 +29,7 @@ constexpr std::chrono::minutes kPersonPatience{10};
 // Refuses control characters, so that a value from outside cannot end a header and begin another.
 std::string header(std::string_view name, std::string_view value, std::string_view what) {
   if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; }))
-    throw Error(fmt::format("{} has a line break or the like in it", what));
+    throw Error(fmt::format("{} contains a line break or another control character", what));
   return fmt::format("{}: {}", name, value);
 }
 
@@ -69,7 +69,7 @@ std::string escape_key(std::string_view key) {
 
 std::vector<std::string> impersonation(const Access& access) {
   std::vector<std::string> headers;
-  constexpr std::string_view kWhat = "who is to be impersonated";
+  constexpr std::string_view kWhat = "the identity to impersonate";
   if (!access.impersonate_user.empty()) headers.push_back(header("Impersonate-User", access.impersonate_user, kWhat));
   if (!access.impersonate_uid.empty()) headers.push_back(header("Impersonate-Uid", access.impersonate_uid, kWhat));
   for (const std::string& group : access.impersonate_groups)
@@ -96,9 +96,9 @@ std::chrono::milliseconds patience_of(const ExecPlugin& plugin) {
 
 void check_certificate(const Access& access, const std::string& pem) {
   const std::optional<Certificate> certificate = read_certificate(pem);
-  if (!certificate) throw Error(fmt::format("the client certificate of user '{}' is no PEM", access.user));
+  if (!certificate) throw Error(fmt::format("the client certificate of user '{}' is not valid PEM", access.user));
   if (certificate->expires < system_clock::now())
-    throw Error(fmt::format("the client certificate of user '{}' of context '{}' expired at {}: get a new kubeconfig",
+    throw Error(fmt::format("the client certificate of user '{}' of context '{}' expired at {}; get a new kubeconfig",
                             access.user, access.context, in_utc(certificate->expires)));
 }
 
@@ -154,15 +154,15 @@ bool Credentials::refused(std::uint64_t version) {
 std::string Credentials::in_words() {
   const std::lock_guard lock(mutex_);
   std::string words = fmt::format("user '{}' of context '{}'", access_.user, access_.context);
-  if (!access_.impersonate_user.empty()) words += fmt::format(", as '{}'", access_.impersonate_user);
+  if (!access_.impersonate_user.empty()) words += fmt::format(", impersonating '{}'", access_.impersonate_user);
   if (!access_.server.starts_with("https://"))
-    return words + ", without credentials, as the connection is not encrypted";
+    return words + ", without credentials because the connection is not encrypted";
   constexpr std::string_view kBearer = "Authorization: Bearer ";
   for (const std::string& line : authorization_.headers) {
     if (!line.starts_with(kBearer)) continue;
     const auto expires = expiry_of(std::string_view(line).substr(kBearer.size()));
     if (expires && *expires < system_clock::now())
-      words += fmt::format(", by a token that expired at {}", in_utc(*expires));
+      words += fmt::format(", with a token that expired at {}", in_utc(*expires));
   }
   if (authorization_.headers.empty() && authorization_.certificate.empty()) words += ", without credentials";
   return words;

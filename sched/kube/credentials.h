@@ -37,7 +37,7 @@ class Credentials {
   // `current` again, which then re-reads the files or runs the plugin again.
   bool refused(std::uint64_t version);
 
-  // Describes the user in a message about a 401 or 403: "user 'ada' of context 'lab', by a token that expired at ...".
+  // Describes the user in a message about 401 or 403: "user 'ada' of context 'lab', with a token that expired at ...".
   std::string in_words();
 
  private:

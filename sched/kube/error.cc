@@ -62,7 +62,7 @@ std::string message_of_text(int code, std::string_view body) {
   std::string title;
   if (begin != std::string::npos && end != std::string::npos && end > begin)
     title = one_line(body.substr(begin + 7, end - begin - 7));
-  return fmt::format("{} with a web page{}, so that was no API server", code_text(code),
+  return fmt::format("{} with a web page{}; this is not an API server", code_text(code),
                      title.empty() ? "" : fmt::format(" ('{}')", title));
 }
 

@@ -61,7 +61,7 @@ struct Outcome {
 // Parses the message of the status channel.
 Outcome outcome_of(const std::string& text) {
   json status = parse_foreign_json(text);
-  if (!status.is_object()) return {-1, "the server's word on it cannot be read"};
+  if (!status.is_object()) return {-1, "invalid status from the server"};
   if (const auto word = status.find("status"); word != status.end() && *word == "Success") return {0, ""};
   status["kind"] = "Status";  // nodes leave it out
   const Status parsed = parse_status(500, status.dump());
@@ -125,8 +125,8 @@ struct Session::Impl {
     if (!status.empty() && error != kCutOff && error != kMalformed)
       outcome = outcome_of(status);
     else
-      broken = error == asio::error::eof ? "the server closed it"
-               : error == kCutOff        ? "it ended in the middle of what was sent"
+      broken = error == asio::error::eof ? "closed by the server"
+               : error == kCutOff        ? "it ended in the middle of a message"
                                          : error.message();
     changed.notify_all();
   }
@@ -147,7 +147,7 @@ struct Session::Impl {
   http::ConnectionError connection_error() const {
     return http::ConnectionError(
         ended && broken.empty()
-            ? fmt::format("the command in {} ended and takes no more", what)
+            ? fmt::format("the command in {} has ended and accepts no more input", what)
             : fmt::format("the connection to {} broke{}{}", what, broken.empty() ? "" : ": ", broken));
   }
 
@@ -203,7 +203,7 @@ Finished run(Client& client, const ExecOptions& options, std::size_t limit) {
   Finished finished{-1, "", ""};
   const auto keep = [&](Session::From from, std::string_view text) {
     if (text.size() > limit - finished.out.size() - finished.err.size())
-      throw Error(fmt::format("the command in pod {} says more than {} bytes", options.pod, limit));
+      throw Error(fmt::format("the command in pod {} printed more than {} bytes", options.pod, limit));
     (from == Session::From::kOut ? finished.out : finished.err) += text;
   };
   while (session.read(keep)) {

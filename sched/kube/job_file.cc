@@ -36,7 +36,7 @@ class Check {
 
   json job() {
     json& root = document_.value;
-    if (!root.is_object()) fail(Pointer(), "this is no AdaptDLJob, which has apiVersion, kind, metadata and spec");
+    if (!root.is_object()) fail(Pointer(), "not an AdaptDLJob; expected apiVersion, kind, metadata and spec");
     kind();
     known(Pointer(), {"apiVersion", "kind", "metadata", "spec", "status"});
     root.erase("status");  // a job written out by kubectl has one
@@ -64,20 +64,20 @@ class Check {
   }
   const json* object(const Pointer& at) const {
     const json* value = find(at);
-    if (value != nullptr && !value->is_object()) fail(at, fmt::format("{} is to be a map", field_name(at)));
+    if (value != nullptr && !value->is_object()) fail(at, fmt::format("{} must be a mapping", field_name(at)));
     return value;
   }
   std::size_t count(const Pointer& at) const {
     const json* value = find(at);
     if (value == nullptr) return 0;
-    if (!value->is_array()) fail(at, fmt::format("{} is to be a list", field_name(at)));
+    if (!value->is_array()) fail(at, fmt::format("{} must be a list", field_name(at)));
     return value->size();
   }
   std::string text(const Pointer& at) const {
     const json* value = find(at);
     if (value == nullptr) return "";
     if (!value->is_string())
-      fail(at, fmt::format("{} is to be a text: put {} in quotes", field_name(at), shown(*value)));
+      fail(at, fmt::format("{} must be a string; put {} in quotes", field_name(at), shown(*value)));
     return value->get<std::string>();
   }
   static std::string shown(const json& value) {
@@ -94,19 +94,19 @@ class Check {
 
   void kind() const {
     const Pointer version("/apiVersion"), what("/kind");
-    need(version, "an AdaptDLJob's is adaptdl.petuum.com/v1");
+    need(version, "expected adaptdl.petuum.com/v1");
     if (text(version) != kJobVersion)
-      fail(version, fmt::format("apiVersion is '{}', and an AdaptDLJob's is {}", text(version), kJobVersion));
-    need(what, "it is AdaptDLJob");
+      fail(version, fmt::format("invalid apiVersion '{}': expected {}", text(version), kJobVersion));
+    need(what, "expected AdaptDLJob");
     if (text(what) != "AdaptDLJob")
-      fail(what, fmt::format("kind is '{}': a job file has AdaptDLJobs alone; create others with kubectl", text(what)));
+      fail(what, fmt::format("invalid kind '{}': expected AdaptDLJob; create other objects with kubectl", text(what)));
   }
 
   void texts(const Pointer& at) const {
     if (object(at) == nullptr) return;
     for (const auto& [word, value] : find(at)->items()) {
       if (!value.is_string())
-        fail(at / word, fmt::format("{}: the value of '{}' is to be a text: put {} in quotes", field_name(at), word,
+        fail(at / word, fmt::format("{}: the value of '{}' must be a string; put {} in quotes", field_name(at), word,
                                     shown(value)));
     }
   }
@@ -114,7 +114,7 @@ class Check {
   void metadata() const {
     const Pointer at("/metadata");
     if (object(at) == nullptr) {
-      if (needs_.name) fail(at, "metadata is missing: a job has a name, or a generateName, or gets one by --name");
+      if (needs_.name) fail(at, "metadata is missing: expected a name or generateName; add one, or use --name");
       document_.value["metadata"] = json::object();
       return;
     }
@@ -124,7 +124,7 @@ class Check {
     known(at, {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences"});
     const std::string name = text(at / "name"), prefix = text(at / "generateName"), space = text(at / "namespace");
     if (name.empty() && prefix.empty() && needs_.name)
-      fail(at, "metadata has neither name nor generateName: write one, or give the job a name by --name");
+      fail(at, "metadata has neither name nor generateName; add one, or use --name");
     if (!name.empty()) {
       if (const std::string why = not_a_job_name(name); !why.empty()) fail(at / "name", "metadata.name " + why);
     }
@@ -144,44 +144,44 @@ class Check {
     const json* value = find(at);
     if (value == nullptr) return otherwise;
     if (!value->is_number_integer() || *value < least || *value > std::numeric_limits<int>::max())
-      fail(at, fmt::format("spec.{} is to be a whole number from {}, not {}", word, least, shown(*value)));
+      fail(at, fmt::format("spec.{} must be an integer of at least {}, not {}", word, least, shown(*value)));
     return value->get<int>();
   }
 
   void spec() const {
     const Pointer at("/spec"), pod = at / "template";
-    need(at, "it has the template of the job's pods");
+    need(at, "expected the template of the job's pods");
     object(at);
     if (find(at / "spec") != nullptr && find(pod) == nullptr)
-      fail(at / "spec", "'spec' stands beside 'template', and belongs into it: move it to the right by two spaces");
+      fail(at / "spec", "'spec' is next to 'template' but belongs in it; indent it by two more spaces");
     known(at, {"template", "minReplicas", "maxReplicas", "preemptible", "suspend"});
     const int least = replicas("minReplicas", 0, 0);
     const int most = replicas("maxReplicas", 1, std::numeric_limits<int>::max());
     if (least > most) {
       fail(at / "minReplicas",
-           fmt::format("spec.minReplicas is {}, and so more than spec.maxReplicas, which is {}", least, most));
+           fmt::format("spec.minReplicas ({}) must not be greater than spec.maxReplicas ({})", least, most));
     }
     for (const char* word : {"preemptible", "suspend"}) {
       const json* value = find(at / word);
       if (value != nullptr && !value->is_boolean())
         fail(at / word, fmt::format("spec.{} must be true or false, not {}", word, shown(*value)));
     }
-    need(pod, "it describes the pod of a replica, as in a Deployment");
+    need(pod, "expected the pod template of a replica, as in a Deployment");
     object(pod);
     known(pod, {"metadata", "spec"});
     if (object(pod / "metadata") != nullptr) {
       texts(pod / "metadata" / "labels");
       texts(pod / "metadata" / "annotations");
     }
-    need(pod / "spec", "it has the containers");
+    need(pod / "spec", "expected the containers");
     object(pod / "spec");
     pod_spec(pod / "spec");
   }
 
   void pod_spec(const Pointer& at) const {
     const Pointer all = at / "containers";
-    need(all, "a job has at least one");
-    if (count(all) == 0) fail(all, fmt::format("{} is empty: a job has at least one", field_name(all)));
+    need(all, "expected at least one container");
+    if (count(all) == 0) fail(all, fmt::format("{} is empty: expected at least one container", field_name(all)));
     std::set<std::string> names;
     for (std::size_t i = 0; i < count(all); ++i) container(all / i, names, needs_.image || i > 0);
     for (std::size_t i = 0; i < count(at / "initContainers"); ++i) container(at / "initContainers" / i, names, true);
@@ -191,19 +191,20 @@ class Check {
       const std::string name = text(volume / "name");
       if (name.empty()) fail(volume, fmt::format("{} has no name", field_name(volume)));
       if (name == kJobVolume || name == kTensorBoardVolume)
-        fail(volume, fmt::format("the volume {} is added by submitting: give this one another name", name));
+        fail(volume,
+             fmt::format("volume name '{}' is reserved for a volume that adaptdl adds; use another name", name));
     }
   }
 
   void container(const Pointer& at, std::set<std::string>& names, bool needs_image) const {
-    if (object(at) == nullptr) fail(at, fmt::format("{} is to be a map", field_name(at)));
+    if (object(at) == nullptr) fail(at, fmt::format("{} must be a mapping", field_name(at)));
     const std::string name = text(at / "name");
     if (name.empty()) fail(at, fmt::format("{} has no name", field_name(at)));
     if (const std::string why = not_a_label(name); !why.empty())
       fail(at / "name", fmt::format("{} {}", field_name(at / "name"), why));
-    if (!names.insert(name).second) fail(at / "name", fmt::format("there are two containers named {}", name));
+    if (!names.insert(name).second) fail(at / "name", fmt::format("duplicate container name '{}'", name));
     if (text(at / "image").empty() && needs_image)
-      fail(at, fmt::format("{} has no image: only the first container's is built", field_name(at)));
+      fail(at, fmt::format("{} has no image; only that of the first container is built", field_name(at)));
     for (const char* list : {"command", "args"}) {
       for (std::size_t i = 0; i < count(at / list); ++i) {
         if (find(at / list / i) == nullptr) fail(at / list / i, fmt::format("{} is empty", field_name(at / list / i)));
@@ -221,7 +222,7 @@ class Check {
       const std::string name = text(at / i / "name");
       if (name.empty()) fail(at / i, fmt::format("{} has no name", field_name(at / i)));
       if (name == "ADAPTDL_CHECKPOINT_PATH" || name == "ADAPTDL_SHARE_PATH")
-        fail(at / i, fmt::format("{} is set by submitting: remove it here", name));
+        fail(at / i, fmt::format("{} is set when the job is submitted; remove it here", name));
       text(at / i / "value");
     }
   }
@@ -232,7 +233,7 @@ class Check {
       const std::string path = text(at / i / "mountPath");
       if (path.empty()) fail(at / i, fmt::format("{} has no mountPath", field_name(at / i)));
       if (path == kCheckpointPath || path == kSharePath || path == kTensorBoardPath)
-        fail(at / i, fmt::format("{} is where submitting mounts the job's volume: choose another mountPath", path));
+        fail(at / i, fmt::format("{} is reserved for a volume that adaptdl adds; use another mountPath", path));
     }
   }
 
@@ -243,8 +244,8 @@ class Check {
       try {
         Quantity::parse(value.is_string() ? value.get<std::string>() : value.dump());
       } catch (const Error&) {
-        fail(at / word,
-             fmt::format("{}: {} takes an amount such as 2, 500m or 4Gi, not {}", field_name(at), word, shown(value)));
+        fail(at / word, fmt::format("{}: {} must be an amount such as 2, 500m or 4Gi, not {}", field_name(at), word,
+                                    shown(value)));
       }
     }
   }
@@ -258,7 +259,7 @@ class Check {
 
 std::vector<json> parse_job_file(std::string_view text, const std::string& file, const JobFileNeeds& needs) {
   std::vector<YamlDocument> documents = parse_yaml_documents(text, file);
-  if (documents.empty()) throw Error(fmt::format("{}: there is no job in it", file));
+  if (documents.empty()) throw Error(fmt::format("{}: contains no job", file));
   std::vector<json> jobs;
   std::set<std::string> names;
   for (YamlDocument& document : documents) {
@@ -267,8 +268,8 @@ std::vector<json> parse_job_file(std::string_view text, const std::string& file,
     const std::string name =
         text_field(jobs.back(), {"metadata", "namespace"}) + '/' + text_field(jobs.back(), {"metadata", "name"});
     if (!name.ends_with('/') && !names.insert(name).second)
-      throw Error(one_line(fmt::format("{}: {}there is another job named {} in it", file, number,
-                                       text_field(jobs.back(), {"metadata", "name"}))));
+      throw Error(one_line(
+          fmt::format("{}: {}duplicate job name '{}'", file, number, text_field(jobs.back(), {"metadata", "name"}))));
   }
   return jobs;
 }

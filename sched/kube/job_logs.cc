@@ -170,8 +170,8 @@ class JobLogs {
     const std::lock_guard lock(signal_.mutex);
     if (why.empty() != outage_.empty()) {
       outage_ = why;
-      notices_.push_back(why.empty() ? "the cluster answers again"
-                                     : "the log goes on when the cluster answers: " + why);
+      notices_.push_back(why.empty() ? "the cluster responds again"
+                                     : "the log continues when the cluster responds again: " + why);
       signal_.changed.notify_all();
     }
     return true;
@@ -246,10 +246,9 @@ class JobLogs {
   }
 
   std::string nothing() const {
-    if (query_.previous)
-      return fmt::format("no container of job {} was restarted: there is no log of before", query_.job);
+    if (query_.previous) return fmt::format("job {} has no previous logs: no container was restarted", query_.job);
     if (query_.rank) return fmt::format("job {} has no log of rank {}", query_.job, *query_.rank);
-    return fmt::format("job {} has no logs: no replica of it has run, or their pods are gone", query_.job);
+    return fmt::format("job {} has no logs: no replica has run, or the pods no longer exist", query_.job);
   }
 
   void rethrow() {

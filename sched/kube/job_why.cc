@@ -51,14 +51,14 @@ std::string describe_exit(const json& terminated, const json& container) {
   const std::string reason = text_field(terminated, {"reason"});
   if (reason == "OOMKilled") {
     const std::string limit = text_field(container, {"resources", "limits", "memory"});
-    return "was killed as it ran out of memory" + (limit.empty() ? "" : " (limit " + limit + ')');
+    return "killed: out of memory" + (limit.empty() ? "" : " (limit " + limit + ')');
   }
   if (const int signal = int_field(terminated, {"signal"}).value_or(code > 128 && code < 160 ? code - 128 : 0);
       signal == 9 || signal == 6 || signal == 11)
-    return with(fmt::format("was killed by signal {}", signal), text_field(terminated, {"message"}));
+    return with(fmt::format("killed by signal {}", signal), text_field(terminated, {"message"}));
   // These are the container runtime's reasons for a program that cannot be started.
   if (is_any_of(reason, {"ContainerCannotRun", "StartError"}))
-    return with("cannot be started", text_field(terminated, {"message"}));
+    return with("cannot start", text_field(terminated, {"message"}));
   return with(fmt::format("exited with code {}", code), text_field(terminated, {"message"}));
 }
 
@@ -83,13 +83,12 @@ std::string waiting_trouble(const json& status, const json& container) {
   }
   if (reason == "CrashLoopBackOff") {
     const json& last = field(status, {"lastState", "terminated"});
-    return fmt::format("its program {}, {} times by now",
-                       last.is_object() ? describe_exit(last, container) : "ends at once",
-                       int_field(status, {"restartCount"}).value_or(0));
+    return fmt::format("crash loop (restarts: {}): {}", int_field(status, {"restartCount"}).value_or(0),
+                       last.is_object() ? describe_exit(last, container) : "exits immediately");
   }
   if (reason.empty() || is_any_of(reason, {"ContainerCreating", "PodInitializing"})) return "";
   if (is_any_of(reason, {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}))
-    return with("its container cannot be made", message);
+    return with("cannot create its container", message);
   return with(reason, message);
 }
 
@@ -120,14 +119,14 @@ std::string scheduling_trouble(const json& pod) {
 std::string pod_end(const json& pod) {
   const std::string reason = text_field(pod, {"status", "reason"});
   const std::string message = text_field(pod, {"status", "message"});
-  if (reason == "Evicted") return with("was evicted", message);
-  if (reason == "NodeLost") return with("its node is out of reach", message);
-  if (reason == "DeadlineExceeded") return with("took longer than its deadline", message);
-  if (reason == "Preempting" || reason == "Preempted") return with("had to make way for another pod", message);
+  if (reason == "Evicted") return with("evicted", message);
+  if (reason == "NodeLost") return with("its node is unreachable", message);
+  if (reason == "DeadlineExceeded") return with("exceeded its deadline", message);
+  if (reason == "Preempting" || reason == "Preempted") return with("preempted by another pod", message);
   if (reason == "UnexpectedAdmissionError" || reason == "NodeAffinity" || reason.starts_with("OutOf") ||
       reason.starts_with("Outof"))
-    return with("was refused by its node", message.empty() ? reason : message);
-  if (text_field(pod, {"status", "phase"}) == "Unknown") return "its node is out of reach";
+    return with("rejected by its node", message.empty() ? reason : message);
+  if (text_field(pod, {"status", "phase"}) == "Unknown") return "its node is unreachable";
   return "";
 }
 
@@ -140,17 +139,17 @@ struct Phrase {
 // The wordings of various versions of the scheduler.
 const auto& phrases() {
   static const std::array all = {
-      Phrase{R"((\d+) Insufficient (\S+))", "$1 too little $2 free"},
-      Phrase{R"((\d+) Too many pods)", "$1 as many pods as they may"},
-      Phrase{R"((\d+) node\(s\) (?:were|was) unschedulable)", "$1 cordoned off"},
+      Phrase{R"((\d+) Insufficient (\S+))", "$1 with insufficient $2"},
+      Phrase{R"((\d+) Too many pods)", "$1 with the maximum number of pods"},
+      Phrase{R"((\d+) node\(s\) (?:were|was) unschedulable)", "$1 cordoned"},
       Phrase{R"((\d+) node\(s\) didn't match (?:Pod's )?(?:node selector|node affinity|node affinity/selector))",
-             "$1 without the labels that the pod asks for"},
+             "$1 without the labels that the pod requires"},
       Phrase{R"((\d+) node\(s\) (?:had|has) (?:untolerated )?taints? \{(.+)\}(?:, that the pod didn't tolerate)?)",
-             "$1 reserved by the taint $2"},
-      Phrase{R"((\d+) node\(s\) had taints? that the pod didn't tolerate)", "$1 reserved by a taint"},
-      Phrase{R"((\d+) node\(s\) had volume node affinity conflict)", "$1 cannot reach its volume"},
-      Phrase{R"((\d+) node\(s\) didn't find available persistent volumes to bind)", "$1 without a volume to bind"},
-      Phrase{R"((\d+) node\(s\) didn't have free ports for the requested pod ports)", "$1 with its port taken"},
+             "$1 with the untolerated taint $2"},
+      Phrase{R"((\d+) node\(s\) had taints? that the pod didn't tolerate)", "$1 with an untolerated taint"},
+      Phrase{R"((\d+) node\(s\) had volume node affinity conflict)", "$1 without access to its volume"},
+      Phrase{R"((\d+) node\(s\) didn't find available persistent volumes to bind)", "$1 without an available volume"},
+      Phrase{R"((\d+) node\(s\) didn't have free ports for the requested pod ports)", "$1 with its port in use"},
       Phrase{R"((\d+) node\(s\) (?:weren't|were not) ready|(\d+) node\(s\) not ready)", "$1$2 not ready"},
   };
   return all;
@@ -166,7 +165,7 @@ std::string volume_trouble(const std::string& message) {
                                    : fmt::format("its volume claim {} is being deleted", found[1].str());
   }
   if (message.find("unbound immediate PersistentVolumeClaims") != std::string::npos)
-    return "its volume claim is not bound to any volume yet";
+    return "its volume claim is not bound yet";
   return "";
 }
 
@@ -177,7 +176,7 @@ std::string plain_unschedulable(std::string_view original) {
   if (std::string trouble = volume_trouble(message); !trouble.empty()) return trouble;
   std::smatch head;
   static const std::regex shape(R"((\d+)/(\d+) nodes are available: (.*))");
-  if (!std::regex_match(message, head, shape)) return with("no node is found for it", message);
+  if (!std::regex_match(message, head, shape)) return with("no node found", message);
   const std::string total = head[2];
   std::string rest = head[3];
   // A taint may contain a comma itself.
@@ -233,7 +232,7 @@ std::string event_trouble(const Event& event) {
     return volume.empty() ? with("its volume cannot be mounted", event.message) : volume;
   }
   if (event.reason == "FailedCreatePodSandBox" || event.reason == "FailedCreatePodContainer")
-    return with("its container cannot be made", event.message);
+    return with("cannot create its container", event.message);
   if (event.reason == "NetworkNotReady") return with("its node has no network", event.message);
   if (event.reason == "FailedScheduling") return plain_unschedulable(event.message);
   if (event.reason == "Failed" && event.message.starts_with("Failed to pull image")) {
@@ -249,7 +248,7 @@ std::string event_trouble(const Event& event) {
     static const std::regex quota(R"(.*exceeded quota: (.*))");
     const std::string message = tidy(event.message);
     if (std::regex_match(message, found, quota)) return "its pods exceed the quota " + found[1].str();
-    return with("its pods cannot be made", message);
+    return with("cannot create its pods", message);
   }
   return "";
 }
@@ -300,7 +299,7 @@ std::string replicas_why(const Job& job, std::span<const Replica> replicas, std:
   const std::size_t same = ranks[first].size();
   if (all == 1 || static_cast<int>(same) == all) return first;
   std::string why = fmt::format("replica {}: {}", *std::ranges::min_element(ranks[first]), first);
-  if (same > 1) why += fmt::format(" ({} of {} alike)", same, all);
+  if (same > 1) why += fmt::format(" (same for {} of {} replicas)", same, all);
   return why;
 }
 
@@ -314,7 +313,7 @@ std::string deletion_why(const Job& job, std::span<const Replica> replicas) {
       held.push_back(finalizer);
     }
   }
-  if (!held.empty()) return fmt::format("is being deleted, and held by {}", fmt::join(held, ", "));
+  if (!held.empty()) return fmt::format("is being deleted; waiting for finalizers: {}", fmt::join(held, ", "));
   if (waits && !replicas.empty()) return fmt::format("is being deleted with its {} pods", replicas.size());
   return "is being deleted";
 }
@@ -323,13 +322,13 @@ std::string quiet_why(const Job& job, std::span<const Replica> replicas, Time no
   const auto age = job.created ? now - *job.created : Time::duration();
   if (job.phase.empty()) {
     if (!replicas.empty()) return "";
-    return age > kActs ? "no scheduler has acted on it: is the AdaptDL scheduler running in this cluster?"
+    return age > kActs ? "no scheduler has acted on it; is the AdaptDL scheduler running in this cluster?"
                        : "no scheduler has acted on it yet";
   }
   if (job.phase == "Pending" && job.allocation.empty() && replicas.empty())
-    return job.group ? "waits for nodes to go on" : "waits for nodes to be free";
-  if (job.phase == "Starting" && replicas.empty() && age > kActs) return "its pods are not made yet";
-  if (job.phase == "Stopping") return "its replicas checkpoint and end";
+    return job.group ? "waits for nodes to continue on" : "waits for free nodes";
+  if (job.phase == "Starting" && replicas.empty() && age > kActs) return "its pods are not created yet";
+  if (job.phase == "Stopping") return "its replicas save a checkpoint and end";
   return "";
 }
 

@@ -45,11 +45,11 @@ Entry Entry::parse(std::string_view text, const std::string& name, const std::fi
   try {
     const Entry root(YAML::Load(plain_yaml(text)), source);
     if (!root.node_.IsMap() && !root.node_.IsNull())
-      root.fail("this is no kubeconfig, which has clusters, users and contexts");
+      root.fail("not a kubeconfig; expected clusters, users and contexts");
     return root;
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format("{}:", error.mark.line + 1);
-    throw Error(one_line(fmt::format("{}:{} this is no YAML: {}", name, line, error.msg)));
+    throw Error(one_line(fmt::format("{}:{} invalid YAML: {}", name, line, error.msg)));
   }
 }
 
@@ -67,7 +67,7 @@ void Entry::fail(std::string_view why) const {
 
 std::vector<std::pair<std::string, Entry>> Entry::fields() const {
   if (node_.IsNull()) return {};
-  if (!node_.IsMap()) fail("here is to be a map, as 'name: value'");
+  if (!node_.IsMap()) fail("expected a mapping ('name: value')");
   std::vector<std::pair<std::string, Entry>> fields;
   for (const auto& pair : node_)
     if (pair.first.IsScalar()) fields.emplace_back(at(pair.first).scalar(), at(pair.second));
@@ -76,11 +76,11 @@ std::vector<std::pair<std::string, Entry>> Entry::fields() const {
 
 std::optional<Entry> Entry::find(std::string_view key) const {
   if (node_.IsNull()) return {};
-  if (!node_.IsMap()) fail(fmt::format("here is to be a map, for its '{}'", key));
+  if (!node_.IsMap()) fail(fmt::format("expected a mapping with '{}'", key));
   std::optional<Entry> found;
   for (const auto& pair : node_) {
     if (!pair.first.IsScalar() || pair.first.Scalar() != key) continue;
-    if (found) at(pair.first).fail(fmt::format("'{}' is here for the second time", key));
+    if (found) at(pair.first).fail(fmt::format("duplicate key '{}'", key));
     found = at(pair.second);
   }
   if (found && found->node_.IsNull()) return {};
@@ -90,21 +90,21 @@ std::optional<Entry> Entry::find(std::string_view key) const {
 std::vector<Entry> Entry::list(std::string_view key) const {
   const std::optional<Entry> entry = find(key);
   if (!entry) return {};
-  if (!entry->node_.IsSequence()) entry->fail(fmt::format("'{}' is to be a list", key));
+  if (!entry->node_.IsSequence()) entry->fail(fmt::format("'{}' must be a list", key));
   std::vector<Entry> items;
   for (const auto& item : entry->node_) items.push_back(at(item));
   return items;
 }
 
 std::string Entry::scalar() const {
-  if (!node_.IsScalar()) fail("here is to be a text");
+  if (!node_.IsScalar()) fail("expected a string");
   return node_.Scalar();
 }
 
 std::string Entry::text(std::string_view key) const {
   const std::optional<Entry> entry = find(key);
   if (!entry) return "";
-  if (!entry->node_.IsScalar()) entry->fail(fmt::format("'{}' is to be a text", key));
+  if (!entry->node_.IsScalar()) entry->fail(fmt::format("'{}' must be a string", key));
   return entry->node_.Scalar();
 }
 
@@ -113,7 +113,7 @@ bool Entry::flag(std::string_view key) const {
   if (!entry) return false;
   bool value = false;
   if (!entry->node_.IsScalar() || !YAML::convert<bool>::decode(entry->node_, value))
-    entry->fail(fmt::format("'{}' is to be true or false", key));
+    entry->fail(fmt::format("'{}' must be true or false", key));
   return value;
 }
 
@@ -126,7 +126,7 @@ std::string Entry::data(std::string_view key) const {
   const std::optional<Entry> entry = find(key);
   if (!entry) return "";
   const std::optional<std::string> bytes = decode_base64(text(key));
-  if (!bytes) entry->fail(fmt::format("'{}' is no base64", key));
+  if (!bytes) entry->fail(fmt::format("'{}' is not valid base64", key));
   return *bytes;
 }
 
@@ -136,7 +136,7 @@ nlohmann::json Entry::json() const {
 }
 
 nlohmann::json Entry::json(int depth, int& left) const {
-  if (depth == 0 || --left < 0) fail("this is too much");
+  if (depth == 0 || --left < 0) fail("too many or too deeply nested values");
   if (node_.IsScalar()) return scalar_json(node_);
   if (node_.IsSequence()) {
     auto array = nlohmann::json::array();

@@ -22,7 +22,7 @@ std::string why_not(std::string_view name, std::size_t longest, bool whole) {
   const bool characters = std::ranges::all_of(name, [](char c) { return is_alphanumeric(c) || c == '-'; });
   if (!name.empty() && name.size() <= longest && characters && name.front() != '-' && (!whole || name.back() != '-'))
     return "";
-  return fmt::format("is '{}', and is to be at most {} small letters, digits and '-', {} with a letter or digit",
+  return fmt::format("is '{}', but must be at most {} lowercase letters, digits or '-', {} with a letter or digit",
                      one_line(name, 100), longest, whole ? "beginning and ending" : "beginning");
 }
 

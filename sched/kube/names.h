@@ -6,7 +6,7 @@
 
 namespace adaptdl::kube {
 
-// Returns why this is not a DNS label, which names of containers and namespaces must be ("is 'A_b', and …"); empty if
+// Returns why this is not a DNS label, which names of containers and namespaces must be ("is 'A_b', but …"); empty if
 // it is one.
 std::string not_a_label(std::string_view name);
 // Do the same for the name of a job, which must fit into its replicas' host names JOB-GROUP-RANK, and for a prefix of

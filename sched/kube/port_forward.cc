@@ -29,7 +29,7 @@ std::vector<tcp::acceptor> listen(asio::io_context& context, const std::string& 
   error_code error;
   tcp::resolver resolver(context);
   const auto found = resolver.resolve(address, std::to_string(port), tcp::resolver::passive, error);
-  if (error) throw UsageError(fmt::format("'{}' is no address of this machine: {}", address, error.message()));
+  if (error) throw UsageError(fmt::format("'{}' is not an address of this machine: {}", address, error.message()));
   std::vector<tcp::acceptor> acceptors;
   for (const auto& entry : found) {
     tcp::endpoint endpoint = entry.endpoint();
@@ -48,7 +48,7 @@ std::vector<tcp::acceptor> listen(asio::io_context& context, const std::string& 
   }
   if (!acceptors.empty()) return acceptors;
   if (error == asio::error::address_in_use)
-    throw UsageError(fmt::format("port {} of {} is taken; choose another, or 0 for a free one", port, address));
+    throw UsageError(fmt::format("port {} of {} is in use; choose another, or 0 for a free one", port, address));
   throw UsageError(fmt::format("cannot listen on {} port {}: {}", address, port, error.message()));
 }
 

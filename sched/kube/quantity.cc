@@ -28,7 +28,7 @@ struct Scale {
 };
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
-  throw Error(fmt::format("'{}' is no quantity: {}", text.substr(0, kLongestText), why));
+  throw Error(fmt::format("invalid quantity '{}': {}", text.substr(0, kLongestText), why));
 }
 
 std::string_view take_digits(std::string_view& text) {
@@ -112,8 +112,8 @@ std::string binary(Int units) {
 }  // namespace
 
 Quantity Quantity::parse(std::string_view text) {
-  if (text.empty()) refuse(text, "it is empty");
-  if (text.size() > kLongestText) refuse(text, "it is too long");
+  if (text.empty()) refuse(text, "must not be empty");
+  if (text.size() > kLongestText) refuse(text, "too long");
   std::string_view rest = text;
   const bool negative = rest.starts_with('-');
   if (negative || rest.starts_with('+')) rest.remove_prefix(1);
@@ -126,11 +126,12 @@ Quantity Quantity::parse(std::string_view text) {
     decimals = static_cast<std::int64_t>(fraction.size());
   }
   const std::optional<Scale> scale = parse_suffix(rest);
-  if (!scale) refuse(text, "write a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent as e3");
+  if (!scale)
+    refuse(text, "expected a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3");
 
   cpp_int nano = to_nanos(digits, decimals, *scale);
   if (scale->format == Format::kBinarySi) nano = std::min(nano, cpp_int(kMostInt64) * kNano);
-  if ((nano >> 126) != 0) refuse(text, "it is too large");
+  if ((nano >> 126) != 0) refuse(text, "too large");
   Quantity quantity;
   quantity.nano_ = static_cast<Int>(nano);
   quantity.format_ = scale->format;
@@ -152,13 +153,13 @@ std::int64_t Quantity::ceil_milli() const { return ceil_of(nano_, kNano / 1000);
 
 Quantity& Quantity::operator+=(const Quantity& other) {
   if (nano_ == 0) format_ = other.format_;
-  if (__builtin_add_overflow(nano_, other.nano_, &nano_)) throw Error("a sum of quantities is too large");
+  if (__builtin_add_overflow(nano_, other.nano_, &nano_)) throw Error("sum of quantities is too large");
   return *this;
 }
 
 Quantity& Quantity::operator-=(const Quantity& other) {
   if (nano_ == 0) format_ = other.format_;
-  if (__builtin_sub_overflow(nano_, other.nano_, &nano_)) throw Error("a difference of quantities is too large");
+  if (__builtin_sub_overflow(nano_, other.nano_, &nano_)) throw Error("difference of quantities is too large");
   return *this;
 }
 

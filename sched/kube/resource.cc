@@ -18,7 +18,7 @@ bool is_number(std::string_view text) {
 
 void append_segment(std::string& path, std::string_view segment) {
   // Even when escaped, these would refer to another path.
-  if (segment == "." || segment == "..") throw UsageError(fmt::format("'{}' can be no name in a cluster", segment));
+  if (segment == "." || segment == "..") throw UsageError(fmt::format("'{}' is not a valid resource name", segment));
   path += '/';
   for (const char c : segment) {
     if (is_plain(c))

@@ -67,8 +67,8 @@ class SpdyChannels : public Channels {
     context.restart();
     context.run_for(kHandshakeTimeout);
     if (result == asio::error::timed_out || (result && !answer.is_header_done())) {
-      throw http::ConnectionError(fmt::format("POST {}: no answer to the request to upgrade: {}", path,
-                                              result == asio::error::timed_out ? "none in time" : result.message()));
+      throw http::ConnectionError(fmt::format("POST {}: cannot upgrade the connection: {}", path,
+                                              result == asio::error::timed_out ? "timed out" : result.message()));
     }
     if (answer.get().result() != beast::http::status::switching_protocols) {
       declined = {static_cast<int>(answer.get().result_int()), answer.get().body()};

@@ -42,8 +42,8 @@ std::string listed(const std::vector<json>& classes) {
   std::vector<std::string> names;
   for (const json& one : classes)
     names.push_back(fmt::format("{} ({}{})", name_of(one), text_field(one, {"provisioner"}),
-                                is_default_storage(one) ? ", the default" : ""));
-  return names.empty() ? "it has none" : fmt::format("there are: {}", fmt::join(names, ", "));
+                                is_default_storage(one) ? ", default" : ""));
+  return names.empty() ? "the cluster has none" : fmt::format("available: {}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -62,8 +62,7 @@ bool is_default_storage(const json& storage_class) {
 StorageChoice choose_job_storage(const std::vector<json>& classes, const std::string& wanted, bool several) {
   if (!wanted.empty()) {
     const auto found = std::ranges::find(classes, wanted, name_of);
-    if (found == classes.end())
-      throw Error(fmt::format("the cluster has no storage class {}; {}", wanted, listed(classes)));
+    if (found == classes.end()) throw Error(fmt::format("storage class '{}' not found; {}", wanted, listed(classes)));
     return {wanted, several || is_shared_storage(*found) ? "ReadWriteMany" : "ReadWriteOnce"};
   }
   const json* chosen = nullptr;
@@ -76,10 +75,9 @@ StorageChoice choose_job_storage(const std::vector<json>& classes, const std::st
     const auto found = classes.size() == 1 ? classes.begin() : std::ranges::find_if(classes, is_default_storage);
     if (found != classes.end()) return {name_of(*found), "ReadWriteOnce"};
   }
-  throw Error(
-      fmt::format("none of the cluster's storage classes is known to make volumes that {}: name one by "
-                  "--checkpoint-storage-class; {}",
-                  several ? "several nodes can share" : "jobs can use, as none is the default", listed(classes)));
+  throw Error(fmt::format(
+      "no storage class is known to provide volumes that {}; choose one with --checkpoint-storage-class; {}",
+      several ? "several nodes can share" : "jobs can use, and none is the default", listed(classes)));
 }
 
 StorageChoice choose_job_storage(Client& client, const std::string& wanted) {
@@ -95,8 +93,8 @@ StorageChoice choose_job_storage(Client& client, const std::string& wanted) {
   if (!classes) {
     if (!wanted.empty()) return {wanted};
     throw Error(
-        fmt::format("user {} may not list the storage classes of the cluster: name one by "
-                    "--checkpoint-storage-class, which several nodes can share",
+        fmt::format("user {} is not permitted to list the storage classes of the cluster; choose one that several "
+                    "nodes can share with --checkpoint-storage-class",
                     client.access().user));
   }
   const auto nodes = visible(kNodes);

@@ -34,7 +34,7 @@ void set_replicas(json& spec, const SubmissionOptions& options) {
   const std::optional<int> most = int_field(spec, {"maxReplicas"});
   if (most && least > *most)
     throw UsageError(fmt::format(
-        "submit: of the job's replicas, the fewest are {}, and so more than the most, which are {}", least, *most));
+        "submit: the minimum number of replicas ({}) must not be greater than the maximum ({})", least, *most));
 }
 
 void append_item(json& object, const char* list, json&& item) {
@@ -101,9 +101,10 @@ json sample_pod(const json& job) {
 
 // Another job has the name that the file or the user gave.
 [[noreturn]] void refuse_taken(const Submission& one) {
-  throw Error(fmt::format(
-      "there is a job {} in namespace {} already: delete it with `adaptdl delete {}`, or choose another by --name",
-      one.name(), one.name_space(), one.name()));
+  throw Error(
+      fmt::format("job '{}' already exists in namespace '{}'; delete it with `adaptdl delete {}`, or choose another "
+                  "name with --name",
+                  one.name(), one.name_space(), one.name()));
 }
 
 }  // namespace
@@ -131,14 +132,15 @@ Submission make_submission(json job, const SubmissionOptions& options) {
   try {
     if (Quantity::parse(options.storage_size) <= Quantity()) throw Error("nothing fits in");
   } catch (const Error&) {
-    throw UsageError(fmt::format("submit: --checkpoint-storage-size takes an amount of storage such as 10Gi, not '{}'",
-                                 options.storage_size));
+    throw UsageError(
+        fmt::format("submit: invalid --checkpoint-storage-size '{}': expected an amount of storage such as 10Gi",
+                    options.storage_size));
   }
   json& metadata = job["metadata"];
   const std::string own = text_field(metadata, {"namespace"});
   if (options.name_space_asked_for && !own.empty() && own != options.name_space)
     throw UsageError(
-        fmt::format("submit: the job file says namespace {}, and --namespace {}", own, options.name_space));
+        fmt::format("submit: the job file specifies namespace '{}', but --namespace is '{}'", own, options.name_space));
   if (own.empty()) metadata["namespace"] = options.name_space;
   metadata["name"] = job_name(metadata, options);
   set_replicas(job["spec"], options);
@@ -179,11 +181,11 @@ void Submitter::check(const std::vector<Submission>& all, const std::function<vo
                      {{"dryRun", "All"}, {"fieldValidation", "Strict"}});
     } catch (const ApiError& error) {
       if (error.code() == 422 || error.code() == 400)
-        throw Error(fmt::format("the pods of job {} would be refused: {}", one.name(), error.what()));
+        throw Error(fmt::format("the pods of job {} would be rejected: {}", one.name(), error.what()));
       // Users who submit jobs need no permission to create pods.
       if (error.code() == 403 &&
           std::string_view(error.what()).find("cannot create resource") == std::string_view::npos)
-        notice(fmt::format("the pods of job {} would be refused at present: {}", one.name(), error.what()));
+        notice(fmt::format("the pods of job {} would be rejected at present: {}", one.name(), error.what()));
     }
   }
 }
@@ -236,9 +238,9 @@ void Submitter::undo(const std::function<void(const std::string&)>& notice) {
     try {
       work();
     } catch (const ApiError& error) {
-      if (!error.not_found()) notice(fmt::format("{} could not be taken away again: {}", what, error.what()));
+      if (!error.not_found()) notice(fmt::format("cannot clean up {}: {}", what, error.what()));
     } catch (const Error& error) {
-      notice(fmt::format("{} could not be taken away again: {}", what, error.what()));
+      notice(fmt::format("cannot clean up {}: {}", what, error.what()));
     }
   };
   for (const Submission& one : begun) {

@@ -84,8 +84,10 @@ std::string tensorboard_object_name(const std::string& name) {
   const std::string whole = "adaptdl-tensorboard-" + name;
   if (name.empty() || name.ends_with('-') || whole.size() > kLongestName ||
       !std::ranges::all_of(name, is_label_character)) {
-    throw UsageError(fmt::format("tensorboard: a name has up to {} small letters, digits and '-', not '{}'",
-                                 kLongestName - (whole.size() - name.size()), name));
+    throw UsageError(
+        fmt::format("tensorboard: invalid name '{}': expected at most {} lowercase letters, digits or '-', ending with "
+                    "a letter or digit",
+                    name, kLongestName - (whole.size() - name.size())));
   }
   return whole;
 }
@@ -96,7 +98,7 @@ TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options) {
     if (Quantity::parse(options.size) <= Quantity()) throw Error("nothing fits in");
   } catch (const Error&) {
     throw UsageError(
-        fmt::format("tensorboard: --size takes an amount of storage such as 10Gi, not '{}'", options.size));
+        fmt::format("tensorboard: invalid --size '{}': expected an amount of storage such as 10Gi", options.size));
   }
   const json labels{{kLabel, options.name}};
   const json metadata{{"name", name}, {"labels", labels}};
@@ -138,10 +140,11 @@ TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options) {
 std::string choose_storage_class(const std::vector<json>& classes, const std::string& wanted) {
   std::vector<std::string> names;
   for (const json& one : classes) names.push_back(metadata_name(one));
-  const std::string there = names.empty() ? "it has none" : fmt::format("there are: {}", fmt::join(names, ", "));
+  const std::string there =
+      names.empty() ? "the cluster has none" : fmt::format("available: {}", fmt::join(names, ", "));
   if (!wanted.empty()) {
     if (std::ranges::find(names, wanted) != names.end()) return wanted;
-    throw Error(fmt::format("the cluster has no storage class {}; {}", wanted, there));
+    throw Error(fmt::format("storage class '{}' not found; {}", wanted, there));
   }
   for (const json& one : classes) {
     if (one.value("/metadata/annotations"_json_pointer, json::object()).value(kDefaultClassAnnotation, "") == "true")
@@ -153,7 +156,7 @@ std::string choose_storage_class(const std::vector<json>& classes, const std::st
                             [&](const char* word) { return provisioner.find(word) != std::string::npos; }))
       return metadata_name(one);
   }
-  throw Error(fmt::format("the cluster has no default storage class: choose one with --storageclass; {}", there));
+  throw Error(fmt::format("no default storage class; choose one with --storageclass; {}", there));
 }
 
 void create_tensorboard(Client& client, const std::string& name_space, const TensorBoardOptions& options) {
@@ -163,8 +166,9 @@ void create_tensorboard(Client& client, const std::string& name_space, const Ten
       choose_storage_class(client.list(path(kStorageClasses, "")), options.storage_class);
   for (const Resource& resource : {kDeployments, kPersistentVolumeClaims, kServices}) {
     if (exists(client, path(resource, name_space, name)))
-      throw Error(fmt::format("there is a {} {} in namespace {}: choose another name, or delete that TensorBoard first",
-                              resource.kind, name, name_space));
+      throw Error(
+          fmt::format("{} '{}' already exists in namespace '{}'; choose another name, or delete that TensorBoard first",
+                      resource.kind, name, name_space));
   }
   // A dry run finds what admission, quotas and permissions refuse before anything is created.
   const Query dry{{"dryRun", "All"}};
@@ -221,8 +225,9 @@ TensorBoard get_tensorboard(Client& client, const std::string& name_space, const
   for (TensorBoard& board : list_tensorboards(client, name_space)) {
     if (board.name == name) return std::move(board);
   }
-  throw Error(fmt::format("there is no TensorBoard {} in namespace {}; `adaptdl tensorboard list` shows what is there",
-                          name, name_space));
+  throw Error(fmt::format(
+      "TensorBoard instance '{}' not found in namespace '{}'; `adaptdl tensorboard list` shows those that exist", name,
+      name_space));
 }
 
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
@@ -235,7 +240,7 @@ void wait_until_ready(Client& client, const std::string& name_space, const std::
     if (first) notice(fmt::format("waiting for TensorBoard instance {} to be ready", name));
     if (board.why.empty()) well = Clock::now();
     if (Clock::now() - well > kTroubleLasts)
-      throw Error(fmt::format("TensorBoard instance {} does not get ready: {}", name, board.why));
+      throw Error(fmt::format("TensorBoard instance {} did not become ready: {}", name, board.why));
     if (!board.why.empty() && board.why != told) notice(told = board.why);
     std::this_thread::sleep_for(kLookEvery);
   }
@@ -253,8 +258,7 @@ void delete_tensorboard(Client& client, const std::string& name_space, const std
   };
   while (is_there()) {
     if (Clock::now() > until)
-      throw Error(
-          fmt::format("TensorBoard instance {} is being deleted, but its volume or pods are still there", name));
+      throw Error(fmt::format("TensorBoard instance {} is being deleted, but its volume or pods still exist", name));
     std::this_thread::sleep_for(kLookEvery);
   }
 }

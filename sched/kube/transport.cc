@@ -184,12 +184,14 @@ void Transport::refuse(const std::string& method, const std::string& path, int c
   Status status = parse_status(code, body);
   std::string message = fmt::format("{} {}: {}", method, path, status.message);
   if (code == 401) {
-    message += fmt::format("; the cluster does not know {}: renew its credentials, or choose another with --context",
-                           identity_->credentials.in_words());
-  } else if (code == 403) {
     message +=
-        fmt::format("; that was {}: ask the cluster's administrator for the right, or choose another with --context",
+        fmt::format("; the cluster does not accept {}; renew its credentials, or choose another context with --context",
                     identity_->credentials.in_words());
+  } else if (code == 403) {
+    message += fmt::format(
+        "; the request was sent as {}; ask the cluster's administrator for permission, or choose another context with "
+        "--context",
+        identity_->credentials.in_words());
   }
   throw ApiError(message, code, std::move(status.reason), std::move(status.details), std::move(status.continue_token),
                  std::move(status.message));
@@ -203,16 +205,16 @@ void Transport::unreachable(const http::ConnectionError& error, milliseconds tri
                                 true);
   throw http::ConnectionError(
       fmt::format(
-          "cannot reach {}: {} (tried for {:.1f} s); is it up, and are its address and proxy right in the kubeconfig?",
+          "cannot reach {}: {} (tried for {:.1f}s); is it up, and are its address and proxy in the kubeconfig correct?",
           what, error.reason(), static_cast<double>(tried.count()) / 1000),
       error.reason(), false);
 }
 
 void Transport::distrust(const http::TlsError& error) const {
-  throw Error(fmt::format(
-      "cannot trust the cluster of context {} at {}: {}; the kubeconfig's certificate-authority, tls-server-name or "
-      "client certificate does not fit it",
-      access_.context, http::without_user(access_.server), error.reason()));
+  throw Error(
+      fmt::format("cannot trust the cluster of context {} at {}: {}; check certificate-authority, tls-server-name and "
+                  "the client certificate in the kubeconfig",
+                  access_.context, http::without_user(access_.server), error.reason()));
 }
 
 }  // namespace adaptdl::kube

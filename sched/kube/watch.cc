@@ -121,18 +121,18 @@ class Watcher {
         bytes.remove_prefix(end + 1);
       }
       partial += bytes;
-      if (partial.size() > kLongestLine) throw Error(fmt::format("{}: an object is over 64 MiB", collection_));
+      if (partial.size() > kLongestLine) throw Error(fmt::format("{}: an object is larger than 64 MiB", collection_));
       return !done() && !expired_;
     });
     // Do not repeat watches without a pause if the server ends each one at once, even without an error.
-    if (!done() && Clock::now() - begin < std::chrono::seconds(1)) pause("the server ends each watch");
+    if (!done() && Clock::now() - begin < std::chrono::seconds(1)) pause("the server ends each watch immediately");
   }
 
   void take(std::string_view line) {
     if (line.find_first_not_of(" \r") == std::string_view::npos) return;
     json event = parse_shallow_json(line);
     if (!event.is_object() || !event.contains("object") || !event["object"].is_object())
-      throw http::ConnectionError(fmt::format("GET {}: the server sends what is no event", collection_));
+      throw http::ConnectionError(fmt::format("GET {}: the server sent an invalid watch event", collection_));
     const std::string type = event.value("type", json()).is_string() ? event["type"].get<std::string>() : "";
     json object = std::move(event["object"]);
     if (type == "ERROR") return take_error(object);

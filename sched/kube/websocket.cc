@@ -47,12 +47,12 @@ WebSocket::WebSocket(asio::io_context& context, Client& client, const std::strin
   context.run();
   if (result == beast::websocket::error::upgrade_declined) client.refuse(path, response.result_int(), response.body());
   if (result)
-    throw http::ConnectionError(fmt::format("GET {}: no WebSocket could be opened: {}", path,
-                                            result == beast::error::timeout ? "no answer in time" : result.message()));
+    throw http::ConnectionError(fmt::format("GET {}: cannot open a WebSocket: {}", path,
+                                            result == beast::error::timeout ? "timed out" : result.message()));
   const auto chosen = response[Field::sec_websocket_protocol];
   protocol_.assign(chosen.data(), chosen.size());
   if (protocol_.empty())
-    throw Error(fmt::format("GET {}: the server speaks none of the protocols {}", path, protocols));
+    throw Error(fmt::format("GET {}: the server supports none of the protocols {}", path, protocols));
 }
 
 void WebSocket::keep_alive() {

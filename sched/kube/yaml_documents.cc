@@ -38,7 +38,7 @@ class DocumentReader {
   DocumentReader(const std::string& name, YamlDocument& document) : name_(name), document_(document) {}
 
   json read(const YAML::Node& node, const std::string& at, int depth) {
-    if (depth == 0 || --left_ < 0) fail(node, "this is too much for such a file");
+    if (depth == 0 || --left_ < 0) fail(node, "too many or too deeply nested values");
     document_.lines[at] = node.Mark().line + 1;
     check(node);
     if (node.IsScalar()) {
@@ -54,11 +54,11 @@ class DocumentReader {
     json object = json::object();
     for (const auto& pair : node) {
       const YAML::Node &key = pair.first, &value = pair.second;
-      if (!key.IsScalar()) fail(key, "a key is to be a text");
+      if (!key.IsScalar()) fail(key, "a key must be a string");
       check(key);
       const std::string& word = key.Scalar();
-      if (word == "<<" && key.Tag() != "!") fail(key, "merge keys (<<) are not supported: write out what is merged");
-      if (object.contains(word)) fail(key, fmt::format("'{}' is here for the second time", word));
+      if (word == "<<" && key.Tag() != "!") fail(key, "merge keys (<<) are not supported; write out the merged fields");
+      if (object.contains(word)) fail(key, fmt::format("duplicate key '{}'", word));
       const std::string pointer = (json::json_pointer(at) / word).to_string();
       object[word] = read(value, pointer, depth - 1);
       // Errors in a value are reported at its key.
@@ -84,7 +84,7 @@ class DocumentReader {
 class EndlessDocuments : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (mark.pos == last_) throw YAML::ParserException(mark, "nothing can begin like that");
+    if (mark.pos == last_) throw YAML::ParserException(mark, "unexpected character");
     last_ = mark.pos;
   }
   void OnDocumentEnd() override {}
@@ -111,8 +111,7 @@ void refuse_endless(const std::string& text) {
 }  // namespace
 
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name) {
-  if (text.size() > kLargestDocument)
-    throw Error(fmt::format("{}: it is larger than {} MiB", name, kLargestDocument >> 20));
+  if (text.size() > kLargestDocument) throw Error(fmt::format("{}: larger than {} MiB", name, kLargestDocument >> 20));
   check_text(text, name);
   std::vector<YamlDocument> documents;
   try {
@@ -125,7 +124,7 @@ std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std:
     }
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format("{}:", error.mark.line + 1);
-    throw Error(one_line(fmt::format("{}:{} this is no YAML: {}", name, line, error.msg)));
+    throw Error(one_line(fmt::format("{}:{} invalid YAML: {}", name, line, error.msg)));
   }
   return documents;
 }

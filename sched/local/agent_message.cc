@@ -24,7 +24,7 @@ constexpr std::size_t kLongestText = 1024, kLongestId = 40, kMostDevices = 4096;
 std::string line_of(const json& message) { return message.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"; }
 
 json parse_object(std::string_view line) {
-  if (is_nested_deeper(line, kDeepest)) throw UsageError("the message is nested too deep");
+  if (is_nested_deeper(line, kDeepest)) throw UsageError("the message is nested too deeply");
   json message = parse_foreign_json(line);
   if (message.is_discarded()) throw UsageError("the message is not valid JSON");
   if (!message.is_object()) throw UsageError("the message is not a JSON object");
@@ -33,48 +33,48 @@ json parse_object(std::string_view line) {
 
 const json& member(const json& object, const char* name) {
   const auto found = object.find(name);
-  if (found == object.end()) throw UsageError(fmt::format("\"{}\" is missing", name));
+  if (found == object.end()) throw UsageError(fmt::format("field '{}' is missing", name));
   return *found;
 }
 
 std::string text(const json& object, const char* name) {
   const json& value = member(object, name);
   if (!value.is_string() || value.get_ref<const std::string&>().size() > kLongestText)
-    throw UsageError(fmt::format("\"{}\": takes a text of at most {} bytes", name, kLongestText));
+    throw UsageError(fmt::format("field '{}' must be a string of at most {} bytes", name, kLongestText));
   return value.get<std::string>();
 }
 
 double number(const json& object, const char* name) {
   const json& value = member(object, name);
   if (!value.is_number() || !std::isfinite(value.get<double>()))
-    throw UsageError(fmt::format("\"{}\": takes a number", name));
+    throw UsageError(fmt::format("field '{}' must be a number", name));
   return value.get<double>();
 }
 
 std::int64_t whole(const json& object, const char* name, std::int64_t low, std::int64_t high) {
   const double value = number(object, name);
   if (value != std::trunc(value) || value < static_cast<double>(low) || value > static_cast<double>(high))
-    throw UsageError(fmt::format("\"{}\": takes a whole number from {} to {}", name, low, high));
+    throw UsageError(fmt::format("field '{}' must be a whole number from {} to {}", name, low, high));
   return static_cast<std::int64_t>(value);
 }
 
 bool flag(const json& object, const char* name) {
   const json& value = member(object, name);
-  if (!value.is_boolean()) throw UsageError(fmt::format("\"{}\": takes true or false", name));
+  if (!value.is_boolean()) throw UsageError(fmt::format("field '{}' must be true or false", name));
   return value.get<bool>();
 }
 
 std::vector<std::string> devices(const json& object, const char* name) {
   const json& value = member(object, name);
   if (!value.is_array() || value.size() > kMostDevices)
-    throw UsageError(fmt::format("\"{}\": takes a list of at most {} devices", name, kMostDevices));
+    throw UsageError(fmt::format("field '{}' must be a list of at most {} devices", name, kMostDevices));
   std::vector<std::string> devices;
   std::set<std::string> seen;
   for (const json& each : value) {
     const bool fine = each.is_string() && !each.get_ref<const std::string&>().empty() &&
                       each.get_ref<const std::string&>().size() <= kLongestText;
     if (!fine || !seen.insert(each.get<std::string>()).second)
-      throw UsageError(fmt::format("\"{}\": takes names of devices, each once", name));
+      throw UsageError(fmt::format("field '{}' must be a list of different device names", name));
     devices.push_back(each.get<std::string>());
   }
   return devices;
@@ -83,11 +83,11 @@ std::vector<std::string> devices(const json& object, const char* name) {
 constexpr std::int64_t kMostExact = std::int64_t{1} << 53;
 
 DeviceUser parse_user(const json& run) {
-  if (!run.is_object()) throw UsageError("\"run\": takes an object");
+  if (!run.is_object()) throw UsageError("field 'run' must be an object");
   DeviceUser user;
   user.name = text(run, "name");
   user.kind = text(run, "kind");
-  if (user.kind != "gpu" && user.kind != "cpu") throw UsageError("\"kind\": takes gpu or cpu");
+  if (user.kind != "gpu" && user.kind != "cpu") throw UsageError("field 'kind' must be gpu or cpu");
   user.min = static_cast<int>(whole(run, "min", 1, kMostReplicas));
   user.max = static_cast<int>(whole(run, "max", user.min, kMostReplicas));
   user.devices = devices(run, "devices");
@@ -100,7 +100,7 @@ DeviceUser parse_user(const json& run) {
   // Runs of an earlier version do not send a weight.
   if (run.contains("weight")) user.weight = number(run, "weight");
   if (user.weight < kMinRunWeight || user.weight > kMaxRunWeight)
-    throw UsageError(fmt::format("\"weight\": takes a number from {} to {}", kMinRunWeight, kMaxRunWeight));
+    throw UsageError(fmt::format("field 'weight' must be a number from {} to {}", kMinRunWeight, kMaxRunWeight));
   if (const auto preferred = run.find("preferred"); preferred != run.end() && !preferred->is_null())
     user.preferred_count = static_cast<int>(whole(run, "preferred", user.min, user.max));
   check_sched_hints(user.hints);
@@ -144,7 +144,7 @@ RunMessage parse_run_message(std::string_view line) {
   message.id = text(parsed, "id");
   const bool fine = !message.id.empty() && message.id.size() <= kLongestId &&
                     std::ranges::all_of(message.id, [](unsigned char c) { return std::isalnum(c) != 0; });
-  if (!fine) throw UsageError(fmt::format("\"id\": takes 1 to {} letters and digits", kLongestId));
+  if (!fine) throw UsageError(fmt::format("field 'id' must be 1 to {} letters and digits", kLongestId));
   if (parsed.contains("leaves")) {
     message.leaves = flag(parsed, "leaves");
     return message;
@@ -159,7 +159,7 @@ RunMessage parse_run_message(std::string_view line) {
 
 DeviceShare parse_share(std::string_view line) {
   const json parsed = parse_object(line);
-  if (parsed.contains("error")) throw Error("the agent says: " + text(parsed, "error"));
+  if (parsed.contains("error")) throw Error("the agent reported: " + text(parsed, "error"));
   return {static_cast<std::uint64_t>(whole(parsed, "number", 0, kMostExact)), devices(parsed, "devices"),
           text(parsed, "reason")};
 }

@@ -161,7 +161,7 @@ void AgentServer::take(const std::shared_ptr<Session>& session, std::string_view
   try {
     message = parse_run_message(line);
     if (!session->run_id.empty() && session->run_id != message.id)
-      throw UsageError("\"id\": takes the same text in all messages of a connection");
+      throw UsageError("field 'id' must be the same in all messages of a connection");
   } catch (const UsageError& error) {
     session->send(error_line(error.what()));
     return session->end();

@@ -148,13 +148,13 @@ void Attempt::hear_share() {
   const std::size_t before = context_.size.target().devices.size();
   if (!context_.share->take() || phase_ != Phase::kRunning) return;
   if (context_.size.target().devices.size() != before)
-    context_.observer.notice(fmt::format("the machine is shared anew: {}", context_.share->reason()));
+    context_.observer.notice(fmt::format("device allocation changed: {}", context_.share->reason()));
 }
 
 void Attempt::handle_requests() {
   if (context_.control == nullptr) return;
   for (RunRequest& request : context_.control->take()) handle(std::move(request));
-  if (phase_ != Phase::kRunning) saves_.refuse_all("it is coming to its end");
+  if (phase_ != Phase::kRunning) saves_.refuse_all("it is already ending");
   saves_.tick(replicas_.all());
 }
 
@@ -174,18 +174,18 @@ void Attempt::handle(RunRequest request) {
         return;
       }
       context_.checkpoints.mark();
-      return stop("asked for its end by `adaptdl delete`");
+      return stop("stop requested by `adaptdl delete`");
     case RunRequest::Kind::kKill:
       request.accept();
       end_.killed_at_once = true;
-      context_.observer.notice("asked to end at once: killing all replicas");
+      context_.observer.notice("immediate stop requested: killing all replicas");
       return kill_all();
   }
 }
 
 void Attempt::resize(RunRequest request) {
-  if (context_.supervisor == nullptr) return request.refuse("it is on several machines, and not elastic");
-  if (phase_ != Phase::kRunning) return request.refuse("it is coming to its end");
+  if (context_.supervisor == nullptr) return request.refuse("it runs on several machines, and is not elastic");
+  if (phase_ != Phase::kRunning) return request.refuse("it is already ending");
   const RunSize before = context_.size;
   auto refusal = context_.size.resize(request.min, request.max);
   if (!refusal) refusal = replicas_.resize();
@@ -204,7 +204,7 @@ void Attempt::follow_membership() {
   publish_membership();
   if (wish.kind == ReplicaSet::Wish::Kind::kRestart) rescale(wish.why);
   if (wish.kind != ReplicaSet::Wish::Kind::kFail) return;
-  context_.observer.notice(fmt::format("{}: stopping all", wish.why));
+  context_.observer.notice(fmt::format("{}: stopping all replicas", wish.why));
   if (last_failure_) end_.ends.push_back(*last_failure_);
   fail();
 }
@@ -236,15 +236,15 @@ void Attempt::rescale(const std::string& change) {
     // The replica would die without a checkpoint. If it is just starting, it can be asked in a moment.
     if (!replica->is_starting() && !std::exchange(unwilling_said_, true)) {
       context_.observer.notice(
-          "the program handles no SIGTERM and cannot be started again from a checkpoint: "
-          "its replicas stay as they are");
+          "the program does not handle SIGTERM and cannot be restarted from a checkpoint: "
+          "keeping its replicas as they are");
     }
     return;
   }
   rescales_ = true;
   // Only a checkpoint that is saved from now on includes all the work done.
   context_.checkpoints.mark();
-  context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint, to be started again", change,
+  context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint before the restart", change,
                                        seconds(context_.plan.grace), remaining()));
   context_.publish("rescaling", change);
   replicas_.stop();
@@ -365,13 +365,13 @@ void Attempt::check_deadline() {
   if (phase_ == Phase::kRunning || Clock::now() < deadline_ || replicas_.all_gone()) return;
   if (phase_ == Phase::kKilling) {
     throw Error(fmt::format(
-        "{} did not die of SIGKILL within {}: the kernel holds on to it, perhaps waiting for a device or a file server",
+        "{} still running {} after SIGKILL: blocked in the kernel, perhaps waiting for a device or a file server",
         remaining(), seconds(kKillWait)));
   }
   if (phase_ == Phase::kStopping) {
     end_.grace_expired = true;
     context_.observer.notice(
-        fmt::format("the grace of {} is over: killing {}", seconds(context_.plan.grace), remaining()));
+        fmt::format("grace period of {} expired: killing {}", seconds(context_.plan.grace), remaining()));
   }
   kill_all();
 }

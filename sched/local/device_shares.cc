@@ -40,13 +40,13 @@ std::string job_name(UserId id, const DeviceUser& user) { return fmt::format("{}
 std::string waiting_reason(const DeviceUser& user) {
   const int there = static_cast<int>(user.devices.size());
   if (there < user.min)
-    return fmt::format("waits: needs at least {}, may use {} only", counted(user.min, "device"), there);
-  return fmt::format("waits: needs at least {} besides what others need at least", counted(user.min, "device"));
+    return fmt::format("waits: needs at least {}, but may use only {}", counted(user.min, "device"), there);
+  return fmt::format("waits: needs at least {}, but the minimums of others leave fewer", counted(user.min, "device"));
 }
 
 std::string preference_reason(int given, int preferred) {
-  if (given >= preferred) return counted(given, "device") + ", as many as it prefers";
-  return fmt::format("{} of the {} that it prefers: others need the rest", counted(given, "device"), preferred);
+  if (given >= preferred) return counted(given, "device") + ", as many as preferred";
+  return fmt::format("{} of the preferred {}: others need the rest", counted(given, "device"), preferred);
 }
 
 bool rescales_live(const DeviceUser& user) {
@@ -206,11 +206,11 @@ std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const 
     if (floors[i] == 0) {
       sizes.push_back({0, waiting_reason(entry->user)});
     } else if (given[i] > wanted[i] && entry->user.pinned) {
-      sizes.push_back({given[i], devices + ": it keeps what it has"});
+      sizes.push_back({given[i], devices + ": keeps what it has"});
     } else if (const auto preferred = entry->user.preferred_count; preferred && !entry->user.pinned) {
       sizes.push_back({given[i], preference_reason(given[i], *preferred)});
     } else if (given[i] > wanted[i]) {
-      sizes.push_back({given[i], devices + ", the least that it takes: others make better use of more"});
+      sizes.push_back({given[i], devices + ", its minimum: others make better use of more"});
     } else if (given[i] < wanted[i]) {
       sizes.push_back({given[i], devices + ": others need the rest"});
     } else {
@@ -250,7 +250,7 @@ std::map<UserId, DeviceShare> DeviceShares::take_news() {
       if (!elsewhere) share.devices.push_back(device);
     }
     const std::size_t missing = entry.target.size() - share.devices.size();
-    if (missing > 0) share.reason += fmt::format("; {} more once others let go of them", missing);
+    if (missing > 0) share.reason += fmt::format("; {} more when others release them", missing);
     // Too few devices are of no use: a run that trains continues as it is until there are enough.
     const int enough = least(entry.user);
     if (static_cast<int>(share.devices.size()) < enough) {

@@ -70,9 +70,9 @@ std::vector<std::string> assign_devices(const std::vector<std::string>& devices,
   if (devices.empty()) return assigned;
   const auto available = static_cast<int>(devices.size());
   if (replicas > available && !share) {
-    throw UsageError(
-        fmt::format("{} replicas need {} GPUs, and there {} {}; ask for fewer, or use --backend gloo to let them share",
-                    replicas, replicas, available == 1 ? "is" : "are", available));
+    throw UsageError(fmt::format(
+        "{} replicas need {} GPUs, but only {} {} available; use fewer replicas, or --backend gloo to let them share",
+        replicas, replicas, available, available == 1 ? "is" : "are"));
   }
   for (int i = 0; i < replicas; ++i) assigned.push_back(devices[static_cast<std::size_t>(i % available)]);
   return assigned;

@@ -69,7 +69,7 @@ Pipe make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     throw Error(
-        fmt::format("cannot make a pipe: {}; fewer replicas or a higher `ulimit -n` may help", std::strerror(errno)));
+        fmt::format("cannot create a pipe: {}; fewer replicas or a higher `ulimit -n` may help", std::strerror(errno)));
   }
   Fd read(ends[0]), write(ends[1]);
   return {above_standard(std::move(read)), above_standard(std::move(write))};

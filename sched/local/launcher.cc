@@ -32,7 +32,7 @@ bool take_requests(LaunchContext& context) {
       context.set_share(request.share);
       request.accept();
     } else {
-      request.refuse("its replicas are being started; ask again in a moment");
+      request.refuse("its replicas are being started; try again in a moment");
     }
   }
   return end;
@@ -97,10 +97,10 @@ std::string describe_restart(const LaunchResult& result, const RestartBudget& bu
                                              : "from the beginning, as there is no checkpoint";
   const auto& failure = result.outcome.first_failure;
   const std::string what = failure ? fmt::format("replica {} {}", failure->rank, describe_end(*failure))
-                                   : std::string("the replicas did not stop within the grace");
+                                   : std::string("the replicas did not stop within the grace period");
   const std::string count = counts(result) ? fmt::format("restart {} of {}", budget.used(), budget.max())
-                                           : std::string("not counted: somebody killed it");
-  return fmt::format("{}: starting all again {} ({})", what, from, count);
+                                           : std::string("not counted: killed from outside");
+  return fmt::format("{}: restarting all replicas {} ({})", what, from, count);
 }
 
 void publish_restart(LaunchContext& context, const std::string& why, int restarts) {
@@ -123,15 +123,15 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
     case Verdict::kDone:
       return context.publish("done", "");
     case Verdict::kCheckpointed:
-      return context.publish("stopped", "with " + result.checkpoint->path.filename().string());
+      return context.publish("stopped", "saved " + result.checkpoint->path.filename().string());
     case Verdict::kNothingSaved:
-      return context.publish("stopped", "without a new checkpoint");
+      return context.publish("stopped", "no new checkpoint saved");
     case Verdict::kGraceExpired:
-      return context.publish("stopped", "killed when the grace was over");
+      return context.publish("stopped", "killed after the grace period");
     case Verdict::kKilled:
       return context.publish("stopped", "killed");
     case Verdict::kNotStarted:
-      return context.publish("stopped", "while it waited for devices");
+      return context.publish("stopped", "while waiting for devices");
     case Verdict::kFailed:
       const ReplicaEnd& first = *result.outcome.first_failure;
       return context.publish("failed", fmt::format("replica {} {}", first.rank, describe_end(first)));
@@ -143,9 +143,7 @@ bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const 
   const auto& failure = result.outcome.first_failure;
   const std::string last_line = result.last_lines.empty() ? "" : result.last_lines.back();
   if (failure && context.budget.in_vain(failure->status, last_line, attempt.trained())) {
-    context.observer.notice(
-        "it failed twice in the same way before its first step, and is not started again: the next time would be no "
-        "better");
+    context.observer.notice("the program failed twice in the same way before its first step; not restarting");
     return false;
   }
   if (context.budget.max() == 0 || (counts(result) && !context.budget.spend())) return false;
@@ -164,7 +162,7 @@ bool starts_at_new_size(LaunchContext& context, const Attempt& attempt, const La
   context.restart_after = Clock::now() + kRestartEvery;
   const std::size_t replicas = context.size.target().devices.size();
   const std::string why =
-      fmt::format("starting again with {} replica{} {}", replicas, replicas == 1 ? "" : "s",
+      fmt::format("restarting with {} replica{} {}", replicas, replicas == 1 ? "" : "s",
                   result.checkpoint ? "from " + result.checkpoint->path.filename().string() : "from the beginning");
   context.observer.notice(why);
   publish_restart(context, why, result.restarts + 1);

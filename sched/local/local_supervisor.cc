@@ -23,7 +23,7 @@ constexpr std::size_t kMostCalls = 8192;
 
 Fd make_event() {
   Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event) throw Error(fmt::format("cannot wait for the supervisor: {}", std::strerror(errno)));
+  if (!event) throw Error(fmt::format("cannot create an event descriptor: {}", std::strerror(errno)));
   return event;
 }
 

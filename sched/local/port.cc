@@ -68,7 +68,7 @@ std::uint16_t free_port(std::pair<int, int> ephemeral) {
     if (const auto port = try_bind(candidates[pick])) return *port;
   }
   if (const auto port = try_bind(0)) return *port;
-  throw Error(fmt::format("no TCP port is free for the replicas to meet on: {}", std::strerror(errno)));
+  throw Error(fmt::format("cannot find a free TCP port for the replicas: {}", std::strerror(errno)));
 }
 
 }  // namespace adaptdl::sched

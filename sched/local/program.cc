@@ -34,7 +34,7 @@ fs::path find_program(const std::string& name, const std::string& search_path) {
     if (can_execute(name)) return name;
     if (fs::is_directory(name, ignored)) throw UsageError(fmt::format("cannot run {}: it is a directory", name));
     if (is_file(name)) throw UsageError(fmt::format("cannot run {}: it is not executable; {}", name, how_to_run(name)));
-    throw UsageError(fmt::format("cannot run {}: there is no such file", name));
+    throw UsageError(fmt::format("cannot run {}: no such file", name));
   }
   std::istringstream directories(search_path);
   for (std::string directory; std::getline(directories, directory, ':');) {
@@ -47,7 +47,7 @@ fs::path find_program(const std::string& name, const std::string& search_path) {
   }
   if (is_file(name))
     throw UsageError(fmt::format("cannot run {}: it is not executable; {}", name, how_to_run("./" + name)));
-  throw UsageError(fmt::format("cannot find {} in PATH, nor a file of that name here", name));
+  throw UsageError(fmt::format("cannot find {} in PATH or in the current directory", name));
 }
 
 }  // namespace adaptdl::sched

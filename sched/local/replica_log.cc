@@ -45,7 +45,7 @@ std::optional<std::string> ReplicaLog::flush() {
   }
   if (file_ || failed_) return std::nullopt;
   failed_ = true;
-  return fmt::format("cannot write on to the log {}: {}", path_.string(), std::strerror(errno));
+  return fmt::format("cannot append to the log {}: {}", path_.string(), std::strerror(errno));
 }
 
 }  // namespace adaptdl::sched

@@ -54,8 +54,8 @@ struct Child {
 
 std::string why_not_executed(int error) {
   if (error == ENOEXEC)
-    return "it is no program that this machine can run; does a script lack its first line, such as #!/bin/sh?";
-  if (error == ENOENT) return "its interpreter, named in its first line or as its loader, is not there";
+    return "not a program that this machine can run; if it is a script, add a first line such as #!/bin/sh";
+  if (error == ENOENT) return "its interpreter, named in its first line or as its loader, does not exist";
   return std::strerror(error);
 }
 

@@ -131,8 +131,8 @@ void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& 
     membership_.cannot_join(replica.number());
     context_.can_join = false;
     context_.observer.notice(fmt::format(
-        "the program cannot be joined while it runs{}; from now on it is rescaled by "
-        "checkpoint and restart",
+        "new replicas cannot join the program while it runs{}; from now on, it is rescaled "
+        "by checkpoint and restart",
         report.contains("why") && report["why"].is_string() ? ": " + report["why"].get<std::string>() : ""));
   }
   on_report_(replica, report);
@@ -258,7 +258,7 @@ std::optional<std::string> ReplicaSet::resize() {
   const auto now = static_cast<int>(membership_.members().size());
   const bool fits = membership_.steady() && context_.size.min() <= now && now <= context_.size.max();
   if (fits || !membership_.is_stuck(Clock::now())) return std::nullopt;
-  return "its program cannot change its replicas while it runs, and without checkpoints it cannot be started again";
+  return "its program cannot change its replicas while it runs, and cannot be restarted without checkpoints";
 }
 
 bool ReplicaSet::survives(const ReplicaEnd& end) {

@@ -31,7 +31,7 @@ constexpr auto kRequestTime = std::chrono::seconds(10);
 constexpr auto kWriteEvery = std::chrono::seconds(1);
 constexpr auto kRetryAccept = std::chrono::milliseconds(100);
 
-constexpr const char* kEnded = "the run ended before that";
+constexpr const char* kEnded = "it ended before the request was done";
 
 std::string answer_line(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace) + '\n'; }
 
@@ -108,7 +108,7 @@ class RunControlServer {
         retry_(io_),
         event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         status_(status) {
-    if (!event_) throw Error(fmt::format("cannot make an event descriptor: {}", std::strerror(errno)));
+    if (!event_) throw Error(fmt::format("cannot create an event descriptor: {}", std::strerror(errno)));
     acceptor_.assign(stream_protocol(), listen_at(path_).release());
     if (!record_.write(status, path_.string())) {
       throw Error(fmt::format("cannot write {}; is the disk full?", (record_.directory() / "run.json").string()));
@@ -221,10 +221,10 @@ class RunControlServer {
       const std::int64_t min = number("min"), max = number("max");
       constexpr std::int64_t kMost = 1'000'000;
       if (kind == RunRequest::Kind::kResize && (min < 1 || max < min || max > kMost))
-        return send(connection, refusal("resize takes whole numbers 1 <= min <= max"));
+        return send(connection, refusal("resize expects whole numbers with 1 <= min <= max"));
       const auto share = kind == RunRequest::Kind::kShare ? parse_share_request(request) : RunShare();
       if (!share)
-        return send(connection, refusal(fmt::format("share takes a weight from {} to {}, and whole replicas from 1",
+        return send(connection, refusal(fmt::format("share expects a weight from {} to {}, and at least 1 replica",
                                                     kMinRunWeight, kMaxRunWeight)));
       RunRequest made(kind, std::make_unique<RunRequest::Answer>(RunRequest::Answer{io_, connection}));
       made.min = static_cast<int>(min);
@@ -236,7 +236,7 @@ class RunControlServer {
       [[maybe_unused]] const ssize_t size = ::write(event_.get(), &one, sizeof one);
       return;
     }
-    send(connection, refusal("requests are status, resize, share, checkpoint, stop and kill"));
+    send(connection, refusal("unknown request: expected status, resize, share, checkpoint, stop or kill"));
   }
 
   void write_soon(bool at_once) {

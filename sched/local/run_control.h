@@ -24,7 +24,8 @@ namespace adaptdl::sched {
 
 class RunControlServer;
 
-// A request that waits for its answer. If it is destroyed without one, it is refused with "the run ended before that".
+// A request that waits for its answer. If it is destroyed without one, it is refused with "it ended before the request
+// was done".
 class RunRequest {
  public:
   enum class Kind { kResize, kShare, kCheckpoint, kStop, kKill };

@@ -20,7 +20,7 @@ fs::path runs_directory() {
   if (state != nullptr && fs::path(state).is_absolute()) return fs::path(state) / "adaptdl" / "runs";
   const char* home = std::getenv("HOME");
   if (home == nullptr || !fs::path(home).is_absolute()) {
-    throw UsageError("there is no home directory to keep runs in: set HOME or XDG_STATE_HOME");
+    throw UsageError("no home directory to keep runs in; set HOME or XDG_STATE_HOME");
   }
   return fs::path(home) / ".local" / "state" / "adaptdl" / "runs";
 }
@@ -40,7 +40,7 @@ fs::path make_run_directory(const fs::path& parent, const std::string& name) {
   fs::path directory = first;
   for (int i = 2; ::mkdir(directory.c_str(), kPrivateDirectory) != 0; ++i) {
     if (errno != EEXIST) {
-      throw Error(fmt::format("cannot make {} for the run: {}; give --checkpoint DIR or --no-checkpoint",
+      throw Error(fmt::format("cannot create {} for the run: {}; use --checkpoint DIR or --no-checkpoint",
                               directory.string(), std::strerror(errno)));
     }
     directory = fs::path(first) += fmt::format("-{}", i);

@@ -54,7 +54,7 @@ void mark_lost(RunEntry& run) {
   } else if (!CheckpointWatch(run.status.checkpoints).newest()) {
     run.status.why += " before a checkpoint was saved";
   } else {
-    run.status.why += "; to go on: " + run.status.resume;
+    run.status.why += "; to continue: " + run.status.resume;
   }
 }
 
@@ -86,24 +86,25 @@ RunRecord RunRecord::named(const fs::path& runs, const std::string& name) {
   for (int i = 0; i < kTries; ++i) {
     prepare_runs_directory(runs);
     std::error_code error = create_private_directories(directory);
-    if (error) throw Error(fmt::format("cannot make {} for the run: {}", directory.string(), error.message()));
+    if (error) throw Error(fmt::format("cannot create {} for the run: {}", directory.string(), error.message()));
     Fd file;
     switch (lock_directory(directory, file)) {
       case Locking::kLocked:
         error = restrict_tree_to_user(directory);
         if (!error) return {directory, std::move(file)};
-        throw Error(fmt::format("cannot close {} to other users: {}; choose another name for the run",
+        throw Error(fmt::format("cannot make {} inaccessible to other users: {}; choose another name for the run",
                                 directory.string(), error.message()));
       case Locking::kHeld:
-        throw UsageError(fmt::format(
-            "a run named {} is going on: choose another name, or end it with `adaptdl delete {}`", name, name));
+        throw UsageError(
+            fmt::format("a run named '{}' is already running; choose another name, or end it with `adaptdl delete {}`",
+                        name, name));
       case Locking::kFailed:
         throw Error(fmt::format("cannot lock {}: {}", (directory / "lock").string(), std::strerror(errno)));
       case Locking::kVanished:
         break;
     }
   }
-  throw Error(fmt::format("cannot make {} for the run: it is removed again and again", directory.string()));
+  throw Error(fmt::format("cannot create {} for the run: another process keeps removing it", directory.string()));
 }
 
 std::string RunRecord::socket_name() const {
@@ -163,9 +164,9 @@ RunEntry find_run(const fs::path& runs, const std::string& name) {
     if (matches.empty() || run->status.name.starts_with(name)) names.push_back(run->status.name);
   }
   if (matches.size() > 1)
-    throw UsageError(fmt::format("several runs have names that begin with {}: {}", name, fmt::join(names, ", ")));
-  throw UsageError(all.empty() ? fmt::format("no run is named {}; there are none", name)
-                               : fmt::format("no run is named {}; there are: {}{}", name, fmt::join(names, ", "),
+    throw UsageError(fmt::format("run name '{}' is ambiguous: it matches {}", name, fmt::join(names, ", ")));
+  throw UsageError(all.empty() ? fmt::format("run '{}' not found; there are no runs", name)
+                               : fmt::format("run '{}' not found; existing runs: {}{}", name, fmt::join(names, ", "),
                                              all.size() > kMostNames ? ", ... (see `adaptdl ls --all`)" : ""));
 }
 
@@ -174,7 +175,7 @@ bool is_alive(const RunEntry& run) { return is_locked(run.directory); }
 void remove_run(const RunEntry& run, bool keep_checkpoints) {
   Fd file;
   const Locking locking = lock_directory(run.directory, file);
-  if (locking == Locking::kHeld) throw Error(fmt::format("run {} is going on", run.status.name));
+  if (locking == Locking::kHeld) throw Error(fmt::format("run {} is still running", run.status.name));
   std::error_code error;
   if (!run.socket.empty()) fs::remove(run.socket, error);
   const fs::path checkpoints = run.directory / "checkpoints";

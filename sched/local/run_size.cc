@@ -19,7 +19,7 @@ RunSize::RunSize(const LaunchPlan& plan)
 
 std::optional<std::string> RunSize::resize(int min, int max) {
   if (!devices_.empty() && !share_devices_ && static_cast<std::size_t>(min) > devices_.size()) {
-    return fmt::format("{} replicas need as many devices, and it may use {}: {}", min, devices_.size(),
+    return fmt::format("{0} replicas need {0} devices, but only {1} may be used: {2}", min, devices_.size(),
                        fmt::join(devices_, ", "));
   }
   min_ = min;

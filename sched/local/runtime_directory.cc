@@ -30,7 +30,7 @@ bool is_own_directory(const fs::path& path) {
 // Creates the directory if needed, and closes it to other users. Returns the problem if there is one.
 std::optional<std::string> make_private(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return std::strerror(errno);
-  if (!is_own_directory(path)) return "it is no directory of this user's";
+  if (!is_own_directory(path)) return "it is not a directory of this user";
   if (::chmod(path.c_str(), 0700) != 0) return std::strerror(errno);
   return std::nullopt;
 }
@@ -55,15 +55,16 @@ fs::path runtime_directory() {
   }
   const fs::path last = fmt::format("/tmp/adaptdl-{}", ::geteuid());
   if (const auto problem = make_private(last)) {
-    throw Error(fmt::format("cannot use {} for the sockets of runs: {}; set XDG_RUNTIME_DIR to a directory of yours",
-                            last.string(), *problem));
+    throw Error(
+        fmt::format("cannot use {} for the sockets of runs: {}; set XDG_RUNTIME_DIR to a directory that you own",
+                    last.string(), *problem));
   }
   return last;
 }
 
 Fd listen_at(const fs::path& path) {
   const auto fail = [&path](const std::string& why) -> Error {
-    return Error(fmt::format("cannot listen at {}: {}", path.string(), why));
+    return Error(fmt::format("cannot listen on {}: {}", path.string(), why));
   };
   const auto name = address(path);
   if (!name) throw fail("the path is too long for a socket");

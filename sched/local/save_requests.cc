@@ -37,7 +37,7 @@ void SaveRequests::tick(const std::vector<std::unique_ptr<LocalReplica>>& replic
   if (asked != replicas.end()) {
     asked_ = (*asked)->number();
   } else if (!asked_ && now - since_ > kStartUp) {
-    refuse_all("its program saves no checkpoint on request: it handles no SIGUSR1");
+    refuse_all("its program does not save checkpoints on request: it does not handle SIGUSR1");
   }
 }
 

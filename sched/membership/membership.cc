@@ -239,7 +239,7 @@ void Membership::take_leave(Time now) {
   for (Replica& replica : state_.replicas) {
     if (replica.role != Role::kLeaving) continue;
     if (!replica.leave_by) replica.leave_by = now + options_.grace;
-    if (now >= *replica.leave_by) kill(replica, "it did not end when it had left");
+    if (now >= *replica.leave_by) kill(replica, "it did not exit after it had left");
   }
 }
 
@@ -249,7 +249,8 @@ void Membership::kill_hung(Time now) {
   for (Replica& replica : state_.replicas) {
     if (replica.role != Role::kMember || replica.broken) continue;
     all = false;
-    if (now - *state_.broken_since >= options_.hang_wait) kill(replica, "it hangs: the others lost it", true);
+    if (now - *state_.broken_since >= options_.hang_wait)
+      kill(replica, "it hung: the others lost contact with it", true);
   }
   state_.regroup = all;
 }
@@ -262,7 +263,7 @@ void Membership::finish(Time now) {
     // A member that was listed at the very end may find no group to join.
     const bool finds_nobody = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
     const bool too_late = replica.role == Role::kMember && !replica.trained && finds_nobody;
-    if (never_joined || too_late) kill(replica, "it is not needed any more");
+    if (never_joined || too_late) kill(replica, "no longer needed");
     // No further generation will be issued.
     if (state_.finished_at && replica.role == Role::kMember && replica.broken && finds_nobody)
       kill(replica, "its group broke after the others had finished", true);
@@ -289,7 +290,7 @@ Membership::Difference Membership::difference() const {
 }
 
 bool Membership::bring_newcomers(const Difference& difference, std::size_t staying, Time now) {
-  for (const int surplus : difference.surplus) kill(*find(surplus), "it is not needed any more");
+  for (const int surplus : difference.surplus) kill(*find(surplus), "no longer needed");
   const bool start = now >= state_.start_after && state_.newcomer_failures < kNewcomerTries;
   bool loading = false;
   for (Replica& replica : state_.replicas) {
@@ -299,7 +300,7 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
       continue;
     }
     replica.late = true;
-    kill(replica, "it did not get ready to join in time");
+    kill(replica, "it was not ready to join in time");
   }
   // The device of a leaver is not free until the leaver has ended.
   std::vector<std::string> taken;
@@ -342,7 +343,7 @@ void Membership::regroup(Time now) {
   } else if (state_.newcomer_failures >= kNewcomerTries || !state_.can_join) {
     actions_.push_back(
         {.kind = Kind::kFail,
-         .why = fmt::format("{} left, of at least {}, and replacements cannot join", replicas(left), target_.min)});
+         .why = fmt::format("{} left of at least {}, and replacements cannot join", replicas(left), target_.min)});
   }
 }
 
@@ -358,7 +359,7 @@ void Membership::plan(Time now) {
     plan_live(difference, now);
   } else if (known_not_to_follow(now) || (follows_ == true && !state_.can_join)) {
     for (Replica& replica : state_.replicas) {
-      if (is_newcomer(replica.number)) kill(replica, "it is not needed any more");
+      if (is_newcomer(replica.number)) kill(replica, "no longer needed");
     }
     plan_restart(now);
   }
@@ -381,15 +382,15 @@ void Membership::plan_live(const Difference& difference, Time now) {
     const std::vector<int> leavers = staying > 0 ? difference.leavers : std::vector<int>();
     issue(leavers, true, fmt::format("from {} to {}", members, replicas(members - leavers.size() + ready)));
   } else if (state_.newcomer_failures >= kNewcomerTries && ready == 0) {
-    notice_once(fmt::format("newcomers failed {} times in a row: staying at {}", kNewcomerTries, replicas(members)));
+    notice_once(fmt::format("new replicas failed {} times in a row: staying at {}", kNewcomerTries, replicas(members)));
   }
 }
 
 void Membership::plan_restart(Time now) {
   if (!options_.can_restart) {
     notice_once(fmt::format(
-        "the program cannot change its replicas while it runs, and without checkpoints it cannot be started "
-        "again with others: staying at {}",
+        "the program cannot change its replicas while it runs, and cannot be restarted without checkpoints: "
+        "staying at {}",
         replicas(count(Role::kMember))));
   } else if (target_.by_user || now >= options_.restart_after) {
     actions_.push_back({.kind = Kind::kRestart,

@@ -313,7 +313,7 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int number, co
       const json pod = client_.get(kube::path(kube::kPods, name_space_of(job), name));
       state_.put_pod(pod);
       if (text_field(owner_of(pod), {"uid"}) != text_field(job, {"metadata", "uid"}))
-        throw ForeignPod(fmt::format("pod '{}' exists, but does not belong to the job; delete it", name));
+        throw ForeignPod(fmt::format("pod '{}' already exists, but does not belong to the job; delete it", name));
       return {};
     }
     const CreateError kind = create_error(error);

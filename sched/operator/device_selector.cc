@@ -95,7 +95,7 @@ class SelectorReader {
     return read;
   }
   [[noreturn]] void fail(const std::string& why) const {
-    throw Error(text_.empty() ? why + " at its end" : fmt::format("{} at '{}'", why, text_.substr(0, 40)));
+    throw Error(text_.empty() ? why + " at the end" : fmt::format("{} at '{}'", why, text_.substr(0, 40)));
   }
 
  private:

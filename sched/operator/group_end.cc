@@ -31,7 +31,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
       return restart_group("NodeLost", fmt::format("{} was on node {}, which no longer exists", who, pod->node));
     if (pod->end == PodEnd::kLost)
       return restart_group("ReplicaLost",
-                           fmt::format("{} {}", who, pod->message.empty() ? "was deleted" : pod->message));
+                           pod->message.empty() ? who + " was deleted" : fmt::format("{}: {}", who, pod->message));
     // A program that is asked to stop exits with 143, which is not a failure, even if the job is not preemptible.
     if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
       return restart_group("ReplicaLost", who + " is being deleted");
@@ -46,7 +46,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
 GroupEnd end_of_failure(const JobSituation& at, const std::vector<const PodFacts*>& replicas, const PodFacts& failure) {
   const std::string who = fmt::format("replica {}", failure.rank);
   // The node does not assign the device to a pod again while it is unhealthy.
-  if (failure.unhealthy_device) return restart_group("ReplicaLost", fmt::format("{} {}", who, failure.message));
+  if (failure.unhealthy_device) return restart_group("ReplicaLost", fmt::format("{}: {}", who, failure.message));
   const kube::Time noticed = failure.ended ? *failure.ended + kNodeLossNoticed : at.now;
   for (const PodFacts* pod : replicas) {
     if (pod == nullptr || !pod->live() || pod->node == failure.node) continue;
@@ -57,7 +57,7 @@ GroupEnd end_of_failure(const JobSituation& at, const std::vector<const PodFacts
   }
   return {Kind::kFailed,
           failure.reason.empty() ? "PodFailure" : failure.reason,
-          fmt::format("{} {}", who, failure.message.empty() ? "failed" : failure.message),
+          failure.message.empty() ? who + " failed" : fmt::format("{}: {}", who, failure.message),
           {}};
 }
 

@@ -131,7 +131,7 @@ json complete_job(const json& request) {
 void review_replicas(const json& job, ReviewVerdict& verdict) {
   const kube::Job parsed = kube::parse_job(job);
   if (!parsed.min_replicas || !parsed.max_replicas || *parsed.min_replicas <= *parsed.max_replicas) return;
-  verdict.faults.push_back(fmt::format("spec.minReplicas is {}, which is more than spec.maxReplicas, {}",
+  verdict.faults.push_back(fmt::format("spec.minReplicas ({}) must not be greater than spec.maxReplicas ({})",
                                        *parsed.min_replicas, *parsed.max_replicas));
 }
 
@@ -175,7 +175,7 @@ void add_pod_faults(const kube::ApiError& error, ReviewVerdict& verdict) {
   for (const std::string& unknown : unknown_fields(error.server_message()))
     verdict.faults.push_back(job_field(unknown) + ": unknown field");
   if (verdict.faults.size() == before)
-    verdict.faults.push_back(fmt::format("the pods of this job: {}", error.server_message()));
+    verdict.faults.push_back(fmt::format("cannot create the pods of this job: {}", error.server_message()));
 }
 
 void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& verdict) {
@@ -266,7 +266,7 @@ json submitter_patch(const json& request) {
 
 std::string reading_fault(std::string_view review) {
   if (count_values(review) > kMaxValues)
-    return fmt::format("the job has too many values: a request may have {}", kMaxValues);
+    return fmt::format("the job has too many values: a request may have at most {}", kMaxValues);
   if (is_nested_deeper(review, kDeepestJson))
     return fmt::format("the job is nested deeper than {} levels", kDeepestJson);
   return "";

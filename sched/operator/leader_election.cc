@@ -130,7 +130,7 @@ bool LeaderElection::attempt() {
     last_error_.clear();
     if (!mine) {
       const std::lock_guard lock(mutex_);
-      if (rules_.held_until()) lose("was taken by another operator");
+      if (rules_.held_until()) lose("was acquired by another operator");
       return true;
     }
     const auto asked = LeaseRules::Clock::now();
@@ -153,7 +153,7 @@ bool LeaderElection::attempt() {
 }
 
 void LeaderElection::lose(const std::string& why) const {
-  log::warn(fmt::format("lease '{}/{}' {}; this operator exits", settings_.name_space, settings_.name, why));
+  log::warn(fmt::format("lease '{}/{}' {}; exiting", settings_.name_space, settings_.name, why));
   lost_();
 }
 

@@ -214,7 +214,7 @@ class Planner {
     if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
     // This happens only if another client has changed the status.
     if (last_group() < 0)
-      return stop("Reallocated", "invalid status.group: expected a number of at least 0, got none", {}, false);
+      return stop("Reallocated", "invalid status.group: expected a number of at least 0", {}, false);
     if (job_.phase == "Starting" && !field(at_.job, {"status", "membership"}).is_null()) {
       status_.set_membership(json());
       membership_.reset();

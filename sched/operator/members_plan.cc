@@ -201,7 +201,7 @@ class MembersPlanner {
         const PodFacts* pod = pod_of(replica.number);
         plan_.events.push_back(
             {true, "ReplicaFailed",
-             fmt::format("replica number {}, which was to join the job, {}", replica.number, failure_of(pod))});
+             fmt::format("replica number {}, which was joining the job, {}", replica.number, failure_of(pod))});
       }
       if (!end || membership_.ended(replica.number, *end, now_) || stopping_) continue;
       // The others do not survive this, so the group is checked as it was before.

@@ -30,7 +30,7 @@ void add_operator(PrometheusText& text, bool leads) {
   text.begin("adaptdl_operator_info", "gauge", "Version of the operator.");
   text.add({{"version", ADAPTDL_VERSION}}, 1);
   text.begin("adaptdl_operator_leads", "gauge",
-             "Whether this operator schedules, rather than waits to replace the leader.");
+             "Whether this operator is the leader, which schedules jobs; 0 if it waits to replace the leader.");
   text.add({}, leads ? 1 : 0);
 }
 
@@ -48,7 +48,7 @@ void add_phases(PrometheusText& text, const ClusterState& state) {
   }
   text.begin("adaptdl_jobs", "gauge", "Number of jobs by phase.");
   for (const char* phase : kPhases) text.add({{"phase", phase}}, phases[phase]);
-  text.begin("adaptdl_jobs_waiting", "gauge", "Number of jobs without nodes by the reason of their status.");
+  text.begin("adaptdl_jobs_waiting", "gauge", "Number of jobs that have no nodes, by the reason in their status.");
   for (const auto& [reason, count] : reasons) text.add({{"reason", reason}}, count);
 }
 
@@ -67,8 +67,8 @@ void add_jobs(PrometheusText& text, const AllocatorCluster& cluster) {
   text.begin("adaptdl_job_nodes", "gauge", "Number of nodes that are allocated to a job.");
   for (const AllocatorJob* job : jobs) add(*job, static_cast<double>(count_nodes(job->current)));
   text.begin("adaptdl_job_goodput", "gauge",
-             "Samples per second of a job, weighted by their statistical efficiency, by its model. Only jobs that have "
-             "been measured.");
+             "Samples per second of a job, weighted by statistical efficiency, as its model predicts them. Only jobs "
+             "that have been measured.");
   for (const AllocatorJob* job : jobs) {
     if (const auto goodput = goodput_of(*job)) add(*job, *goodput);
   }
@@ -145,18 +145,18 @@ void OperatorMetrics::add_counters(PrometheusText& text) const {
   const std::lock_guard lock(mutex_);
   text.begin("adaptdl_job_submissions_total", "counter", "Number of new jobs.");
   text.add({}, submissions_);
-  text.begin("adaptdl_job_restarts_total", "counter", "Number of times that jobs were asked to stop and start again.");
+  text.begin("adaptdl_job_restarts_total", "counter", "Number of times that jobs were asked to restart.");
   for (const auto& [reason, count] : restarts_) text.add({{"reason", reason}}, count);
   text.begin("adaptdl_job_completions_total", "counter", "Number of jobs that have ended.");
   for (const auto& [end, count] : completions_) text.add({{"phase", end.first}, {"reason", end.second}}, count);
   text.begin("adaptdl_job_completion_seconds", "histogram", "Time from the creation of a job to its end.");
   text.add({}, completion_times_);
-  text.begin("adaptdl_cycle_seconds", "histogram", "Time that a scheduling cycle took.");
+  text.begin("adaptdl_cycle_seconds", "histogram", "Duration of scheduling cycles.");
   text.add({}, cycles_);
   text.begin("adaptdl_last_cycle_timestamp_seconds", "gauge", "When the last scheduling cycle of this operator ended.");
   if (last_cycle_) text.add({}, *last_cycle_);
   if (!pool_) return;
-  text.begin("adaptdl_pool_nodes", "gauge", "Number of nodes that the cluster expander manages, in the last cycle.");
+  text.begin("adaptdl_pool_nodes", "gauge", "Number of nodes that the cluster expander managed in the last cycle.");
   text.add({}, pool_->nodes);
   text.begin("adaptdl_pool_desired_nodes", "gauge", "Number of nodes that the cluster expander wants.");
   text.add({}, pool_->desired_nodes);

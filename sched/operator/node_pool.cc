@@ -144,7 +144,7 @@ std::pair<int, std::string> limit_of(const NodePool& pool, const std::vector<Mem
   if (limit == now && price > 0) limit += static_cast<int>(std::min(left / price + kRounding, 1e6));
   if (limit >= pool.max_nodes) return {pool.max_nodes, ""};
   if (limit == now && price <= 0) return {limit, "the price of a new node is not known"};
-  return {limit, fmt::format("more would cost more than {} per hour", *pool.max_cost_per_hour)};
+  return {limit, fmt::format("more nodes would cost more than {} per hour", *pool.max_cost_per_hour)};
 }
 
 // Returns whether the job could use new nodes. If a replica fits on none of the nodes of the pool that the job may use,

@@ -152,7 +152,7 @@ bool Operator::wait_until_synced(std::stop_token stop) {
 bool Operator::lead(std::stop_token stop) {
   if (options_.lease) {
     election_ = std::make_unique<LeaderElection>(client_.access(), *options_.lease, options_.lease_lost);
-    log::info(fmt::format("waiting for the lease {}/{}", options_.lease->name_space, options_.lease->name));
+    log::info(fmt::format("waiting for the lease '{}/{}'", options_.lease->name_space, options_.lease->name));
     if (!election_->wait(stop)) return false;
     log::info("acquired the lease");
   }

@@ -216,7 +216,7 @@ ServingCertificate Validator::stored_certificate(const std::string& bundle) {
     secret["data"] = data;
     client_.replace(path, secret);
   }
-  log::info("the validator has a new certificate");
+  log::info("created a new certificate for the validator");
   return pair;
 }
 

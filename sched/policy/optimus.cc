@@ -81,11 +81,11 @@ class Optimus final : public Policy {
     Allocation allocation = free.place(candidate.replicas, job.resources);
     std::string& reason = decision.reasons[job.name];
     if (allocation.empty()) {
-      reason = "waits: what is free is too scattered for its replicas";
+      reason = "waits: the free resources are too fragmented for its replicas";
     } else if (!job.remaining_time || !std::isfinite(job.remaining_time(candidate.replicas))) {
-      reason = fmt::format("{}: its remaining time is not known", describe(allocation));
+      reason = fmt::format("{}: remaining time unknown", describe(allocation));
     } else {
-      reason = fmt::format("{}: {:.0f} s to go", describe(allocation), job.remaining_time(candidate.replicas));
+      reason = fmt::format("{}: {:.0f} s remaining", describe(allocation), job.remaining_time(candidate.replicas));
     }
     decision.allocations[job.name] = std::move(allocation);
   }

@@ -37,7 +37,7 @@ std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& 
   for (const Entry& entry : kPolicies) {
     if (entry.name == name) return entry.make(options);
   }
-  throw UsageError(fmt::format("no policy \"{}\": choose one of {}", name, fmt::join(policy_names(), ", ")));
+  throw UsageError(fmt::format("unknown policy '{}': expected one of {}", name, fmt::join(policy_names(), ", ")));
 }
 
 std::vector<std::string_view> policy_names() {

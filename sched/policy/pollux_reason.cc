@@ -12,14 +12,15 @@ namespace {
 // Names the first resource of which no single node has enough for a replica, if there is one.
 std::string missing(const SearchJob& job, const std::vector<SearchNode>& nodes,
                     const std::vector<std::string>& resources) {
-  if (nodes.empty()) return "waits: there is no node";
+  if (nodes.empty()) return "waits: the cluster has no nodes";
   for (std::size_t type = 0; type < job.demand.size(); ++type) {
     const bool somewhere =
         std::ranges::any_of(nodes, [&](const SearchNode& node) { return node.capacity[type] >= job.demand[type]; });
     if (!somewhere)
-      return fmt::format("waits: needs {} {} on a node, no node has as many", job.demand[type], resources[type]);
+      return fmt::format("waits: needs {} {} per replica, but no node has that many", job.demand[type],
+                         resources[type]);
   }
-  return "waits: no node has all that a replica needs";
+  return "waits: no node has all the resources that a replica needs";
 }
 
 std::string speedup(const PolluxOutcome& outcome) {
@@ -37,26 +38,26 @@ std::string pollux_reason(const PolluxOutcome& outcome, const std::vector<Search
                           const std::vector<std::string>& resources) {
   const JobInfo& job = outcome.job;
   const std::string size = counted(outcome.replicas, "replica") + " on " + counted(outcome.nodes, "node");
-  if (outcome.search.pinned) return fmt::format("keeps {}: must not be preempted", size);
+  if (outcome.search.pinned) return fmt::format("keeps {}: not preemptible", size);
   switch (outcome.hindrance) {
     case Hindrance::kNone:
       break;
     case Hindrance::kNoNode:
       return missing(outcome.search, nodes, resources);
     case Hindrance::kAsksForNothing:
-      return "waits: asks for no resource";
+      return "waits: requests no resources";
     case Hindrance::kContradiction:
-      if (job.max_replicas < 1) return fmt::format("waits: may have at most {}", counted(job.max_replicas, "replica"));
-      return fmt::format("waits: needs at least {}, may have at most {}", counted(job.min_replicas, "replica"),
+      if (job.max_replicas < 1) return fmt::format("waits: its maximum is {}", counted(job.max_replicas, "replica"));
+      return fmt::format("waits: needs at least {}, but its maximum is {}", counted(job.min_replicas, "replica"),
                          job.max_replicas);
     case Hindrance::kTooMany:
       if (job.min_replicas > kMostReplicas)
-        return fmt::format("waits: needs at least {} replicas, no job gets more than {}", job.min_replicas,
+        return fmt::format("waits: needs at least {} replicas, but no job gets more than {}", job.min_replicas,
                            kMostReplicas);
-      return fmt::format("waits: needs at least {}, the nodes have no room for as many",
+      return fmt::format("waits: needs at least {}, but the nodes have room for fewer",
                          counted(job.min_replicas, "replica"));
     case Hindrance::kNoSpeedup:
-      return "waits: its hints say that it makes no progress on any number of replicas";
+      return "waits: makes no progress on any number of replicas, according to its hints";
   }
   if (outcome.replicas > 0) return fmt::format("{}{}: {}", outcome.changed ? "" : "keeps ", size, speedup(outcome));
   if (outcome.had > 0)

@@ -38,8 +38,8 @@ Decision keep_pinned(const Problem& problem, FreeNodes& free) {
     if (job.preemptible || previous.empty()) continue;
     const bool there = free.take(previous, job.resources);
     decision.allocations[job.name] = there ? previous : Allocation();
-    decision.reasons[job.name] = there ? fmt::format("keeps {}: it is not preemptible", describe(previous))
-                                       : "waits: it is not preemptible, and what it had is gone";
+    decision.reasons[job.name] = there ? fmt::format("keeps {}: not preemptible", describe(previous))
+                                       : "waits: not preemptible, and its previous nodes are gone";
   }
   return decision;
 }
@@ -51,15 +51,15 @@ std::string describe(const Allocation& allocation) {
 
 std::string why_no_room(const FreeNodes& empty, const JobInfo& job, int replicas) {
   if (replicas <= 0 && job.min_replicas > kMostReplicas && job.min_replicas <= job.max_replicas) {
-    return fmt::format("waits: it wants at least {} replicas, and no job gets more than {}", job.min_replicas,
+    return fmt::format("waits: needs at least {} replicas, but no job gets more than {}", job.min_replicas,
                        kMostReplicas);
   }
   if (replicas <= 0) {
-    return fmt::format("waits: it wants at least {} replicas and at most {}", job.min_replicas, job.max_replicas);
+    return fmt::format("waits: needs at least {} replicas, but its maximum is {}", job.min_replicas, job.max_replicas);
   }
   const int room = empty.room(job.resources);
   if (room >= replicas) return "waits for room for " + counted(replicas, "replica");
-  return fmt::format("waits: it wants {}, and all nodes together have room for {}", counted(replicas, "replica"), room);
+  return fmt::format("waits: needs {}, but all nodes together have room for {}", counted(replicas, "replica"), room);
 }
 
 }  // namespace adaptdl::sched

@@ -89,17 +89,18 @@ std::string on_nodes(int replicas, std::size_t nodes, const std::string& type) {
 }
 
 std::string reason(const Model& model, const sia::Job& job, const Placed& placed) {
-  if (job.pinned) return "it is not preemptible, and keeps what it has";
+  if (job.pinned) return "keeps what it has: not preemptible";
   if (!job.obstacle.empty()) return job.obstacle;
   if (placed.configuration < 0) {
-    return placed.as_chosen ? "all that it could have is worth more to other jobs"
-                            : "what was meant for it is split over nodes, and nothing else is free";
+    return placed.as_chosen ? "other jobs make better use of all that it could have"
+                            : "the resources meant for it are fragmented over nodes, and nothing else is free";
   }
   const Configuration& one = job.configurations[placed.configuration];
   std::string text = one.keep ? "keeps " : "";
   text += on_nodes(one.replicas, placed.placement.size(), model.cluster.types[one.type]);
-  text += fmt::format(", {:.3g} times the goodput of its least", one.goodput);
-  if (!placed.as_chosen) text += "; the best that still fits, for what was meant for it is split over nodes";
+  text += fmt::format(", {:.3g} times its lowest goodput", one.goodput);
+  if (!placed.as_chosen)
+    text += "; the best that still fits, since the resources meant for it are fragmented over nodes";
   return text;
 }
 

@@ -150,10 +150,10 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
     }
   }
   if (!job.configurations.empty()) return;
-  job.obstacle = job.info->max_replicas < least ? "its maximum of replicas is below its minimum"
-                 : least > kMostReplicas        ? "no job gets as many replicas as it needs at least"
-                 : room_anywhere                ? "its goodput is not known to be above 0 on any number of replicas"
-                                                : "no node, nor several of a type, has room for its least replicas";
+  job.obstacle = job.info->max_replicas < least ? "maximum number of replicas below the minimum"
+                 : least > kMostReplicas        ? "no job gets as many replicas as its minimum"
+                 : room_anywhere                ? "goodput not known to be above 0 on any number of replicas"
+                                 : "no room for the minimum number of replicas on one node or on several of a type";
 }
 
 void add_current(const Cluster& cluster, Goodputs& goodputs, Job& job) {
@@ -226,7 +226,7 @@ Model make_model(const Problem& problem, const Weights& weights) {
   for (Job& job : model.jobs) {
     if (job.pinned) continue;
     if (std::ranges::all_of(job.demand, [](std::int64_t amount) { return amount == 0; })) {
-      job.obstacle = "it asks for no resources";
+      job.obstacle = "requests no resources";
       job.current.clear();
       continue;
     }

@@ -65,7 +65,7 @@ class Tiresias final : public Policy {
       const JobInfo& job = *queues.jobs[i];
       Allocation allocation = free.place(fixed_replicas(job), job.resources);
       decision.reasons[job.name] = allocation.empty()
-                                       ? "waits: what is free is too scattered for its replicas"
+                                       ? "waits: the free resources are too fragmented for its replicas"
                                        : fmt::format("{}, {} in the {} queue", describe(allocation),
                                                      place_in_queue(queues, i), i < queues.first ? "first" : "second");
       decision.allocations[job.name] = std::move(allocation);

@@ -23,12 +23,12 @@ class Settings {
     try {
       json_ = nlohmann::json::parse(text_);
     } catch (const nlohmann::json::parse_error& error) {
-      fail(error.byte > 0 ? error.byte - 1 : 0, "this is not JSON; see docs/formats.md for an example");
+      fail(error.byte > 0 ? error.byte - 1 : 0, "invalid JSON; see docs/formats.md for an example");
     }
-    if (!json_.is_object()) fail(0, "this is no JSON object; write {\"epochs\": 10}");
+    if (!json_.is_object()) fail(0, "not a JSON object; expected one such as {\"epochs\": 10}");
     for (const auto& [key, value] : json_.items()) {
       if (std::ranges::find(kSettings, key) == kSettings.end()) {
-        fail(key, fmt::format("no setting \"{}\"; there are {}", key, fmt::join(kSettings, ", ")));
+        fail(key, fmt::format("unknown setting '{}': expected one of {}", key, fmt::join(kSettings, ", ")));
       }
     }
   }
@@ -39,7 +39,8 @@ class Settings {
   std::size_t get(std::string_view key, std::size_t least, std::size_t most, std::string_view bounds) const {
     const nlohmann::json& value = json_.at(std::string(key));
     if (!value.is_number_unsigned() || value.get<std::size_t>() < least || value.get<std::size_t>() > most) {
-      fail(key, fmt::format("{} is {}; give a whole number from {} to {}, {}", key, value.dump(), least, most, bounds));
+      fail(key,
+           fmt::format("{} must be a whole number from {} to {} ({}), not {}", key, least, most, bounds, value.dump()));
     }
     return value.get<std::size_t>();
   }
@@ -68,23 +69,23 @@ void apply_settings(const std::filesystem::path& file, ApplicationData& data) {
   const Settings settings(file);
   if (settings.has("epochs")) {
     const auto most = static_cast<std::size_t>(data.epochs);
-    data.epochs = static_cast<int>(settings.get("epochs", 1, most, "the rows that all validation files have"));
+    data.epochs = static_cast<int>(settings.get("epochs", 1, most, "the rows of the shortest validation file"));
   }
   if (settings.has("min_local_bsz")) {
-    data.min_local_bsz =
-        settings.get("min_local_bsz", data.min_local_bsz, data.max_local_bsz, "the local_bsz of placements.csv");
+    data.min_local_bsz = settings.get("min_local_bsz", data.min_local_bsz, data.max_local_bsz,
+                                      "the range of local_bsz in placements.csv");
   }
   if (settings.has("max_local_bsz")) {
-    data.max_local_bsz = settings.get("max_local_bsz", data.min_local_bsz, data.max_local_bsz,
-                                      "from the least to the largest local_bsz");
+    data.max_local_bsz =
+        settings.get("max_local_bsz", data.min_local_bsz, data.max_local_bsz, "the smallest and largest local_bsz");
   }
   if (settings.has("fixed_batch_size")) {
     data.fixed_batch_size =
         settings.get("fixed_batch_size", std::max(data.validation.begin()->first, data.min_local_bsz),
-                     data.validation.rbegin()->first, "the validated batch sizes");
+                     data.validation.rbegin()->first, "the range of validated batch sizes");
   }
   if (settings.has("max_replicas")) {
-    data.max_replicas = static_cast<int>(settings.get("max_replicas", 1, 1'000'000, "replicas"));
+    data.max_replicas = static_cast<int>(settings.get("max_replicas", 1, 1'000'000, "a number of replicas"));
   }
 }
 

@@ -60,11 +60,12 @@ std::optional<Number> parse_number(std::string_view text) {
 
 std::string read_text(const std::filesystem::path& file) {
   errno = 0;
-  if (std::filesystem::is_directory(file)) throw Error(fmt::format("{}: is a directory; give a file", file.string()));
+  if (std::filesystem::is_directory(file))
+    throw Error(fmt::format("{}: is a directory; expected a file", file.string()));
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.is_open() || stream.bad()) {
-    throw Error(fmt::format("{}: cannot be read ({}); check the path and its permissions", file.string(),
+    throw Error(fmt::format("cannot read {}: {}; check the path and its permissions", file.string(),
                             std::strerror(errno ? errno : EIO)));
   }
   return text;
@@ -89,9 +90,9 @@ Csv::Csv(const std::filesystem::path& file, const std::vector<std::string_view>&
   }
   if (header_.cells.empty()) {
     fail(std::size_t{1}, std::size_t{1},
-         fmt::format("the file is empty; it begins with the line {}", fmt::join(required, ",")));
+         fmt::format("the file is empty; expected a header with the columns {}", fmt::join(required, ",")));
   }
-  if (rows_.empty()) fail(header_.line, header_.end, "no row follows the names of the columns; add at least one");
+  if (rows_.empty()) fail(header_.line, header_.end, "no rows after the header; add at least one");
 }
 
 Csv::Row Csv::parse(std::string_view line, std::size_t number) const {
@@ -107,7 +108,8 @@ Csv::Row Csv::parse(std::string_view line, std::size_t number) const {
       if (!quoted) fail(number, cell.column, "the quote is not closed; end the cell with \"");
       cell.text = std::move(*quoted);
       at = std::min(line.find_first_not_of(" \t", at), line.size());
-      if (at < line.size() && line[at] != ',') fail(number, column(at), "text after a quoted cell; put a comma there");
+      if (at < line.size() && line[at] != ',')
+        fail(number, column(at), "unexpected text after a quoted cell; expected a comma");
     } else {
       const std::size_t end = std::min(line.find(',', at), line.size());
       cell.text = trim(line.substr(at, end - at));
@@ -119,8 +121,8 @@ Csv::Row Csv::parse(std::string_view line, std::size_t number) const {
   if (!header_.cells.empty() && row.cells.size() != header_.cells.size()) {
     const bool more = row.cells.size() > header_.cells.size();
     fail(number, more ? row.cells[header_.cells.size()].column : row.end,
-         fmt::format("the row has {} cells, the first line {} columns; {}", row.cells.size(), header_.cells.size(),
-                     more ? "take away what is too much" : "add what is missing"));
+         fmt::format("the row has {} cells, but the header has {} columns; {}", row.cells.size(), header_.cells.size(),
+                     more ? "remove the extra cells" : "add the missing cells"));
   }
   return row;
 }
@@ -130,21 +132,22 @@ void Csv::check_text(std::string_view line, std::size_t number) const {
   const auto control = std::ranges::find_if(line, [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7F; });
   if (control != line.end()) {
     fail(number, characters({line.begin(), control}) + 1,
-         fmt::format("byte {:#04x} is no text; save the file as plain CSV", static_cast<unsigned char>(*control)));
+         fmt::format("byte {:#04x} is a control character; save the file as plain CSV",
+                     static_cast<unsigned char>(*control)));
   }
-  if (!is_utf8(line)) fail(number, std::size_t{1}, "the line is not UTF-8; save the file in that encoding");
+  if (!is_utf8(line)) fail(number, std::size_t{1}, "the line is not valid UTF-8; save the file in that encoding");
 }
 
 void Csv::check_header(const std::vector<std::string_view>& required) const {
   for (auto cell = header_.cells.begin(); cell != header_.cells.end(); ++cell) {
     if (std::any_of(header_.cells.begin(), cell, [&](const Cell& other) { return other.text == cell->text; })) {
-      fail(header_.line, cell->column, fmt::format("column \"{}\" is there twice; keep one", cell->text));
+      fail(header_.line, cell->column, fmt::format("duplicate column '{}'; keep one", cell->text));
     }
   }
   for (const std::string_view column : required) {
     if (!has(column)) {
       fail(header_.line, std::size_t{1},
-           fmt::format("no column \"{}\"; the first line names the columns: {}", column, fmt::join(required, ",")));
+           fmt::format("column '{}' not found; the header must have the columns {}", column, fmt::join(required, ",")));
     }
   }
 }
@@ -164,12 +167,12 @@ double Csv::number(std::size_t row, std::string_view column, double least, doubl
   const std::string& text = cell(row, column).text;
   const std::optional<double> number = parse_number<double>(text);
   if (!number || !std::isfinite(*number)) {
-    fail(row, column, fmt::format("\"{}\" is no finite number; {} is one, such as 0.25", text, column));
+    fail(row, column, fmt::format("invalid {} '{}': expected a finite number, such as 0.25", column, text));
   }
   if (*number < least) {
-    fail(row, column, fmt::format("{} {} is too small; it is at least {}", column, text, least));
+    fail(row, column, fmt::format("invalid {} '{}': must be at least {}", column, text, least));
   }
-  if (*number > most) fail(row, column, fmt::format("{} {} is too large; it is at most {}", column, text, most));
+  if (*number > most) fail(row, column, fmt::format("invalid {} '{}': must be at most {}", column, text, most));
   return *number;
 }
 
@@ -177,7 +180,7 @@ int Csv::count(std::size_t row, std::string_view column) const {
   const std::string& text = cell(row, column).text;
   const std::optional<int> number = parse_number<int>(text);
   if (!number || *number < 1 || *number > 1'000'000'000) {
-    fail(row, column, fmt::format("\"{}\" is no whole number from 1 to a billion; {} is one", text, column));
+    fail(row, column, fmt::format("invalid {} '{}': expected a whole number from 1 to 1000000000", column, text));
   }
   return *number;
 }

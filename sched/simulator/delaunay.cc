@@ -48,8 +48,8 @@ Delaunay::Delaunay(const std::vector<Point3>& points) {
   if (exit_code == kFlat) return;
   if (exit_code != 0) {
     throw Error(
-        fmt::format("Qhull cannot triangulate the measured step times (its exit code is {}): check that they "
-                    "are no more than some thousands, at batch sizes of ordinary magnitude",
+        fmt::format("Qhull cannot triangulate the measured step times (exit code {}); check that there are at most a "
+                    "few thousand, at batch sizes of ordinary magnitude",
                     exit_code));
   }
   for (const std::array<int, 4>& corners : tetrahedra) add(points, corners);

@@ -19,12 +19,12 @@ constexpr int kMaxPerGroup = 100'000;  // nodes, and also GPUs per node
 constexpr double kMaxGpus = 1e9;
 
 void require(bool condition, std::string_view option, double value, std::string_view range) {
-  if (!condition) throw UsageError(fmt::format("{} is {}; give {}", option, value, range));
+  if (!condition) throw UsageError(fmt::format("{} must be {}, not {}", option, range, value));
 }
 
 void check_group(const NodeGroup& group) {
-  require(group.nodes >= 0 && group.nodes <= kMaxPerGroup, "the number of nodes", group.nodes, "0 to 100000");
-  require(group.gpus >= 1 && group.gpus <= kMaxPerGroup, "the number of GPUs a node", group.gpus, "1 to 100000");
+  require(group.nodes >= 0 && group.nodes <= kMaxPerGroup, "the number of nodes", group.nodes, "from 0 to 100000");
+  require(group.gpus >= 1 && group.gpus <= kMaxPerGroup, "the number of GPUs per node", group.gpus, "from 1 to 100000");
   require(std::isfinite(group.speed) && group.speed > 0, "the speed of a GPU", group.speed, "a number above 0");
   require(std::isfinite(group.price) && group.price >= 0, "the price of a node", group.price, "a number of at least 0");
 }
@@ -33,12 +33,12 @@ void check_group(const NodeGroup& group) {
 
 void check(const SimulationOptions& options) {
   require(options.interval >= 0.001 && options.interval <= 1e6, "the interval", options.interval,
-          "seconds, from 0.001 to a million");
+          "from 0.001 to 1000000 seconds");
   require(options.restart_cost >= 0 && options.restart_cost <= 1e6, "the restart cost", options.restart_cost,
-          "seconds, from 0 to a million");
+          "from 0 to 1000000 seconds");
   require(options.interference >= 0 && options.interference < 1, "the interference", options.interference,
           "a fraction from 0 to below 1");
-  if (options.groups.empty()) throw UsageError("the cluster has no group of nodes; give at least one");
+  if (options.groups.empty()) throw UsageError("the cluster has no groups of nodes; specify at least one");
   double gpus = 0;
   std::map<std::string, double> speeds;
   for (const NodeGroup& group : options.groups) {
@@ -46,23 +46,19 @@ void check(const SimulationOptions& options) {
     gpus += static_cast<double>(options.autoscale ? options.autoscale->max_nodes : group.nodes) * group.gpus;
     const auto [known, fresh] = speeds.emplace(group.gpu_type, group.speed);
     if (!fresh && known->second != group.speed) {
-      throw UsageError(fmt::format("GPUs of type \"{}\" have the speeds {} and {}; give one, or two types",
+      throw UsageError(fmt::format("GPUs of type '{}' have two speeds, {} and {}; use one speed, or two types",
                                    group.gpu_type, known->second, group.speed));
     }
   }
-  require(gpus <= kMaxGpus, "the number of GPUs of the cluster", gpus, "at most a billion");
+  require(gpus <= kMaxGpus, "the number of GPUs of the cluster", gpus, "at most 1000000000");
   if (!options.autoscale) return;
   const auto [least, most] = *options.autoscale;
   if (least < 1 || most < least || most > kMaxPerGroup) {
     throw UsageError(
-        fmt::format("the cluster cannot have from {} to {} nodes; give a range from at least 1 to at most "
-                    "100000, the smaller number first",
-                    least, most));
+        fmt::format("invalid range of nodes, {} to {}: expected 1 <= minimum <= maximum <= 100000", least, most));
   }
   if (options.groups.size() > 1) {
-    throw UsageError(
-        "a cluster of several groups of nodes cannot change its size; leave out autoscaling, or give one "
-        "group");
+    throw UsageError("a cluster of several groups of nodes cannot be autoscaled; use one group, or no autoscaling");
   }
 }
 

@@ -23,9 +23,9 @@ constexpr std::string_view kValidationPrefix = "validation-";
 
 StepTime step_time(const Csv& csv, std::size_t row) {
   const StepTime time{csv.number(row, "step_time", 0, kMaxStepTime), csv.number(row, "sync_time")};
-  if (time.step <= 0) csv.fail(row, "step_time", "a step takes no time; give seconds above 0");
+  if (time.step <= 0) csv.fail(row, "step_time", "step_time must be greater than 0 seconds");
   if (time.sync >= time.step) {
-    csv.fail(row, "sync_time", "the step is all synchronisation; sync_time is a part of step_time, and less");
+    csv.fail(row, "sync_time", "sync_time must be less than step_time, of which it is a part");
   }
   return time;
 }
@@ -34,7 +34,8 @@ std::vector<int> placement(const Csv& csv, std::size_t row) {
   const std::string& text = csv.text(row, "placement");
   if (text.empty() || text.find_first_not_of("123456789") != std::string::npos) {
     csv.fail(row, "placement",
-             fmt::format("\"{}\" is no placement; give the replicas on each node, a digit from 1 to 9 a node", text));
+             fmt::format("invalid placement '{}': expected the replicas on each node, one digit from 1 to 9 per node",
+                         text));
   }
   std::vector<int> replicas;
   for (const char digit : text) replicas.push_back(digit - '0');
@@ -58,7 +59,7 @@ std::vector<StepTimes::ScalabilityRow> load_scalability(const fs::path& file) {
     const int nodes = csv.count(row, "num_nodes"), replicas = csv.count(row, "num_replicas");
     if (replicas < nodes) {
       csv.fail(row, "num_replicas",
-               fmt::format("{} replicas on {} nodes; there is at least one a node", replicas, nodes));
+               fmt::format("{} replicas on {} nodes; expected at least one per node", replicas, nodes));
     }
     rows.push_back({nodes, replicas, static_cast<double>(csv.count(row, "local_bsz")), step_time(csv, row)});
   }
@@ -78,7 +79,7 @@ std::vector<Epoch> load_validation(const fs::path& file) {
                                                 std::tuple("iteration", epoch.iteration, last.iteration)}) {
       if (value > before) continue;
       csv.fail(row, column,
-               fmt::format("{} {} does not rise from {}; put a row an epoch, first epoch first", column,
+               fmt::format("{} {} must be greater than {}; expected one row per epoch, in order", column,
                            csv.text(row, column), before));
     }
     epochs.push_back(epoch);
@@ -93,8 +94,9 @@ std::size_t validated_batch_size(const fs::path& file) {
   int batch_size = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), batch_size);
   if (error != std::errc() || end != text.data() + text.size() || batch_size < 1 || text.front() == '0') {
-    throw Error(fmt::format("{}: \"{}\" is no batch size; name the file validation-BSZ.csv, as in validation-128.csv",
-                            file.string(), text));
+    throw Error(
+        fmt::format("{}: '{}' is not a valid batch size; name the file validation-BSZ.csv, such as validation-128.csv",
+                    file.string(), text));
   }
   return static_cast<std::size_t>(batch_size);
 }
@@ -107,9 +109,8 @@ std::vector<fs::path> entries(const fs::path& directory) {
     if (!entry->path().filename().string().starts_with(".")) paths.push_back(entry->path());
   }
   if (error) {
-    throw Error(
-        fmt::format("{}: cannot be read as a directory ({}); give the one with a directory for each application",
-                    directory.string(), error.message()));
+    throw Error(fmt::format("cannot read directory {}: {}; expected a directory with one subdirectory per application",
+                            directory.string(), error.message()));
   }
   std::ranges::sort(paths);
   return paths;
@@ -138,7 +139,7 @@ std::shared_ptr<const Application> load_application(const fs::path& directory, c
     }
   }
   if (data.validation.empty()) {
-    throw Error(fmt::format("{}: no validation-BSZ.csv; add one for each total batch size that was trained with",
+    throw Error(fmt::format("{}: no validation-BSZ.csv; add one for each total batch size used in training",
                             directory.string()));
   }
   const auto placements = load_placements(directory / "placements.csv");
@@ -151,10 +152,10 @@ std::shared_ptr<const Application> load_application(const fs::path& directory, c
   data.epochs = static_cast<int>(shortest->second.size());
   apply_settings(settings_of(directory, known), data);
   if (data.validation.rbegin()->first < data.min_local_bsz) {
-    throw Error(
-        fmt::format("{}: step times were measured from {} samples a replica on, but the largest validated batch "
-                    "size is {}; add a larger validation-BSZ.csv or smaller local_bsz in placements.csv",
-                    directory.string(), data.min_local_bsz, data.validation.rbegin()->first));
+    throw Error(fmt::format(
+        "{}: step times were measured with at least {} samples per replica, but the largest validated batch "
+        "size is {}; add a larger validation-BSZ.csv or smaller local_bsz in placements.csv",
+        directory.string(), data.min_local_bsz, data.validation.rbegin()->first));
   }
   return std::make_shared<const Application>(std::move(data), StepTimes(placements, scalability));
 }
@@ -168,8 +169,7 @@ Applications load_traces(const fs::path& directory, const fs::path& known) {
     applications.emplace(path.filename().string(), load_application(path, known));
   }
   if (applications.empty()) {
-    throw Error(
-        fmt::format("{}: has no directories; give the one with a directory for each application", directory.string()));
+    throw Error(fmt::format("{}: no subdirectories found; expected one per application", directory.string()));
   }
   return applications;
 }

@@ -17,14 +17,14 @@ void check_batch_size(const Csv& csv, std::size_t row, const WorkloadJob& job) {
   if (job.batch_size < application.init_batch_size() || job.batch_size > application.max_batch_size()) {
     csv.fail(
         row, csv.has("batch_size") ? "batch_size" : "num_replicas",
-        fmt::format("batch size {} is not between {} and {}, with which {} was validated; choose one that is",
-                    job.batch_size, application.init_batch_size(), application.max_batch_size(), application.name()));
+        fmt::format("invalid batch size {}: expected {} to {}, the range in which {} was validated", job.batch_size,
+                    application.init_batch_size(), application.max_batch_size(), application.name()));
   }
   const auto replicas = static_cast<std::size_t>(job.num_replicas);
   if (replicas > 1 && job.batch_size < replicas * application.min_local_bsz()) {
     csv.fail(
         row, "num_replicas",
-        fmt::format("{} replicas share a batch of {}, but {} was measured with at least {} samples a replica; take "
+        fmt::format("{} replicas share a batch of {}, but {} was measured with at least {} samples per replica; use "
                     "fewer replicas or a larger batch",
                     replicas, job.batch_size, application.name(), application.min_local_bsz()));
   }
@@ -33,7 +33,7 @@ void check_batch_size(const Csv& csv, std::size_t row, const WorkloadJob& job) {
 WorkloadJob load_job(const Csv& csv, std::size_t row, const Applications& applications) {
   WorkloadJob job;
   job.name = csv.text(row, "name");
-  if (job.name.empty()) csv.fail(row, "name", "the job has no name; give it one");
+  if (job.name.empty()) csv.fail(row, "name", "the name of the job must not be empty");
   job.submission_time = csv.number(row, "time", 0, kMaxTime);
   const std::string& application = csv.text(row, "application");
   const auto found = applications.find(application);
@@ -41,7 +41,7 @@ WorkloadJob load_job(const Csv& csv, std::size_t row, const Applications& applic
     std::vector<std::string_view> names;
     for (const auto& [name, traces] : applications) names.push_back(name);
     csv.fail(row, "application",
-             fmt::format("no traces of an application \"{}\"; there are {}", application, fmt::join(names, ", ")));
+             fmt::format("unknown application '{}': expected one of {}", application, fmt::join(names, ", ")));
   }
   job.application = found->second;
   if (csv.has("num_replicas")) job.num_replicas = csv.count(row, "num_replicas");
@@ -62,8 +62,7 @@ Workload load_workload(const std::filesystem::path& file, const Applications& ap
   for (std::size_t row = 0; row < csv.rows(); ++row) {
     workload.jobs.push_back(load_job(csv, row, applications));
     const std::string& name = workload.jobs.back().name;
-    if (!names.insert(name).second)
-      csv.fail(row, "name", fmt::format("a second job \"{}\"; give it another name", name));
+    if (!names.insert(name).second) csv.fail(row, "name", fmt::format("duplicate job name '{}'; choose another", name));
   }
   return workload;
 }

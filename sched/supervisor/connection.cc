@@ -24,12 +24,13 @@ std::string_view view(const Text& text) {
 
 // Returns the answer to a request that could not be read, or nothing if the client no longer waits for one.
 std::optional<Answer> refusal(beast::error_code result) {
-  if (result == http::error::body_limit) return Answer{413, fmt::format("the body is over {} bytes", kMostBody), ""};
+  if (result == http::error::body_limit)
+    return Answer{413, fmt::format("the body is larger than {} bytes", kMostBody), ""};
   if (result == http::error::header_limit || result == http::error::buffer_overflow)
-    return Answer{431, fmt::format("the header is over {} bytes", kMostHeader), ""};
+    return Answer{431, fmt::format("the header is larger than {} bytes", kMostHeader), ""};
   if (result == http::error::end_of_stream || result == http::error::partial_message) return {};
   if (result.category() != beast::error_code(http::error::bad_method).category()) return {};
-  return Answer{400, "this is no HTTP request", ""};
+  return Answer{400, "invalid HTTP request", ""};
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_v
   if (job == jobs_.end()) return unknown(job_id);
   if (!job->second.token) return {};
   if (token.empty() ? !needs_token() : is_same_secret(token, *job->second.token)) return {};
-  return Answer{403, "the token is not this job's: send ADAPTDL_SUPERVISOR_TOKEN as Authorization: Bearer", ""};
+  return Answer{403, "invalid token for this job; send ADAPTDL_SUPERVISOR_TOKEN as Authorization: Bearer", ""};
 }
 
 std::optional<Answer> JobBoard::answer(const Poll& poll) const {
@@ -106,6 +106,6 @@ std::optional<Answer> JobBoard::answer(const Poll& poll) const {
   return Answer{200, job.generation->to_json().dump(), ""};
 }
 
-Answer ask_again() { return {408, "not yet: ask again", ""}; }
+Answer ask_again() { return {408, "not ready yet; try again", ""}; }
 
 }  // namespace adaptdl::sched

@@ -37,13 +37,13 @@ Number number(const Target& target, const std::string& name, Number otherwise) {
   Number value{};
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || rest != text.data() + text.size())
-    throw BadRequest(fmt::format("the parameter \"{}\" takes a number", name));
+    throw BadRequest(fmt::format("parameter '{}' must be a number", name));
   return value;
 }
 
 std::chrono::milliseconds timeout_of(const Target& target) {
   const double seconds = number(target, "timeout", kDefaultTimeout);
-  if (std::isnan(seconds)) throw BadRequest("the parameter \"timeout\" takes a number of seconds");
+  if (std::isnan(seconds)) throw BadRequest("parameter 'timeout' must be a number of seconds");
   return std::chrono::milliseconds(std::llround(1000 * std::clamp(seconds, 0.0, kLongestTimeout)));
 }
 
@@ -54,7 +54,7 @@ std::string replica_of(const Target& target) {
   const bool fine = !id.empty() && id.size() <= kLongestId &&
                     std::ranges::all_of(id, [](unsigned char c) { return std::isgraph(c) != 0; });
   if (!fine)
-    throw BadRequest(fmt::format("the parameter \"replica\" takes an id of 1 to {} visible characters", kLongestId));
+    throw BadRequest(fmt::format("parameter 'replica' must be an id of 1 to {} visible characters", kLongestId));
   return id;
 }
 
@@ -88,7 +88,7 @@ std::string_view bearer(std::string_view authorization) {
 
 std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   const auto target = parse_target(request.target);
-  if (!target) return Answer{400, "the target is no path, or has a % without two hexadecimal digits", ""};
+  if (!target) return Answer{400, "invalid target: expected a path, with two hexadecimal digits after each %", ""};
   const std::vector<std::string>& path = target->path;
   const bool healthz = path.size() == 1 && path[0] == "healthz";
   const bool hints = path.size() == 3 && path[0] == "hints";
@@ -102,7 +102,7 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
                               options_.metrics ? "/metrics, " : ""),
                   ""};
   const std::string allow = hints ? "PUT" : kubeflow ? "POST" : "GET";
-  if (request.method != allow) return Answer{405, fmt::format("the method is not allowed: takes {}", allow), allow};
+  if (request.method != allow) return Answer{405, fmt::format("method not allowed; use {}", allow), allow};
   if (healthz) return Answer{200, R"({"healthy":true})", ""};
   if (metrics) return Answer{200, options_.metrics(), "", "text/plain; version=0.0.4; charset=utf-8"};
 
@@ -151,7 +151,7 @@ std::variant<Answer, Wait> Router::discover(const std::string& job_id, const Tar
   int group = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), group);
   if (error != std::errc{} || rest != text.data() + text.size())
-    throw BadRequest("the group, the last part of the path, takes a number");
+    throw BadRequest("the group, the last part of the path, must be a number");
   return answer_or_wait({Poll::Kind::kDiscover, job_id, group}, target);
 }
 
@@ -159,7 +159,7 @@ std::variant<Answer, Wait> Router::next_generation(const std::string& job_id, co
   const int after = number(target, "after", -1);
   const bool broken = number(target, "broken", 0) != 0;
   const std::string replica = replica_of(target);
-  if (broken && replica.empty()) throw BadRequest("the parameter \"broken\" needs \"replica\" with it");
+  if (broken && replica.empty()) throw BadRequest("parameter 'broken' requires parameter 'replica'");
   if (!replica.empty()) {
     listener_.replica_waits(job_id, replica, after, broken);
   } else if (number(target, "trains", 0) != 0) {

@@ -42,7 +42,8 @@ Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener&
   boost::system::error_code error;
   board_.set_all_jobs_known(options.all_jobs_known);
   const auto address = asio::ip::make_address(options.address, error);
-  if (error) throw UsageError(fmt::format("the supervisor's address \"{}\": takes an IP address", options.address));
+  if (error)
+    throw UsageError(fmt::format("invalid address '{}' for the supervisor: expected an IP address", options.address));
   const tcp::endpoint endpoint(address, options.port);
   acceptor_.open(endpoint.protocol(), error);
   // Otherwise, a replica or a process that it leaves behind would keep the port.
@@ -77,7 +78,7 @@ void Supervisor::Server::run() {
       context_.run();
       return;
     } catch (const std::exception& error) {
-      log::warn(fmt::format("the supervisor goes on after an error: {}", error.what()));
+      log::warn(fmt::format("the supervisor continues after an error: {}", error.what()));
     }
   }
 }

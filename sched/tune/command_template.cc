@@ -24,7 +24,7 @@ std::vector<Piece> split_argument(const std::string& argument) {
   std::vector<Piece> pieces{{}};
   const auto unmatched = [&](char brace) {
     return UsageError(
-        fmt::format("invalid argument '{0}': '{1}' has no match; write {1}{1} for a brace", argument, brace));
+        fmt::format("invalid argument '{0}': unmatched '{1}'; write {1}{1} for a literal brace", argument, brace));
   };
   for (std::size_t i = 0; i < argument.size(); ++i) {
     const char c = argument[i];
@@ -72,8 +72,8 @@ void check_command(const std::vector<std::string>& command, const Space& space) 
   for (const std::string& name : names) {
     const auto [other, is_new] = variables.emplace(variable(name), name);
     if (!is_new)
-      throw UsageError(
-          fmt::format("parameters '{}' and '{}' have the same variable {}", other->second, name, other->first));
+      throw UsageError(fmt::format("parameters '{}' and '{}' set the same environment variable {}", other->second, name,
+                                   other->first));
   }
   for (const std::string& argument : command)
     for (const Piece& piece : split_argument(argument))

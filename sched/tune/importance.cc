@@ -208,7 +208,7 @@ Importances parameter_importances(const Study& study) {
   Trials trials = TrialSplit(study, -1).ended;
   std::erase_if(trials, [](const Trial* trial) { return !is_compared(*trial); });
   if (trials.size() < kMinImportanceTrials)
-    throw Error(fmt::format("study '{}' has {} trials with a value; importances need at least {}", study.name,
+    throw Error(fmt::format("study '{}' has {} trials with a value, but importances require at least {}", study.name,
                             trials.size(), kMinImportanceTrials));
   const auto best = best_tenth(study, trials);
   std::set<std::string> names;
@@ -221,8 +221,9 @@ Importances parameter_importances(const Study& study) {
     sum += result.parameters.back().fraction;
   }
   if (!(sum > 0))
-    throw Error(fmt::format("the {} trials of study '{}' do not differ, so no parameter is more important than another",
-                            trials.size(), study.name));
+    throw Error(
+        fmt::format("all {} trials of study '{}' have equal results, so no parameter is more important than another",
+                    trials.size(), study.name));
   for (ParameterImportance& each : result.parameters) each.fraction /= sum;
   std::ranges::stable_sort(result.parameters, std::ranges::greater{}, &ParameterImportance::fraction);
   return result;

@@ -113,7 +113,7 @@ int Journal::create_study(const std::string& name, Direction direction, const st
   state.commit([&](std::string& lines) {
     if (state.state.find(name) != nullptr)
       throw UsageError(
-          fmt::format("{}: study '{}' exists already; choose another name", state.file.path().string(), name));
+          fmt::format("{}: study '{}' already exists; choose another name", state.file.path().string(), name));
     id = state.state.next_study();
     lines += create_study_line(state.worker(), name, direction);
     lines += study_attribute_line(state.worker(), id, Code::kStudySystemAttribute, kMetricNames,
@@ -170,12 +170,11 @@ void Journal::set_parameter(int trial, const std::string& name, const Distributi
                             const nlohmann::json& value) {
   // Optuna could no longer open a file with a choice that does not exist.
   if (!contains(distribution, value))
-    throw UsageError(
-        fmt::format("invalid value of the parameter '{}': {} is not in its range", name, to_python_json(value)));
+    throw UsageError(fmt::format("invalid value for parameter '{}': {} is out of range", name, to_python_json(value)));
   // Optuna and JournalState would ignore such an operation.
   if (!state_->state.accepts(state_->existing_trial(trial), name, distribution))
     throw UsageError(
-        fmt::format("{}: the parameter '{}' has another type or other choices in earlier trials; use a new study",
+        fmt::format("{}: parameter '{}' has another type or other choices in earlier trials; use a new study",
                     state_->file.path().string(), name));
   state_->add(parameter_line(state_->worker(), trial, name, distribution, to_internal(distribution, value)));
 }
@@ -196,10 +195,10 @@ void Journal::set_trial_system_attribute(int trial, const std::string& key, cons
 }
 
 bool Journal::finish(int trial, TrialState state, std::optional<double> value) {
-  if (!is_finished(state)) throw UsageError("the last state of a trial must be a finished one");
+  if (!is_finished(state)) throw UsageError("the final state of a trial must be complete, pruned or failed");
   if (value && std::isnan(*value)) throw UsageError("the value of a finished trial must be a number");
   if ((state == TrialState::kComplete && !value) || (state == TrialState::kFailed && value))
-    throw UsageError("a trial must have a value if it is complete, and none if it failed");
+    throw UsageError("a trial must have a value if it is complete, and no value if it failed");
   bool open = false;
   state_->commit([&](std::string& lines) {
     open = !is_finished(state_->existing_trial(trial).state);

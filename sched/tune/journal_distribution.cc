@@ -40,8 +40,7 @@ bool read_attribute(PythonJsonReader& reader, std::string_view key, Distribution
 }
 
 double number_field(const std::optional<nlohmann::json>& value, const char* name) {
-  if (!value || !value->is_number())
-    throw Error(fmt::format("invalid distribution: expected a number as its {}", name));
+  if (!value || !value->is_number()) throw Error(fmt::format("invalid distribution: {} must be a number", name));
   return value->get<double>();
 }
 
@@ -168,7 +167,8 @@ nlohmann::json external_value(const Distribution& distribution, double internal)
   if (std::holds_alternative<FloatRange>(distribution)) return internal;
   // The number is truncated, as by Python's int().
   if (std::holds_alternative<IntRange>(distribution)) {
-    if (!(std::abs(internal) < 0x1p63)) throw Error(fmt::format("{} is not a value of an integer parameter", internal));
+    if (!(std::abs(internal) < 0x1p63))
+      throw Error(fmt::format("{} is not a valid value of an integer parameter", internal));
     return static_cast<std::int64_t>(internal);
   }
   const auto& values = std::get<Choice>(distribution).values;

@@ -69,7 +69,7 @@ JournalFile::JournalFile(std::filesystem::path path, bool create) : path_(std::m
   if (!fd) fail("open");
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) fail("read");
-  if (!S_ISREG(info.st_mode)) throw Error(fmt::format("{} is not a regular file; give another file", path_.string()));
+  if (!S_ISREG(info.st_mode)) throw Error(fmt::format("{} is not a regular file; choose another file", path_.string()));
   inode_ = info.st_ino;
 }
 
@@ -178,7 +178,7 @@ void JournalFile::fail(std::string_view action) const {
 }
 
 void JournalFile::fail_line(std::string_view what) const {
-  const char* const way_out = lines_ == 0 ? "give the file of an Optuna journal, or a new one"
+  const char* const way_out = lines_ == 0 ? "choose the file of an Optuna journal, or a new file"
                                           : "restore the file from a backup or delete the line";
   throw Error(fmt::format("{}:{}: {}; {}", path_.string(), lines_ + 1, what, way_out));
 }

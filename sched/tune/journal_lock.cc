@@ -68,7 +68,7 @@ void JournalLock::wait(const Notice& notice) {
     }
     if (!reported && now - last_change > report_after) {
       reported = true;
-      notice(fmt::format("waiting for the lock {}; if nothing changes within {:.3g}s, it is taken over", lock_.string(),
+      notice(fmt::format("waiting for the lock {}; taking it over if it does not change within {:.3g}s", lock_.string(),
                          std::chrono::duration<double>(grace_).count()));
     }
     if (now - last_change > grace_) {

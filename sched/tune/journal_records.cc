@@ -50,7 +50,7 @@ class FieldReader {
       }
     }
     reader.end();
-    if (!code) throw Error("not an operation of a study: it has no op_code");
+    if (!code) throw Error("not an operation of a study: missing op_code");
     return *code;
   }
 
@@ -167,7 +167,7 @@ class FieldReader {
   }
 
   static void require(bool there, const char* name) {
-    if (!there) throw Error(fmt::format("incomplete operation: it has no {}", name));
+    if (!there) throw Error(fmt::format("incomplete operation: missing {}", name));
   }
 
   // Checks that the required fields are there, and combines those that belong together.

@@ -50,12 +50,12 @@ Distribution make_range(const std::string& name, const json& low, const json& hi
     refuse(name, fmt::format("the step must be a number, not {}", to_text(step)));
   for (const json* const value : {&low, &high, &step})
     if (value->is_number_integer() && std::abs(value->get<double>()) > kMaxInteger)
-      refuse(name, fmt::format("integers are limited to 2^53 in size, and {} is larger", to_text(*value)));
+      refuse(name, fmt::format("integers must be at most 2^53 in magnitude, not {}", to_text(*value)));
   if (low.get<double>() > high.get<double>())
     refuse(name, fmt::format("the lower bound {} is above the upper bound {}", to_text(low), to_text(high)));
   if (log && low.get<double>() <= 0)
     refuse(name, fmt::format("a log range must begin above 0, not at {}", to_text(low)));
-  if (log && !step.is_null()) refuse(name, "a log range has no step");
+  if (log && !step.is_null()) refuse(name, "a log range cannot have a step");
   if (!step.is_null() && step.get<double>() <= 0)
     refuse(name, fmt::format("the step must be above 0, not {}", to_text(step)));
   if (low.is_number_integer() && high.is_number_integer() && (step.is_null() || step.is_number_integer()))
@@ -128,7 +128,8 @@ void fix(Space& space, const std::string& name, json value) {
 }
 
 void add_text(Space& space, const std::string& name, std::string_view text) {
-  if (!is_name(name)) refuse(name, "a name has letters, digits, '_', '-' and '.', and begins with a letter or '_'");
+  if (!is_name(name))
+    refuse(name, "a name must contain only letters, digits, '_', '-' and '.', and begin with a letter or '_'");
   if (text.empty()) refuse(name, "expected LOW..HIGH, log:LOW..HIGH, A|B|C or a value after '='");
   if (auto range = parse_range(name, text)) return set(space, {name, std::move(*range), {}});
   if (auto choice = parse_choice(name, text)) return set(space, {name, std::move(*choice), {}});
@@ -136,7 +137,7 @@ void add_text(Space& space, const std::string& name, std::string_view text) {
 }
 
 std::vector<Condition> parse_conditions(const std::string& name, const json& when) {
-  if (!when.is_object()) refuse(name, "'when' must be a map of parameters and their values");
+  if (!when.is_object()) refuse(name, "'when' must map parameters to values");
   std::vector<Condition> conditions;
   for (const auto& [parameter, value] : when.items())
     conditions.push_back({parameter, value.is_array() ? value.get<std::vector<json>>() : std::vector<json>{value}});
@@ -168,7 +169,8 @@ void add_map(Space& space, const std::string& name, const json& map) {
 }
 
 void add_value(Space& space, const std::string& name, const json& value) {
-  if (!is_name(name)) refuse(name, "a name has letters, digits, '_', '-' and '.', and begins with a letter or '_'");
+  if (!is_name(name))
+    refuse(name, "a name must contain only letters, digits, '_', '-' and '.', and begin with a letter or '_'");
   if (value.is_string()) return add_text(space, name, value.get_ref<const std::string&>());
   if (value.is_object()) return add_map(space, name, value);
   if (value.is_array()) return set(space, {name, make_choice(name, value), {}});
@@ -225,7 +227,7 @@ void check_conditions(const Space& space) {
         const Parameter* const other = space.find(condition.parameter);
         if (other != nullptr && !contains(other->distribution, value))
           refuse(parameter.name,
-                 fmt::format("'when' names the value {} that '{}' cannot have", to_text(value), condition.parameter));
+                 fmt::format("'when' names the value {}, which '{}' cannot have", to_text(value), condition.parameter));
       }
 }
 

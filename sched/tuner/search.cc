@@ -289,7 +289,7 @@ void Search::decide_end(int number, const TrialEnd& end) {
   if (asked || is_paused(trial)) return;
   switch (end.how) {
     case TrialEnd::How::kStopped:
-      return end_trial(trial, TrialState::kPruned, "stopped by a request from outside the search");
+      return end_trial(trial, TrialState::kPruned, "stopped from outside the search");
     case TrialEnd::How::kKilled:
       return continue_killed(trial, end.reason);
     case TrialEnd::How::kNotStarted:

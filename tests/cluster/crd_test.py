@@ -152,7 +152,7 @@ class CrdTest(ClusterTest):
 
     def test_kubectl_explains_what_a_user_sets(self):
         for field, words in (
-            ("spec.minReplicas", "Fewer"), ("spec.preemptible", "checkpoint"), ("spec.suspend", "suspended"), ("status", "scheduler"),
+            ("spec.minReplicas", "Minimum number"), ("spec.preemptible", "checkpoint"), ("spec.suspend", "suspended"), ("status", "scheduler"),
         ):  # fmt: skip
             text = self.wait_for(
                 "the definition is published",

@@ -184,7 +184,7 @@ class ForeignTest(OperatorTest):
             events = self.get("events", None, "--field-selector", "involvedObject.name=job,reason=FailedCreate")
             return [event["message"] for event in events]
 
-        self.assertIn(f"pod '{name}' exists, but does not belong to the job; delete it", self.wait_for("the event", reported))
+        self.assertIn(f"pod '{name}' already exists, but does not belong to the job; delete it", self.wait_for("the event", reported))
         self.kubectl("delete", "pod", name, "--wait=false")
         self.wait_for_phase("job", "Succeeded")
 

@@ -200,10 +200,10 @@ class SharingTest(OperatorTest):
     def test_wrong_jobs_are_refused_with_the_reason(self):
         self.wait_for_validator()
         refusal = self.apply_refused(self.job_document("wrong", "true", minReplicas=3, maxReplicas=2))
-        self.assertIn("spec.minReplicas is 3, which is more than spec.maxReplicas, 2", refusal)
+        self.assertIn("spec.minReplicas (3) must not be greater than spec.maxReplicas (2)", refusal)
         self.assertIn("(Forbidden)", refusal)  # kubectl before 1.25 does not print messages of reason Invalid
         self.refused("should be greater than or equal to 0", minReplicas=-1)
-        self.refused("image 'Not/An:Image:1': the repository", image="Not/An:Image:1")
+        self.refused("spec.template.spec.containers[0]: invalid image name 'Not/An:Image:1'", image="Not/An:Image:1")
         self.refused("spec.template.spec.containers[0].imagePullPolice: unknown field", container={"imagePullPolice": "Never"})
         self.refused("spec.template.spec.containers[0].resources.limits[cpu]: Invalid value", limits={"cpu": "-1"})
         self.refused("unknown field", minReplica=1)

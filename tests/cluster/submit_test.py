@@ -191,9 +191,9 @@ class SubmitTest(Submitting):
         running = self.start("submit", self.project, "--image", cluster_support.IMAGE, "--wait")
         name = running.wait_for(r"^hello-\w+$").group(0)
         self.assertEqual(running.stop(), 130)
-        self.assertRegex(running.text(), f"job {name} goes on")
+        self.assertRegex(running.text(), f"job {name} continues")
         done = self.submit("--image", cluster_support.IMAGE, "--wait", "--timeout", "3s", code=1)
-        self.assertRegex(done.stderr, r"has not ended in time, and goes on")
+        self.assertRegex(done.stderr, r"timed out waiting for job .*; the job was not stopped")
         self.assertEqual(len(self.get("adaptdljobs")), 2)
 
     def test_a_dry_run_creates_nothing_and_prints_what_kubectl_takes(self):
@@ -221,18 +221,18 @@ class SubmitTest(Submitting):
 
     def test_what_is_wrong_is_refused_before_anything_is_created(self):
         image = ("--image", cluster_support.IMAGE)
-        self.assertRegex(self.refusal(*image, code=2), "there is no job file .*adaptdljob.yaml")
+        self.assertRegex(self.refusal(*image, code=2), "job file .*adaptdljob.yaml not found")
         self.make_file(self.job(spec={"minReplicas": 3, "maxReplicas": 2}))
-        self.assertRegex(self.refusal(*image), "spec.minReplicas is 3, and so more")
+        self.assertRegex(self.refusal(*image), r"spec.minReplicas \(3\) must not be greater")
         self.make_file(self.job())
-        self.assertRegex(self.refusal(code=2), "has no Dockerfile, and none of meson.build, .*or an image by --image")
-        self.assertRegex(self.refusal(*image, "--checkpoint-storage-class", "gone"), f"no storage class gone; there are: .*{self.storage}")
-        self.assertRegex(self.refusal(*image, "--tensorboard", "gone"), "there is no PersistentVolumeClaim adaptdl-tensorboard-gone .*tensorboard create gone")
-        self.assertRegex(self.refusal(*image, ADAPTDL_SUBMIT_REPO_CREDS="gone"), "there is no Secret gone .*ADAPTDL_SUBMIT_REPO_CREDS")
+        self.assertRegex(self.refusal(code=2), "has no Dockerfile, and none of meson.build, .*--image")
+        self.assertRegex(self.refusal(*image, "--checkpoint-storage-class", "gone"), f"storage class 'gone' not found; available: .*{self.storage}")
+        self.assertRegex(self.refusal(*image, "--tensorboard", "gone"), "PersistentVolumeClaim 'adaptdl-tensorboard-gone' not found .*tensorboard create gone")
+        self.assertRegex(self.refusal(*image, ADAPTDL_SUBMIT_REPO_CREDS="gone"), "Secret 'gone' not found .*ADAPTDL_SUBMIT_REPO_CREDS")
         self.assertRegex(self.refusal(*image, "--namespace", "gone"), "gone")
-        self.assertRegex(self.refusal(*image, "--checkpoint-storage-size", "much", code=2), "takes an amount of storage")
+        self.assertRegex(self.refusal(*image, "--checkpoint-storage-size", "much", code=2), "invalid --checkpoint-storage-size 'much': expected an amount of storage")
         self.make_file(self.job(volumeMounts=[{"name": "none", "mountPath": "/x"}]))
-        self.assertRegex(self.refusal(*image), "the pods of job .* would be refused: .*volumeMounts")
+        self.assertRegex(self.refusal(*image), "the pods of job .* would be rejected: .*volumeMounts")
         self.assertEqual(self.left(), [])
 
     def test_a_name_that_is_taken_is_refused_and_the_other_job_left_alone(self):
@@ -241,7 +241,7 @@ class SubmitTest(Submitting):
         self.make_file(job)
         self.submit("--image", cluster_support.IMAGE)
         before = self.left()
-        self.assertRegex(self.refusal("--image", cluster_support.IMAGE), "there is a job fixed in namespace .*already")
+        self.assertRegex(self.refusal("--image", cluster_support.IMAGE), "job 'fixed' already exists in namespace")
         self.assertEqual(self.left(), before)
 
     def test_who_may_not_create_one_of_both_creates_none(self):
@@ -399,7 +399,7 @@ class RegistryTest(WithRegistry):
     def test_what_the_cluster_refuses_is_told_before_anything_is_built(self):
         (self.project / "Dockerfile").write_text("FROM nowhere.invalid/none\n", encoding="utf-8")
         refused = self.refusal("--checkpoint-storage-class", "gone")
-        self.assertRegex(refused, "no storage class gone")
+        self.assertRegex(refused, "storage class 'gone' not found")
 
     def test_a_build_that_fails_creates_nothing(self):
         with open(self.project / "Dockerfile", "a", encoding="utf-8") as dockerfile:

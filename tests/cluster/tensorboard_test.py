@@ -108,7 +108,7 @@ class TensorBoardTest(ClusterTest):
         done = self.adaptdl("tensorboard", "delete", "mine")
         self.assertEqual((done.returncode, done.stdout), (0, "Successfully deleted TensorBoard instance mine\n"), done.stderr)
         self.assertEqual(self.left(), [])
-        self.assertRegex(self.refusal("delete", "mine"), "there is no TensorBoard mine in namespace")
+        self.assertRegex(self.refusal("delete", "mine"), "TensorBoard instance 'mine' not found in namespace")
 
     def reaches(self, url):
         try:
@@ -143,7 +143,7 @@ class TensorBoardTest(ClusterTest):
         began = time.monotonic()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            self.assertIn(f"port {port} of 127.0.0.1 is taken", self.refusal("proxy", "late", "-p", port, code=2))
+            self.assertIn(f"port {port} of 127.0.0.1 is in use", self.refusal("proxy", "late", "-p", port, code=2))
         self.assertIn("cannot listen on 192.0.2.1", self.refusal("proxy", "late", "--address", "192.0.2.1", code=2))
         self.assertLess(time.monotonic() - began, 60)  # they do not wait for it
         self.assertRegex(self.adaptdl("tensorboard", "list").stdout.splitlines()[1], r"^late +<none> +1Gi +0/1 +no node fits")
@@ -183,16 +183,16 @@ class TensorBoardTest(ClusterTest):
 
     def test_what_cannot_be_is_refused_and_leaves_nothing(self):
         storage = self.make_shared_class("unused")
-        self.assertRegex(self.refusal("create", "other", "--storageclass", "nothing"), f"no storage class nothing; there are: .*{storage}")
-        self.assertRegex(self.refusal("create", "other", "--storageclass", storage, "--size", "much", code=2), "--size takes")
-        self.assertRegex(self.refusal("create", "No_Name", code=2), "a name has up to")
-        self.assertRegex(self.refusal("proxy", "other"), "there is no TensorBoard other in namespace")
+        self.assertRegex(self.refusal("create", "other", "--storageclass", "nothing"), f"storage class 'nothing' not found; available: .*{storage}")
+        self.assertRegex(self.refusal("create", "other", "--storageclass", storage, "--size", "much", code=2), "invalid --size 'much'")
+        self.assertRegex(self.refusal("create", "No_Name", code=2), "invalid name 'No_Name'")
+        self.assertRegex(self.refusal("proxy", "other"), "TensorBoard instance 'other' not found in namespace")
         self.assertEqual(self.left(), [])
         self.create("taken")
-        self.assertRegex(self.refusal("create", "taken", "--storageclass", storage), "there is a .* choose another name")
+        self.assertRegex(self.refusal("create", "taken", "--storageclass", storage), "already exists in namespace .* choose another name")
         _, url = self.proxy("taken")
         port = url.rsplit(":", 1)[1]
-        self.assertRegex(self.refusal("proxy", "taken", "-p", port, code=2), f"port {port} of 127.0.0.1 is taken")
+        self.assertRegex(self.refusal("proxy", "taken", "-p", port, code=2), f"port {port} of 127.0.0.1 is in use")
         self.assertEqual(self.adaptdl("tensorboard", "delete", "taken").returncode, 0)
 
 

@@ -200,14 +200,14 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn("nothing to delete", self.adaptdl("prune", self.directory))
         self.adaptdl("prune", self.directory, "--keep", "1")
         self.assertEqual([path.name for path in self.directory.iterdir()], ["checkpoint-2"])
-        self.assertIn("the least is 1", self.adaptdl("prune", self.directory, "--keep", "0", code=2))
-        self.assertIn("is one checkpoint", self.adaptdl("prune", self.directory / "checkpoint-2", code=2))
+        self.assertIn("must be at least 1, got 0", self.adaptdl("prune", self.directory, "--keep", "0", code=2))
+        self.assertIn("is a checkpoint", self.adaptdl("prune", self.directory / "checkpoint-2", code=2))
 
     def test_a_newer_format_is_named_as_such(self):
         self.save(1)
         (self.directory / "checkpoint-0" / "manifest.json").write_text('{"format": 99}')
         for verb in ("verify", "show"):
-            self.assertIn("written by a newer adaptdl: upgrade", self.adaptdl(verb, self.directory, code=1))
+            self.assertIn("written by a newer adaptdl; upgrade", self.adaptdl(verb, self.directory, code=1))
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class HelpTest(unittest.TestCase):
             ["checkpoint", "lst", "x"],
             "checkpoint: no such verb: 'lst'; did you mean 'ls'? (see `adaptdl help checkpoint`)",
         )
-        self.assert_refused(["checkpoint"], "checkpoint: which verb? (see `adaptdl help checkpoint`)")
+        self.assert_refused(["checkpoint"], "checkpoint: a verb is required (see `adaptdl help checkpoint`)")
         self.assert_refused(["checkpoint", "ls"], "checkpoint ls: DIR is required (see `adaptdl help checkpoint ls`)")
         self.assert_refused(
             ["run", "--max-restart", "1", "x"],
@@ -103,27 +103,27 @@ class HelpTest(unittest.TestCase):
 
     def test_bad_options_of_run_are_one_line_and_exit_code_2(self):
         for words, message in {
-            (): "which program?",
-            ("-n", "0", "true"): "--replicas takes",
-            ("-n", "1.5", "true"): "--replicas takes",
+            (): "no program given",
+            ("-n", "0", "true"): "--replicas must be",
+            ("-n", "1.5", "true"): "--replicas must be",
             ("-n",): "-n needs a value: N|MIN:MAX|auto",
             ("--grace", "soon", "true"): "--grace",
             ("--checkpoint-every", "5 parsecs", "true"): "--checkpoint-every",
             ("--checkpoint-keep", "0", "true"): "--checkpoint-keep",
             ("--backend", "mpi", "true"): "--backend",
             ("--nodes", "2", "true"): "--nodes needs",
-            ("--nodes", "2", "--node-rank", "2", "--master", "h:1", "--no-checkpoint", "true"): "--node-rank takes",
-            ("--master", "nowhere", "true"): "--master takes",
-            ("--max-restarts", "-1", "true"): "--max-restarts takes",
+            ("--nodes", "2", "--node-rank", "2", "--master", "h:1", "--no-checkpoint", "true"): "--node-rank must be",
+            ("--master", "nowhere", "true"): "--master must be",
+            ("--max-restarts", "-1", "true"): "--max-restarts must be",
             ("--checkpoint", "/dev/null", "true"): "cannot use --checkpoint /dev/null",
             ("--logs", "/proc/logs", "true"): "cannot use --logs /proc/logs",
             ("--share", "/dev/null/x", "true"): "cannot use --share /dev/null/x",
             ("--env", "=1", "true"): "--env expects NAME=VALUE or NAME",
             ("--env", "NOT_SET", "true"): "--env NOT_SET: the variable is not set",
-            ("--checkpoint", "c", "--no-checkpoint", "true"): "exclude each other",
-            ("--name", "a b", "true"): "--name takes",
+            ("--checkpoint", "c", "--no-checkpoint", "true"): "cannot be used together",
+            ("--name", "a b", "true"): "invalid --name 'a b'",
             ("no-such-program",): "cannot find no-such-program in PATH",
-            ("./no-such-program",): "there is no such file",
+            ("./no-such-program",): "no such file",
             ("/",): "it is a directory",
             ("--checkpoint=", "true"): "--checkpoint needs a value",
         }.items():

@@ -53,7 +53,7 @@ class TextTest(RunTest):
             self.assertIn(SHOWN_NAME, self.output(*words)[0])
             self.on_terminal(*words)
         self.assertEqual(self.output("ls", "--all", "-o", "name")[0], SHOWN_NAME + "\n")
-        for field in ("Why", "Command", "Logs", "To go on"):
+        for field in ("Why", "Command", "Logs", "To continue"):
             self.assertRegex(self.output("describe", HOSTILE_NAME)[0], rf"(?m)^{field}: +{re.escape(SHOWN)}$")
         text = self.output("ls", "--all", "-o", "yaml")[0]
         self.assertIn(r"\u202e", text)

@@ -57,7 +57,7 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual(process.returncode, 143, output)
         epochs = len(self.epochs()) + 3
         again = by_hand(0, 1, 0, checkpoints, "--epochs", str(epochs), "--log-json", self.log)
-        self.assertIn("going on from", again.communicate(timeout=60)[0])
+        self.assertIn("continuing from", again.communicate(timeout=60)[0])
         self.assertEqual([epoch["epoch"] for epoch in self.epochs()], list(range(epochs)))
         exported = self.directory / "model.safetensors"
         subprocess.run([ADAPTDL, "checkpoint", "export", checkpoints, "--model", "-o", exported], check=True, capture_output=True)

@@ -74,7 +74,7 @@ class GpuTest(RunTest):
         self.assertTrue(is_alive(survivor), run.text())
         self.stop(run)
         self.assertGreater(self.epochs()[-1]["accuracy"], 0.9)
-        self.assertNotIn("starting all again", run.text())
+        self.assertNotIn("restarting all replicas", run.text())
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs Python's torch")
     def test_running_out_of_the_memory_of_the_gpu_is_called_so(self):

@@ -170,13 +170,13 @@ class Copying(Journey):
 
     def test_what_is_wrong_is_told_with_its_line(self):
         self.write({"Dockerfile": "FROM scratch\nCOPY missing /\n"})
-        self.assertIn("Dockerfile:2: COPY: there is no 'missing' in ", self.fails())
+        self.assertIn("Dockerfile:2: COPY: 'missing' not found in ", self.fails())
         self.write({"Dockerfile": "FROM scratch\nCOPY a /x\nCOPY a /x/y\nCOPY d /x\n", "a": "a", "d/a": "a"})
         self.write({"Dockerfile": "FROM scratch\nCOPY --chown=nobody a /x\n"})
         self.assertIn("Dockerfile:2: COPY: ", self.fails())
         self.write({"Dockerfile": "FROM scratch\nCOPY a /.wh.x\n"})
         self.assertIn("Dockerfile:2: COPY: ", self.fails())
-        self.assertIn("is no directory", self.fails(directory=self.root / "nowhere"))
+        self.assertIn("is not a directory", self.fails(directory=self.root / "nowhere"))
         self.fails("--output", "tar:x", code=2)
         self.fails("--push", code=2)
 
@@ -184,11 +184,11 @@ class Copying(Journey):
         (self.root / "outside").write_text("secret")
         self.write({"Dockerfile": "FROM scratch\nCOPY out /x\n"})
         os.symlink("../outside", self.project / "out")
-        self.assertIn("there is no 'out'", self.fails())
+        self.assertIn("'out' not found in", self.fails())
         os.unlink(self.project / "out")
         os.symlink("..", self.project / "up")
         self.write({"Dockerfile": "FROM scratch\nCOPY up/outside /x\n"})
-        self.assertIn("there is no 'up/outside'", self.fails())
+        self.assertIn("'up/outside' not found in", self.fails())
 
     def test_L4_a_dockerfile_that_is_a_link_does_not_lead_out_of_the_context(self):
         (self.root / "outside").write_text("ROOT:*:20228\n")
@@ -204,7 +204,7 @@ class Copying(Journey):
             os.symlink(target, self.project / "Dockerfile")
             for options in [], ["-f", str(self.project / "Dockerfile")]:
                 said = self.fails(*options)
-                self.assertIn("there is no ", said)
+                self.assertIn("Dockerfile not found", said)
                 self.assertNotIn("ROOT", said)
 
     def test_L5_many_wildcards_of_any_depth_in_nested_directories_take_a_moment(self):
@@ -245,7 +245,7 @@ class Copying(Journey):
         content.update(etag="2", body=b"two")
         self.assertEqual((self.build()["cachedSteps"], content["sent"]), (0, 2))
         self.write({"Dockerfile": f"FROM scratch\nADD --checksum=sha256:{hashlib.sha256(b'one').hexdigest()} {url} /got/\n"})
-        self.assertIn("as --checksum says", self.fails())
+        self.assertIn("but --checksum expects", self.fails())
         self.write({"Dockerfile": f"FROM scratch\nADD --checksum=sha512:{hashlib.sha512(b'two').hexdigest()} {url} /got/\n"})
         self.build("--output", f"oci:{self.root / 'checked'}")
 

@@ -302,7 +302,7 @@ class Hostile(unittest.TestCase):
         for text in ('{"rootfs": {"diff_ids": ["%DIFF%"]}, "config": {}, "nobody": ' + deep + "}", deep, '{"config": ' + '{"a":' * 300_000):
             done = self.harmless(f"FROM {self.registry.image('deep', [], text=text)}\n{RUN}", "own")
             self.assertEqual(done.returncode, 1)
-            self.assertIn(b"its configuration is no JSON object", done.stderr)
+            self.assertIn(b"the image configuration is not a JSON object", done.stderr)
 
     @unittest.skipIf(IN_NAMESPACE not in os.environ, "an authority of the test's own takes a mount namespace")
     def test_M5_a_url_does_not_lead_from_https_to_http_unless_its_content_is_known(self):

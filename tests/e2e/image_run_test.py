@@ -263,8 +263,8 @@ class Journey(unittest.TestCase):
         self.assertNotRegex(self.build(run, "--network", "none"), r"devices-\w")
         self.assertRegex(self.build(run, "--network", "host"), r"devices-\w")  # another step
         said = self.build("RUN --network=host true\n", "--network", "none", code=1)
-        self.assertIn("RUN: --network=host: this build was given --network none", said)
-        self.assertIn("--network is none or host, not 'bridge'", self.build(run, "--network", "bridge", code=2))
+        self.assertIn("RUN: --network=host is not allowed: the build was started with --network none", said)
+        self.assertIn("--network must be none or host, not 'bridge'", self.build(run, "--network", "bridge", code=2))
 
     def test_root_and_another_user_make_one_image(self):
         dockerfile = (

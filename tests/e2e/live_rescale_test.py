@@ -105,7 +105,7 @@ class LiveRescaleTest(RunTest):
         self.assertTrue(eventually(lambda: int(newcomer) in self.training(run)), run.text())
         until.touch()
         self.assertEqual(run.finish(120), 0, run.text())
-        self.assertEqual(run.text().count("the members were lost while they sent their states"), 1, run.text())
+        self.assertEqual(run.text().count("the running replicas were lost while they sent their states"), 1, run.text())
         self.assertEqual(loading.read_text().split()[:2], [newcomer, newcomer])  # it was not started again
         times, _ = self.counts()
         self.assertGreaterEqual(len(times), self.epochs(times) * SAMPLES - 2 * BATCH)
@@ -123,7 +123,7 @@ class LiveRescaleTest(RunTest):
                 os.kill(self.evaluating(run, evaluations)[victim], signal.SIGKILL)
                 evaluations.with_suffix(".go").touch()
                 self.assertEqual(run.finish(120), 0, run.text())
-                self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
+                self.assertFalse([line for line in run.err if "restarting all replicas" in line], run.text())
                 evaluated = [int(line.split()[3]) for line in run.out if "evaluated on" in line]
                 # The first one lacks what the dead replica had added.
                 self.assertLess(evaluated[0], SAMPLES, run.text())
@@ -134,7 +134,7 @@ class LiveRescaleTest(RunTest):
 
     def test_calls_that_are_wrong_end_the_job_instead_of_forming_groups_forever(self):
         for wrong, text in (("--stray", "differs between replicas: allreduce (step boundary) on replica 0, allreduce on replica 1"),
-                            ("--large-part", "is over the bound of 67108864 (max_message)")):
+                            ("--large-part", "is larger than max_message (67108864 bytes)")):
             with self.subTest(wrong):
                 run = self.train(f"job{wrong}", wrong, epochs=1,
                                  options=("--replicas", "1:2", "--devices", "2", "--device-kind", "cpu", "--max-restarts", 0))
@@ -165,7 +165,7 @@ class LiveRescaleTest(RunTest):
                     os.kill(pid, signal.SIGKILL)
                 saving.with_suffix(".go").touch()
                 self.assertEqual(run.finish(120), 0, run.text())
-                self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
+                self.assertFalse([line for line in run.err if "restarting all replicas" in line], run.text())
                 self.assertGreaterEqual(len(set(saving.read_text().split())), 2, run.text())
                 self.assertEqual(len([line for line in run.err if "the result of the last epoch" in line]), 1, run.text())
                 self.assertIn("epoch 2", self.verb("checkpoint", "ls", self.directory / name).stdout, run.text())
@@ -258,7 +258,7 @@ class LiveRescaleTest(RunTest):
         killed = self.kill_some(run, 4)
         until.touch()
         self.assertEqual(run.finish(300), 0, run.text())
-        self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
+        self.assertFalse([line for line in run.err if "restarting all replicas" in line], run.text())
         # A killed replica may have trained on samples that it had not reported, and the interrupted step is done again. Two
         # replicas that are killed at a time may interrupt it one after the other.
         times, _ = self.counts()

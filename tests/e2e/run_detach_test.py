@@ -101,10 +101,10 @@ class DetachTest(RunTest):
         broken.write_bytes(b"\x7fELF broken")
         self.assertIn(f"cannot run {broken}", self.detach("-n", 1, broken, code=2))
         self.detach("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER)
-        self.assertIn("a run named job is going on", self.detach("-n", 1, "--name", "job", "true", code=2))
+        self.assertIn("a run named 'job' is already running", self.detach("-n", 1, "--name", "job", "true", code=2))
         (self.directory / "file").touch()
         self.environment["XDG_STATE_HOME"] = str(self.directory / "file")
-        self.assertIn("cannot make", self.detach("-n", 1, "true", code=1))
+        self.assertIn("cannot create", self.detach("-n", 1, "true", code=1))
         del self.environment["XDG_STATE_HOME"]
         self.adaptdl("delete", "job")
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
@@ -151,7 +151,7 @@ class DetachTest(RunTest):
         pid = self.listed()["job"]["pid"]
         os.kill(pid, signal.SIGTERM)
         run = self.ended("job")
-        self.assertEqual((run["state"], run["why"]), ("stopped", "with checkpoint-0"))
+        self.assertEqual((run["state"], run["why"]), ("stopped", "saved checkpoint-0"))
         self.assertIn(" --detach -- ", run["resume"])
         self.assertIn(run["resume"], self.adaptdl("logs", "job", "--notices"))
         step = int(re.search(r"saved step (\d+)", self.adaptdl("logs", "job"))[1])

@@ -106,7 +106,7 @@ class ResizeTest(ElasticTest):
         run = self.start_elastic("1:2", devices=2)
         self.wait_for_generation(run, 0, 2)
         refusal = self.adaptdl("resize", self.name, "3", code=1)
-        self.assertIn("3 replicas need as many devices, and it may use 2: 0, 1", refusal)
+        self.assertIn("3 replicas need 3 devices, but only 2 may be used: 0, 1", refusal)
         self.stop(run)
 
     def test_an_interrupt_during_a_growth_leaves_nobody_behind(self):
@@ -175,7 +175,7 @@ class FailureTest(ElasticTest):
             os.kill(pid, signal.SIGSTOP)  # so that neither is seen to survive the other
         for pid in members:
             os.kill(pid, signal.SIGKILL)
-        run.wait_for("starting all again from checkpoint-")
+        run.wait_for("restarting all replicas from checkpoint-")
         lines = run.wait_for("generation 0 rank ", 4)
         self.assertTrue(all(int(re.search(r"at step (\d+)", line)[1]) > 0 for line in lines[2:]), lines)
         interrupt(run)
@@ -187,7 +187,7 @@ class FailureTest(ElasticTest):
         os.kill(before[1], signal.SIGSTOP)
         left = [before[0], before[2]]
         self.wait_for_group(run, lambda members: members == left)
-        run.wait_for("killing replica 1: it hangs: the others lost it")
+        run.wait_for("killing replica 1: it hung: the others lost contact with it")
         run.wait_for("replica 1 hung and was killed")
         self.wait_for_group(run, lambda members: len(members) == 3 and members[:2] == left)
         self.stop(run)
@@ -216,7 +216,7 @@ class FailureTest(ElasticTest):
         self.wait_for_generation(run, 0, 1)
         self.resize("1:2")
         run.wait_for("the new replica 1 exited with code 9", 3)
-        run.wait_for("newcomers failed 3 times in a row: staying at 1 replica")
+        run.wait_for("new replicas failed 3 times in a row: staying at 1 replica")
         self.stop(run)
 
     def test_nobody_outlives_a_launcher_killed_in_the_middle_of_a_growth(self):
@@ -241,8 +241,8 @@ class FailureTest(ElasticTest):
                     "sys.exit(4)\n",
                 )
                 run = self.run_to_end("-n", "1:2", "--devices", 2, "--device-kind", "cpu", program, code=4)
-                run.wait_for("starting all again from the beginning, as there is no checkpoint (restart 1 of 3)")
-                run.wait_for("it failed twice in the same way before its first step, and is not started again")
+                run.wait_for("restarting all replicas from the beginning, as there is no checkpoint (restart 1 of 3)")
+                run.wait_for("failed twice in the same way before its first step; not restarting")
                 self.assertNotIn("restart 2 of 3", run.text())
 
 
@@ -253,8 +253,8 @@ class CheckpointRestartTest(ElasticTest):
         # Else the checkpoint could be of step 0.
         self.assertTrue(eventually(lambda: self.listed()[self.name]["progress"].get("step", 0) > 0), run.text())
         self.resize("2")
-        run.wait_for("cannot be joined while it runs: it meets its peers before its first step")
-        run.wait_for("starting again with 2 replicas from checkpoint-")
+        run.wait_for("new replicas cannot join the program while it runs: it meets its peers before its first step")
+        run.wait_for("restarting with 2 replicas from checkpoint-")
         lines = run.wait_for("generation 0 rank ", 3)
         self.assertTrue(all(" of 2 at step " in line for line in lines[1:]), lines)
         self.assertGreater(int(re.search(r"at step (\d+)", lines[1])[1]), 0)

@@ -140,8 +140,8 @@ class EnvironmentTest(RunTest):
     def test_a_run_without_a_home_needs_only_a_place_for_its_checkpoints(self):
         run = self.run_to_end("-n", 1, "--no-checkpoint", "echo", "text", HOME=None)
         self.assertEqual(run.out, ["[0] text"])
-        self.assertIn("adaptdl: warning: `adaptdl ls` will not find this run: there is no home directory", run.err[0])
-        self.assertIn("there is no home directory", self.refused("-n", 1, "echo", "text", HOME=None))
+        self.assertIn("adaptdl: warning: `adaptdl ls` will not find this run: no home directory", run.err[0])
+        self.assertIn("no home directory", self.refused("-n", 1, "echo", "text", HOME=None))
 
     def test_a_python_program_finds_its_peers(self):
         run = self.run_to_end("-n", 4, self.python("meet", MEET))

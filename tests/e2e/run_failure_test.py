@@ -57,7 +57,7 @@ class FailureTest(RunTest):
         # The others lost their peer, and their words about it come before the verdict.
         consequences = [index for index, line in enumerate(run.err) if "error: " in line and line.startswith("[")]
         self.assertTrue(all(index < last for index in consequences))
-        self.assertRegex(run.err[last + 2], r"^adaptdl: the others: replica \d ")
+        self.assertRegex(run.err[last + 2], r"^adaptdl: other replicas: replica \d ")
 
     def test_signals_are_named_and_give_128_more(self):
         for number, name in (
@@ -151,7 +151,7 @@ class RestartTest(RunTest):
         self.assertEqual(run.finish(), 0, run.text())
         run.wait_for(
             "adaptdl: replica 1 was killed by SIGSEGV (segmentation fault): "
-            "starting all again from checkpoint-0 (restart 1 of 2)"
+            "restarting all replicas from checkpoint-0 (restart 1 of 2)"
         )
         for rank in range(2):
             self.assertIn(f"[{rank}] begins at step 4 of start 1", run.out)
@@ -172,7 +172,7 @@ class RestartTest(RunTest):
         starts = [line.split() for line in run.out]
         self.assertEqual([start[2] for start in starts], ["0", "1", "2"])
         self.assertGreater(len({start[3] for start in starts}), 1)  # a port of its own each, which chance may repeat
-        run.wait_for("starting all again from the beginning, as there is no checkpoint (restart 2 of 2)")
+        run.wait_for("restarting all replicas from the beginning, as there is no checkpoint (restart 2 of 2)")
         run.wait_for("replica 0 failed first: it exited with code 4")
 
     def test_an_interrupt_between_two_starts_ends_the_run(self):
@@ -180,7 +180,7 @@ class RestartTest(RunTest):
         run.wait_for("(restart 2 of 100)")
         interrupt(run)
         self.assertEqual(run.finish(), 4, run.text())
-        self.assertLess(len(run.wait_for("starting all again")), 10)
+        self.assertLess(len(run.wait_for("restarting all replicas")), 10)
 
 
 class OrphanTest(RunTest):

@@ -92,7 +92,7 @@ class PrivateTest(RunTest):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(
             done.stderr,
-            "adaptdl: error: run: --env TOKEN: the variable is not set; export it, or give --env TOKEN=VALUE\n",
+            "adaptdl: error: run: --env TOKEN: the variable is not set; export it, or use --env TOKEN=VALUE\n",
         )
         self.assertEqual((self.runs / "job" / "run.json").read_text(), before)
         done = resumed(A="2", TOKEN=SECRET)

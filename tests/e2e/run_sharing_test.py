@@ -62,13 +62,13 @@ class TwoRunsTest(SharingTest):
         pids = replicas_of(one.pid)
         two = self.share("two", "1:4")
         self.wait_for_replicas(one=2, two=2)
-        one.wait_for("the machine is shared anew: ")
+        one.wait_for("device allocation changed: ")
         self.assertLess(set(replicas_of(one.pid)), set(pids))
         self.stop(one)
         self.wait_for_replicas(two=4)
         self.assertEqual(self.listed()["one"]["state"], "stopped")
         self.stop(two)
-        self.assertNotIn("starting again", two.text())
+        self.assertNotIn("restarting with", two.text())
 
     def test_both_end_right(self):
         runs = [self.share(name, "1:4", PROGRAM, "--steps", 150) for name in ("one", "two")]
@@ -92,7 +92,7 @@ class TwoRunsTest(SharingTest):
         self.adaptdl("checkpoint", "save", "one")
         two = self.share("two", "1:4", REPLICA_PROGRAM, "--steps", FOREVER)
         self.wait_for_replicas(one=2, two=2)
-        one.wait_for("starting again with 2 replicas from checkpoint-")
+        one.wait_for("restarting with 2 replicas from checkpoint-")
         self.stop(one, two)
 
     def test_what_a_run_cannot_let_go_of_stays_with_it(self):
@@ -129,11 +129,11 @@ class WaitingTest(SharingTest):
         one = self.share("one", 4)
         self.wait_for_replicas(one=4)
         two = self.share("two", "1:4")
-        two.wait_for("adaptdl: waits: needs at least 1 device besides what others need at least")
+        two.wait_for("adaptdl: waits: needs at least 1 device, but the minimums of others leave fewer")
         interrupt(two)
         self.assertEqual(two.finish(), 1)
-        self.assertEqual(two.err[-1], "adaptdl: stopped while it waited for devices; no replica had been started")
-        self.assertEqual(self.listed()["two"]["why"], "while it waited for devices")
+        self.assertEqual(two.err[-1], "adaptdl: stopped while waiting for devices; no replica was started")
+        self.assertEqual(self.listed()["two"]["why"], "while waiting for devices")
         self.stop(one)
 
     def test_a_fixed_number_stays_on_its_devices(self):

@@ -23,7 +23,7 @@ class GracefulStopTest(RunTest):
 
     def resume_command(self, run):
         """The command that the summary ends with."""
-        self.assertIn("to go on", run.err[-2])
+        self.assertIn("to continue", run.err[-2])
         return shlex.split(run.err[-1])
 
     def test_ctrl_c_saves_and_says_where_and_how_to_go_on(self):
@@ -186,7 +186,7 @@ class GracefulStopTest(RunTest):
                 interrupt(run)
                 self.assertEqual(run.finish(), 1, run.text())
                 self.assertLess(time.monotonic() - began, patience)
-                self.assertEqual(run.err[-1], "adaptdl: stopped; nothing was saved, as the run had --no-checkpoint")
+                self.assertEqual(run.err[-1], "adaptdl: stopped; no checkpoint was saved because of --no-checkpoint")
 
     def test_many_sigterms_are_one(self):
         run = self.start_counting("--checkpoint", "c")
@@ -238,7 +238,7 @@ class NothingSavedTest(RunTest):
         run.wait_for("ready")
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
-        run.wait_for("does the program handle SIGTERM?")
+        run.wait_for("the program does not handle SIGTERM")
         self.assertEqual(self.own_checkpoints(), [])  # nothing was in it
 
     def test_with_no_checkpoint_nothing_is_promised(self):
@@ -246,7 +246,7 @@ class NothingSavedTest(RunTest):
         run.wait_for("begins at step")
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
-        self.assertEqual(run.err[-1], "adaptdl: stopped; nothing was saved, as the run had --no-checkpoint")
+        self.assertEqual(run.err[-1], "adaptdl: stopped; no checkpoint was saved because of --no-checkpoint")
 
 
 class ForcedStopTest(RunTest):
@@ -270,8 +270,8 @@ class ForcedStopTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
         self.assertTrue(1 <= time.monotonic() - began < 25)
-        run.wait_for("the grace of 1s is over: killing replicas 0, 1")
-        run.wait_for("--grace gives them longer")
+        run.wait_for("grace period of 1s expired: killing replicas 0, 1")
+        run.wait_for("raise --grace")
 
     def test_a_grace_of_nothing_kills_at_once(self):
         run = self.start("-n", 1, "--grace", 0, REPLICA_PROGRAM, "--steps", FOREVER)

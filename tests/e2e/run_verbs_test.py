@@ -61,7 +61,7 @@ class LsTest(VerbsTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
         shown = self.listed()["job"]
-        self.assertEqual((shown["state"], shown["why"], shown["exit_code"]), ("stopped", "with checkpoint-0", 143))
+        self.assertEqual((shown["state"], shown["why"], shown["exit_code"]), ("stopped", "saved checkpoint-0", 143))
         self.assertEqual(shlex.split(shown["resume"])[1:4], ["run", "--checkpoint", str(self.runs / "job/checkpoints")])
 
     def test_ends_are_told_apart_and_listed_by_their_start(self):
@@ -86,7 +86,7 @@ class LsTest(VerbsTest):
         old = json.loads(record.read_text())
         old["started"] = old["ended"] = "2024-01-31T12:00:00.000Z"
         record.write_text(json.dumps(old))
-        self.assertEqual(self.adaptdl("ls"), "no run goes on or ended in the last day; --all shows 1 more\n")
+        self.assertEqual(self.adaptdl("ls"), "no active or recent runs; --all shows 1 more\n")
         self.assertEqual(list(self.listed("--all")), ["job"])
 
     def test_a_run_whose_launcher_was_killed_is_lost_and_says_how_to_go_on(self):
@@ -100,12 +100,12 @@ class LsTest(VerbsTest):
         self.assertEqual(shown["state"], "lost")
         # However narrow the terminal is.
         self.assertIn(f"\njob: {shown['why']}\n", self.on_terminal("ls", columns=40))
-        before, command = shown["why"].split("; to go on: ")
+        before, command = shown["why"].split("; to continue: ")
         self.assertEqual(before, "its launcher was killed")
         words = [word if word != str(FOREVER) else "1" for word in shlex.split(command)]
         again = self.start(*words[2:])
         self.assertEqual(again.finish(), 0, again.text())
-        again.wait_for(f"going on from {self.directory}/c/checkpoint-0")
+        again.wait_for(f"continuing from {self.directory}/c/checkpoint-0")
         self.assertEqual(self.listed()["job"]["state"], "done")
 
     def test_the_same_command_goes_on_where_a_killed_one_of_that_name_was(self):
@@ -115,7 +115,7 @@ class LsTest(VerbsTest):
         run.send(signal.SIGKILL)
         run.finish()
         again = self.start("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", step + 3)
-        again.wait_for(f"adaptdl: 1 replica of {REPLICA_PROGRAM}, going on from {saved}")
+        again.wait_for(f"adaptdl: 1 replica of {REPLICA_PROGRAM}, continuing from {saved}")
         again.wait_for(f"[0] begins at step {step} of start 0")
         self.assertEqual(again.finish(), 0, again.text())
         # Its logs go on too.
@@ -175,7 +175,7 @@ class NameTest(VerbsTest):
         run = self.start_counting("job")
         self.assertEqual(
             self.refused("-n", 1, "--name", "job", "true"),
-            "a run named job is going on: choose another name, or end it with `adaptdl delete job`",
+            "a run named 'job' is already running; choose another name, or end it with `adaptdl delete job`",
         )
         self.assertEqual(self.listed()["job"]["state"], "running")
         interrupt(run)
@@ -188,18 +188,18 @@ class NameTest(VerbsTest):
         self.assertIn("[0] I am lm\n", self.adaptdl("logs", "l"))
         self.assertEqual(
             self.refusal("logs", "digits", code=2),
-            "several runs have names that begin with digits: digits-b, digits-a",
+            "run name 'digits' is ambiguous: it matches digits-b, digits-a",
         )
-        self.assertEqual(self.refusal("delete", "x", code=2), "no run is named x; there are: lm, digits-b, digits-a")
+        self.assertEqual(self.refusal("delete", "x", code=2), "run 'x' not found; existing runs: lm, digits-b, digits-a")
 
     def test_a_name_cannot_lead_out_of_the_directory_of_runs(self):
-        self.assertEqual(self.refused("--name", "..", "true"), "run: --name does not begin with '.', as '..' does")
+        self.assertEqual(self.refused("--name", "..", "true"), "run: invalid --name '..': must not begin with '.'")
 
     def test_a_program_that_cannot_be_executed_leaves_no_run(self):
         program = self.script("broken", "no program")
         program.write_bytes(b"\x7fELF broken")
         run = self.run_to_end("-n", 1, "--name", "job", program, code=2)
-        run.wait_for("it is no program that this machine can run")
+        run.wait_for("not a program that this machine can run")
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
 
     def test_the_newest_ended_runs_are_kept(self):
@@ -266,10 +266,10 @@ class LogsTest(VerbsTest):
         self.run_to_end("-n", 2, "--name", "job", "true")
         self.assertEqual(
             self.refusal("logs", "job", "--rank", 2, code=2),
-            f"run job has no log of rank 2 in {self.runs}/job/logs; there are: 0, 1",
+            f"run job has no log of rank 2 in {self.runs}/job/logs; available ranks: 0, 1",
         )
         self.assertEqual(
-            self.refusal("logs", "job", "--rank", "x", code=2), "logs: --rank takes a rank, from 0, not 'x'"
+            self.refusal("logs", "job", "--rank", "x", code=2), "logs: --rank must be an integer of at least 0, not 'x'"
         )
 
     def test_a_name_that_is_used_again_begins_new_logs(self):
@@ -311,7 +311,7 @@ class CheckpointSaveTest(VerbsTest):
         run = self.start_counting("job", program=["sh", "-c", "echo begins at step; exec sleep 1000"])
         self.assertEqual(
             self.refusal("checkpoint", "save", "job"),
-            "run job: its program saves no checkpoint on request: it handles no SIGUSR1",
+            "run job: its program does not save checkpoints on request: it does not handle SIGUSR1",
         )
         self.assertEqual(len(replicas_of(run.pid)), 2)
 
@@ -319,7 +319,7 @@ class CheckpointSaveTest(VerbsTest):
         self.start_counting("job", "--no-checkpoint")
         self.assertEqual(self.refusal("checkpoint", "save", "job"), "run job: it was started with --no-checkpoint")
         self.run_to_end("-n", 1, "--name", "over", "true")
-        self.assertEqual(self.refusal("checkpoint", "save", "over"), "run over is not going on: it is done")
+        self.assertEqual(self.refusal("checkpoint", "save", "over"), "run over is not running (state: done)")
 
 
 class ResizeTest(VerbsTest):
@@ -328,16 +328,16 @@ class ResizeTest(VerbsTest):
         for size in ("0", "x", "1:", ":2", "1:2:3", "-1", "2000", "1.5"):
             self.assertEqual(
                 self.refusal("resize", "--", "job", size, code=2),
-                f"resize: REPLICAS is N or MIN:MAX, from 1 to 1024, not '{size}'",
+                f"resize: REPLICAS must be N or MIN:MAX, from 1 to 1024, not '{size}'",
             )
-        self.assertEqual(self.refusal("resize", "job", "3:2", code=2), "resize: MIN is more than MAX in '3:2'")
-        self.assertEqual(self.refusal("resize", "job", "2"), "run job is not going on: it is done")
+        self.assertEqual(self.refusal("resize", "job", "3:2", code=2), "resize: MIN must not be greater than MAX in '3:2'")
+        self.assertEqual(self.refusal("resize", "job", "2"), "run job is not running (state: done)")
 
     def test_a_run_of_a_fixed_size_is_given_another(self):
         run = self.start_counting("job")
         self.adaptdl("resize", "job", "3")
         run.wait_for("of start 1", 3)
-        run.wait_for("starting again with 3 replicas from checkpoint-")
+        run.wait_for("restarting with 3 replicas from checkpoint-")
         self.assertTrue(eventually(lambda: self.listed()["job"]["replicas"] == 3))
 
 
@@ -350,7 +350,7 @@ class DeleteTest(VerbsTest):
         )
         self.assertFalse(any(map(is_alive, replicas)))
         self.assertEqual(run.finish(), 143, run.text())
-        run.wait_for("asked for its end by `adaptdl delete`: waiting up to 30s for replicas 0, 1")
+        run.wait_for("stop requested by `adaptdl delete`: waiting up to 30s for replicas 0, 1")
         self.assertTrue((self.directory / "c" / "checkpoint-0").exists())
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
         self.assertEqual(list(self.runs.iterdir()), [])

@@ -249,27 +249,27 @@ class RefusalTest(SimulateTest):
         for words, message in {
             (): "WORKLOAD is required",
             ("/nowhere",): "cannot read workload /nowhere",
-            (empty,): f"there is no .csv file in {empty}",
-            (workload, "--policy", "best"): 'no policy "best": choose one of adaptive, pollux',
-            (workload, "--policy", "fifo,"): 'no policy "": choose one of',
-            (workload, "--nodes", "0"): "--nodes takes a whole number from 1",
-            (workload, "--gpus", "4.5"): "--gpus takes a whole number from 1",
+            (empty,): f"no .csv file found in {empty}",
+            (workload, "--policy", "best"): "unknown policy 'best': expected one of adaptive, pollux",
+            (workload, "--policy", "fifo,"): "unknown policy '': expected one of",
+            (workload, "--nodes", "0"): "--nodes must be a whole number from 1",
+            (workload, "--gpus", "4.5"): "--gpus must be a whole number from 1",
             (workload, "--interval", "soon"): "--interval",
             (workload, "--interval", "0s"): "interval",
             (workload, "--restart-cost", "-1s"): "--restart-cost",
-            (workload, "--interference", "2"): "--interference takes a number from 0 to 1",
-            (workload, "--fairness", "nan"): "--fairness takes a number",
-            (workload, "--autoscale", "4"): "--autoscale takes MIN:MAX",
-            (workload, "--autoscale", "8:4"): "MAX of --autoscale takes a whole number from 8",
-            (workload, "--autoscale", "1:4", "--nodes", "2"): "--autoscale and --nodes exclude each other",
-            (workload, "--node-group", "a100:4:8"): "--node-group takes TYPE:NODES:GPUS:SPEED",
+            (workload, "--interference", "2"): "--interference must be a number from 0 to 1",
+            (workload, "--fairness", "nan"): "--fairness must be a number",
+            (workload, "--autoscale", "4"): "--autoscale must be MIN:MAX",
+            (workload, "--autoscale", "8:4"): "MAX of --autoscale must be a whole number from 8",
+            (workload, "--autoscale", "1:4", "--nodes", "2"): "--autoscale and --nodes cannot be used together",
+            (workload, "--node-group", "a100:4:8"): "--node-group must be TYPE:NODES:GPUS:SPEED",
             (workload, "--node-group", "a100:4:8:0"): "SPEED of --node-group",
             (workload, "--node-group", "a100:4:8:1:-1"): "PRICE of --node-group",
-            (workload, "--node-group", "a:1:1:1:1", "--node-price", "2"): "--node-group and --node-price exclude each other",
+            (workload, "--node-group", "a:1:1:1:1", "--node-price", "2"): "--node-group and --node-price cannot be used together",
             (workload, "--node-price", "free"): "--node-price",
-            (workload, "--node-group", "a:1:1:1", "--gpus", "2"): "--node-group and --gpus exclude each other",
-            (workload, "--seed", "x"): "--seed takes a whole number",
-            (workload, "--threads", "0"): "--threads takes a whole number from 1",
+            (workload, "--node-group", "a:1:1:1", "--gpus", "2"): "--node-group and --gpus cannot be used together",
+            (workload, "--seed", "x"): "--seed must be a whole number",
+            (workload, "--threads", "0"): "--threads must be a whole number from 1",
             (workload, "--traces", "/nowhere"): "/nowhere",
             (workload, "--nonsense",): "unknown option '--nonsense'",
         }.items():
@@ -329,16 +329,16 @@ class PlotTest(SimulateTest):
         self.succeed("plot", out, "-o", svg, "--title", "A & B <c>")
         self.assertEqual(next(self.picture(svg).iter(self.SVG + "title")).text, "A & B <c>")
         self.assertEqual(self.succeed("plot", out, "-o", "-", "--title", "A & B <c>"), svg.read_text())
-        self.assert_refused(["plot", out, "-o", out], "would replace what is plotted")
+        self.assert_refused(["plot", out, "-o", out], "would overwrite the file of cycles")
         self.assert_refused(["plot", out, "-o", "/nowhere/p.svg"], "cannot write /nowhere/p.svg", code=1)
 
     def test_one_of_several_simulations_is_chosen(self):
         out = self.cycles("--policy", "fifo,sia")
         self.assert_refused(
             ["plot", out],
-            "has 2 simulations (small under fifo, small under sia): choose one with --workload and --policy",
+            "contains 2 simulations (small under fifo, small under sia); choose one with --workload and --policy",
         )
-        self.assert_refused(["plot", out, "--policy", "x"], "has none such, only small under fifo, small under sia")
+        self.assert_refused(["plot", out, "--policy", "x"], "contains no such simulation, only small under fifo, small under sia")
         self.succeed("plot", out, "--policy", "sia")
         self.assertIn("small under sia", out.with_suffix(".svg").read_text())
 
@@ -366,22 +366,22 @@ class PlotTest(SimulateTest):
         second = next(cycle for cycle in map(json.loads, good[1:]) if any(job["allocation"] for job in cycle["jobs"]))
         node = next(node for job in second["jobs"] for node in job["allocation"])
         for line, message in {
-            "{": "it is not JSON",
-            "[]": "the cycle is array, not an object",
+            "{": "invalid JSON",
+            "[]": "the cycle must be an object, got array",
             "{}": 'the cycle has no "workload"',
-            json.dumps({**second, "time": "late"}): 'the cycle: "time" is string, not a number',
-            json.dumps({**second, "time": -5}): "time does not go on",
+            json.dumps({**second, "time": "late"}): 'the cycle: "time" must be a number, got string',
+            json.dumps({**second, "time": -5}): "time must increase",
             json.dumps({**second, "jobs": [{}]}): 'a job has no "name"',
-            json.dumps({**second, "nodes": []}): f"is on node {node}, which there is not",
+            json.dumps({**second, "nodes": []}): f"is on node {node}, which does not exist",
             json.dumps({**second, "nodes": [{**node, "gpus": 0} for node in second["nodes"]]}): "more than its 0 GPUs",
         }.items():
             file.write_text("\n".join([good[0], line]))
             self.assert_refused(["plot", file], message)
             self.assert_refused(["plot", file], f"{file}:2: ")
         file.write_text("")
-        self.assert_refused(["plot", file], f"{file}:1: the file is empty")
+        self.assert_refused(["plot", file], f"{file}:1: file is empty")
         self.assert_refused(["plot", self.directory / "nothing"], "cannot read")
-        self.assert_refused(["plot", self.directory], "it is a directory")
+        self.assert_refused(["plot", self.directory], "is a directory")
 
 
 if __name__ == "__main__":

@@ -284,7 +284,7 @@ class TensorBoardTest(unittest.TestCase):
         self.on_each_loader(check)
 
     def test_a_file_that_ends_within_a_record_is_read_up_to_there_and_the_resumed_run_from_there(self):
-        self.assertIn("Training goes on", self.log(0, 200, limit=5003))
+        self.assertIn("training continues", self.log(0, 200, limit=5003))
         [file] = self.run_directory.iterdir()
         whole, steps = self.whole_records(file)
         self.assertLess(whole, 5003)

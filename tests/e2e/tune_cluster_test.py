@@ -193,7 +193,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assert_refused("job 's-7' in namespace 'default' has the name of a trial", *SEARCH, *program)
         self.assertEqual([path for method, path in self.cluster.requests if (method, path) == ("POST", JOBS)], [])
         self.environment["KUBECONFIG"] = str(self.directory / "none")
-        self.assert_refused("KUBECONFIG names no file that is there", *SEARCH, *program, code=1)
+        self.assert_refused("no file in KUBECONFIG exists", *SEARCH, *program, code=1)
 
     def test_a_study_keeps_its_cluster_and_job(self):
         self.tune(*SEARCH, "--trials", 1, *self.program("--epochs", 1))

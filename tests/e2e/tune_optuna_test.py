@@ -212,7 +212,7 @@ class SamplerTests:
             ("BruteForceSampler", "ValueError: FloatDistribution.step must be given"),
             ("NoSampler", rf"unknown sampler; Optuna {self.version} has BruteForceSampler, CmaEsSampler, GPSampler, .*TPESampler$"),
             ("BaseSampler", "unknown sampler; Optuna"),
-            ("GridSampler", r"it needs arguments \(search_space\); choose another of BruteForceSampler"),
+            ("GridSampler", r"it requires arguments \(search_space\); choose one of BruteForceSampler"),
         ]:
             with self.subTest(sampler=sampler):
                 said = self.tune(*self.arguments("s", sampler, 4, 1), code=2)

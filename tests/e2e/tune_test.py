@@ -233,7 +233,7 @@ echo '{"accuracy": 1}'
         self.tune("--study", "s", "--trials", 2, *SPACE, *DEVICES, *self.program("--epochs", 2))
         self.assertEqual(len(self.trials("s")), 2)
         self.assertEqual(self.adaptdl("tune", "importance", "s", code=1),
-                         "adaptdl: error: study 's' has 2 trials with a value; importances need at least 10\n")
+                         "adaptdl: error: study 's' has 2 trials with a value, but importances require at least 10\n")
 
     def test_a_sampler_of_optuna_needs_optuna(self):
         packages = self.directory / "packages"
@@ -272,7 +272,7 @@ echo '{"accuracy": 1}'
     def test_the_trials_of_a_study_without_a_storage_are_kept(self):
         checkpoint = self.studies / "s" / "trials" / "0" / "checkpoints" / "checkpoint-1"
         checkpoint.mkdir(parents=True)
-        self.assertIn("study 's' exists", self.tune("--study", "s", *SPACE, *DEVICES, *self.program(), code=2))
+        self.assertIn("study 's' already exists", self.tune("--study", "s", *SPACE, *DEVICES, *self.program(), code=2))
         self.assertTrue(checkpoint.exists())
 
     def test_a_stopped_trial_keeps_its_value(self):
@@ -301,8 +301,8 @@ echo '{"accuracy": 1}'
             ([*SPACE, "--pruner", "best", "--", "true"], "invalid pruner 'best'"),
             ([*SPACE, "--share", "best", "--", "true"], "invalid --share 'best'; expected goodput, promise or equal"),
             ([*SPACE, "--", "./no-such-program"], "no-such-program"),
-            (["--resume", "--study", "none"], "no study 'none'"),
-            (["show", "none"], "no study 'none'"),
+            (["--resume", "--study", "none"], "study 'none' not found"),
+            (["show", "none"], "study 'none' not found"),
             (["ls", "none"], "tune ls: unexpected argument 'none'"),
             (["shwo", "s"], "tune: unknown verb 'shwo'; did you mean 'show'?"),
             (["./train.py"], "no --metric given"),

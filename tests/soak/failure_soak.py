@@ -366,7 +366,7 @@ class FailureSoak(RunTest):
         notices = [line for job in self.jobs for line in job.err]
         ends = [line for line in notices if "exited with code" in line or "out of memory" in line.lower()]
         self.assertEqual(ends, [])
-        starts = [line for line in notices if "starting all again" in line]
+        starts = [line for line in notices if "restarting all replicas" in line]
         self.assertEqual(len(starts), sum(event.kind == "all" for event in self.events), starts)
 
     def assert_loss_of_an_undisturbed_job(self):

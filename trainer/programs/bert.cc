@@ -111,7 +111,7 @@ double test(Model& model, torch::Device device, Loader& loader) {
 
 void train_bert(const programs::Options& options, const BertOptions& own) {
   if (own.hidden % own.heads != 0)
-    throw adaptdl::UsageError(fmt::format("--hidden {} is no multiple of --heads {}", own.hidden, own.heads));
+    throw adaptdl::UsageError(fmt::format("--hidden {} must be a multiple of --heads {}", own.hidden, own.heads));
   torch::manual_seed(options.seed);
   const auto device = adaptdl::replica_device();
   const auto text = programs::read_tokens(options.data, programs::TextLevel::kWord);
@@ -174,15 +174,16 @@ int main(int argc, char** argv) {
         const auto add = [&](const char* name, int64_t& value, const char* help) {
           app.add_option(name, value, help)->check(programs::positive())->capture_default_str();
         };
-        app.add_option("--vocab", own.vocabulary, "File with a word a line; by default the words of the text");
-        add("--layers", own.layers, "Layers of the transformer");
+        app.add_option("--vocab", own.vocabulary, "File with one word per line (default: the words of the text)");
+        add("--layers", own.layers, "Number of layers of the transformer");
         add("--hidden", own.hidden, "Width of the layers; a multiple of --heads");
-        add("--heads", own.heads, "Heads of attention");
-        add("--max-length", own.max_length, "Words of a window");
-        app.add_option("--warmup", own.warmup, "Steps at the initial batch size until the learning rate is reached")
+        add("--heads", own.heads, "Number of attention heads");
+        add("--max-length", own.max_length, "Number of words in a window");
+        app.add_option("--warmup", own.warmup,
+                       "Number of warm-up steps of the learning rate, at the initial batch size")
             ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
-        app.add_option("--amp", own.amp, "Mixed precision in training")
+        app.add_option("--amp", own.amp, "Mixed precision for training")
             ->check(CLI::IsMember({"off", "bf16"}))
             ->capture_default_str();
       });

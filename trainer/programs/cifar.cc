@@ -81,10 +81,10 @@ int main(int argc, char** argv) {
       argc, argv, {.epochs = 10, .batch_size = 64, .lr = 0.05},
       [&](const programs::Options& options) { train_cifar(options, own); },
       [&](CLI::App& app) {
-        app.add_option("--model", own.model, "Net to train")
+        app.add_option("--model", own.model, "Model to train")
             ->check(CLI::IsMember(programs::image_models()))
             ->capture_default_str();
-        app.add_option("--samples", own.samples, "Images that are generated for training when there is no --data")
+        app.add_option("--samples", own.samples, "Number of training images to generate if there is no --data")
             ->check(programs::positive())
             ->capture_default_str();
       });

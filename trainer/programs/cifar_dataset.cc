@@ -35,8 +35,9 @@ std::vector<fs::path> files_of(const std::string& directory, const std::string& 
   }
   std::sort(files.begin(), files.end());
   if (files.empty()) {
-    throw adaptdl::UsageError(fmt::format("no {} in {}: --data takes a directory in CIFAR-10's binary format",
-                                          part == "train" ? "data_batch_*.bin" : part + "_batch.bin", directory));
+    throw adaptdl::UsageError(
+        fmt::format("no {} in {}: --data must be a directory with the files of CIFAR-10's binary format",
+                    part == "train" ? "data_batch_*.bin" : part + "_batch.bin", directory));
   }
   return files;
 }
@@ -45,7 +46,8 @@ std::vector<fs::path> files_of(const std::string& directory, const std::string& 
 torch::Tensor read_records(const fs::path& path) {
   const auto size = static_cast<std::int64_t>(fs::file_size(path));
   if (size == 0 || size % (kBytes + 1) != 0)
-    throw adaptdl::Error(fmt::format("{} is damaged: its {} bytes are no whole number of images", path.string(), size));
+    throw adaptdl::Error(
+        fmt::format("{} is damaged: its {} bytes are not a whole number of images", path.string(), size));
   auto records = torch::empty({size / (kBytes + 1), kBytes + 1}, torch::kByte);
   std::ifstream file(path, std::ios::binary);
   file.read(static_cast<char*>(records.data_ptr()), size);

@@ -173,12 +173,13 @@ int main(int argc, char** argv) {
       {.data = programs::sample_data("digits"), .epochs = 10, .batch_size = 64, .optimizer = "adam", .lr = 0.0005},
       [&](const programs::Options& options) { train_dcgan(options, own); },
       [&](CLI::App& app) {
-        app.add_option("--size", own.size, "Side of an image in pixels")
+        app.add_option("--size", own.size, "Width and height of an image in pixels")
             ->check(CLI::IsMember({8, 16, 32, 64}))
             ->capture_default_str();
-        app.add_option("--width", own.width, "Channels of the layers with the largest images")
+        app.add_option("--width", own.width, "Number of channels of the layers with the largest images")
             ->check(programs::positive())
             ->capture_default_str();
-        app.add_option("--sheet", own.sheet, "File for 64 drawn images, in PGM or PPM format")->capture_default_str();
+        app.add_option("--sheet", own.sheet, "File for 64 generated images, in PGM or PPM format")
+            ->capture_default_str();
       });
 }

@@ -25,7 +25,7 @@ torch::Tensor read_idx(const std::string& path, std::size_t dims) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw adaptdl::Error(
-        fmt::format("cannot read {}: --data takes a directory with the four files of MNIST's format", path));
+        fmt::format("cannot read {}: --data must be a directory with the four files of the MNIST format", path));
   if (read_big_endian(file) != (0x800 | dims))
     throw adaptdl::Error(fmt::format("{} is not an IDX file of bytes in {} dimensions", path, dims));
   std::vector<std::int64_t> shape(dims);

@@ -44,14 +44,15 @@ std::vector<Rating> read_ratings(const std::string& path) {
   std::string line;
   if (!file || (!std::getline(file, line) && !file.eof())) {
     throw adaptdl::UsageError(
-        fmt::format("--data {}: cannot read this file of ratings: {}", path, std::strerror(file ? EISDIR : errno)));
+        fmt::format("cannot read ratings from {} (--data): {}", path, std::strerror(file ? EISDIR : errno)));
   }
   std::vector<Rating> ratings;
   do {
     const auto rating = parse(line);
     if (!rating) {
-      throw adaptdl::Error(fmt::format("{}:{}: not a rating: user, item, rating and time, separated by :: or a tab",
-                                       path, ratings.size() + 1));
+      throw adaptdl::Error(
+          fmt::format("{}:{}: invalid rating: expected user, item, rating and time, separated by :: or a tab", path,
+                      ratings.size() + 1));
     }
     ratings.push_back(*rating);
   } while (std::getline(file, line));
@@ -122,9 +123,10 @@ Interactions Interactions::read(const std::string& path) {
   for (const auto user : result.user) ++choices[static_cast<std::size_t>(user)];
   for (const auto count : choices) {
     if (count >= result.items)
-      throw adaptdl::Error(fmt::format("--data {}: a user chose every item, so nothing can be learnt of them", path));
+      throw adaptdl::Error(
+          fmt::format("--data {}: a user chose every item, so none is left as a negative example", path));
   }
-  if (result.users == 0) throw adaptdl::Error(fmt::format("--data {}: no user has two choices", path));
+  if (result.users == 0) throw adaptdl::Error(fmt::format("--data {}: no user chose two items", path));
   return result;
 }
 

@@ -29,7 +29,8 @@ torch::Tensor read_rows(const std::string& path) {
     rows.push_back(torch::tensor(std::vector<float>(std::istream_iterator<float>(text), {})));
     const bool numbers = text.eof() && rows.back().size(0) >= 2;
     if (!numbers || rows.back().size(0) != rows[0].size(0))
-      throw adaptdl::Error(fmt::format("{}:{}: not a row of as many numbers as the first", path, rows.size()));
+      throw adaptdl::Error(
+          fmt::format("{}:{}: expected at least two numbers, and as many as in the first row", path, rows.size()));
   }
   if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read a row of numbers from {} (--data)", path));
   return torch::stack(rows);

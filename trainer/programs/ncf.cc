@@ -71,8 +71,7 @@ double hit_rate(Model& model, torch::Device device, adaptdl::AdaptiveDataLoader<
 }
 
 void train_ncf(const programs::Options& options, const NcfOptions& own) {
-  if (own.sparse && options.optimizer != "sgd")
-    throw adaptdl::UsageError("--sparse: sparse gradients take --optimizer sgd");
+  if (own.sparse && options.optimizer != "sgd") throw adaptdl::UsageError("--sparse requires --optimizer sgd");
   torch::manual_seed(options.seed);
   const auto device = adaptdl::replica_device();
   const auto data = std::make_shared<const Interactions>(options.data.empty() ? Interactions::generate(options.seed)
@@ -115,12 +114,12 @@ int main(int argc, char** argv) {
       argc, argv, {.epochs = 10, .batch_size = 256, .optimizer = "adam", .lr = 0.002},
       [&](const programs::Options& options) { train_ncf(options, own); },
       [&](CLI::App& app) {
-        app.add_option("--factors", own.factors, "Width of the factorization")
+        app.add_option("--factors", own.factors, "Number of factors per user and item")
             ->check(programs::positive())
             ->capture_default_str();
-        app.add_option("--negatives", own.negatives, "Items not chosen that are drawn for each choice")
+        app.add_option("--negatives", own.negatives, "Number of items not chosen to draw for each choice")
             ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
-        app.add_flag("--sparse", own.sparse, "Sparse gradients of the embeddings, with --optimizer sgd");
+        app.add_flag("--sparse", own.sparse, "Use sparse gradients for the embeddings; requires --optimizer sgd");
       });
 }

@@ -45,8 +45,8 @@ std::optional<std::size_t> parse_bound(std::string_view side, const std::string&
   const auto [end, error] = std::from_chars(side.data(), side.data() + side.size(), samples);
   if (error != std::errc() || end != side.data() + side.size() || samples == 0)
     throw UsageError(
-        fmt::format("--local-bsz-bounds {}: it takes MIN:MAX, numbers of samples, either of which may be "
-                    "left out (32:, :256)",
+        fmt::format("invalid --local-bsz-bounds '{}': expected MIN:MAX in samples, either of which may be omitted "
+                    "(32:, :256)",
                     whole));
   return samples;
 }
@@ -63,9 +63,8 @@ void parse_bounds(const std::string& text, bool accumulation_wanted, Options& op
   if (low > initial) throw UsageError(fmt::format("--local-bsz-bounds {} exclude --batch-size {}", text, initial));
   if (high < initial && !accumulation_wanted) {
     throw UsageError(
-        fmt::format("--local-bsz-bounds {} exclude --batch-size {}, with which a single replica starts: raise the "
-                    "upper one, or give "
-                    "--gradient-accumulation for steps of several batches",
+        fmt::format("--local-bsz-bounds {} exclude --batch-size {}, with which a single replica starts; raise the "
+                    "upper bound, or use --gradient-accumulation for steps of several batches",
                     text, initial));
   }
 }
@@ -91,7 +90,7 @@ class CommandLine {
       : options_(options),
         own_optimizer_(options.optimizer),
         app_(
-            "A training program on adaptdl. Alone, under `adaptdl run`, or with the ADAPTDL_* variables set by hand.") {
+            "Training program for adaptdl. Runs alone, under `adaptdl run`, or with ADAPTDL_* variables set by hand.") {
     options_.tensorboard = adaptdl::env::tensorboard_logdir().has_value();
     add_training();
     add_adaptive();
@@ -111,45 +110,47 @@ class CommandLine {
     check_max_batch_size(options_);
     if (!bounds_.empty()) parse_bounds(bounds_, accumulation_->count() > 0 && options_.gradient_accumulation, options_);
     if (options_.tensorboard && !adaptdl::env::tensorboard_logdir())
-      throw UsageError(fmt::format("--tensorboard: set {} to the directory for the events", kTensorBoard));
+      throw UsageError(fmt::format("--tensorboard needs a directory for the events; set {}", kTensorBoard));
     check_log(options_);
     return {};
   }
 
  private:
   void add_training() {
-    app_.add_option("--data", options_.data, "Where the data set lies")->capture_default_str();
-    app_.add_option("--epochs", options_.epochs, "Passes over the training data")
+    app_.add_option("--data", options_.data, "Path of the dataset")->capture_default_str();
+    app_.add_option("--epochs", options_.epochs, "Number of passes over the training data")
         ->check(positive())
         ->capture_default_str();
-    app_.add_option("--batch-size", options_.batch_size, "Samples a step, over all replicas")
+    app_.add_option("--batch-size", options_.batch_size, "Samples per step, over all replicas")
         ->check(positive())
         ->capture_default_str();
     app_.add_option("--optimizer", options_.optimizer, "Optimizer")
         ->check(CLI::IsMember({"sgd", "adam", "adamw", "adadelta"}))
         ->capture_default_str();
-    lr_ = app_.add_option("--lr", options_.lr,
-                          "Learning rate at that batch size; with another --optimizer, one that is usual for it")
+    lr_ = app_.add_option("--lr", options_.lr, "Learning rate at --batch-size (the default depends on --optimizer)")
               ->check(positive())
               ->capture_default_str();
-    app_.add_option("--seed", options_.seed, "Seed of parameters, order of samples and dropout")->capture_default_str();
-    app_.add_option("--log-json", options_.log_json, "File to which a JSON line an epoch is appended");
+    app_.add_option("--seed", options_.seed, "Seed for parameters, order of samples and dropout")
+        ->capture_default_str();
+    app_.add_option("--log-json", options_.log_json, "File to append one JSON line per epoch to");
     app_.add_flag("--tensorboard,!--no-tensorboard", options_.tensorboard,
-                  fmt::format("Write TensorBoard events below ${}; by default if that is set", kTensorBoard));
+                  fmt::format("Write TensorBoard events under ${0} (default: yes if {0} is set)", kTensorBoard));
     app_.add_flag("--stop-on-nan", options_.stop_on_nan, "Fail at the first NaN or infinite gradient");
   }
 
   void add_adaptive() {
-    auto* const autoscale = app_.add_flag("--autoscale-bsz", options_.autoscale_bsz,
-                                          "Choose the batch size by its goodput while training, from --batch-size on");
+    auto* const autoscale =
+        app_.add_flag("--autoscale-bsz", options_.autoscale_bsz,
+                      "Adapt the batch size during training for the best goodput, starting at --batch-size");
     app_.add_option("--max-batch-size", options_.max_batch_size,
-                    "Upper bound of the batch size over all replicas (default: 16 times --batch-size)")
+                    "Maximum batch size over all replicas (default: 16 times --batch-size)")
         ->check(positive())
         ->needs(autoscale);
-    app_.add_option("--local-bsz-bounds", bounds_, "MIN:MAX, bounds of a batch on one replica; either may be left out")
+    app_.add_option("--local-bsz-bounds", bounds_,
+                    "Bounds of the batch size on one replica, MIN:MAX; either may be omitted")
         ->needs(autoscale);
     accumulation_ = app_.add_flag("--gradient-accumulation,!--no-gradient-accumulation", options_.gradient_accumulation,
-                                  "Whether several batches may make a step (default: yes)")
+                                  "Allow steps of several batches (default: yes)")
                         ->needs(autoscale);
   }
 
@@ -186,7 +187,7 @@ CLI::Validator positive() {
   const auto check = [](const std::string& text) {
     double number = 0;
     const bool good = CLI::detail::lexical_cast(text, number) && number > 0;
-    return good ? std::string() : fmt::format("{} is not a number above 0", text);
+    return good ? std::string() : fmt::format("'{}' is not a number above 0", text);
   };
   return CLI::Validator(check, "POSITIVE");
 }

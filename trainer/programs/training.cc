@@ -39,7 +39,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(Parameters parameters, c
     return std::make_unique<Adaptive<adaptdl::Adadelta>>(
         std::move(parameters), adaptdl::AdadeltaOptions(options.lr).weight_decay(settings.weight_decay));
   }
-  throw adaptdl::UsageError(fmt::format("--optimizer {}: there is none of that name", name));
+  throw adaptdl::UsageError(fmt::format("unknown --optimizer '{}'", name));
 }
 
 Reporter::Reporter(const Options& options) : options_(options) {

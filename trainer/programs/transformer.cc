@@ -80,7 +80,7 @@ double pass(Model& model, torch::Device device, Text& text, torch::optim::Optimi
 
 void train_transformer(const programs::Options& options, const TransformerOptions& own) {
   if (own.width % own.heads != 0)
-    throw adaptdl::UsageError(fmt::format("--width {} is no multiple of --heads {}", own.width, own.heads));
+    throw adaptdl::UsageError(fmt::format("--width {} must be a multiple of --heads {}", own.width, own.heads));
   torch::manual_seed(options.seed);
   const auto device = adaptdl::replica_device();
   const auto tokens = programs::read_tokens(
@@ -124,16 +124,16 @@ int main(int argc, char** argv) {
        .lr = 0.003},
       [&](const programs::Options& options) { train_transformer(options, own); },
       [&](CLI::App& app) {
-        app.add_option("--level", own.level, "What a token is")
+        app.add_option("--level", own.level, "Unit of a token")
             ->check(CLI::IsMember({"word", "char"}))
             ->capture_default_str();
         const auto add = [&](const char* name, int64_t& value, const char* help) {
           app.add_option(name, value, help)->check(programs::positive())->capture_default_str();
         };
-        add("--bptt", own.bptt, "Tokens that are predicted at a time");
+        add("--bptt", own.bptt, "Number of tokens to predict at a time");
         add("--width", own.width, "Width of an embedding; a multiple of --heads");
-        add("--heads", own.heads, "Heads of attention");
+        add("--heads", own.heads, "Number of attention heads");
         add("--hidden", own.hidden, "Width of the feed-forward layers");
-        add("--layers", own.layers, "Layers of the transformer");
+        add("--layers", own.layers, "Number of layers of the transformer");
       });
 }

@@ -150,7 +150,7 @@ class Accumulator::SumState : public checkpoint::State {
       results = std::move(loaded);
       updates.clear();
     } catch (const nlohmann::json::exception& error) {
-      throw checkpoint::CheckpointError(reader.describe() + " is not an accumulator's: " + error.what());
+      throw checkpoint::CheckpointError(reader.describe() + ": invalid accumulator state: " + error.what());
     }
   }
 
@@ -178,9 +178,9 @@ Accumulator::Accumulator(Map initial) {
     if (value.is_tensor()) value = value.tensor().cpu();
   }
   if (const auto* const loader = current_dataloader()) {
-    throw UsageError(
-        fmt::format("an accumulator is made while the loop of '{}' is running: make it before the loop, or after it",
-                    loader->name()));
+    throw UsageError(fmt::format(
+        "cannot create an accumulator while the loop of '{}' is running; create it before or after the loop",
+        loader->name()));
   }
   const auto count = internal::count_in_epoch("accumulator");
   state_ = internal::make_in_epoch<SumState>(fmt::format("adaptdl-accumulator-{}-{}", internal::epoch_label(), count),
@@ -201,7 +201,7 @@ Value::Value(at::Tensor tensor) : tensor_(tensor.detach()) {
 Value::operator double() const {
   if (!is_tensor()) return number_;
   if (tensor_.numel() == 1) return tensor_.item<double>();
-  throw UsageError("an accumulator value is a tensor of several elements; read it by tensor()");
+  throw UsageError("an accumulator value is a tensor of several elements; read it with tensor()");
 }
 
 const at::Tensor& Value::tensor() const {
@@ -238,8 +238,8 @@ Accumulator::Entry& Accumulator::Entry::operator+=(const Value& change) {
 Accumulator::Entry& Accumulator::Entry::operator=(const Value& value) {
   if (!accumulator_.synchronized_) {
     throw UsageError(
-        fmt::format("accumulator value '{0}' is set in accumulation mode, which only adds: use [\"{0}\"] += VALUE, or "
-                    "synchronized()",
+        fmt::format("cannot set accumulator value '{0}' in accumulation mode, which only adds; use [\"{0}\"] += VALUE, "
+                    "or synchronized()",
                     name_));
   }
   (*accumulator_.synchronized_)[name_] = value.is_tensor() ? Value(value.tensor().cpu().clone()) : value;
@@ -248,10 +248,10 @@ Accumulator::Entry& Accumulator::Entry::operator=(const Value& value) {
 
 const Value& Accumulator::Entry::value() const {
   if (!accumulator_.synchronized_) {
-    throw UsageError(fmt::format(
-        "accumulator value '{}' is read in accumulation mode: its sum over the replicas is there in synchronized mode, "
-        "after auto synchronized = accumulator.synchronized()",
-        name_));
+    throw UsageError(
+        fmt::format("cannot read accumulator value '{}' in accumulation mode; its sum over the replicas is available "
+                    "in synchronized mode, after auto synchronized = accumulator.synchronized()",
+                    name_));
   }
   const auto& map = *accumulator_.synchronized_;
   const auto found = map.find(name_);

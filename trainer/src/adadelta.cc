@@ -14,7 +14,7 @@ namespace {
 
 void check(const AdadeltaOptions& options) {
   if (options.lr() < 0) throw UsageError("Adadelta: lr must not be negative");
-  if (options.rho() < 0 || options.rho() > 1) throw UsageError("Adadelta: rho must lie between 0 and 1");
+  if (options.rho() < 0 || options.rho() > 1) throw UsageError("Adadelta: rho must be between 0 and 1");
   if (options.eps() < 0) throw UsageError("Adadelta: eps must not be negative");
   if (options.weight_decay() < 0) throw UsageError("Adadelta: weight_decay must not be negative");
 }

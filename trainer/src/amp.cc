@@ -13,9 +13,9 @@ namespace adaptdl {
 
 Autocast::Autocast(at::DeviceType device, at::ScalarType dtype, bool enabled) : device_(device) {
   if (dtype != at::kBFloat16 && dtype != at::kHalf)
-    throw UsageError(fmt::format("Autocast to {}: takes BFloat16 or Half", c10::toString(dtype)));
+    throw UsageError(fmt::format("Autocast: the type must be BFloat16 or Half, got {}", c10::toString(dtype)));
   if (device != at::kCPU && device != at::kCUDA)
-    throw UsageError(fmt::format("Autocast on {}: takes a CPU or CUDA device", at::DeviceTypeName(device, true)));
+    throw UsageError(fmt::format("Autocast: the device must be CPU or CUDA, got {}", at::DeviceTypeName(device, true)));
   enabled_before_ = compat::autocast_enabled(device);
   dtype_before_ = compat::autocast_dtype(device);
   at::autocast::increment_nesting();
@@ -30,13 +30,13 @@ Autocast::~Autocast() {
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(options), scale_(options.init_scale) {
   const auto check = [](bool right, const char* name, double value, const char* takes) {
-    if (!right) throw UsageError(fmt::format("GradScaler: {} {}: takes a number {}", name, value, takes));
+    if (!right) throw UsageError(fmt::format("GradScaler: {0} must be {2}, got {1}", name, value, takes));
   };
   check(options.init_scale > 0, "init_scale", options.init_scale, "above 0");
   check(options.growth_factor > 1, "growth_factor", options.growth_factor, "above 1");
   check(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", options.backoff_factor,
         "between 0 and 1");
-  check(options.growth_interval > 0, "growth_interval", options.growth_interval, "of steps above 0");
+  check(options.growth_interval > 0, "growth_interval", options.growth_interval, "a number of steps above 0");
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return options_.enabled ? loss * scale_ : loss; }

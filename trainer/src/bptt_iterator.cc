@@ -19,13 +19,12 @@ namespace {
 const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor& tokens) {
   if (options.batch_size < 1)
     throw UsageError(
-        fmt::format("batch_size {}: it is the number of samples over all replicas, at least 1", options.batch_size));
+        fmt::format("batch_size must be at least 1 (samples over all replicas), got {}", options.batch_size));
   if (options.bptt_len < 1)
-    throw UsageError(fmt::format("bptt_len {}: it is the number of tokens of a window, at least 1", options.bptt_len));
+    throw UsageError(fmt::format("bptt_len must be at least 1 (tokens per window), got {}", options.bptt_len));
   if (tokens.dim() != 1 || tokens.scalar_type() != at::kLong)
-    throw UsageError("the tokens of a text are an int64 tensor of one dimension");
-  if (tokens.size(0) < 2)
-    throw UsageError(fmt::format("a text of {} tokens has nothing to predict: it takes two", tokens.size(0)));
+    throw UsageError("the tokens of a text must be a one-dimensional int64 tensor");
+  if (tokens.size(0) < 2) throw UsageError(fmt::format("a text must have at least 2 tokens, got {}", tokens.size(0)));
   return options;
 }
 

@@ -123,14 +123,15 @@ at::Tensor pinned(const at::Tensor& tensor) {
 DataLoaderOptions checked(DataLoaderOptions options, bool copyable) {
   if (options.batch_size < 1)
     throw UsageError(
-        fmt::format("batch_size {}: it is the number of samples over all replicas, at least 1", options.batch_size));
+        fmt::format("batch_size must be at least 1 (samples over all replicas), got {}", options.batch_size));
   if (options.workers < 0)
-    throw UsageError(fmt::format("workers {}: it is a number of threads, 0 for none", options.workers));
+    throw UsageError(fmt::format("workers must be at least 0 (threads; 0 for none), got {}", options.workers));
   if (options.prefetch < 0)
-    throw UsageError(fmt::format("prefetch {}: it is a number of batches, 0 for two a worker", options.prefetch));
+    throw UsageError(
+        fmt::format("prefetch must be at least 0 (batches; 0 for two per worker), got {}", options.prefetch));
   if (options.workers > 0 && !copyable) {
     throw UsageError(
-        "a data loader's workers each need a copy of the dataset, and this one cannot be copied: use workers = 0");
+        "each worker of a data loader needs a copy of the dataset, but this dataset cannot be copied; use workers = 0");
   }
   return options;
 }

@@ -47,10 +47,10 @@ int& next_position() {
 AdaptiveDataLoaderHelper::AdaptiveDataLoaderHelper(std::size_t batch_size, const std::string& name)
     : batch_size_(batch_size) {
   if (batch_size == 0)
-    throw UsageError("a data loader's batch_size is the number of samples over all replicas: at least 1");
+    throw UsageError("the batch_size of a data loader must be at least 1 (samples over all replicas)");
   if (current) {
     throw UsageError(
-        fmt::format("a data loader is made while the loop of '{}' is running: make it before the loop, or after it",
+        fmt::format("cannot create a data loader while the loop of '{}' is running; create it before or after the loop",
                     current->name()));
   }
   signal::install();
@@ -90,7 +90,7 @@ void AdaptiveDataLoaderHelper::begin() {
   const auto epoch = current_epoch();
   if (!epoch) {
     throw UsageError(fmt::format(
-        "data loader '{}' is iterated outside an epoch loop: put the loop into one over remaining_epochs_until(N)",
+        "data loader '{}' is iterated outside an epoch loop; iterate it inside a loop over remaining_epochs_until(N)",
         name()));
   }
   state_->enter(*epoch);
@@ -109,12 +109,12 @@ void AdaptiveDataLoaderHelper::begin() {
 // Begins this loop inside the loop of another loader.
 void AdaptiveDataLoaderHelper::nest() {
   if (state_->running)
-    throw UsageError(fmt::format("the loops of data loader '{}' are nested: end one before the next begins", name()));
+    throw UsageError(fmt::format("the loops of data loader '{}' are nested; end one before the next begins", name()));
   if (current->nested() || training()) {
-    throw UsageError(fmt::format("the loop of data loader '{}' is nested in that of '{}': {}", name(), current->name(),
-                                 training()
-                                     ? "only loaders that do not train may be; end one loop before the next begins"
-                                     : "only two loops may be; end one before the next begins"));
+    throw UsageError(
+        fmt::format("the loop of data loader '{}' is nested in that of '{}': {}", name(), current->name(),
+                    training() ? "only loaders that do not train can be nested; end one loop before the next begins"
+                               : "only two loops can be nested; end one before the next begins"));
   }
   outer_ = current;
   outer_->commit_ = false;  // its batch includes the time of this loop
@@ -177,14 +177,14 @@ void AdaptiveDataLoaderHelper::check_dataset(std::size_t samples) {
   auto& saved = state_->place.dataset_size;
   if (state_->place.index > 0 && saved != 0 && saved != samples) {
     throw Error(fmt::format(
-        "data loader '{}' cannot go on in the middle of its dataset, which had {} samples when the checkpoint was "
-        "taken and has {} now: give it the same data, or start anew with another checkpoint directory",
+        "data loader '{}' cannot resume in the middle of its dataset, which had {} samples when the checkpoint was "
+        "saved, but has {} now; use the same data, or start from the beginning with another checkpoint directory",
         name(), saved, samples));
   }
   if (state_->place.index >= samples && state_->place.index > 0 && saved == 0) {
     throw Error(fmt::format(
-        "data loader '{}' cannot go on at sample {} of a dataset of {}: give it the data that the checkpoint was "
-        "taken with, or start anew with another checkpoint directory",
+        "data loader '{}' cannot resume at sample {} of a dataset of {}; use the data that the checkpoint was saved "
+        "with, or start from the beginning with another checkpoint directory",
         name(), state_->place.index, samples));
   }
   saved = samples;
@@ -257,8 +257,7 @@ void AdaptiveDataLoaderHelper::check_bounds(std::size_t max_batch_size, const Lo
         fmt::format("{}: max_batch_size {} is below the initial batch_size {}", where(), max_batch_size, batch_size_));
   }
   if (bounds.min == 0u || bounds.max == 0u)
-    throw UsageError(
-        fmt::format("{}: a local batch size bound of 0; bounds are samples of a batch, at least 1", where()));
+    throw UsageError(fmt::format("{}: local batch size bounds must be at least 1 sample, got 0", where()));
   if (bounds.min && bounds.max && *bounds.min > *bounds.max) {
     throw UsageError(fmt::format("{}: the lower local batch size bound {} is above the upper one {}", where(),
                                  *bounds.min, *bounds.max));
@@ -270,13 +269,13 @@ void AdaptiveDataLoaderHelper::check_bounds(std::size_t max_batch_size, const Lo
   const auto replicas = static_cast<std::size_t>(internal::num_replicas());
   const auto share = (batch_size_ + replicas - 1) / replicas;
   if (bounds.max && *bounds.max < share && !accumulation) {
-    throw UsageError(fmt::format(
-        "{}: batch_size {} on {} replica{} is {} on each, above the upper local batch size bound {}: allow gradient "
-        "accumulation, or raise the bound",
-        where(), batch_size_, replicas, replicas == 1 ? "" : "s", share, *bounds.max));
+    throw UsageError(
+        fmt::format("{}: batch_size {} on {} replica{} is {} per replica, above the upper local batch size bound {}; "
+                    "allow gradient accumulation, or raise the bound",
+                    where(), batch_size_, replicas, replicas == 1 ? "" : "s", share, *bounds.max));
   }
   if (adaptdl::training && adaptdl::training != this) {
-    throw UsageError(fmt::format("{}: '{}' is the data loader for training already, and there is one only", where(),
+    throw UsageError(fmt::format("{}: '{}' is already the data loader for training; there can be only one", where(),
                                  adaptdl::training->name()));
   }
 }
@@ -427,7 +426,7 @@ bool AdaptiveDataLoaderHelper::epoch_done(std::size_t samples) {
                       "infinite; lower the learning rate and start from an earlier checkpoint",
                       name()));
     throw UsageError(
-        fmt::format("data loader '{}' went through its data without any progress, so its epoch would never end: give "
+        fmt::format("data loader '{}' went through its data without any progress, so its epoch would never end; give "
                     "AdaptiveDataParallel an Adaptive<> optimizer, and call its step() after each backward pass",
                     name()));
   }

@@ -239,8 +239,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (!torch::GradMode::is_enabled() || loader == nullptr || !loader->nested()) return torch::GradMode::is_enabled();
     if (!model->is_training()) return false;
     throw UsageError(
-        fmt::format("'{}': training in the loop of data loader '{}', which is nested in another; call eval() on the "
-                    "model, or use torch::NoGradGuard",
+        fmt::format("'{}': cannot train in the loop of data loader '{}', which is nested in another; call eval() on "
+                    "the model, or use torch::NoGradGuard",
                     name(), loader->name()));
   }
 
@@ -259,10 +259,10 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
       return;
     }
     if (rule == nullptr && loader->max_batch_size().value_or(0) > loader->batch_size()) {
-      throw UsageError(fmt::format(
-          "the batch size of data loader '{}' is adaptive, but the learning rate of '{}' is not: make its optimizer an "
-          "adaptdl::Adaptive one, such as Adaptive<torch::optim::SGD>",
-          loader->name(), name()));
+      throw UsageError(
+          fmt::format("the batch size of data loader '{}' is adaptive, but the learning rate of '{}' is not; use an "
+                      "adaptdl::Adaptive optimizer, such as Adaptive<torch::optim::SGD>",
+                      loader->name(), name()));
     }
     last = loader->is_optim_step();
     batch_in_step = loader->accumulated() + 1;
@@ -273,8 +273,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (same_batch && loader->accumulation_steps() > 0 && statistics->begun() && statistics->has_gradient()) {
       throw UsageError(
           fmt::format("'{}': a forward pass after a backward pass in one batch of data loader '{}', which accumulates "
-                      "gradients; add "
-                      "the losses and call backward() once, or use torch::NoGradGuard",
+                      "gradients; add the losses and call backward() once, or use torch::NoGradGuard",
                       name(), loader->name()));
     }
     // Uses the scale of the whole step, since replicas may run the model in different batches of it.
@@ -321,8 +320,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     for (const auto& info : reader.tensors()) saved += info.name.starts_with("model/") ? 1 : 0;
     if (saved == known) return;
     throw checkpoint::CheckpointError(
-        fmt::format("{} has {} tensors of a model, this program's model has {}: the model changed since; take back the "
-                    "change or start with another checkpoint directory",
+        fmt::format("{} has {} tensors of a model, but this program's model has {}: the model has changed; undo the "
+                    "change, or start with another checkpoint directory",
                     reader.describe(), saved, known));
   }
 
@@ -399,8 +398,8 @@ void DataParallel::after_forward(const std::vector<at::Tensor>& outputs, bool co
   if (!impl_->learns()) return;
   if (!complete && impl_->options.find_unused_parameters)
     throw UsageError(fmt::format(
-        "'{}': DataParallelOptions::find_unused_parameters needs the tensors in the model's output, which is "
-        "of a type of its own; define std::vector<at::Tensor> tensors_of(const Output&) in its namespace",
+        "'{}': DataParallelOptions::find_unused_parameters needs the tensors in the model's output, which has "
+        "a custom type; define std::vector<at::Tensor> tensors_of(const Output&) in its namespace",
         impl_->name()));
   const auto prepare = [&] {
     impl_->with_reducer([&](c10d::Reducer& reducer) {
@@ -458,10 +457,10 @@ bool DataParallel::accumulating() const noexcept { return !impl_->last || impl_-
 
 void DataParallel::take_gradients() {
   if (impl_->statistics->unreduced())
-    throw UsageError(fmt::format(
-        "'{}': step() after a backward pass under no_sync(), whose gradients are of this replica alone; let no_sync() "
-        "end before the last pass of the step",
-        impl_->name()));
+    throw UsageError(
+        fmt::format("'{}': step() after a backward pass under no_sync() would use the gradients of this replica only; "
+                    "end no_sync() before the last pass of the step",
+                    impl_->name()));
   impl_->batches = impl_->statistics->begun() ? impl_->statistics->batches() : 1;
   impl_->check_passes();
   const double loss_scale = impl_->options.grad_scaler != nullptr ? impl_->options.grad_scaler->scale() : 1;

@@ -38,7 +38,7 @@ std::uint32_t masked_crc32c(std::string_view data) {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, int error) {
   throw Error(
-      fmt::format("TensorBoard: cannot write events to {}: {}; give another directory, or unset "
+      fmt::format("TensorBoard: cannot write events to {}: {}; use another directory, or unset "
                   "ADAPTDL_TENSORBOARD_LOGDIR",
                   path.string(), std::generic_category().message(error)));
 }
@@ -123,7 +123,7 @@ void EventFile::append(std::string_view data) {
       if (waiting_.size() >= kBatch) wake_.notify_one();
     }
   }
-  if (full) warn_once("the disk does not keep up, events are lost");
+  if (full) warn_once("the buffer of unwritten events is full, and events are lost");
   if (flush_every_.count() <= 0) flush();
 }
 
@@ -146,7 +146,8 @@ void EventFile::write() {
     const auto written = ::write(file_.value, unwritten_.data() + done, unwritten_.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      warn_once(fmt::format("{}; events wait in memory until that is mended", std::generic_category().message(errno)));
+      warn_once(fmt::format("{}; events are kept in memory until the file can be written",
+                            std::generic_category().message(errno)));
       break;
     }
     done += static_cast<std::size_t>(written);
@@ -156,7 +157,7 @@ void EventFile::write() {
 
 void EventFile::warn_once(const std::string& why) {
   if (warned_.exchange(true)) return;
-  log::warn(fmt::format("TensorBoard: cannot write to {}: {}. Training goes on", path_.string(), why));
+  log::warn(fmt::format("TensorBoard: cannot write to {}: {}; training continues", path_.string(), why));
 }
 
 void EventFile::write_regularly() {

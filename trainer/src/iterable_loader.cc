@@ -19,10 +19,10 @@ StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_sampl
       skipped_(helper.skipdone()) {
   if (skipped_) return;
   if (helper.adaptive() && epoch_samples == 0) {
-    throw UsageError(fmt::format(
-        "the batch size of data loader '{}' is adaptive, and its epochs end by progress: give the samples of one as "
-        "epoch_samples",
-        helper.name()));
+    throw UsageError(
+        fmt::format("the batch size of data loader '{}' is adaptive, so its epochs end by progress; set epoch_samples "
+                    "to the number of samples per epoch",
+                    helper.name()));
   }
   lay_out();
 }
@@ -160,7 +160,7 @@ std::size_t StreamLoop::next_of_many() {
     helper_.set_end_index(*helper_.current_index());
     fill(local_bsz_);
     if (source_.queued() == 0) {
-      throw UsageError(fmt::format("the data set of loader '{}' has less than one sample for each of {} replicas",
+      throw UsageError(fmt::format("the dataset of data loader '{}' has fewer samples than there are replicas ({})",
                                    helper_.name(), replicas_));
     }
   }
@@ -172,15 +172,14 @@ std::size_t StreamLoop::next_of_many() {
 IterableLoaderOptions checked(IterableLoaderOptions options) {
   if (options.batch_size < 1)
     throw UsageError(
-        fmt::format("batch_size {}: it is the number of samples over all replicas, at least 1", options.batch_size));
+        fmt::format("batch_size must be at least 1 (samples over all replicas), got {}", options.batch_size));
   if (options.epoch_samples < 0) {
-    throw UsageError(
-        fmt::format("epoch_samples {}: it is a number of samples over all replicas, 0 for those of the "
-                    "stream",
-                    options.epoch_samples));
+    throw UsageError(fmt::format(
+        "epoch_samples must be at least 0 (samples over all replicas; 0 for the length of the stream), got {}",
+        options.epoch_samples));
   }
   if (options.prefetch < 0)
-    throw UsageError(fmt::format("prefetch must be a number of batches, 0 or more; got {}", options.prefetch));
+    throw UsageError(fmt::format("prefetch must be at least 0 (batches), got {}", options.prefetch));
   return options;
 }
 

@@ -42,7 +42,7 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
       finished_replicas = saved.value("finished_replicas", std::size_t{1});
       if (reader.has_json("batch_size")) choice.load(reader.json("batch_size"));
     } catch (const nlohmann::json::exception& error) {
-      throw checkpoint::CheckpointError(reader.describe() + " is not a data loader's: " + error.what());
+      throw checkpoint::CheckpointError(reader.describe() + ": invalid data loader state: " + error.what());
     }
   }
 

@@ -35,7 +35,7 @@ std::vector<double> by_group(std::vector<double> values, const optim::Optimizer&
   const auto groups = optimizer.param_groups().size();
   if (values.size() == 1) values.resize(groups, values[0]);
   require(values.size() == groups, type,
-          fmt::format("{} takes one value, or one for each of the {} parameter groups, not {}", name, groups,
+          fmt::format("{} must have one value, or one for each of the {} parameter groups, got {} values", name, groups,
                       values.size()));
   return values;
 }
@@ -78,7 +78,7 @@ std::vector<double> LRSchedule::get_lrs() {
 void LRSchedule::apply(double position) {
   auto& groups = optimizer_.param_groups();
   require(groups.size() == base_lrs_.size(), type(),
-          "the optimizer got a parameter group after its scheduler was made");
+          "a parameter group was added to the optimizer after its scheduler was created");
   for (std::size_t group = 0; group < groups.size(); ++group)
     groups[group].options().set_lr(rate(position, group, base_lrs_[group]));
 }
@@ -88,8 +88,8 @@ json LRSchedule::save() const { return {{"position", position_}, {"base_lrs", ba
 std::string LRSchedule::misfit(const json& saved) const {
   const auto groups = saved.at("base_lrs").size();
   if (groups == base_lrs_.size()) return {};
-  return fmt::format("the LR scheduler {} has {} parameter groups there and {} in this program", type(), groups,
-                     base_lrs_.size());
+  return fmt::format("the LR scheduler {} has {} parameter groups in the checkpoint and {} in this program", type(),
+                     groups, base_lrs_.size());
 }
 
 void LRSchedule::load(const json& saved) {
@@ -99,7 +99,7 @@ void LRSchedule::load(const json& saved) {
 
 LambdaLR::LambdaLR(optim::Optimizer& optimizer, std::function<double(double)> factor)
     : LRSchedule(optimizer), factor_(std::move(factor)) {
-  require(factor_ != nullptr, "LambdaLR", "takes a function");
+  require(factor_ != nullptr, "LambdaLR", "the function must not be null");
   LRSchedule::step_to(0);
 }
 
@@ -137,7 +137,7 @@ OneCycleLR::OneCycleLR(optim::Optimizer& optimizer, OneCycleOptions options)
     : LRSchedule(optimizer), options_(std::move(options)) {
   options_.max_lr = by_group(std::move(options_.max_lr), optimizer, "OneCycleLR", "max_lr");
   require(options_.total_steps >= 1, "OneCycleLR", "total_steps must be 1 or more");
-  require(options_.pct_start >= 0 && options_.pct_start <= 1, "OneCycleLR", "pct_start must lie between 0 and 1");
+  require(options_.pct_start >= 0 && options_.pct_start <= 1, "OneCycleLR", "pct_start must be between 0 and 1");
   require(options_.div_factor > 0 && options_.final_div_factor > 0, "OneCycleLR",
           "div_factor and final_div_factor must be above 0");
   LRSchedule::step_to(0);
@@ -183,7 +183,7 @@ LinearWarmup::LinearWarmup(optim::Optimizer& optimizer, LinearWarmupOptions opti
     : LRSchedule(optimizer), options_(options) {
   require(options_.steps >= 0, "LinearWarmup", "steps must not be negative");
   require(options_.start_factor >= 0 && options_.start_factor <= 1, "LinearWarmup",
-          "start_factor must lie between 0 and 1");
+          "start_factor must be between 0 and 1");
   LRSchedule::step_to(0);
 }
 
@@ -199,7 +199,7 @@ double LinearWarmup::rate(double position, std::size_t, double base) const {
 
 void LinearWarmup::step_to(double position) {
   require(then_ == nullptr || position <= options_.steps || dynamic_cast<LRSchedule*>(then_) != nullptr, type(),
-          "step_to takes a position within the warm-up, as the scheduler that follows can only be stepped");
+          "step_to accepts only a position within the warm-up, since the scheduler that follows can only be stepped");
   LRSchedule::step_to(position);
 }
 
@@ -222,7 +222,7 @@ json LinearWarmup::save() const {
 std::string LinearWarmup::misfit(const json& saved) const {
   if (auto misfit = LRSchedule::misfit(saved); !misfit.empty()) return misfit;
   if (saved.contains("then") != (then_ != nullptr))
-    return fmt::format("behind the warm-up {} LR scheduler follows there and {} in this program",
+    return fmt::format("after the warm-up, the checkpoint has {} LR scheduler and this program has {}",
                        saved.contains("then") ? "an" : "no", then_ != nullptr ? "one" : "none");
   return then_ == nullptr ? std::string() : internal::scheduler_misfit(saved.at("then"), *then_);
 }
@@ -267,7 +267,7 @@ void ReduceLROnPlateau::step(double metric) {
 void ReduceLROnPlateau::reduce() {
   auto& groups = optimizer_.param_groups();
   require(groups.size() == options_.min_lr.size(), type(),
-          "the optimizer got a parameter group after its scheduler was made");
+          "a parameter group was added to the optimizer after its scheduler was created");
   for (std::size_t group = 0; group < groups.size(); ++group) {
     const auto before = groups[group].options().get_lr();
     const auto reduced = std::max(before * options_.factor, options_.min_lr[group]);

@@ -42,7 +42,8 @@ std::string scheduler_misfit(const json& saved, optim::LRScheduler& scheduler) {
   // Old checkpoints without a type are of schedulers that save only their steps.
   const auto type = saved.value("type", saveable == nullptr ? scheduler_type(scheduler) : "one of LibTorch");
   if (type != scheduler_type(scheduler))
-    return fmt::format("the LR scheduler is {} there and {} in this program", type, scheduler_type(scheduler));
+    return fmt::format("the LR scheduler is {} in the checkpoint and {} in this program", type,
+                       scheduler_type(scheduler));
   return saveable == nullptr ? std::string() : saveable->misfit(saved.at("state"));
 }
 
@@ -70,14 +71,15 @@ void check_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* sched
   if (saved && scheduler != nullptr) {
     misfit = internal::scheduler_misfit(reader.json(kSchedulerSection), *scheduler);
   } else if (saved) {
-    misfit = fmt::format("the LR scheduler is {} there and none in this program",
+    misfit = fmt::format("the LR scheduler is {} in the checkpoint, but this program has none",
                          reader.json(kSchedulerSection).value("type", "one of LibTorch"));
   } else {
-    misfit = fmt::format("the LR scheduler is none there and {} in this program", internal::scheduler_type(*scheduler));
+    misfit = fmt::format("the checkpoint has no LR scheduler, but this program has {}",
+                         internal::scheduler_type(*scheduler));
   }
   if (misfit.empty()) return;
-  throw checkpoint::CheckpointError(fmt::format(
-      "{}: {}; take back the change or start with another checkpoint directory", reader.describe(), misfit));
+  throw checkpoint::CheckpointError(
+      fmt::format("{}: {}; undo the change, or start with another checkpoint directory", reader.describe(), misfit));
 }
 
 void load_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* scheduler) {

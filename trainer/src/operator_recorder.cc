@@ -85,7 +85,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
 std::uint64_t begin_recording() {
   auto& all = recording();
   const std::lock_guard lock(all.mutex);
-  if (all.current != 0) throw UsageError("a profiler trace is being recorded already; end it before the next");
+  if (all.current != 0) throw UsageError("a profiler trace is already being recorded; end it before starting another");
   all.current = ++all.last;
   using enum at::RecordScope;
   all.handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)

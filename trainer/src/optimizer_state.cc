@@ -230,14 +230,13 @@ void check_supported(const optim::Optimizer& optimizer) {
   if (dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr)
     throw UsageError(
         "AdaptiveDataParallel does not support LBFGS, which evaluates the loss several times in a step, on one batch "
-        "of "
-        "one replica; use another optimizer");
+        "of one replica; use another optimizer");
   if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;
   if (!open_archive(archive_of(optimizer), at::kCPU).keys().empty()) return;
-  throw UsageError(fmt::format(
-      "optimizer {} saves nothing, so that it would lose its state at a restart; override save() and load() "
-      "of torch::optim::Optimizer in it, and save its options too",
-      type_name(optimizer)));
+  throw UsageError(
+      fmt::format("optimizer {} saves nothing, so it would lose its state at a restart; override save() and load() of "
+                  "torch::optim::Optimizer, and save its options too",
+                  type_name(optimizer)));
 }
 
 void save_optimizer(checkpoint::Writer& writer, optim::Optimizer& optimizer) {
@@ -271,21 +270,21 @@ void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimiz
   const json saved = reader.json(kOptimizerSection);
   const auto refuse = [&](const std::string& there, const std::string& here) {
     throw CheckpointError(
-        fmt::format("{}: the optimizer is {} there and {} in this program; take back the change or start with "
+        fmt::format("{}: optimizer mismatch: {} in the checkpoint, {} in this program; undo the change, or start with "
                     "another checkpoint directory",
                     reader.describe(), there, here));
   };
   if (const auto type = type_name(optimizer); saved.at("type") != type)
     refuse(saved.at("type").get<std::string>(), type);
   const auto& groups = saved.at("groups");
-  const auto describe = [](std::size_t count) { return fmt::format("of {} parameter groups", count); };
+  const auto describe = [](std::size_t count) { return fmt::format("{} parameter groups", count); };
   if (groups.size() != optimizer.param_groups().size())
     refuse(describe(groups.size()), describe(optimizer.param_groups().size()));
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const auto count = optimizer.param_groups()[g].params().size();
     if (groups[g].at("params") == count) continue;
-    refuse(fmt::format("of {} parameters in group {}", groups[g].at("params").get<std::size_t>(), g),
-           fmt::format("of {}", count));
+    refuse(fmt::format("{} parameters in group {}", groups[g].at("params").get<std::size_t>(), g),
+           fmt::format("{}", count));
   }
   with_type(optimizer, [&]<class Options, class State>(const char*) {
     std::size_t index = 0;

@@ -106,8 +106,8 @@ void check_scheduler_version() {
   const std::string ours = ADAPTDL_VERSION;
   if (scheduler->substr(0, scheduler->find('.')) != ours.substr(0, ours.find('.'))) {
     throw Error(
-        fmt::format("adaptdl {} is incompatible with the scheduler's version {} (ADAPTDL_SCHED_VERSION): use releases "
-                    "of one major version",
+        fmt::format("adaptdl {} is incompatible with the scheduler's version {} (ADAPTDL_SCHED_VERSION); use releases "
+                    "of the same major version",
                     ours, *scheduler));
   }
 }
@@ -194,10 +194,10 @@ std::string choose_backend(const std::string& asked) {
 
 void check_backend(const std::string& backend) {
   if (backend != "gloo" && backend != "nccl")
-    throw UsageError(fmt::format("backend '{}' is unknown: use 'gloo' or 'nccl'", backend));
+    throw UsageError(fmt::format("unknown backend '{}'; use 'gloo' or 'nccl'", backend));
   if (backend != "nccl") return;
   if (!compat::has_nccl()) throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
-  if (!torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU and LibTorch sees none; use 'gloo'");
+  if (!torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU, but LibTorch finds none; use 'gloo'");
 }
 
 // `host`: where rank 0 of the collective listens.
@@ -248,7 +248,7 @@ void form(const std::function<void()>& forms) {
   } catch (const std::exception& error) {
     const std::string text = error.what();
     throw collective::CollectiveError(
-        fmt::format("the process group failed while it formed: {}", text.substr(0, text.find('\n'))));
+        fmt::format("cannot form the process group: {}", text.substr(0, text.find('\n'))));
   }
 }
 
@@ -309,7 +309,7 @@ bool group_is_broken() { return losses_slot()->found; }
 void init_process_group(const std::string& backend_name, const std::optional<std::string>& init_method,
                         std::optional<int> world_size, std::optional<int> rank) {
   if (!backend_slot().empty())
-    throw Error("init_process_group was called before: there is one process group a process");
+    throw Error("init_process_group was already called; a process has only one process group");
   const auto backend = choose_backend(backend_name);
   check_backend(backend);
   backend_slot() = backend;
@@ -353,7 +353,7 @@ void destroy_process_group() {
     throw;
   } catch (const collective::CollectiveError& error) {
     if (!generation::follows()) throw;
-    log::warn(fmt::format("a replica was lost when all were done: {}", error.what()));
+    log::warn(fmt::format("a replica was lost after all had finished: {}", error.what()));
   } catch (const c10::Error& error) {
     log::warn(fmt::format("cannot shut down the process group: {}", error.what_without_backtrace()));
   }
@@ -363,7 +363,7 @@ void destroy_process_group() {
 
 c10d::ProcessGroup& process_group() {
   auto& group = *internal::process_group_ptr();
-  generation::decline("it uses LibTorch's process group by itself");
+  generation::decline("it uses LibTorch's process group directly");
   return group;
 }
 

@@ -66,7 +66,7 @@ void read_address(const std::string& text, const fs::path& path, collective::Opt
     address.at("port").get_to(options.master_port);
     if (needs_secret) address.at("secret").get_to(options.secret);
   } catch (const json::exception&) {
-    throw Error(fmt::format("'{}' holds something else than the address of rank 0; use another file", path.string()));
+    throw Error(fmt::format("'{}' does not contain the address of rank 0; use another file", path.string()));
   }
 }
 
@@ -105,7 +105,7 @@ void initialize_other(const fs::path& path, collective::Options& options) {
     if (text.empty() && failure) std::rethrow_exception(failure);
     if (text.empty())
       throw collective::CollectiveError(fmt::format(
-          "replica {} did not find '{}' within {:g} s; check that rank 0 runs, and that both see the directory",
+          "replica {} did not find '{}' within {:g} s; check that rank 0 is running and shares the directory",
           options.rank, path.string(), std::chrono::duration<double>(options.connect_timeout).count()));
     read_address(text, path, options, needs_secret);
     auto attempt = options;

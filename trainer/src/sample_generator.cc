@@ -36,7 +36,8 @@ at::Generator sample_generator(std::size_t index) {
 at::Generator sample_generator() {
   if (!fetch.running) {
     throw UsageError(
-        "sample_generator() belongs to a batch that a data loader is fetching: outside, use sample_generator(index)");
+        "sample_generator() can be called only while a data loader fetches a batch; elsewhere, use "
+        "sample_generator(index)");
   }
   if (!fetch.batch) fetch.batch = at::detail::createCPUGenerator(fetch.batch_seed);
   return *fetch.batch;

@@ -30,7 +30,7 @@ namespace internal {
 std::size_t known_size(std::optional<std::size_t> size) {
   if (!size)
     throw UsageError(
-        "the dataset does not know its size: data loaders and samplers need one with a size and random access");
+        "the dataset does not know its size; data loaders and samplers need one with a size and random access");
   return *size;
 }
 
@@ -42,13 +42,13 @@ ElasticSampler::ElasticSampler(std::size_t dataset_size, bool shuffle, std::uint
       seed_(seed),
       rank_(internal::replica_rank()),
       replicas_(internal::num_replicas()) {
-  if (dataset_size == 0) throw UsageError("the dataset is empty: there is nothing to sample from");
+  if (dataset_size == 0) throw UsageError("the dataset is empty; it must have at least 1 sample");
 }
 
 void ElasticSampler::set_replica(int rank, int replicas) {
   if (rank < 0 || rank >= replicas) {
     throw UsageError(
-        fmt::format("rank {} of {} replicas: a rank is from 0 to the number of replicas less 1", rank, replicas));
+        fmt::format("the rank must be from 0 to {} with {} replicas, got {}", replicas - 1, replicas, rank));
   }
   rank_ = rank;
   replicas_ = replicas;

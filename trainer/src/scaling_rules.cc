@@ -22,9 +22,10 @@ class ScaledRates {
   ScaledRates(optim::Optimizer& optimizer, const std::vector<double>& factors) : optimizer_(optimizer) {
     auto& groups = optimizer.param_groups();
     if (factors.size() != 1 && factors.size() != groups.size()) {
-      throw UsageError(fmt::format("the scaling rule gave {} factors for {} parameter groups: scale_lr is to give one a "
-                                   "group, or a single one for all",
-                                   factors.size(), groups.size()));
+      throw UsageError(
+          fmt::format("the scaling rule returned {} factors for {} parameter groups; scale_lr must return one "
+                      "per group, or a single one for all",
+                      factors.size(), groups.size()));
     }
     for (std::size_t i = 0; i < groups.size(); ++i) {
       rates_.push_back(groups[i].options().get_lr());
@@ -46,14 +47,15 @@ class ScaledRates {
 
 void ScalingRuleBase::initialize(DataParallel& adp, optim::Optimizer& optimizer) {
   if (adp_ != nullptr && adp_ != &adp)
-    throw UsageError("a scaling rule serves one AdaptiveDataParallel: give each a rule of its own");
+    throw UsageError("a scaling rule can be used by only one AdaptiveDataParallel; create one for each");
   adp_ = &adp;
   optimizer_ = &optimizer;
 }
 
 DataParallel& ScalingRuleBase::adp() const {
   if (adp_ == nullptr)
-    throw UsageError("the scaling rule has no model: give it to AdaptiveDataParallel in DataParallelOptions::scaling_rule");
+    throw UsageError(
+        "the scaling rule has no model; pass it to AdaptiveDataParallel in DataParallelOptions::scaling_rule");
   return *adp_;
 }
 
@@ -106,13 +108,15 @@ std::vector<double> SqrtScale::scale_lr(double scale) { return {std::sqrt(scale)
 LEGWScale::LEGWScale(double base_warmup_epochs, std::size_t data_size)
     : base_warmup_epochs_(base_warmup_epochs), data_size_(data_size) {
   if (!(base_warmup_epochs >= 0) || !std::isfinite(base_warmup_epochs))
-    throw UsageError(fmt::format("LEGWScale: base_warmup_epochs {}: takes a number from 0 on", base_warmup_epochs));
-  if (data_size == 0) throw UsageError("LEGWScale: data_size 0: takes the number of samples of the data set");
+    throw UsageError(
+        fmt::format("LEGWScale: base_warmup_epochs must be 0 or more and finite, got {}", base_warmup_epochs));
+  if (data_size == 0) throw UsageError("LEGWScale: data_size must be the number of samples of the dataset, got 0");
 }
 
 std::vector<double> LEGWScale::scale_lr(double scale) {
   const auto* const loader = current_dataloader();
-  if (loader == nullptr) throw UsageError("LEGWScale needs the batch size of a data loader: step inside its loop");
+  if (loader == nullptr)
+    throw UsageError("LEGWScale needs the batch size of a data loader; call step() inside its loop");
   const double steps = base_warmup_epochs_ * scale * static_cast<double>(data_size_) /
                        static_cast<double>(loader->batch_size());
   const double progress = adp().gns().progress();

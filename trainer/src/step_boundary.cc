@@ -59,7 +59,7 @@ collective::Bytes encode(const Message& message) {
 Message decode(const collective::Bytes& bytes) {
   Message message;
   if (bytes.size() != sizeof message)
-    throw collective::CollectiveError("the replicas are not at the same step boundary: do they run the same program?");
+    throw collective::CollectiveError("the replicas are not at the same step boundary; do they run the same program?");
   std::memcpy(&message, bytes.data(), sizeof message);
   return message;
 }
@@ -240,7 +240,7 @@ class Boundaries {
   }
 
   void form_anew(bool in_step = false) {
-    log::warn("replicas were lost: going on with those that are left");
+    log::warn("replicas were lost; continuing with the remaining ones");
     for (;;) {
       leave_process_group();
       agreement_ = {};
@@ -256,7 +256,7 @@ class Boundaries {
       } catch (const collective::CallError&) {
         throw;
       } catch (const std::exception& error) {
-        log::warn(fmt::format("generation {} failed while it formed: {}", next.number, error.what()));
+        log::warn(fmt::format("generation {} failed while it was forming: {}", next.number, error.what()));
       }
     }
   }
@@ -293,7 +293,7 @@ class Boundaries {
       try {
         save("");
       } catch (const checkpoint::CheckpointError& error) {
-        log::warn(fmt::format("the periodic checkpoint failed, training goes on: {}", error.what()));
+        log::warn(fmt::format("the periodic checkpoint failed, training continues: {}", error.what()));
       }
       last_save_ = Clock::now();  // also after a failure, so as not to retry at every step
     }
@@ -312,7 +312,7 @@ class Boundaries {
 
   static void leave(const generation::Generation& next) {
     progress::event("left", {{"generation", next.number}});
-    log::info(fmt::format("leaving the job, which goes on in generation {} without this replica", next.number));
+    log::info(fmt::format("leaving the job, which continues in generation {} without this replica", next.number));
     exit_process(0);
   }
 

@@ -130,14 +130,14 @@ struct ProfilerTrace::Impl {
     }
     std::filesystem::rename(unfinished, path);
     if (record.dropped > 0) {
-      log::warn(
-          fmt::format("the profiler trace of step {} lacks the last {} of its operators: it keeps {}; record less",
-                      step, record.dropped, record.operators.size()));
+      log::warn(fmt::format(
+          "the profiler trace of step {} lacks the last {} of its operators, because it is limited to {}; record less",
+          step, record.dropped, record.operators.size()));
     }
   }
 
   void warn(const std::string& reason) const {
-    log::warn(fmt::format("TensorBoard: cannot write the profiler trace of step {} to {}: {}. Training continues", step,
+    log::warn(fmt::format("TensorBoard: cannot write the profiler trace of step {} to {}: {}; training continues", step,
                           log_dir.string(), reason));
   }
 

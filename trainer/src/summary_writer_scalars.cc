@@ -18,7 +18,8 @@ SummaryWriter::Impl* SummaryWriter::Impl::run(const std::string& directory) {
   try {
     run->file.emplace(run->log_dir, options.flush_every);
   } catch (const Error& error) {
-    if (!std::exchange(warned_, true)) log::warn(fmt::format("{}. Training continues", error.what()));
+    if (!std::exchange(warned_, true))
+      log::warn(fmt::format("training continues without these events: {}", error.what()));
     return nullptr;
   }
   run->begin(internal::resume_events(run->name, options.purge_step, name));

@@ -30,14 +30,14 @@ at::ScalarType scalar_type(const checkpoint::Reader& reader, const checkpoint::T
   for (const auto& [type, name] : kTypes) {
     if (info.dtype == name) return type;
   }
-  throw CheckpointError(fmt::format("{}: tensor '{}' has type {}, which LibTorch does not know", reader.describe(),
+  throw CheckpointError(fmt::format("{}: tensor '{}' has type {}, which LibTorch does not support", reader.describe(),
                                     info.name, info.dtype));
 }
 
 const checkpoint::TensorInfo& find(const checkpoint::Reader& reader, const std::string& name) {
   if (const auto* info = reader.find(name)) return *info;
   throw CheckpointError(
-      fmt::format("{} has no tensor '{}': the model or its optimizer changed since; take back the change or start with "
+      fmt::format("{} has no tensor '{}': the model or its optimizer has changed; undo the change, or start with "
                   "another checkpoint directory",
                   reader.describe(), name));
 }
@@ -69,11 +69,11 @@ void save_tensor(checkpoint::Writer& writer, const std::string& name, const at::
 void check_tensor(const checkpoint::Reader& reader, const std::string& name, const at::Tensor& tensor) {
   const auto& info = find(reader, name);
   if (info.shape != tensor.sizes().vec() || info.dtype != dtype_name(tensor)) {
-    throw CheckpointError(
-        fmt::format("{}: '{}' is {} [{}] there and {} [{}] in this program: the model changed since; take back the "
-                    "change or start with another checkpoint directory",
-                    reader.describe(), name, info.dtype, fmt::join(info.shape, ", "), dtype_name(tensor),
-                    fmt::join(tensor.sizes(), ", ")));
+    throw CheckpointError(fmt::format(
+        "{}: '{}' is {} [{}] in the checkpoint and {} [{}] in this program: the model has changed; undo the "
+        "change, or start with another checkpoint directory",
+        reader.describe(), name, info.dtype, fmt::join(info.shape, ", "), dtype_name(tensor),
+        fmt::join(tensor.sizes(), ", ")));
   }
 }
 

@@ -213,7 +213,7 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
 #endif
 #endif
   if (backend == "nccl") throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
-  throw UsageError("backend '" + backend + "' is unknown: use 'gloo' or 'nccl'");
+  throw UsageError("unknown backend '" + backend + "'; use 'gloo' or 'nccl'");
 }
 
 void shut_down(const ProcessGroupPtr& group) {

@@ -22,9 +22,9 @@ constexpr int kTroubleFd = 3;
   if (error == ENOENT && there)
     why = "its interpreter is not in the image";
   else if (error == ENOENT)
-    why = "it is not in the image";
+    why = "not found in the image";
   else if (error == ENOEXEC)
-    why = "it is not a program for this machine; install qemu-user and binfmt_misc to run those of other platforms";
+    why = "not a program for this machine; to run programs of other platforms, install qemu-user and binfmt_misc";
   ::dprintf(kTroubleFd, "cannot run %s: %s", program, why);
   ::_exit(127);
 }

@@ -100,7 +100,7 @@ void InputFile::read_part(std::uint64_t offset, std::span<std::byte> out) const 
     const ssize_t count = ::pread(fd_.get(), out.data(), std::min(out.size(), kReadChunk), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_read_error(fmt::format("cannot read {}", path_.string()), errno);
-    if (count == 0) throw Damage(fmt::format("{} ends at byte {}", path_.string(), offset));
+    if (count == 0) throw Damage(fmt::format("{} is truncated: it ends at byte {}", path_.string(), offset));
     offset += static_cast<std::uint64_t>(count);
     out = out.subspan(static_cast<std::size_t>(count));
   }

@@ -11,8 +11,8 @@ Group Group::for_saving() {
   if (collective::initialized()) return {collective::world().rank(), collective::world().size()};
   if (env::num_replicas() > 1)
     throw UsageError(
-        fmt::format("cannot save a checkpoint: ADAPTDL_NUM_REPLICAS is {} and the collective is not "
-                    "initialized: call init_process_group first",
+        fmt::format("cannot save a checkpoint: ADAPTDL_NUM_REPLICAS is {}, but collective "
+                    "communication is not initialized; call init_process_group first",
                     env::num_replicas()));
   return {};
 }

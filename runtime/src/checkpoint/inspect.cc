@@ -73,7 +73,7 @@ Entry inspect(const fs::path& checkpoint) {
 std::vector<Entry> list(const fs::path& directory) {
   const Scan found = scan(directory);
   for (const std::string& name : found.ignored)
-    log::warn(fmt::format("{} is ignored: what follows checkpoint- is not a number", (directory / name).string()));
+    log::warn(fmt::format("ignoring {}: 'checkpoint-' is not followed by a number", (directory / name).string()));
   std::vector<Entry> entries;
   for (const Found& candidate : found.checkpoints) {
     Entry entry{candidate.number, candidate.path, {}, {}};

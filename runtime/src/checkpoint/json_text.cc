@@ -18,7 +18,8 @@ namespace {
 constexpr const char* kFloatKey = "$float";
 
 json encode(const json& value, const std::string& what, int depth) {
-  if (depth > kMaxJsonDepth) throw CheckpointError(fmt::format("{} is nested deeper than {}", what, kMaxJsonDepth));
+  if (depth > kMaxJsonDepth)
+    throw CheckpointError(fmt::format("{} is nested more than {} levels deep", what, kMaxJsonDepth));
   if (value.is_number_float()) {
     const double number = value.get<double>();
     if (std::isfinite(number)) return value;
@@ -32,17 +33,17 @@ json encode(const json& value, const std::string& what, int depth) {
   if (value.is_object()) {
     json object = json::object();
     for (const auto& [key, item] : value.items()) {
-      if (key == kFloatKey)
-        throw CheckpointError(fmt::format("{} has a key \"{}\", which is reserved", what, kFloatKey));
-      if (!is_utf8(key)) throw CheckpointError(fmt::format("{} has a key that is not UTF-8", what));
+      if (key == kFloatKey) throw CheckpointError(fmt::format("{} has the reserved key '{}'", what, kFloatKey));
+      if (!is_utf8(key)) throw CheckpointError(fmt::format("{} has a key that is not valid UTF-8", what));
       object[key] = encode(item, what, depth + 1);
     }
     return object;
   }
   if (value.is_binary() || value.is_discarded())
-    throw CheckpointError(fmt::format("{} holds binary data, which JSON cannot: save it with bytes()", what));
+    throw CheckpointError(
+        fmt::format("{} contains binary data, which JSON cannot represent; save it with bytes()", what));
   if (value.is_string() && !is_utf8(value.get_ref<const std::string&>()))
-    throw CheckpointError(fmt::format("{} holds text that is not UTF-8: save it with bytes()", what));
+    throw CheckpointError(fmt::format("{} contains text that is not valid UTF-8; save it with bytes()", what));
   return value;
 }
 
@@ -70,9 +71,10 @@ json decode_json(const json& value) {
 json parse_json(std::string_view text, const std::string& what) {
   std::set<std::string> keys;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxJsonDepth + 2) throw Damage(fmt::format("{} is nested deeper than {}", what, kMaxJsonDepth));
+    if (depth > kMaxJsonDepth + 2)
+      throw Damage(fmt::format("{} is nested more than {} levels deep", what, kMaxJsonDepth));
     if (event == json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second)
-      throw Damage(fmt::format("{} names \"{}\" twice", what, parsed.get<std::string>()));
+      throw Damage(fmt::format("{} has the duplicate key '{}'", what, parsed.get<std::string>()));
     return true;
   };
   try {
@@ -80,7 +82,7 @@ json parse_json(std::string_view text, const std::string& what) {
   } catch (const json::exception& error) {
     // After the semicolon, the library quotes the invalid token, which may have any length.
     const std::string reason = error.what();
-    throw Damage(fmt::format("{} is not JSON: {}", what, reason.substr(0, reason.find(';'))));
+    throw Damage(fmt::format("{} is not valid JSON: {}", what, reason.substr(0, reason.find(';'))));
   }
 }
 

@@ -39,7 +39,8 @@ std::optional<Choice>& choice() {
 
 std::string no_whole_text(const fs::path& directory, const std::vector<std::string>& reasons) {
   return fmt::format(
-      "no checkpoint in {} is whole: {}. Restore one from a copy, or, to start anew, move the checkpoint-* "
+      "no intact checkpoint in {} ({}); restore one from a copy, or, to start from the beginning, move the "
+      "checkpoint-* "
       "directories away or choose another directory",
       directory.string(), fmt::join(reasons, "; "));
 }
@@ -73,22 +74,24 @@ Choice choose(const fs::path& directory, int rank) {
     found = scan(directory, true);
     if (try_candidates(found, rank, result)) break;
     if (look == kMaxLooks)
-      throw CheckpointError(fmt::format("checkpoints in {} are deleted while they are read", directory.string()));
+      throw CheckpointError(
+          fmt::format("cannot load a checkpoint from {}: another process keeps deleting the checkpoints there",
+                      directory.string()));
   }
   if (rank == 0) {
     for (const std::string& name : found.ignored)
-      log::warn(fmt::format("{} is ignored: what follows checkpoint- is not a number", (directory / name).string()));
+      log::warn(fmt::format("ignoring {}: 'checkpoint-' is not followed by a number", (directory / name).string()));
   }
   if (!result.snapshot && !found.checkpoints.empty())
     throw CheckpointError(no_whole_text(directory, result.passed_over));
   if (rank != 0) return result;
   if (!result.snapshot) {
-    log::info(fmt::format("no checkpoint in {}: starting anew", directory.string()));
+    log::info(fmt::format("no checkpoint in {}: starting from the beginning", directory.string()));
     return result;
   }
   for (const std::string& reason : result.passed_over)
     log::warn(fmt::format("{}: using {} instead", reason, result.snapshot->path().string()));
-  log::info(fmt::format("going on from {}, saved by {} replica{} on {}", result.snapshot->path().string(),
+  log::info(fmt::format("continuing from {}, saved by {} replica{} at {}", result.snapshot->path().string(),
                         result.snapshot->manifest().replicas, result.snapshot->manifest().replicas == 1 ? "" : "s",
                         result.snapshot->manifest().created));
   return result;
@@ -138,7 +141,7 @@ void load_joined(std::set<std::string> due, Choice& own, const std::function<voi
       }
       return more();
     } catch (const collective::CollectiveError& lost) {
-      log::info(fmt::format("the members were lost while they sent their states: {}", lost.what()));
+      log::info(fmt::format("the running replicas were lost while they sent their states: {}", lost.what()));
       own.snapshot = generation::readmission();
       due.merge(std::exchange(own.loaded, {}));
     }
@@ -163,7 +166,7 @@ bool load_state(State& state, bool required) {
     if (!required) return false;
     std::vector<std::string> names;
     for (const StateInfo& info : snapshot.manifest().states) names.push_back(fmt::format("'{}'", info.name));
-    throw CheckpointError(fmt::format("{} has no state '{}': it has {}", snapshot.path().string(), state.name(),
+    throw CheckpointError(fmt::format("{} has no state '{}'; it has: {}", snapshot.path().string(), state.name(),
                                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   if (own->joined && own->loaded.contains(state.name())) return false;
@@ -202,8 +205,8 @@ void agree() {
   }
   if (same) return;
   throw CheckpointError(
-      fmt::format("the replicas would not load the same checkpoint: {}. ADAPTDL_CHECKPOINT_PATH must be one "
-                  "directory that all of them see",
+      fmt::format("the replicas would load different checkpoints: {}; ADAPTDL_CHECKPOINT_PATH must be one "
+                  "directory that all of them share",
                   fmt::join(texts, ", ")));
 }
 
@@ -217,10 +220,10 @@ void note_saved() {
     if (own.loaded.contains(state.name)) {
       own.snapshot->close(state.name);
     } else if (!own.warned && Group::for_loading().rank == 0) {
-      log::warn(fmt::format(
-          "state '{}' of {} was not loaded by this program and {}", state.name,
-          checkpoint_name(own.snapshot->manifest().number),
-          states().contains(state.name) ? "starts anew in the new checkpoint" : "is not in the new checkpoint"));
+      log::warn(fmt::format("state '{}' of {} was not loaded by this program and {}", state.name,
+                            checkpoint_name(own.snapshot->manifest().number),
+                            states().contains(state.name) ? "starts from its initial values in the new checkpoint"
+                                                          : "is not in the new checkpoint"));
     }
   }
   own.warned = true;

@@ -32,26 +32,26 @@ T member(const json& object, const char* key, bool (json::*is_type)() const noex
 }
 
 FileInfo parse_file(const json& entry, const std::string& state, const std::string& file) {
-  if (!entry.is_object()) throw Damage(fmt::format("{}: a file of state '{}' is no object", file, state));
+  if (!entry.is_object()) throw Damage(fmt::format("{}: a file of state '{}' is not a JSON object", file, state));
   FileInfo info;
   info.name = member<std::string>(entry, "name", &json::is_string, file);
   info.size = member<std::uint64_t>(entry, "size", &json::is_number_unsigned, file);
   info.checksum = member<std::string>(entry, "checksum", &json::is_string, file);
   if (!file_role(state, info.name))
-    throw Damage(fmt::format("{}: state '{}' cannot have a file '{}'", file, state, info.name));
-  if (!is_checksum(info.checksum)) throw Damage(fmt::format("{}: the checksum of {} is none", file, info.name));
+    throw Damage(fmt::format("{0}: invalid file name '{2}' for state '{1}'", file, state, info.name));
+  if (!is_checksum(info.checksum)) throw Damage(fmt::format("{}: the checksum of {} is invalid", file, info.name));
   return info;
 }
 
 StateInfo parse_state(const json& entry, std::set<std::string>& files, const std::string& file) {
-  if (!entry.is_object()) throw Damage(fmt::format("{}: a state is no object", file));
+  if (!entry.is_object()) throw Damage(fmt::format("{}: a state is not a JSON object", file));
   StateInfo state;
   state.name = member<std::string>(entry, "name", &json::is_string, file);
   check_state_name<Damage>(state.name, file);
   for (const json& item : member<json>(entry, "files", &json::is_array, file)) {
     state.files.push_back(parse_file(item, state.name, file));
     if (!files.insert(state.files.back().name).second)
-      throw Damage(fmt::format("{}: it names {} twice", file, state.files.back().name));
+      throw Damage(fmt::format("{}: duplicate file '{}'", file, state.files.back().name));
   }
   return state;
 }
@@ -72,7 +72,7 @@ Manifest parse_manifest(const json& object, const std::string& file) {
   for (const json& item : member<json>(object, "states", &json::is_array, file)) {
     manifest.states.push_back(parse_state(item, files, file));
     if (!states.insert(manifest.states.back().name).second)
-      throw Damage(fmt::format("{}: it names state '{}' twice", file, manifest.states.back().name));
+      throw Damage(fmt::format("{}: duplicate state '{}'", file, manifest.states.back().name));
   }
   return manifest;
 }
@@ -130,10 +130,11 @@ std::optional<FileRole> file_role(const std::string& state, const std::string& f
 
 template <typename E>
 void check_state_name(std::string_view name, const std::string& what) {
-  if (name.empty()) throw E(fmt::format("{}: the name of a state is empty", what));
+  if (name.empty()) throw E(fmt::format("{}: the name of a state must not be empty", what));
   if (name.size() > kMaxStateName)
-    throw E(fmt::format("{}: the name of a state has {} bytes, and may have {}", what, name.size(), kMaxStateName));
-  if (!is_utf8(name)) throw E(fmt::format("{}: the name of a state is not UTF-8", what));
+    throw E(fmt::format("{0}: the name of a state must be at most {2} bytes long, got {1}", what, name.size(),
+                        kMaxStateName));
+  if (!is_utf8(name)) throw E(fmt::format("{}: the name of a state must be valid UTF-8", what));
 }
 template void check_state_name<UsageError>(std::string_view, const std::string&);
 template void check_state_name<Damage>(std::string_view, const std::string&);
@@ -168,7 +169,7 @@ std::string manifest_text(const Manifest& manifest) {
 ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& path) {
   const InputFile input(directory, path, kManifestName);
   const std::string file = input.path().string();
-  if (input.size() > kMaxManifest) throw Damage(fmt::format("{} has an impossible size", file));
+  if (input.size() > kMaxManifest) throw Damage(fmt::format("{} is too large for a manifest", file));
   const std::string text = input.read_all();
   const auto end = checked_end(text);
   json object;
@@ -182,8 +183,8 @@ ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& pat
   if (object.is_object() && format != object.end() && format->is_number_unsigned() &&
       format->get<std::uint64_t>() > kFormat)
     throw NewerFormat(
-        fmt::format("{} has format {}, and adaptdl {} knows up to {}: it was written by a newer adaptdl: "
-                    "upgrade, or move {} away to go on from an older checkpoint{}",
+        fmt::format("{} has format {}, but adaptdl {} supports only up to {}: it was written by a newer adaptdl; "
+                    "upgrade, or move {} away to continue from an older checkpoint{}",
                     file, format->get<std::uint64_t>(), ADAPTDL_VERSION, kFormat, path.string(),
                     end ? "" : " (or it is damaged: its checksum does not match)"));
   if (!end) throw Damage(fmt::format("{} is damaged: its checksum does not match", file));

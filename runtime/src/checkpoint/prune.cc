@@ -73,11 +73,11 @@ void prune_after_save(const fs::path& directory, const Found& committed, int kee
         else
           delete_checkpoint(found);
       } catch (const CheckpointError& error) {
-        log::warn(fmt::format("{} is left there: {}", found.path.string(), error.what()));
+        log::warn(fmt::format("keeping {}: {}", found.path.string(), error.what()));
       }
     }
   } catch (const std::exception& error) {
-    log::warn(fmt::format("old checkpoints are left there: {}", error.what()));
+    log::warn(fmt::format("keeping old checkpoints: {}", error.what()));
   }
 }
 
@@ -91,7 +91,7 @@ bool make_room(const fs::path& directory, std::uint64_t needed) {
 }
 
 std::vector<fs::path> prune(const fs::path& directory, int keep, bool dry_run) {
-  if (keep < 1) throw UsageError(fmt::format("cannot keep {} checkpoints: the least is 1", keep));
+  if (keep < 1) throw UsageError(fmt::format("the number of checkpoints to keep must be at least 1, got {}", keep));
   const Scan present = scan(directory);
   std::vector<fs::path> deleted = delete_leftovers(directory, present, dry_run);
   for (const Found& found : not_to_keep(present.checkpoints, keep)) {

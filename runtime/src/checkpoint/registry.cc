@@ -21,7 +21,7 @@ const std::map<std::string, State*>& states() { return registry(); }
 State::State(std::string name) : name_(std::move(name)) {
   check_state_name<UsageError>(name_, "cannot register a state");
   if (!registry().emplace(name_, this).second)
-    throw UsageError(fmt::format("there is a state named '{}' already: give each its own name", name_));
+    throw UsageError(fmt::format("state '{}' already exists; give each state its own name", name_));
 }
 
 State::~State() { registry().erase(name_); }

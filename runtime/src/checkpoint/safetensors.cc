@@ -42,7 +42,7 @@ TensorPlace parse_tensor(const std::string& name, const json& entry, std::uint64
   const auto bad = [&](const char* why) { return Damage(fmt::format("{}: tensor '{}': {}", file, name, why)); };
   if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry.contains("shape") ||
       !entry.contains("data_offsets"))
-    throw bad("it has other members than dtype, shape and data_offsets");
+    throw bad("must have exactly the members dtype, shape and data_offsets");
   const json& dtype = entry["dtype"];
   const json& shape = entry["shape"];
   const json& offsets = entry["data_offsets"];
@@ -53,7 +53,7 @@ TensorPlace parse_tensor(const std::string& name, const json& entry, std::uint64
   place.info = {name, dtype.get<std::string>(), {}};
   for (const json& size : shape) {
     if (!size.is_number_unsigned() || size.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max())
-      throw bad("a size in its shape is no size");
+      throw bad("its shape has an invalid size");
     place.info.shape.push_back(size.get<std::int64_t>());
   }
   std::size_t bytes = 0;
@@ -65,7 +65,7 @@ TensorPlace parse_tensor(const std::string& name, const json& entry, std::uint64
   const auto begin = offsets[0].get<std::uint64_t>();
   const auto end = offsets[1].get<std::uint64_t>();
   if (begin > end || end > std::numeric_limits<std::uint64_t>::max() - data || end - begin != bytes)
-    throw bad("its offsets do not fit its shape");
+    throw bad("its offsets do not match its shape");
   place.begin = data + begin;
   place.end = data + end;
   return place;
@@ -97,7 +97,7 @@ std::string safetensors_head(const std::vector<TensorInfo>& tensors) {
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
-  if (text.size() > kMaxHeader) throw CheckpointError("too many tensors for one file of safetensors: split the state");
+  if (text.size() > kMaxHeader) throw CheckpointError("too many tensors for one safetensors file; split the state");
   std::string head(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
   return head + text;
@@ -106,8 +106,8 @@ std::string safetensors_head(const std::vector<TensorInfo>& tensors) {
 void check_tensor(const TensorInfo& info, const std::string& what) {
   if (info.name.empty()) throw CheckpointError(fmt::format("{}: a tensor needs a name", what));
   if (info.name == kMetadata)
-    throw CheckpointError(fmt::format("{}: no tensor can be named '{}' in safetensors", what, kMetadata));
-  if (!is_utf8(info.name)) throw CheckpointError(fmt::format("{}: the name of a tensor is not UTF-8", what));
+    throw CheckpointError(fmt::format("{}: the tensor name '{}' is reserved by safetensors", what, kMetadata));
+  if (!is_utf8(info.name)) throw CheckpointError(fmt::format("{}: the name of a tensor must be valid UTF-8", what));
   try {
     (void)info.bytes();
   } catch (const CheckpointError& error) {
@@ -117,16 +117,16 @@ void check_tensor(const TensorInfo& info, const std::string& what) {
 
 std::vector<TensorPlace> read_safetensors_head(const Input& file) {
   const std::string name = file.path().string();
-  if (file.size() < 8) throw Damage(fmt::format("{} is too short for safetensors", name));
+  if (file.size() < 8) throw Damage(fmt::format("{} is too short for a safetensors file", name));
   std::array<std::byte, 8> length_bytes;
   file.read(0, length_bytes);
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
   if (length > kMaxHeader || length > file.size() - 8)
-    throw Damage(fmt::format("{}: its header has an impossible length", name));
+    throw Damage(fmt::format("{}: its header has an invalid length", name));
   std::string text(length, '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
-  if (text.empty() || text.front() != '{') throw Damage(fmt::format("{}: its header is no JSON object", name));
+  if (text.empty() || text.front() != '{') throw Damage(fmt::format("{}: its header is not a JSON object", name));
 
   const json header = parse_json(text, name);
   std::vector<TensorPlace> places;
@@ -142,13 +142,14 @@ std::vector<TensorPlace> read_safetensors_head(const Input& file) {
     offset = place.end;
   }
   if (offset != file.size())
-    throw Damage(fmt::format("{}: its tensors end at byte {}, the file at {}", name, offset, file.size()));
+    throw Damage(
+        fmt::format("{}: its tensors end at byte {}, but the file ends at byte {}", name, offset, file.size()));
   return places;
 }
 
 std::size_t TensorInfo::bytes() const {
   std::size_t size = element_size(dtype);
-  if (size == 0) throw CheckpointError(fmt::format("tensor '{}' has the unknown dtype '{}'", name, dtype));
+  if (size == 0) throw CheckpointError(fmt::format("tensor '{}' has unknown dtype '{}'", name, dtype));
   for (const std::int64_t dimension : shape) {
     if (dimension < 0) throw CheckpointError(fmt::format("tensor '{}' has a negative size", name));
     if (__builtin_mul_overflow(size, static_cast<std::size_t>(dimension), &size) ||

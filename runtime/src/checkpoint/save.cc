@@ -82,8 +82,8 @@ void check_same_states(const Group& group, bool have_path) {
     const json first = json::parse(all[0]), other = json::parse(all[rank]);
     if (first["path"] != other["path"])
       throw CheckpointError(
-          fmt::format("{}: ADAPTDL_CHECKPOINT_PATH is set on some of rank 0 and rank {} only", kAction, rank));
-    throw CheckpointError(fmt::format("{}: rank 0 has the states {}, and rank {} has {}", kAction,
+          fmt::format("{}: ADAPTDL_CHECKPOINT_PATH is set on only one of rank 0 and rank {}", kAction, rank));
+    throw CheckpointError(fmt::format("{}: rank 0 has the states {}, but rank {} has {}", kAction,
                                       first["states"].dump(), rank, other["states"].dump()));
   }
 }
@@ -143,9 +143,9 @@ void prepare_directory(const fs::path& directory) {
   const bool seen = (saved() && saved()->directory == directory) || loaded_from(directory);
   if (seen) {
     if (!fs::is_directory(fs::absolute(directory).parent_path(), error))
-      throw CheckpointError(
-          fmt::format("{} vanished, and the directory above it too: is its volume still there?", directory.string()));
-    log::warn(fmt::format("{} vanished, with the checkpoints in it: it is made anew", directory.string()));
+      throw CheckpointError(fmt::format("{} and its parent directory have disappeared; is the volume still mounted?",
+                                        directory.string()));
+    log::warn(fmt::format("{} and the checkpoints in it have disappeared; creating it again", directory.string()));
   }
   make_directories(directory);
 }
@@ -155,7 +155,7 @@ void warn_of_others(const fs::path& directory) {
   if (!saved() || saved()->directory != directory) return;
   const Scan present = scan(directory);
   if (!present.checkpoints.empty() && present.checkpoints.front().number > saved()->number)
-    log::warn(fmt::format("{} was not written by this job: another one saves to the same directory",
+    log::warn(fmt::format("{} was not written by this job; another job saves to the same directory",
                           present.checkpoints.front().path.string()));
 }
 
@@ -168,7 +168,8 @@ Draft make_draft(const Group& group, const std::vector<json>& parts,
     StateDraft files{name, draft_state(*state, writers)};
     const auto step = [&, s = state, &n = name] {
       const json progress = s->progress();
-      if (!progress.is_object()) throw CheckpointError(fmt::format("{}: its progress is no JSON object", named(n)));
+      if (!progress.is_object())
+        throw CheckpointError(fmt::format("{}: progress() must return a JSON object", named(n)));
       draft.manifest.progress.update(progress);
     };
     if (const auto error = error_of(named(name), step)) throw CheckpointError(*error);

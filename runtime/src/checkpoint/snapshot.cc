@@ -73,7 +73,7 @@ class SnapshotReader : public Reader {
   void tensor(std::string_view name, std::span<std::byte> out) const override {
     const TensorPlace& place = find_place(name);
     if (place.end - place.begin != out.size())
-      throw CheckpointError(fmt::format("{}: tensor '{}' has {} bytes, not the {} asked for", what_, name,
+      throw CheckpointError(fmt::format("{}: tensor '{}' has {} bytes, but {} were requested", what_, name,
                                         place.end - place.begin, out.size()));
     data_->input->read(place.begin, out);
     data_->input->check_unchanged();
@@ -140,8 +140,8 @@ Snapshot::OpenFile& Snapshot::open(const FileInfo& info) {
   if (found == open_.end()) {
     auto input = std::make_unique<InputFile>(directory_, path_, info.name);
     if (input->size() != info.size)
-      throw Damage(
-          fmt::format("{} has {} bytes, and the manifest says {}", input->path().string(), input->size(), info.size));
+      throw Damage(fmt::format("{} has {} bytes, but should have {} according to the manifest", input->path().string(),
+                               input->size(), info.size));
     found = open_.emplace(info.name, OpenFile{std::move(input), false, {}, {}}).first;
   }
   return found->second;
@@ -166,7 +166,7 @@ void Snapshot::parse(const StateInfo& state, const FileInfo& info, OpenFile& fil
     const std::string text = file.input->read_all();
     if (directory_) check(checksum_of(text));
     file.values = parse_json(text, name);
-    if (!file.values.is_object()) throw Damage(fmt::format("{} is no JSON object", name));
+    if (!file.values.is_object()) throw Damage(fmt::format("{} is not a JSON object", name));
   }
   file.checked = true;
 }

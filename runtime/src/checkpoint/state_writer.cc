@@ -17,8 +17,8 @@ constexpr std::size_t kWriteChunk = std::size_t{8} << 20;
 
 void Writer::tensor(TensorInfo info, std::span<const std::byte> data) {
   if (info.bytes() != data.size())
-    throw CheckpointError(
-        fmt::format("tensor '{}' has {} bytes of data, and its shape says {}", info.name, data.size(), info.bytes()));
+    throw CheckpointError(fmt::format("tensor '{}' has {} bytes of data, but its shape requires {}", info.name,
+                                      data.size(), info.bytes()));
   tensor(std::move(info), [data](std::size_t offset, std::span<std::byte> out) {
     std::copy_n(data.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
   });
@@ -39,7 +39,7 @@ void Writer::bytes(std::string_view name, std::vector<std::byte>&& data) {
 void StateWriter::json(std::string_view name, nlohmann::json value) {
   const std::string key(name);
   if (key.empty()) throw CheckpointError(fmt::format("{}: a JSON value needs a name", what_));
-  if (!is_utf8(key)) throw CheckpointError(fmt::format("{}: the name of a JSON value is not UTF-8", what_));
+  if (!is_utf8(key)) throw CheckpointError(fmt::format("{}: the name of a JSON value must be valid UTF-8", what_));
   if (json_.contains(key)) throw CheckpointError(fmt::format("{} saves two JSON values named '{}'", what_, key));
   json_[key] = encode_json(value, fmt::format("{}: JSON value '{}'", what_, key));
 }
@@ -49,8 +49,8 @@ void StateWriter::tensor(TensorInfo info, ReadAt read) { add(std::move(info), st
 void StateWriter::tensor(TensorInfo info, std::span<const std::byte> data) {
   check_tensor(info, what_);
   if (info.bytes() != data.size())
-    throw CheckpointError(fmt::format("{}: tensor '{}' has {} bytes of data, and its shape says {}", what_, info.name,
-                                      data.size(), info.bytes()));
+    throw CheckpointError(fmt::format("{}: tensor '{}' has {} bytes of data, but its shape requires {}", what_,
+                                      info.name, data.size(), info.bytes()));
   add(std::move(info), data);
 }
 

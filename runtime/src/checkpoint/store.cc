@@ -51,7 +51,7 @@ class SavingDirectory {
         throw_write_error(fmt::format("cannot create {}", path_.string()), errno);
       if (lock()) return;
     }
-    throw CheckpointError(fmt::format("{} is deleted by someone else again and again", path_.string()));
+    throw CheckpointError(fmt::format("cannot create {}: another process keeps deleting it", path_.string()));
   }
 
   ~SavingDirectory() {
@@ -67,7 +67,7 @@ class SavingDirectory {
     sync_directory(path_);
     if (!rename_new(path_, target))
       throw CheckpointError(
-          fmt::format("{} was written by someone else meanwhile: two jobs save to one directory", target.string()));
+          fmt::format("another process has written {}: two jobs save to the same directory", target.string()));
     committed_ = true;
     sync_directory(parent_);
   }
@@ -179,8 +179,8 @@ Found write_checkpoint(const fs::path& directory, const Draft& draft) {
   manifest.number = present.checkpoints.empty() ? 0 : present.checkpoints.front().number + 1;
   const fs::path target = directory / checkpoint_name(manifest.number);
   if (!checkpoint_number(target.filename().string()))
-    throw CheckpointError(
-        fmt::format("there is no number after that of {}", present.checkpoints.front().path.string()));
+    throw CheckpointError(fmt::format("cannot save a checkpoint after {}: it has the highest possible number",
+                                      present.checkpoints.front().path.string()));
   SavingDirectory saving(directory, manifest.number);
   for (const StateDraft& state : draft.states) {
     StateInfo info{state.name, {}};

@@ -27,7 +27,7 @@ class StreamedFile final : public Input {
 
   void read(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset > size() || out.size() > size() - offset)
-      throw Damage(fmt::format("{} ends at byte {}", path().string(), size()));
+      throw Damage(fmt::format("{} is truncated: it ends at byte {}", path().string(), size()));
     stream_->read(begin_ + offset, out);
   }
 
@@ -76,7 +76,7 @@ void StateStream::read(std::uint64_t at, std::span<std::byte> out) {
     const auto after = kept_.upper_bound(at);
     const auto found = after == kept_.begin() ? kept_.end() : std::prev(after);
     if (found == kept_.end() || at - found->first >= found->second.bytes.size())
-      throw Damage("the states that a member sent can be read only once");
+      throw Damage("states from another replica can be read only once");
     Kept& kept = found->second;
     const auto from = std::span(kept.bytes).subspan(static_cast<std::size_t>(at - found->first));
     const auto part = from.first(std::min(from.size(), out.size()));
@@ -108,7 +108,7 @@ Snapshot read_states(const std::shared_ptr<StateStream>& stream) {
   stream->read(0, length);
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < length.size(); ++i) size |= std::to_integer<std::uint64_t>(length[i]) << (8 * i);
-  if (size > kMaxHead) throw CheckpointError("what a member sent are no states");
+  if (size > kMaxHead) throw CheckpointError("received malformed state data");
   std::string text(size, '\0');
   stream->read(length.size(), std::as_writable_bytes(std::span(text)));
   Manifest manifest;
@@ -124,11 +124,11 @@ Snapshot read_states(const std::shared_ptr<StateStream>& stream) {
         info.files.push_back({file.at("name").get<std::string>(), file.at("size").get<std::uint64_t>(), ""});
         const FileInfo& last = info.files.back();
         files.emplace(last.name, std::make_unique<StreamedFile>(stream, end, last.size, last.name));
-        if (__builtin_add_overflow(end, last.size, &end)) throw CheckpointError("what a member sent are no states");
+        if (__builtin_add_overflow(end, last.size, &end)) throw CheckpointError("received malformed state data");
       }
     }
   } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("invalid states from another replica: {}", first_line(error)));
+    throw CheckpointError(fmt::format("received malformed state data: {}", first_line(error)));
   }
   stream->end_ = end;
   return Snapshot("the running job", std::move(manifest), std::move(files));

@@ -34,7 +34,7 @@ class Solo final : public Engine {
     state->result = oversize_text(options_, value.size());
     if (!state->result.empty()) state->failure = Failure::kCall;
     if (!state->failure) state->result = kind == Kind::kAllgather ? wire::pack({value}) : std::move(value);
-    if (kind == Kind::kTeardown) closed_ = "the collective calls are torn down; initialize them again";
+    if (kind == Kind::kTeardown) closed_ = "collective communication was torn down; initialize it again";
     return state;
   }
   bool ready(Future::State&) override { return true; }
@@ -56,7 +56,7 @@ class Refusal final : public Engine {
   explicit Refusal(std::function<void()> refuse) : refuse_(std::move(refuse)) {}
   StatePtr submit(Kind, Bytes, Reduce, std::string_view) override {
     refuse_();
-    throw CollectiveError("this communicator takes no calls");
+    throw CollectiveError("this communicator does not accept calls");
   }
   bool ready(Future::State&) override { return false; }
   Bytes wait(Future::State&) override { return {}; }
@@ -68,17 +68,19 @@ class Refusal final : public Engine {
 };
 
 void check(Options& options) {
-  const auto refuse = [](const std::string& why) { throw UsageError("collective calls: " + why); };
-  if (options.size < 1) refuse(fmt::format("the number of replicas is {}, but takes at least 1", options.size));
+  const auto refuse = [](const std::string& why) { throw UsageError("invalid collective options: " + why); };
+  if (options.size < 1) refuse(fmt::format("the number of replicas must be at least 1, got {}", options.size));
   if (options.rank < 0 || options.rank >= options.size)
-    refuse(fmt::format("rank {} of {} replicas; it takes 0 to {}", options.rank, options.size, options.size - 1));
+    refuse(fmt::format("the rank must be from 0 to {2} with {1} replicas, got {0}", options.rank, options.size,
+                       options.size - 1));
   if (options.rank > 0 && options.master_port == 0)
     refuse(fmt::format("replica {} needs the port of replica 0; set ADAPTDL_MASTER_PORT", options.rank));
   if (options.master_addr.empty()) refuse("the address of replica 0 is empty; set ADAPTDL_MASTER_ADDR");
-  if (options.job.size() > wire::kMaxJob) refuse(fmt::format("the name of the job is over {} bytes", wire::kMaxJob));
+  if (options.job.size() > wire::kMaxJob)
+    refuse(fmt::format("the name of the job must be at most {} bytes long", wire::kMaxJob));
   const auto none = std::chrono::milliseconds::zero();
   if (options.timeout <= none || options.connect_timeout <= none || options.connect_pause <= none)
-    refuse("timeouts and pauses take a duration above 0");
+    refuse("timeouts and pauses must be above 0");
   options.timeout = std::min<std::chrono::milliseconds>(options.timeout, kForever);
   options.connect_timeout = std::min<std::chrono::milliseconds>(options.connect_timeout, kForever);
   // Keeps sums of sizes from overflowing; no machine has that much memory.
@@ -106,7 +108,7 @@ std::string replicas_text(const std::vector<int>& ranks) {
 
 std::string oversize_text(const Options& options, std::size_t size) {
   if (size <= options.max_message) return "";
-  return fmt::format("a value of {} bytes is over the bound of {} (max_message)", size, options.max_message);
+  return fmt::format("a value of {} bytes is larger than max_message ({} bytes)", size, options.max_message);
 }
 
 void raise(const std::string& why, Failure failure) {
@@ -236,7 +238,7 @@ json Communicator::broadcast(const json& value, std::string_view purpose) {
 // ---- The communicator of this process ----
 
 void initialize(Options options, const std::function<void(std::uint16_t)>& on_listening) {
-  if (initialized()) throw Error("the collective calls are initialized already; call teardown first");
+  if (initialized()) throw Error("collective communication is already initialized; call teardown first");
   if (options.size > 1 && options.master_port == 0 && !on_listening)
     throw UsageError(fmt::format(
         "{} replicas cannot find each other without the port of replica 0; set ADAPTDL_MASTER_PORT", options.size));
@@ -248,7 +250,7 @@ void replace_world(std::unique_ptr<Communicator> communicator) { process_communi
 bool initialized() noexcept { return static_cast<bool>(process_communicator()); }
 
 Communicator& world() {
-  if (!initialized()) throw Error("the collective calls are not initialized; call init_process_group first");
+  if (!initialized()) throw Error("collective communication is not initialized; call init_process_group first");
   return *process_communicator();
 }
 

@@ -62,7 +62,7 @@ inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 [[noreturn]] void raise(const std::string& why, Failure failure);
 
 // The error text if Options::give_up ended the connecting.
-inline constexpr const char* kGivenUp = "connecting to the other replicas was given up";
+inline constexpr const char* kGivenUp = "gave up connecting to the other replicas";
 
 // Returns the terms of the handshake between the replicas of a job.
 handshake::Terms terms(const Options& options);

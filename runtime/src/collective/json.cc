@@ -62,8 +62,9 @@ Bytes to_bytes(const json& value) {
 json from_bytes(const Bytes& bytes) {
   DepthCheck check;
   if (!json::sax_parse(bytes, &check, json::input_format_t::msgpack))
-    throw CollectiveError(fmt::format("what came is no JSON value, or is nested over {} levels deep ({} bytes)",
-                                      kMaxDepth, bytes.size()));
+    throw CollectiveError(
+        fmt::format("received a value that is not valid JSON or is nested more than {} levels deep ({} bytes)",
+                    kMaxDepth, bytes.size()));
   return json::from_msgpack(bytes);
 }
 
@@ -83,8 +84,8 @@ json sum(json a, const json& b) {
         *own = sum(std::move(*own), value);
     }
   } else {
-    throw CollectiveError(fmt::format("there is no sum of a value of type {} and one of type {}; give a reduction",
-                                      a.type_name(), b.type_name()));
+    throw CollectiveError(
+        fmt::format("cannot add values of type {} and type {}; pass a reduction", a.type_name(), b.type_name()));
   }
   return a;
 }

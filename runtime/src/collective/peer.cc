@@ -39,7 +39,8 @@ class Introduction {
   TimePoint deadline() const { return deadline_; }
 
  private:
-  static constexpr std::string_view kRefused = "it closed the connection without an answer; is its secret the same?";
+  static constexpr std::string_view kRefused =
+      "it closed the connection without an answer; does it have the same secret?";
 
   bool introduce(int fd);
   bool wait_readable(int fd, const std::string& why_before);
@@ -48,7 +49,7 @@ class Introduction {
   }
   // Returns why the last attempt failed, and whether a process with another secret answered before.
   std::string reason() const {
-    return !refused_ || why_ == kRefused ? why_ : fmt::format("{}; before: {}", why_, kRefused);
+    return !refused_ || why_ == kRefused ? why_ : fmt::format("{}; earlier: {}", why_, kRefused);
   }
 
   const Options& options_;
@@ -67,8 +68,8 @@ net::Fd Introduction::run() {
     check_given_up();
     if (now >= deadline_)
       throw CollectiveError(
-          fmt::format("replica {} did not reach replica 0 at {} within {} ({}); check that it runs, and "
-                      "ADAPTDL_MASTER_ADDR and _PORT",
+          fmt::format("replica {} could not reach replica 0 at {} within {} ({}); check that replica 0 is running, "
+                      "and ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT",
                       options_.rank, address_, seconds_text(options_.connect_timeout), reason()));
     net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
     if (fd && introduce(fd.get())) return fd;
@@ -177,7 +178,7 @@ void Peer::await_start(TimePoint deadline) {
     if (options_.give_up && options_.give_up())
       fail(kGivenUp);
     else if (net::Clock::now() >= verdict)
-      fail(fmt::format("replica 0 at {} did not have all {} replicas connected within {}",
+      fail(fmt::format("not all {1} replicas connected to replica 0 at {0} within {2}",
                        net::endpoint(options_.master_addr, options_.master_port), options_.size,
                        seconds_text(options_.connect_timeout)));
     else
@@ -208,7 +209,7 @@ StatePtr Peer::submit(Kind kind, Bytes value, Reduce, std::string_view purpose) 
     } else if (link_->queued_bytes() == 0) {
       break;
     } else if (net::Clock::now() >= state->deadline) {
-      fail(fmt::format("{}: replica 0 took no value within {}", wire::call_name(kind, calls_),
+      fail(fmt::format("{}: replica 0 did not accept the value within {}", wire::call_name(kind, calls_),
                        seconds_text(options_.timeout)));
     } else {
       drive(lock, POLLIN | POLLOUT, state->deadline);
@@ -277,7 +278,7 @@ void Peer::take_frames(std::string_view bytes) {
   try {
     while (auto frame = link_->take(bytes)) on_frame(std::move(*frame));
   } catch (const CollectiveError& error) {
-    fail(fmt::format("replica 0 broke the protocol: it {}", error.what()));
+    fail(fmt::format("replica 0 violated the protocol: it {}", error.what()));
   }
 }
 
@@ -305,7 +306,7 @@ void Peer::on_result(Frame frame) {
   }
   pending_.pop_front();
   if (frame.kind == Kind::kTeardown && frame.type == Type::kValue)
-    fail("the collective calls are torn down; initialize them again");
+    fail("collective communication was torn down; initialize it again");
 }
 
 void Peer::lost(const std::string& why) {
@@ -320,7 +321,7 @@ void Peer::lost(const std::string& why) {
 void Peer::fail(std::string text, Failure failure) {
   if (!broken_.empty()) return;
   failure_ = failure;
-  broken_ = text.empty() ? "replica 0 gave up the job" : std::move(text);
+  broken_ = text.empty() ? "replica 0 aborted the job" : std::move(text);
   for (const Pending& pending : pending_) {
     const StatePtr state = pending.state.lock();
     if (!state) continue;

@@ -62,7 +62,7 @@ void Root::start() {
   std::unique_lock lock(mutex_);
   const auto settled = [this] { return phase_ != Phase::kConnecting; };
   if (!changed_.wait_for(lock, kTellAfter, settled)) {
-    log::info(fmt::format("waiting at port {} for {}", port_, replicas_text(ranks_without_part())));
+    log::info(fmt::format("waiting on port {} for {}", port_, replicas_text(ranks_without_part())));
     changed_.wait(lock, settled);
   }
   if (phase_ == Phase::kBroken) throw CollectiveError(broken_);
@@ -174,7 +174,7 @@ void Root::on_event(std::uint64_t data, std::uint32_t events) {
   try {
     while (auto frame = replica.link->take(bytes)) on_frame(rank, std::move(*frame));
   } catch (const CollectiveError& error) {
-    fail(fmt::format("replica {} broke the protocol {}: it {}", rank, when(), error.what()));
+    fail(fmt::format("replica {} violated the protocol {}: it {}", rank, when(), error.what()));
   }
   complete_calls();
 }
@@ -218,17 +218,18 @@ Gate::Verdict Root::judge(std::string_view request, const std::string& from) {
 std::string Root::objection(const wire::Hello& hello) const {
   const auto size = static_cast<std::uint32_t>(options_.size);
   if (hello.job != options_.job) {
-    const auto name = [](const std::string& job) { return job.empty() ? "a job without a name" : "job " + job; };
-    return fmt::format("it belongs to {}, this is {}", name(hello.job), name(options_.job));
+    const auto name = [](const std::string& job) { return job.empty() ? "an unnamed job" : "job " + job; };
+    return fmt::format("it belongs to {}, but this is {}", name(hello.job), name(options_.job));
   }
-  if (hello.size != size) return fmt::format("it expects {} replicas, this job has {}", hello.size, size);
+  if (hello.size != size) return fmt::format("it expects {} replicas, but this job has {}", hello.size, size);
   if (hello.rank == 0 || hello.rank >= size)
-    return fmt::format("rank {} cannot join; ranks 1 to {} can", hello.rank, size - 1);
+    return fmt::format("rank {} cannot join: expected a rank from 1 to {}", hello.rank, size - 1);
   if (hello.max_message != options_.max_message)
-    return fmt::format("its max_message is {}, this job's is {}", hello.max_message, options_.max_message);
+    return fmt::format("its max_message is {}, but this job's is {}", hello.max_message, options_.max_message);
   const Replica& replica = replicas_[hello.rank];
   if (phase_ == Phase::kBroken) return "the job has failed: " + broken_;
-  if (!replica.from.empty()) return fmt::format("rank {} is taken by a replica at {}", hello.rank, replica.from);
+  if (!replica.from.empty())
+    return fmt::format("rank {} is already in use by a replica at {}", hello.rank, replica.from);
   return "";
 }
 
@@ -300,7 +301,7 @@ void Root::complete_call() {
   if (kind == Kind::kTeardown) {
     gate_->close();  // before any replica is notified: it may initialize again at once, at the same port
     phase_ = Phase::kTornDown;
-    broken_ = "the collective calls are torn down; initialize them again";
+    broken_ = "collective communication was torn down; initialize it again";
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
   }
@@ -323,7 +324,7 @@ std::string Root::mismatch_text() const {
   for (const auto& [part, ranks] : calls)
     who += fmt::format("{}{} on {}", who.empty() ? "" : ", ", wire::call_text(part->kind, part->purpose),
                        replicas_text(ranks));
-  return fmt::format("call #{} differs between replicas: {}; all must make the same calls in the same order",
+  return fmt::format("call #{} differs between replicas: {}; all replicas must make the same calls in the same order",
                      completed_ + 1, who);
 }
 
@@ -343,7 +344,7 @@ Frame Root::combine(Kind kind) {
   } catch (const std::exception& error) {
     return {Type::kFailed, kind, 0, fmt::format("{}: {}", name, error.what())};
   } catch (...) {
-    return {Type::kFailed, kind, 0, fmt::format("{}: the reduction threw what is no exception", name)};
+    return {Type::kFailed, kind, 0, fmt::format("{}: the reduction threw an unknown exception", name)};
   }
 }
 

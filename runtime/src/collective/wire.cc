@@ -83,7 +83,7 @@ void FrameReader::on_header() {
   const auto type = static_cast<unsigned char>(header_[0]);
   const auto kind = static_cast<unsigned char>(header_[1]);
   if (type < 1 || type > 5 || kind < 1 || kind > 4 || std::any_of(&header_[3], &header_[8], [](char c) { return c; }))
-    throw CollectiveError("sent what is no frame");
+    throw CollectiveError("sent an invalid frame");
   frame_.type = static_cast<Type>(type);
   frame_.kind = static_cast<Kind>(kind);
   frame_.sequence = get_little_endian<std::uint64_t>(&header_[8]);
@@ -91,7 +91,7 @@ void FrameReader::on_header() {
   payload_size_ = get_little_endian<std::uint64_t>(&header_[16]);
   const std::uint64_t bound = frame_.type == Type::kValue ? max_payload_ : kMaxText;
   if (payload_size_ > bound)
-    throw CollectiveError(fmt::format("sent a frame of {} bytes where {} are allowed", payload_size_, bound));
+    throw CollectiveError(fmt::format("sent a frame of {} bytes, but at most {} are allowed", payload_size_, bound));
   frame_.payload.reserve(static_cast<std::size_t>(std::min(payload_size_, kFirstReserve)));
 }
 

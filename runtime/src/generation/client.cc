@@ -28,7 +28,7 @@ Generation parse(const std::string& url, const std::string& body) {
   try {
     return Generation::from_json(parse_foreign_json(body));
   } catch (const json::exception&) {
-    throw Error(fmt::format("{} answers what is no generation: \"{}\"", url, supervisor::shown(body)));
+    throw Error(fmt::format("unexpected response from {}: not a generation: '{}'", url, supervisor::shown(body)));
   }
 }
 
@@ -48,7 +48,8 @@ std::optional<Generation> ask(const Question& question) {
   const http::Response response = http::send(request);
   if (response.status == 408) return {};
   if (response.status != 200)
-    throw Error(fmt::format("{} answers {}: \"{}\"", url, response.status, supervisor::shown(response.body)));
+    throw Error(
+        fmt::format("{} returned HTTP status {}: '{}'", url, response.status, supervisor::shown(response.body)));
   return parse(url, response.body);
 }
 
@@ -64,7 +65,7 @@ Generation ask_until_answered(Question question) {
       disconnected = std::min(disconnected, asked);
       if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
-            fmt::format("the supervisor cannot be reached for {} min: {}", kMaxDisconnected.count(), error.what()));
+            fmt::format("the supervisor has been unreachable for {} min: {}", kMaxDisconnected.count(), error.what()));
     }
     std::this_thread::sleep_for(kRetryPause);
   }

@@ -115,7 +115,8 @@ Reports exchange(Communicator& world, const json& own) {
   for (const std::string& text : world.allgather(own.dump(), "progress")) reports.all.push_back(json::parse(text));
   const auto furthest = std::max_element(reports.all.begin(), reports.all.end(),
                                          [](const json& a, const json& b) { return distance(a) < distance(b); });
-  if (distance(*furthest) == 0) throw CollectiveError("no member of the group before is left to take newcomers in");
+  if (distance(*furthest) == 0)
+    throw CollectiveError("no replica of the previous group is left to admit the new replicas");
   reports.source = static_cast<int>(furthest - reports.all.begin());
   for (std::size_t rank = 0; rank < reports.all.size(); ++rank) {
     const json& report = reports.all[rank];
@@ -187,8 +188,8 @@ checkpoint::Snapshot admit(Question question) {
       refuse_calls();
       return snapshot;
     } catch (const CollectiveError& error) {
-      log::info(
-          fmt::format("generation {} failed while it formed, waiting for the next: {}", next.number, error.what()));
+      log::info(fmt::format("generation {} failed while it was forming; waiting for the next: {}", next.number,
+                            error.what()));
       question.broken = true;
     }
   }
@@ -218,12 +219,12 @@ void decline(const std::string& why) {
     progress::event("cannot_join", {{"why", why}});
     // In a cluster, nothing else reports it.
     if (const auto job = env::job_id(); job && !env::status_fd()) post_sched_hints({{"liveRescale", false}}, *job);
-    throw Error(fmt::format("this program cannot be joined while it runs: {}", why));
+    throw Error(fmt::format("new replicas cannot join this program while it is running: {}", why));
   }
   if (!follows()) return;
   place().declined = true;
   if (env::replica_rank() != 0) return;
-  log::info(fmt::format("this program is rescaled by checkpoints: {}", why));
+  log::info(fmt::format("this program is rescaled only through checkpoints: {}", why));
   announce();
 }
 
@@ -245,7 +246,8 @@ Formation form(const Generation& next, const Progress& own, bool in_step) {
   const Reports reports =
       exchange(world, {{"newcomer", false}, {"boundaries", own.boundaries}, {"versions", own.versions}});
   if (in_step && !reports.all_have_passed(own.boundaries))
-    throw collective::MismatchError("a replica cannot join the others in the middle of a step; start again from the last checkpoint");
+    throw collective::MismatchError(
+        "a replica cannot join the others in the middle of a step; start again from the last checkpoint");
   Formation formation;
   formation.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
   if (const auto stream = transfer(world, next, reports)) {
@@ -281,7 +283,7 @@ checkpoint::Snapshot readmission() {
 
 Formation join() {
   Place& own = place();
-  if (!own.coming) throw Error("a newcomer reached its first step without any state to load: it has no data loader");
+  if (!own.coming) throw Error("a new replica reached its first step without any state to load: it has no data loader");
   checkpoint::take_remaining_states();
   collective::replace_world(std::move(own.coming));
   own.joining = false;

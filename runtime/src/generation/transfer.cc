@@ -28,7 +28,7 @@ class Stream {
   void read(std::span<std::byte> out) {
     while (!out.empty()) {
       const ssize_t count = ::recv(fd_.get(), out.data(), out.size(), MSG_DONTWAIT);
-      if (count == 0) throw CollectiveError("a member closed the connection over which it sends its states");
+      if (count == 0) throw CollectiveError("another replica closed the connection while it sent its states");
       if (advance(count, POLLIN)) out = out.subspan(static_cast<std::size_t>(count));
     }
   }
@@ -46,9 +46,9 @@ class Stream {
     if (count >= 0) return true;
     if (errno == EINTR) return false;
     if (errno != EAGAIN)
-      throw CollectiveError(fmt::format("states cannot be sent to another replica: {}", std::strerror(errno)));
+      throw CollectiveError(fmt::format("cannot transfer states between replicas: {}", std::strerror(errno)));
     if (!net::wait_until_ready(fd_.get(), events, deadline_))
-      throw CollectiveError("states were not sent to another replica in time");
+      throw CollectiveError("timed out while transferring states between replicas");
     return false;
   }
 

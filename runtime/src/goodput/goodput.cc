@@ -86,13 +86,12 @@ Bounds checked_bounds(const Limits& limits, std::size_t init_batch_size) {
   const std::size_t max_local = limits.max_local_bsz.value_or(max_total);
   if (max_total < init_batch_size)
     throw UsageError(
-        fmt::format("largest total batch size {}: is below the initial batch size {}", max_total, init_batch_size));
+        fmt::format("the maximum total batch size {} is below the initial batch size {}", max_total, init_batch_size));
   if (max_local < min_local)
-    throw UsageError(
-        fmt::format("local batch size bounds: the largest, {}, is below the least, {}", max_local, min_local));
+    throw UsageError(fmt::format("the maximum local batch size {} is below the minimum {}", max_local, min_local));
   if (min_local > max_total)
-    throw UsageError(fmt::format("local batch size bounds: the least, {}, exceeds the largest total batch size {}",
-                                 min_local, max_total));
+    throw UsageError(
+        fmt::format("the minimum local batch size {} is above the maximum total batch size {}", min_local, max_total));
   return {static_cast<double>(init_batch_size), static_cast<double>(max_total), static_cast<double>(min_local),
           static_cast<double>(max_local), limits.accumulation};
 }

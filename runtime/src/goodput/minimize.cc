@@ -37,7 +37,7 @@ Minimum minimize(const Smooth& function, const Point& start, const Point& lower,
   Search search{function, {start, std::numeric_limits<double>::infinity()}};
   const std::unique_ptr<nlopt_opt_s, decltype(&nlopt_destroy)> optimiser(
       nlopt_create(NLOPT_LD_LBFGS, static_cast<unsigned>(start.size())), &nlopt_destroy);
-  if (!optimiser) throw Error("the optimiser does not start; is the machine out of memory?");
+  if (!optimiser) throw Error("cannot start the optimizer; is the machine out of memory?");
   nlopt_set_min_objective(optimiser.get(), evaluate, &search);
   nlopt_set_lower_bounds(optimiser.get(), lower.data());
   nlopt_set_upper_bounds(optimiser.get(), upper.data());

@@ -39,13 +39,14 @@ struct Box {
 };
 
 void check_observations(std::span<const Observation> observations) {
-  if (observations.empty()) throw UsageError("fit of step times: there are no observations");
+  if (observations.empty()) throw UsageError("cannot fit step times: no observations");
   for (const Observation& each : observations) {
     const bool sized = each.nodes >= 1 && each.replicas >= each.nodes && each.atomic_bsz >= 1;
     const auto timed = [](double seconds) { return std::isfinite(seconds) && seconds > 0; };
     if (!sized || !timed(each.accum_step_time) || !timed(each.optim_step_time))
       throw UsageError(
-          fmt::format("fit of step times: {} nodes, {} replicas, batch size {}: {} s and {} s are no step times",
+          fmt::format("cannot fit step times: invalid observation of {} nodes, {} replicas and batch size {} with step "
+                      "times {} s and {} s",
                       each.nodes, each.replicas, each.atomic_bsz, each.accum_step_time, each.optim_step_time));
   }
 }

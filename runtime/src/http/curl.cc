@@ -13,15 +13,14 @@ constexpr const char* kWayOut = "install libcurl 7.77 or later (on Debian and Ub
 
 Curl load() {
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (!library)
-    throw Error(fmt::format("HTTP needs {}, which cannot be loaded: {}; {}", kLibrary, ::dlerror(), kWayOut));
+  if (!library) throw Error(fmt::format("cannot load {}, which HTTP requires: {}; {}", kLibrary, ::dlerror(), kWayOut));
   Curl loaded;
 #define ADAPTDL_LOAD(name)                                                                \
   loaded.name = reinterpret_cast<decltype(loaded.name)>(::dlsym(library, "curl_" #name)); \
   if (!loaded.name) throw Error(fmt::format("{} lacks curl_" #name "; {}", kLibrary, kWayOut));
   ADAPTDL_CURL_FUNCTIONS(ADAPTDL_LOAD)
 #undef ADAPTDL_LOAD
-  if (loaded.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) throw Error("libcurl does not start");
+  if (loaded.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) throw Error("cannot start libcurl");
   return loaded;
 }
 
@@ -34,13 +33,13 @@ const Curl& curl() {
 
 Easy new_easy() {
   Easy handle(curl().easy_init());
-  if (!handle) throw Error("libcurl does not start; is the machine out of memory?");
+  if (!handle) throw Error("cannot start libcurl; is the machine out of memory?");
   return handle;
 }
 
 Multi new_multi() {
   Multi handle(curl().multi_init());
-  if (!handle) throw Error("libcurl does not start; is the machine out of memory or file descriptors?");
+  if (!handle) throw Error("cannot start libcurl; is the machine out of memory or file descriptors?");
   return handle;
 }
 

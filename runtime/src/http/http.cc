@@ -119,7 +119,7 @@ std::optional<CURLcode> perform(const Line& line, std::chrono::seconds stall, co
   const auto& api = curl();
   CURLM* const multi = line.multi.get();
   const SigpipeGuard guard;
-  if (api.multi_add_handle(multi, line.easy.get()) != CURLM_OK) throw Error("libcurl does not take a request");
+  if (api.multi_add_handle(multi, line.easy.get()) != CURLM_OK) throw Error("libcurl did not accept a request");
   struct Remove {
     const Line& line;
     ~Remove() { curl().multi_remove_handle(line.multi.get(), line.easy.get()); }
@@ -129,7 +129,7 @@ std::optional<CURLcode> perform(const Line& line, std::chrono::seconds stall, co
   for (int running = 1, ready = 1; true;) {
     const CURLMcode code = api.multi_perform(multi, &running);
     if (code != CURLM_OK)
-      throw Error(fmt::format("libcurl cannot go on (code {} of its multi interface)", static_cast<int>(code)));
+      throw Error(fmt::format("libcurl failed (code {} of its multi interface)", static_cast<int>(code)));
     if (running == 0) break;
     if (stop.stop_requested()) return std::nullopt;
     std::chrono::milliseconds wait(1000);
@@ -164,8 +164,8 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
   const std::optional<CURLcode> code = perform(line, request.stall, stop);
   if (receiver.thrown) std::rethrow_exception(receiver.thrown);
   if (receiver.over)
-    throw Error(
-        fmt::format("{} {}: the answer is over {} bytes", request.method, without_user(request.url), request.max_body));
+    throw Error(fmt::format("{} {}: the response is larger than {} bytes", request.method, without_user(request.url),
+                            request.max_body));
   if (code && *code != CURLE_OK && !receiver.ended) fail(handle, *code, request, lists);
   if (!code && !sink) return {};
   if (code && !receiver.ended) receiver.is_streamed();  // an empty body has a `begin` too

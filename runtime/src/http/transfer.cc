@@ -30,7 +30,7 @@ std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
 Location locate(const std::string& url) {
   Location location{Url(curl().url()), "", ""};
   if (!location.url || curl().url_set(location.url.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
-    throw Error(fmt::format("\"{}\" is no URL of http or https", without_user(url)));
+    throw Error(fmt::format("invalid URL '{}': expected http:// or https://", without_user(url)));
   location.host = part(location.url.get(), CURLUPART_HOST);
   location.port_given = !part(location.url.get(), CURLUPART_PORT).empty();
   location.port = part(location.url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT);
@@ -52,7 +52,8 @@ void append(List& list, const std::string& text) { list.reset(curl().slist_appen
 void set_blob(CURL* handle, CURLoption option, const std::string& pem) {
   curl_blob blob{const_cast<char*>(pem.data()), pem.size(), CURL_BLOB_COPY};
   if (curl().easy_setopt(handle, option, &blob) != CURLE_OK)
-    throw Error("this libcurl takes no certificates from memory; install libcurl 7.77 or later, built with OpenSSL");
+    throw Error(
+        "this libcurl does not accept certificates from memory; install libcurl 7.77 or later, built with OpenSSL");
 }
 
 // Returns the certificates that libcurl was built to trust, if they are in one file.
@@ -87,7 +88,7 @@ void set_tls(CURL* handle, const Tls& tls) {
 void set_server_name(CURL* handle, const Location& location, const std::string& name, Transfer& transfer) {
   const std::string host = name.find(':') == std::string::npos ? name : fmt::format("[{}]", name);
   if (curl().url_set(location.url.get(), CURLUPART_HOST, host.c_str(), 0) != CURLUE_OK)
-    throw Error(fmt::format("\"{}\" is no name of a TLS server", name));
+    throw Error(fmt::format("invalid TLS server name '{}'", name));
   curl().easy_setopt(handle, CURLOPT_URL, part(location.url.get(), CURLUPART_URL).c_str());
   append(transfer.connect_to, fmt::format("{}:{}:{}:{}", host, location.port, location.host, location.port));
   curl().easy_setopt(handle, CURLOPT_CONNECT_TO, transfer.connect_to.get());
@@ -192,7 +193,8 @@ void fail(CURL* handle, CURLcode code, const Request& request, const Transfer& t
     reason[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(reason[0])));
   }
   if (code == CURLE_OPERATION_TIMEDOUT)
-    reason = sent ? "no answer in time" : "no connection in time: no such machine, or a firewall";
+    reason = sent ? "timed out waiting for an answer"
+                  : "timed out while connecting; check that the host is running and that no firewall blocks it";
   const std::string message = fmt::format("{} {}: {}", request.method, without_user(request.url), reason);
   if (is_about_trust(code)) throw TlsError(message, reason);
   if (may_pass(code)) throw ConnectionError(message, reason, sent > 0);

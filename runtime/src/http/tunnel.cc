@@ -138,7 +138,7 @@ Tunnel::Tunnel(const Request& request) : impl_(std::make_unique<Impl>()) {
   curl().easy_getinfo(handle, CURLINFO_ACTIVESOCKET, &server);
   int ends[2];
   if (server == CURL_SOCKET_BAD || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    throw Error(fmt::format("cannot make a pair of sockets: {}", std::strerror(errno)));
+    throw Error(fmt::format("cannot create a socket pair: {}", std::strerror(errno)));
   impl_->server = server;
   impl_->user = net::Fd(ends[0]);
   impl_->local = net::Fd(ends[1]);

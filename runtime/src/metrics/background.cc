@@ -20,7 +20,7 @@ std::optional<goodput::PerfParams> fit(const std::vector<goodput::Observation>& 
   try {
     return goodput::fit_perf_params(observations);
   } catch (const std::exception& error) {
-    log::warn(fmt::format("the step times could not be fitted: {}", error.what()));
+    log::warn(fmt::format("the performance model was not updated: {}", error.what()));
     return {};
   }
 }
@@ -113,7 +113,7 @@ void Background::post_now(const http::Request& hints) {
   // Libraries that HTTP loads clean up at exit too, in reverse order; the thread must have left them by then.
   if (!std::exchange(http_ready_, true) && http::available()) std::atexit([] { instance().stop(); });
   const auto problem = send_hints(hints, give_up_.get_token());
-  if (problem && !outage_) log::warn(fmt::format("scheduling hints are not posted, training goes on: {}", *problem));
+  if (problem && !outage_) log::warn(fmt::format("scheduling hints are not posted, training continues: {}", *problem));
   if (!problem && outage_) log::info("scheduling hints are posted again");
   outage_ = problem.has_value();
 }

@@ -68,8 +68,7 @@ void MetricsState::load(const checkpoint::Reader& reader) {
     read.target_progress = optional<double>(reader.json("target_progress"));
     if (const json sizes = reader.json("batch_sizes"); !sizes.is_null()) read.batch_sizes = sizes_from(sizes);
   } catch (const json::exception& error) {
-    throw checkpoint::CheckpointError(
-        fmt::format("{}: is not what adaptdl writes: {}", reader.describe(), error.what()));
+    throw checkpoint::CheckpointError(fmt::format("{}: invalid metrics state: {}", reader.describe(), error.what()));
   }
   measured = std::move(read);
 }

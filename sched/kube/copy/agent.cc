@@ -83,7 +83,7 @@ std::vector<std::string> Agent::send(const std::string& path, std::uint64_t offs
 
 void Agent::check(const Outcome& outcome, bool begun) {
   if (outcome.exit_code != kNoAgent) return;
-  if (begun) throw Error(fmt::format("{} is another one than before: try again", shell_.name()));
+  if (begun) throw Error(fmt::format("{} was replaced during the copy; try again", shell_.name()));
   there_ = false;
   throw NoAgent();
 }

@@ -46,8 +46,8 @@ RemoteFile inspect_source(Shell& shell, const std::string& source, const CopyEve
   Persistence persistence = events.persistence();
   const RemoteFile file = persist(persistence, [&] { return inspect(shell, source); });
   if (file.found == Found::kNothing)
-    throw Error(
-        fmt::format("cannot read {} in {}: {}", source, shell.name(), file.why.empty() ? "it is not there" : file.why));
+    throw Error(fmt::format("cannot read {} in {}: {}", source, shell.name(),
+                            file.why.empty() ? "No such file or directory" : file.why));
   if (file.found == Found::kOther)
     throw Error(fmt::format("{} in {} is neither a file nor a directory", source, shell.name()));
   return file;
@@ -90,7 +90,7 @@ Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::ui
   }
   agent.check(output.outcome(), output.bytes() > 0);
   if (output.outcome().exit_code != 0) refuse(shell, "read " + source, output.outcome());
-  throw Error(fmt::format("{} in {} became shorter while it was copied: try again", source, shell.name()));
+  throw Error(fmt::format("{} in {} shrank during the copy; try again", source, shell.name()));
 }
 
 void check_download(const Shell& shell, const std::string& source, const std::optional<std::string>& there,
@@ -98,7 +98,7 @@ void check_download(const Shell& shell, const std::string& source, const std::op
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} in {} changed while it was copied, or was damaged on the way: its checksum is {}, and the copy's {}", source,
+      "{} in {} changed during the copy, or was corrupted on the way: its checksum is {}, but the copy's is {}", source,
       shell.name(), *there, here));
 }
 
@@ -152,7 +152,7 @@ void check_tar(const Shell& shell, const std::string& source, ResumedOutput& out
   const bool live = outcome.err.find("changed as we read it") != std::string::npos ||
                     outcome.err.find("File removed before we read it") != std::string::npos;
   if (outcome.exit_code != kTarSawChanges || !live) refuse(shell, "read " + source, outcome);
-  events.say(fmt::format("{} was written to while it was copied", source));
+  events.say(fmt::format("{} was modified during the copy", source));
 }
 
 void unpack_once(Shell& shell, const std::string& source, const fs::path& target, const CopyEvents& events) {
@@ -182,7 +182,7 @@ void download_directory(Shell& shell, const std::string& source, const RemoteFil
                         const CopyEvents& events) {
   std::error_code error;
   const bool made = fs::create_directory(target, error);
-  if (error) throw Error(fmt::format("cannot make {}: {}", target.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot create {}: {}", target.string(), error.message()));
   for (int start = 1;; ++start) {
     try {
       unpack_once(shell, source, target, events);
@@ -190,11 +190,11 @@ void download_directory(Shell& shell, const std::string& source, const RemoteFil
     } catch (const Changed&) {
       if (start == kMostStarts) {
         throw Error(
-            fmt::format("{} in {} changes all the time, and the connection breaks: copy it file by file, or while "
+            fmt::format("{} in {} keeps changing and the connection keeps breaking; copy it file by file, or while "
                         "nothing writes to it",
                         source, shell.name()));
       }
-      events.say(fmt::format("{} has changed since the connection broke: starting again", source));
+      events.say(fmt::format("{} has changed since the connection broke; copying it from the beginning", source));
     }
   }
   if (!made) return;
@@ -211,7 +211,7 @@ void download(Shell& shell, const std::string& source, const std::string& target
   if (file.found == Found::kDirectory) return download_directory(shell, source, file, path, events);
   const Found there = found_here(path);
   if (there == Found::kDirectory)
-    throw UsageError(fmt::format("cp: {} is a file, and {} a directory", source, path.string()));
+    throw UsageError(fmt::format("cp: {} is a file, but {} is a directory", source, path.string()));
   if (there == Found::kOther) {
     const sched::Fd device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!device) fail("write " + path.string());
@@ -234,7 +234,7 @@ void download_stream(Shell& shell, const std::string& source, int to, const Copy
     }
   } catch (const Changed&) {
     throw Error(
-        fmt::format("{} in {} has changed since the connection broke: its archive cannot be gone on with; try again",
+        fmt::format("cannot resume the archive of {} in {}, which has changed since the connection broke; try again",
                     source, shell.name()));
   }
   check_tar(shell, source, output, events);

@@ -61,8 +61,7 @@ json helper_pod_object(const json& job, const std::string& name, const std::stri
   const json mounts = mounts_of(containers);
   const auto volume = std::ranges::find_if(volumes, is_volume);
   if (volume == volumes.end() || mounts.empty()) {
-    throw Error(fmt::format("no replica of job {} runs, and it has no volume {} that could be copied from without one",
-                            job_name, kVolume));
+    throw Error(fmt::format("job {} has neither a running replica nor a volume {} to copy from", job_name, kVolume));
   }
   json container{{"name", kContainer},
                  {"image", image.empty() ? containers.front().value("image", "") : image},
@@ -143,10 +142,10 @@ void HelperPod::wait_until_running(std::stop_token stop, const std::function<voi
     if (trouble.empty()) well = now;
     const bool over = phase == "Failed" || phase == "Succeeded";
     if (over || now - well > kTroubleLasts || now - begin > kLongestStart) {
-      throw Error(fmt::format("no replica runs, and the pod that was to copy instead does not start: {}",
+      throw Error(fmt::format("no replica is running, and the helper pod for the copy does not start: {}",
                               !trouble.empty() ? trouble
-                              : over           ? "it ended"
-                                               : "its volume or image takes too long"));
+                              : over           ? "it has ended"
+                                               : "timed out waiting for its volume or image"));
     }
     if (!trouble.empty() && trouble != told && notice) notice(told = trouble);
     std::this_thread::sleep_for(kLookEvery);

@@ -47,7 +47,7 @@ void add_entries(const fs::path& directory, const std::string& prefix, std::map<
       entry.kind = Kind::kLink;
       entry.to = fs::read_symlink(path).string();
     } else if (!S_ISREG(status.st_mode)) {
-      if (notice) notice(fmt::format("left out {}: it is neither a file nor a directory nor a link", path.string()));
+      if (notice) notice(fmt::format("skipped {}: not a file, directory or symbolic link", path.string()));
       continue;
     } else if (const auto [first, added] = first_names.try_emplace({status.st_dev, status.st_ino}, entry.name);
                status.st_nlink > 1 && !added) {
@@ -89,7 +89,7 @@ struct Pack::Writer {
   void expect(la_ssize_t result) {
     if (result >= ARCHIVE_WARN) return;
     const char* why = libarchive().archive_error_string(handle.get());
-    throw Error(fmt::format("cannot make a tar archive: {}", why == nullptr ? "libarchive failed" : why));
+    throw Error(fmt::format("cannot create a tar archive: {}", why == nullptr ? "libarchive failed" : why));
   }
 
   void header(const PackedEntry& entry, bool final_modes) {

@@ -21,7 +21,7 @@ void Persistence::wait(const Broken& why, std::uint64_t bytes) {
   }
   bytes_ = bytes;
   if (now - since_ > patience_) {
-    throw Error(fmt::format("{}; nothing got through for {}s", why.what(),
+    throw Error(fmt::format("{}; no progress for {}s", why.what(),
                             std::chrono::duration_cast<std::chrono::seconds>(now - since_).count()));
   }
   if (notice_) notice_(fmt::format("{}; trying again", why.what()));

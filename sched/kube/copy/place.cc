@@ -27,11 +27,11 @@ std::string without_slashes(std::string path) {
 Place parse_place(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos || !is_job_name(text.substr(0, colon))) {
-    if (text.empty()) throw UsageError("cp: a path is missing");
+    if (text.empty()) throw UsageError("cp: missing path");
     return {"", text};
   }
   const std::string path = text.substr(colon + 1);
-  if (path.empty()) throw UsageError(fmt::format("cp: a path is missing after '{}'", text));
+  if (path.empty()) throw UsageError(fmt::format("cp: missing path after '{}'", text));
   return {text.substr(0, colon), path};
 }
 
@@ -57,9 +57,9 @@ std::string target_path(const std::string& source, Found source_is, const std::s
     return target.ends_with('/') ? target + name : target + '/' + name;
   }
   if (source_is != Found::kDirectory && target.ends_with('/'))
-    throw UsageError(fmt::format("cp: there is no directory {}", target));
+    throw UsageError(fmt::format("cp: directory {} does not exist", target));
   if (source_is == Found::kDirectory && target_is != Found::kNothing)
-    throw UsageError(fmt::format("cp: {} is a directory, and {} is none", source, target));
+    throw UsageError(fmt::format("cp: {} is a directory, but {} is not", source, target));
   return without_slashes(target);
 }
 

@@ -70,8 +70,8 @@ void PodShell::choose() {
     }
   }
   if (choice_.rank)
-    throw Error(fmt::format("no replica of rank {} of job {} runs: leave out --rank to copy from its volume",
-                            *choice_.rank, name));
+    throw Error(fmt::format("job {} has no running replica of rank {}; omit --rank to copy from its volume", name,
+                            *choice_.rank));
   helper_ = std::make_unique<HelperPod>(client_, job_, choice_.image, stop_, notice_);
   pod_ = helper_->name();
 }
@@ -95,7 +95,7 @@ std::unique_ptr<Process> PodShell::start(const std::vector<std::string>& command
     if (!worked_ || error.code() == 401 || error.code() == 403) throw;
     worked_ = false;
     const std::string gone = std::exchange(pod_, "");
-    throw Broken(fmt::format("pod {} is gone", gone));
+    throw Broken(fmt::format("pod {} no longer exists", gone));
   }
 }
 

@@ -34,7 +34,7 @@ RemoteFile inspect(Shell& shell, const std::string& path) {
   long long modified = 0;
   if (outcome.exit_code != 0 ||
       std::sscanf(outcome.out.c_str(), "%c %llu %o %lld", &kind, &size, &mode, &modified) != 4)
-    refuse(shell, "look at " + path, outcome);
+    refuse(shell, "inspect " + path, outcome);
   RemoteFile file;
   file.size = size;
   file.mode = mode;

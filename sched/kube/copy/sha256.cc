@@ -11,7 +11,7 @@ void Sha256::Free::operator()(EVP_MD_CTX* context) const { libcrypto().EVP_MD_CT
 
 Sha256::Sha256() : context_(libcrypto().EVP_MD_CTX_new()) {
   if (!context_ || libcrypto().EVP_DigestInit_ex(context_.get(), libcrypto().EVP_sha256(), nullptr) != 1)
-    throw Error("this machine's OpenSSL gives no SHA-256");
+    throw Error("OpenSSL does not provide SHA-256 on this machine");
 }
 
 void Sha256::update(std::string_view bytes) {

@@ -57,9 +57,9 @@ Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>&
 void refuse(const Shell& shell, const std::string& action, const Outcome& outcome) {
   std::string why = first_line(outcome.err);
   if (outcome.exit_code == kNoSuchCommand) {
-    why += ": its image lacks that program; give --image with one that has it, as busybox";
+    why += ": the image lacks this program; use --image with one that has it, such as busybox";
   } else if (why.empty()) {
-    why = fmt::format("the command ended with {}", outcome.exit_code);
+    why = fmt::format("the command exited with code {}", outcome.exit_code);
   }
   throw Error(fmt::format("cannot {} in {}: {}", action, shell.name(), why));
 }

@@ -20,11 +20,13 @@ constexpr int kDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 std::vector<std::string> split_name(std::string_view name) {
   std::vector<std::string> parts;
-  const auto refuse = [name](const char* why) { throw Error(fmt::format("the archive names '{}', {}", name, why)); };
-  if (name.empty()) refuse("which is no name; nothing more of it is unpacked");
-  if (name.front() == '/') refuse("an absolute path; nothing more of it is unpacked");
+  const auto refuse = [name](const char* why) {
+    throw Error(fmt::format("invalid entry '{}' in the archive: {}", name, why));
+  };
+  if (name.empty()) refuse("empty name; the rest is not unpacked");
+  if (name.front() == '/') refuse("absolute path; the rest is not unpacked");
   for (const std::filesystem::path& part : std::filesystem::path(name)) {
-    if (part == "..") refuse("which leads out of the target; nothing more of it is unpacked");
+    if (part == "..") refuse("leads out of the target; the rest is not unpacked");
     if (!part.empty() && part != ".") parts.push_back(part.string());
   }
   return parts;
@@ -48,7 +50,7 @@ sched::Fd TargetTree::open_directory(const std::vector<std::string>& name, bool 
     if (!next && errno == ENOENT && make && ::mkdirat(directory.get(), name[i].c_str(), 0755) == 0)
       next = sched::Fd(::openat(directory.get(), name[i].c_str(), kDirectory));
     if (!next && (errno == ELOOP || errno == ENOTDIR)) {
-      throw Error(fmt::format("{} is in the way: it is no directory, and a link is not followed",
+      throw Error(fmt::format("cannot unpack into {}: not a directory (symbolic links are not followed)",
                               shown({name.begin(), name.begin() + static_cast<std::ptrdiff_t>(i) + 1})));
     }
     directory = std::move(next);
@@ -73,7 +75,7 @@ void TargetTree::make_directory(const std::vector<std::string>& name, const Attr
   } else if (errno == EEXIST) {
     static_cast<void>(open_directory(name, false));
   } else {
-    fail("make " + shown(name));
+    fail("create " + shown(name));
   }
 }
 
@@ -102,7 +104,8 @@ void TargetTree::make_hard_link(const std::vector<std::string>& name, const std:
   const std::string temporary = temporary_name();
   struct stat status {};
   if (::fstatat(from.get(), of.back().c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) fail("read " + shown(of));
-  if (!S_ISREG(status.st_mode)) throw Error(fmt::format("{} is no file that could have another name", shown(of)));
+  if (!S_ISREG(status.st_mode))
+    throw Error(fmt::format("cannot create a hard link to {}: not a regular file", shown(of)));
   if (::linkat(from.get(), of.back().c_str(), directory, temporary.c_str(), 0) != 0) fail("link " + shown(name));
   take_place(directory, temporary, name);
 }

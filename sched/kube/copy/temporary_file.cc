@@ -20,7 +20,7 @@ void check_room(const std::filesystem::path& directory, std::uint64_t size) {
   if (::statvfs(directory.c_str(), &room) != 0) return;  // opening the file will report why
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   if (size > free) {
-    throw Error(fmt::format("{} has {} MiB free, and {} MiB are needed", directory.string(), free >> 20,
+    throw Error(fmt::format("insufficient space in {}: {} MiB free, {} MiB needed", directory.string(), free >> 20,
                             (size + (1 << 20) - 1) >> 20));
   }
 }
@@ -43,7 +43,7 @@ TemporaryFile::TemporaryFile(const std::filesystem::path& target, std::uint64_t 
   check_room(directory, size);
   std::string name = (directory / ".adaptdl-cp-XXXXXX").string();
   fd_ = sched::Fd(::mkostemp(name.data(), O_CLOEXEC));
-  if (!fd_) fail("write in " + directory.string());
+  if (!fd_) fail("create a file in " + directory.string());
   path_ = name;
   cleanup_ = std::make_unique<Cleanup>([path = path_] { ::unlink(path.c_str()); });
 }

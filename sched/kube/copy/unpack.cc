@@ -66,7 +66,7 @@ class Reader {
     if (failure_) std::rethrow_exception(failure_);
     if (result >= ARCHIVE_WARN) return result != ARCHIVE_EOF;
     const char* why = libarchive().archive_error_string(archive_.get());
-    throw Error(fmt::format("what came is no whole tar archive: {}", why == nullptr ? "it is damaged" : why));
+    throw Error(fmt::format("invalid or incomplete tar archive: {}", why == nullptr ? "corrupted" : why));
   }
 
   const Pull& pull_;
@@ -96,19 +96,20 @@ class Unpacker {
     if (const char* of = library.archive_entry_hardlink(entry)) return hard_link(name, split_name(of));
     const auto type = library.archive_entry_filetype(entry);
     if (type == AE_IFDIR) return tree_.make_directory(name, attributes);
-    if (name.empty()) throw Error("the archive names '.', which is a directory, as something else");
+    if (name.empty()) throw Error("invalid entry '.' in the archive: not a directory");
     if (type == AE_IFLNK) {
       const char* to = library.archive_entry_symlink(entry);
       files_.erase(name);
       return tree_.make_link(name, to == nullptr ? "" : to);
     }
     if (type == AE_IFREG) return file(name, attributes);
-    if (notice_) notice_(fmt::format("left out {}: it is neither a file nor a directory nor a link", path));
+    if (notice_) notice_(fmt::format("skipped {}: not a file, directory or symbolic link", path));
   }
 
   void hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of) {
     if (name.empty() || !files_.contains(of)) {
-      throw Error(fmt::format("the archive links a file to '{}', which it did not bring", fmt::join(of, "/")));
+      throw Error(
+          fmt::format("invalid hard link in the archive: '{}' is not an earlier file in it", fmt::join(of, "/")));
     }
     if (name == of) return;
     tree_.make_hard_link(name, of);

@@ -89,8 +89,7 @@ class Part {
     if (received_) return;
     const std::uint64_t there = size_there();
     if (there != size)
-      throw Error(
-          fmt::format("of {} {} bytes are in {}, where {} were sent: try again", target_, there, shell_.name(), size));
+      throw Error(fmt::format("{}: {} bytes were sent, but {} has {}; try again", target_, size, shell_.name(), there));
   }
 
   // Returns the checksum of the whole file; null if the remote end has no tool for it.
@@ -169,7 +168,7 @@ void check_upload(const Shell& shell, const std::string& target, const std::opti
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} changed while it was copied, or was damaged on the way to {}: its checksum is {}, and the copy's {}", target,
+      "{} changed during the copy, or was corrupted on the way to {}: its checksum is {}, but the copy's is {}", target,
       shell.name(), here, *there));
 }
 
@@ -187,7 +186,7 @@ void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::s
     if (most == 0) return std::string_view();
     const ssize_t got = ::pread(file.get(), buffer.data(), most, static_cast<off_t>(offset));
     if (got < 0) fail("read " + source.string());
-    if (got == 0) throw Error(fmt::format("{} became shorter while it was copied: try again", source.string()));
+    if (got == 0) throw Error(fmt::format("{} shrank during the copy; try again", source.string()));
     const std::string_view piece(buffer.data(), static_cast<std::size_t>(got));
     // Bytes that are sent again are already in the checksum.
     if (offset + piece.size() > summed) {
@@ -257,7 +256,7 @@ class TreeUpload {
     for (; next < entries_.size() && next - first < kMostEntries && entries_[next].size <= pack_limit_; ++next) {
       if (next > first && size + entries_[next].size > pack_limit_) break;
       if (!pack.add(entries_[next]))
-        events_.say(fmt::format("{} became shorter while it was copied", (source_ / entries_[next].name).string()));
+        events_.say(fmt::format("{} shrank during the copy", (source_ / entries_[next].name).string()));
       size += entries_[next].size;
     }
     try {
@@ -312,7 +311,7 @@ std::string file_place(Shell& shell, Persistence& persistence, const std::string
   const std::string path = target_path(source, Found::kFile, target, there.found);
   if (path != target) there = persist(persistence, [&] { return inspect(shell, path); });
   if (there.found == Found::kDirectory)
-    throw UsageError(fmt::format("cp: {} is a file, and {} a directory", source, path));
+    throw UsageError(fmt::format("cp: {} is a file, but {} is a directory", source, path));
   return there.behind_link.empty() ? path : there.behind_link;
 }
 
@@ -335,10 +334,10 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
   std::error_code error;
   const auto status = fs::status(source, error);
   if (!fs::exists(status))
-    throw Error(fmt::format("cannot read {}: {}", source, error ? error.message() : "it is not there"));
+    throw Error(fmt::format("cannot read {}: {}", source, error ? error.message() : "No such file or directory"));
   const bool directory = fs::is_directory(status);
   if (!directory && !fs::is_regular_file(status))
-    throw Error(fmt::format("{} is neither a file nor a directory; give - to copy a stream", source));
+    throw Error(fmt::format("{} is neither a file nor a directory; use - to copy a stream", source));
   Persistence persistence = events.persistence();
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   if (!directory) {
@@ -347,7 +346,7 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
     return upload_file(shell, agent, source, path, 0, {}, events);
   }
   const std::string path = target_path(source, Found::kDirectory, target, there.found);
-  must(shell, persistence, kMakeDirectory, {as_argument(path)}, "make " + path);
+  must(shell, persistence, kMakeDirectory, {as_argument(path)}, "create " + path);
   TreeUpload(shell, source, path, events).run();
 }
 
@@ -376,7 +375,7 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
     try {
       send();
     } catch (const NoAgent&) {
-      if (done > 0) throw Error(fmt::format("{} is another one than before: try again", shell.name()));
+      if (done > 0) throw Error(fmt::format("{} was replaced during the copy; try again", shell.name()));
       sum = Sum(agent.kind());
       sum.update(piece);
       send();

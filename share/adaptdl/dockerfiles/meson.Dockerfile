@@ -1,6 +1,6 @@
-# For a project with a meson.build: it is built and installed below /usr/local.
-# BASE_IMAGE has all that it needs, adaptdl's trainer among it, unless the project brings that along as a subproject;
-# without one it is built on Debian with LibTorch.
+# For projects with a meson.build. Builds the project and installs it under /usr/local.
+# BASE_IMAGE must contain everything that the project needs, including adaptdl's trainer unless the project contains it as
+# a subproject. By default, the project is built on Debian with LibTorch.
 ARG BASE_IMAGE=debian:bookworm
 FROM ${BASE_IMAGE}
 RUN command -v meson g++ >/dev/null || { apt-get update && apt-get install -y --no-install-recommends \

@@ -1,4 +1,4 @@
-# For a project with a requirements.txt: what it lists is installed, and the project lies in /project.
+# For projects with a requirements.txt. Installs the packages in it, and copies the project to /project.
 ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE}
 ENV PYTHONUNBUFFERED=true

@@ -183,7 +183,8 @@ def sampler_class(name):
     if name not in kinds:
         refuse(f"unknown sampler; Optuna {optuna.__version__} has {', '.join(usable)}")
     if name not in usable:
-        refuse(f"it needs arguments ({', '.join(needed_arguments(kinds[name]))}); choose another of {', '.join(usable)}")
+        needed = ", ".join(needed_arguments(kinds[name]))
+        refuse(f"it requires arguments ({needed}); choose one of {', '.join(usable)}")
     return kinds[name]
 
 

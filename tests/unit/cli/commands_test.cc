@@ -48,9 +48,9 @@ TEST_CASE("an option without its value is refused, and takes nobody else's") {
 
 TEST_CASE("the options of the program are not those of run") {
   refused({"run", "--name", "a/b", "true", "--name", "c"},
-          "run: --name takes up to 63 letters, digits, '.', '_' and '-', not 'a/b'");
+          "run: invalid --name 'a/b': expected up to 63 letters, digits, '.', '_' and '-'");
   refused({"run", "--name", "a/b", "--", "--nothing", "--checkpoint="},
-          "run: --name takes up to 63 letters, digits, '.', '_' and '-', not 'a/b'");
+          "run: invalid --name 'a/b': expected up to 63 letters, digits, '.', '_' and '-'");
 }
 
 TEST_CASE("every command, verb, option and argument has its help") {

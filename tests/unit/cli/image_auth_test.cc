@@ -82,11 +82,11 @@ TEST_CASE("what is wrong in a file is said without its secrets") {
   CHECK(said("{\"auths\"") == "cannot read the credentials in config.json: not a JSON object");
   CHECK(said(R"({"auths": []})") == "cannot read the credentials in config.json: 'auths' is not an object");
   CHECK(said(R"({"auths": {"r": {"auth": "c2VjcmV0"}}})") ==
-        "cannot read the credentials in config.json: the entry of 'r': 'auth' is not the base64 of user:password");
+        "cannot read the credentials in config.json: the entry for 'r': 'auth' is not base64-encoded user:password");
   CHECK(said(R"({"auths": {"r": {"auth": 1}}})") ==
-        "cannot read the credentials in config.json: the entry of 'r': 'auth' is not a string");
+        "cannot read the credentials in config.json: the entry for 'r': 'auth' is not a string");
   CHECK(said(R"({"credHelpers": {"r": 1}})") ==
-        "cannot read the credentials in config.json: the helper of 'r' is not a string");
+        "cannot read the credentials in config.json: the helper for 'r' is not a string");
 }
 
 TEST_CASE("the places are the file that is named alone, else Docker's, then containers'") {
@@ -137,24 +137,20 @@ TEST_CASE("a helper that fails is named in one line, without what it printed in 
     return error_of([&] { ask_helper(name, "r", patience); });
   };
   CHECK(said("missing") ==
-        "the credential helper docker-credential-missing for r: docker-credential-missing is not in "
-        "the PATH");
-  CHECK(said("../x") == "the credential helper docker-credential-../x for r: that is no name of a program");
+        "credential helper docker-credential-missing for r: docker-credential-missing not found in PATH");
+  CHECK(said("../x") == "credential helper docker-credential-../x for r: invalid program name");
   {
     const Helper helper("echo 'the keychain is'; echo locked; exit 3");
     CHECK(said("unit") ==
-          "the credential helper docker-credential-unit for r: it failed with exit code 3: the "
-          "keychain is locked");
+          "credential helper docker-credential-unit for r: failed with exit code 3: the keychain is locked");
   }
   {
     const Helper helper("echo 'secret'");
-    CHECK(said("unit") ==
-          "the credential helper docker-credential-unit for r: it printed something else than "
-          "credentials");
+    CHECK(said("unit") == "credential helper docker-credential-unit for r: its output is not valid credentials");
   }
   const Helper helper("sleep 60");
   const auto start = std::chrono::steady_clock::now();
-  CHECK(said("unit", 200ms) == "the credential helper docker-credential-unit for r: it has not answered within 200 ms");
+  CHECK(said("unit", 200ms) == "credential helper docker-credential-unit for r: no answer within 200 ms");
   CHECK(std::chrono::steady_clock::now() - start < 40s);
 }
 
@@ -208,9 +204,10 @@ TEST_CASE("credentials go to no token server in the clear, unless the registry i
   const Scopes scopes = {repository_scope("x", "pull")};
   CHECK(authorizer.header(scopes, {}) == "");
   CHECK(authorizer.refused(refusal, "", scopes));
-  CHECK(error_of([&] { authorizer.header(scopes, {}); }) ==
-        "the registry r names http://evil.example/t as its token server, which is not reached by https; no credentials "
-        "are sent there");
+  CHECK(
+      error_of([&] { authorizer.header(scopes, {}); }) ==
+      "the registry r names the token server http://evil.example/t, which does not use HTTPS; no credentials are sent "
+      "to it");
 }
 
 }  // namespace image_auth_test

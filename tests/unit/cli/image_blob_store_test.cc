@@ -64,7 +64,7 @@ TEST_CASE("a draft becomes a blob by its digest, or nothing") {
   {
     BlobStore::Draft draft(store);
     draft.write("abd");
-    CHECK_THROWS_WITH_AS(draft.commit(kAbc), ("the digest of what came is " + sha256("abd") + ", not " + kAbc).c_str(),
+    CHECK_THROWS_WITH_AS(draft.commit(kAbc), ("digest mismatch: got " + sha256("abd") + ", expected " + kAbc).c_str(),
                          Error);
   }
   { BlobStore::Draft(store).write("never committed"); }

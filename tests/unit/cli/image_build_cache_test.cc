@@ -82,7 +82,7 @@ TEST_CASE("L2: a cache of another user is not for root") {
   fs::create_directory(temporary / "cache");
   REQUIRE(::chown((temporary / "cache").c_str(), 1234, 1234) == 0);
   CHECK_THROWS_WITH_AS(BuildCache(temporary / "cache"),
-                       doctest::Contains("belongs to another user, who could put anything into it"), Error);
+                       doctest::Contains("belongs to another user, who could put arbitrary files into it"), Error);
 }
 
 }  // namespace image_build_cache_test

@@ -67,7 +67,7 @@ TEST_CASE("nobody entered: what needs it says so") {
   CHECK(testing::in_another_process([] {
           require_build_namespace("RUN");
           return std::string("nothing is wrong");
-        }) == "error: RUN cannot be done: the build namespace was not entered");
+        }) == "error: RUN is not possible: the build namespace was not entered");
 }
 
 TEST_CASE("a second call gives what the first one found") {
@@ -88,7 +88,7 @@ TEST_CASE("user namespaces that are switched off are named with their setting") 
           require_build_namespace("RUN");
           return std::string("nothing is wrong");
         }) ==
-        "error: RUN cannot be done: user namespaces are switched off; have an administrator run: sysctl "
+        "error: RUN is not possible: user namespaces are disabled; have an administrator run: sysctl "
         "user.max_user_namespaces=15000");
 }
 

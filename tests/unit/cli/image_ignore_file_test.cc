@@ -168,11 +168,12 @@ TEST_CASE("a pattern that is none is told by file, line and reason") {
     }
     return "";
   };
-  CHECK(error_of("a\n\nb[c") == "app.dockerignore:3: 'b[c' is no pattern: its '[' has no ']'");
-  CHECK(error_of("a[]b]") == "app.dockerignore:1: 'a[]b]' is no pattern: '-' and ']' stand in '[…]' only after a \\");
-  CHECK(error_of("a[z-b]") == "app.dockerignore:1: 'a[z-b]' is no pattern: a range in its '[…]' ends before it begins");
-  CHECK(error_of("a\\") == "app.dockerignore:1: 'a\\' is no pattern: nothing follows its last \\");
-  CHECK(error_of("# x\n!") == "app.dockerignore:2: '!' takes back a pattern, and there is none after it");
+  CHECK(error_of("a\n\nb[c") == "app.dockerignore:3: invalid pattern 'b[c': missing ']' after '['");
+  CHECK(error_of("a[]b]") ==
+        "app.dockerignore:1: invalid pattern 'a[]b]': '-' and ']' in '[…]' must be escaped with \\");
+  CHECK(error_of("a[z-b]") == "app.dockerignore:1: invalid pattern 'a[z-b]': a range in '[…]' ends before it begins");
+  CHECK(error_of("a\\") == "app.dockerignore:1: invalid pattern 'a\\': trailing \\");
+  CHECK(error_of("# x\n!") == "app.dockerignore:2: '!' must be followed by a pattern");
 }
 
 TEST_CASE("the ignore file beside the Dockerfile comes before the context's") {

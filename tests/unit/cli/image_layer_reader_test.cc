@@ -144,7 +144,7 @@ TEST_CASE("archives are read however they are compressed, in several parts too, 
     check_tree(temporary / "x.parts", temporary, true);
     if (tool == "cat") continue;
     run(at + "head -c $(($(stat -c %s x.packed) - 9)) x.packed > x.cut");
-    CHECK_THROWS_WITH_AS(read_layer(temporary / "x.cut"), "archive: it is truncated", Error);
+    CHECK_THROWS_WITH_AS(read_layer(temporary / "x.cut"), "archive: the file is truncated", Error);
     run(at + "(cat x.packed; echo more) > x.more");
     CHECK_THROWS_AS(read_layer(temporary / "x.more"), Error);
     run(at + "(cat x.packed; head -c 1000 /dev/zero) > x.padded");
@@ -159,9 +159,9 @@ TEST_CASE("archives are read however they are compressed, in several parts too, 
   CHECK_FALSE(is_archive(temporary / "in"));
   CHECK_FALSE(is_archive(temporary / "nothing"));
   CHECK_FALSE(is_archive(temporary / "in/pipe"));
-  CHECK_THROWS_WITH_AS(read_layer(temporary / "nothing"), "archive: it cannot be read: No such file or directory",
+  CHECK_THROWS_WITH_AS(read_layer(temporary / "nothing"), "archive: cannot read the file: No such file or directory",
                        Error);
-  CHECK_THROWS_WITH_AS(read_layer(temporary / "in/pipe"), "archive: it is no regular file", Error);
+  CHECK_THROWS_WITH_AS(read_layer(temporary / "in/pipe"), "archive: not a regular file", Error);
 }
 
 TEST_CASE("archives of libarchive and of Python are read") {
@@ -202,17 +202,17 @@ TEST_CASE("pieces of a sparse file that are none, and headers that are none, are
   REQUIRE(why(good) == "");
   std::string bad = good;
   bad[at] = '9';  // the piece now ends after the start of the next
-  CHECK(why(bad) == "archive: it is no whole tar archive: the pieces of a sparse file in it are none");
+  CHECK(why(bad) == "archive: invalid tar archive: invalid pieces of a sparse file");
   bad[at] = 'x';
-  CHECK(why(bad) == "archive: it is no whole tar archive: a number in it is none");
+  CHECK(why(bad) == "archive: invalid tar archive: invalid number");
   bad = good;
   bad[512] = 'x';
   CHECK(why(bad) != "");
   bad = good;
   bad[0] ^= 1;
-  CHECK(why(bad) == "archive: it is no whole tar archive: a header's checksum is wrong");
-  CHECK(why(good.substr(0, 700)) == "archive: it is no whole tar archive: it is cut off");
-  CHECK(why(std::string(512, '\0') + good) == "archive: it is no whole tar archive: there is something after its end");
+  CHECK(why(bad) == "archive: invalid tar archive: wrong header checksum");
+  CHECK(why(good.substr(0, 700)) == "archive: invalid tar archive: unexpected end of file");
+  CHECK(why(std::string(512, '\0') + good) == "archive: invalid tar archive: data after the end of the archive");
 }
 
 TEST_CASE("a stop ends reading") {
@@ -238,9 +238,9 @@ TEST_CASE("a large archive that is cut off ends in its error after what is whole
   }
   LayerReader cut(temporary / "cut.tar.gz", "archive");
   REQUIRE(cut.next(entry));
-  CHECK_THROWS_WITH_AS(cut.next(entry), "archive: it is truncated", Error);
+  CHECK_THROWS_WITH_AS(cut.next(entry), "archive: the file is truncated", Error);
   CHECK(read_layer(temporary / "two.tar.gz").at("random").second == read_file(temporary / "random"));
-  CHECK_THROWS_WITH_AS(read_layer(temporary / "early.tar.gz"), "archive: it is truncated", Error);
+  CHECK_THROWS_WITH_AS(read_layer(temporary / "early.tar.gz"), "archive: the file is truncated", Error);
 }
 
 }  // namespace image_layer_reader_test

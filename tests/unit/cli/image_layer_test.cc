@@ -257,7 +257,7 @@ TEST_CASE("whiteouts and opaque directories have the names of the specification,
   writer.opaque("");
   CHECK(writer.entries() == 4);
   CHECK_THROWS_WITH_AS(writer.add(file("dir/.wh.x", 0)),
-                       "dir/.wh.x cannot be in an image: names that begin with '.wh.' mean removed files there", Error);
+                       "dir/.wh.x cannot be added to an image: names that begin with '.wh.' mark removed files", Error);
   CHECK_THROWS_AS(writer.add(file(".wh.x", 0)), Error);
   CHECK_THROWS_AS(writer.add(file(".wh.x/y", 0)), Error);
   writer.add(file("a.wh.x", 0));
@@ -271,15 +271,15 @@ TEST_CASE("a file that changes while it is read is an error, and leaves nothing 
   const BlobStore store(temporary / "store");
   {
     LayerWriter writer(store);
-    CHECK_THROWS_WITH_AS(writer.add(file("f", 5), text_content("abc")),
-                         "f became shorter than 5 bytes while it was read; build again when nothing writes to it",
-                         Error);
+    CHECK_THROWS_WITH_AS(
+        writer.add(file("f", 5), text_content("abc")),
+        "f became shorter than 5 bytes while it was being read; build again when no process writes to it", Error);
   }
   {
     LayerWriter writer(store);
-    CHECK_THROWS_WITH_AS(writer.add(file("f", 2), text_content("abc")),
-                         "f became longer than 2 bytes while it was read; build again when nothing writes to it",
-                         Error);
+    CHECK_THROWS_WITH_AS(
+        writer.add(file("f", 2), text_content("abc")),
+        "f became longer than 2 bytes while it was being read; build again when no process writes to it", Error);
   }
   {
     std::stop_source stop;
@@ -293,11 +293,12 @@ TEST_CASE("a file that changes while it is read is an error, and leaves nothing 
   odd.xattrs["user.a=b"] = "c";
   LayerWriter writer(store);
   CHECK_THROWS_WITH_AS(writer.add(odd),
-                       "f has an extended attribute 'user.a=b', which a layer cannot hold for the '=' in its name",
+                       "f has the extended attribute 'user.a=b', which a layer cannot contain because of the '=' in "
+                       "its name",
                        Error);
   LayerOptions options;
   options.level = 13;
-  CHECK_THROWS_WITH_AS(LayerWriter(store, options), "13 is no level of gzip: it has 1 to 12", Error);
+  CHECK_THROWS_WITH_AS(LayerWriter(store, options), "invalid compression level 13: gzip accepts 1 to 12", Error);
 }
 
 TEST_CASE("a full disk is an error that says so") {

@@ -75,16 +75,13 @@ TEST_CASE("a stage without a platform has that of the stage that it is built on"
 
 TEST_CASE("a FROM that names nothing is told with what has no value") {
   CHECK(plan_of("ARG A=1\n\nFROM $B\n") ==
-        "Dockerfile:3: FROM $B names nothing: B has no value; give it one by an ARG before the first FROM, or by "
-        "--build-arg");
+        "Dockerfile:3: FROM $B: no value for B; set it with an ARG before the first FROM, or with --build-arg");
   CHECK(plan_of("FROM a\nARG tag=1\nFROM b:$tag\n") ==
-        "Dockerfile:3: FROM b:$tag names nothing: tag has no value; give it one by an ARG before the first FROM, or by "
-        "--build-arg");
-  CHECK(
-      plan_of("FROM --platform=windows/amd64 a\n") ==
-      "Dockerfile:1: FROM --platform: 'windows/amd64' is no platform that images are built for here, as linux/amd64 or "
-      "linux/arm64");
-  CHECK(plan_of("FROM ${x\n") == "Dockerfile:1: FROM ${x: a '${' has no '}'");
+        "Dockerfile:3: FROM b:$tag: no value for tag; set it with an ARG before the first FROM, or with --build-arg");
+  CHECK(plan_of("FROM --platform=windows/amd64 a\n") ==
+        "Dockerfile:1: FROM --platform: unsupported platform 'windows/amd64': expected a Linux platform such as "
+        "linux/amd64 or linux/arm64");
+  CHECK(plan_of("FROM ${x\n") == "Dockerfile:1: FROM ${x: missing '}' after '${'");
 }
 
 TEST_CASE("triggers of a base, a stage or an image, may need further stages and images") {

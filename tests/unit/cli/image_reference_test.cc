@@ -66,27 +66,27 @@ TEST_CASE("a manifest is asked for by digest, else by tag, else as latest") {
 }
 
 TEST_CASE("what is wrong in a name is said by the part") {
-  CHECK(refusal("Busybox") == "image 'Busybox': the repository 'Busybox' has upper-case letters");
+  CHECK(refusal("Busybox") == "invalid image name 'Busybox': repository 'Busybox' must be lowercase");
   CHECK(refusal("a.b/x:") ==
-        "image 'a.b/x:': the tag '' is not 1 to 128 letters, digits, '_', '.' and '-' that begin "
-        "with neither '.' nor '-'");
+        "invalid image name 'a.b/x:': tag '' must be 1 to 128 letters, digits, '_', '.' or '-', and must not begin "
+        "with '.' or '-'");
   CHECK(refusal("x@sha256:1") ==
-        "image 'x@sha256:1': the digest 'sha256:1' is not sha256: and 64, or sha512: and 128 "
-        "lower-case hexadecimal digits");
+        "invalid image name 'x@sha256:1': digest 'sha256:1' must be sha256: and 64, or sha512: and 128 "
+        "lowercase hexadecimal digits");
   CHECK(refusal("https://a.b/x") ==
-        "image 'https://a.b/x': the name 'https://a.b/x' is a URL; give it without http:// or https://");
-  CHECK(refusal("a_b.c/x") == "image 'a_b.c/x': the registry 'a_b.c' is not host or host:port");
-  CHECK(refusal("") == "image '': the repository '' is missing");
-  CHECK(refusal(std::string(64, 'a')).find("looks like the id of an image") != std::string::npos);
+        "invalid image name 'https://a.b/x': name 'https://a.b/x' must not be a URL; remove http:// or https://");
+  CHECK(refusal("a_b.c/x") == "invalid image name 'a_b.c/x': registry 'a_b.c' must be HOST or HOST:PORT");
+  CHECK(refusal("") == "invalid image name '': repository '' must not be empty");
+  CHECK(refusal(std::string(64, 'a')).find("looks like an image ID") != std::string::npos);
   CHECK(refusal("x/" + std::string(64, 'a')) == "taken");
 }
 
 TEST_CASE("lengths are bounded: a repository's at 255, a tag's at 128") {
   CHECK(refusal("a.b/" + std::string(255, 'x')) == "taken");
-  CHECK(refusal("a.b/" + std::string(256, 'x')).ends_with("is longer than 255 characters"));
-  CHECK(refusal(std::string(248, 'x')).ends_with("is longer than 255 characters"));  // library/ is prepended
+  CHECK(refusal("a.b/" + std::string(256, 'x')).ends_with("must not be longer than 255 characters"));
+  CHECK(refusal(std::string(248, 'x')).ends_with("must not be longer than 255 characters"));  // library/ is prepended
   CHECK(refusal("x:" + std::string(128, 't')) == "taken");
-  CHECK(refusal("x:" + std::string(129, 't')).find("the tag") != std::string::npos);
+  CHECK(refusal("x:" + std::string(129, 't')).find(": tag '") != std::string::npos);
 }
 
 TEST_CASE("characters out of place are refused") {

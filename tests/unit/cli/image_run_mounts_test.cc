@@ -250,10 +250,10 @@ TEST_CASE("a target of another kind, or below a file, is an error that names it"
   Steps steps;
   SandboxStep step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/etc/passwd")};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot mount something at /etc/passwd: Not a directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at /etc/passwd: Not a directory");
   step = steps.step("true");
   step.mounts = {mount_of(Type::kSecret, "/etc")};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot mount something at /etc: Is a directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at /etc: Is a directory");
 }
 
 }  // namespace image_run_mounts_test

@@ -130,7 +130,7 @@ TEST_CASE("a command that is not there, or cannot run, is an error that says so"
   Steps steps;
   SandboxStep step = steps.step("");
   step.command = {"nothing", "x"};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot run nothing: it is not in the image");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot run nothing: not found in the image");
   step = steps.step("");
   write(steps.root() / "bin/script", "#!/usr/bin/python\n");
   chmod((steps.root() / "bin/script").c_str(), 0755);
@@ -189,7 +189,8 @@ TEST_CASE("a user that has a name, a number and groups") {
   SandboxStep step = steps.step("id -u; id -g; id -G; echo $HOME; echo e > /dev/stderr");
   step.user = "maker";
   if (!all_ids()) {
-    CHECK(error_of([&] { steps.run(step); }).find("cannot become group 501 (all files belong to one user here: ") == 0);
+    CHECK(error_of([&] { steps.run(step); }).find("cannot switch to group 501 (all files belong to one user here: ") ==
+          0);
     return;
   }
   CHECK(steps.run(step) == "500\n501\n501 502\n/home/maker\ne\n");
@@ -206,7 +207,7 @@ TEST_CASE("a user that has a name, a number and groups") {
   CHECK(steps.run(step).starts_with("CapEff:\t0000000000000000\n"));
   step = steps.step("");
   step.user = "nobody";
-  CHECK(error_of([&] { steps.run(step); }) == "there is no user 'nobody' in the image's /etc/passwd");
+  CHECK(error_of([&] { steps.run(step); }) == "user 'nobody' not found in the image's /etc/passwd");
 }
 
 TEST_CASE("owners of files are the image's, and set-id programs work") {

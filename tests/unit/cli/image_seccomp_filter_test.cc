@@ -320,7 +320,7 @@ TEST_CASE("a filter that cannot be installed is an error") {
           if (syscall(SYS_capset, &header, none) != 0) return std::string("capset");
           apply_filter(step_filter());
           return std::string("applied");
-        }) == "error: cannot filter system calls: Permission denied");
+        }) == "error: cannot install the system call filter: Permission denied");
   CHECK(in_another_process([] {
           step_filter();
           apply_filter({BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

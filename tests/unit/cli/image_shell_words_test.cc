@@ -91,21 +91,21 @@ const Case kWords[] = {
     {"${KOREAN#?} ${KOREAN%?} ${KOREAN/국/x}", "국어 한국 한x어"},
     {"${UNSET#a} ${UNSET/a/b}.", " ."},
     {"a < b << c", "a < b << c"},
-    {"he'llo", "error: a single quote is not closed"},
-    {"\"hello\\\"", "error: a double quote is not closed"},
-    {"${}", "error: a '${' has no variable's name after it"},
-    {"${:-b}", "error: a '${' has no variable's name after it"},
-    {"he${PWD", "error: a '${' has no '}'"},
-    {"${aaa:-bbb ${foo}", "error: a '${' has no '}'"},
-    {"he${.}", "error: '${.' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
-    {"he${UNSET:YYY}", "error: '${UNSET:Y' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
-    {"he${PWD:=0}", "error: '${PWD:=' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
-    {"${PWD:#x}", "error: '${PWD:#' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
-    {"he${UNSET?}", "error: UNSET: is not set, and must be"},
-    {"he${EMPTY:?}", "error: EMPTY: is empty, and must not be"},
+    {"he'llo", "error: unclosed single quote"},
+    {"\"hello\\\"", "error: unclosed double quote"},
+    {"${}", "error: missing variable name after '${'"},
+    {"${:-b}", "error: missing variable name after '${'"},
+    {"he${PWD", "error: missing '}' after '${'"},
+    {"${aaa:-bbb ${foo}", "error: missing '}' after '${'"},
+    {"he${.}", "error: unknown substitution '${.'; expected :- - :+ + :? ? # ## % %% / or //"},
+    {"he${UNSET:YYY}", "error: unknown substitution '${UNSET:Y'; expected :- - :+ + :? ? # ## % %% / or //"},
+    {"he${PWD:=0}", "error: unknown substitution '${PWD:='; expected :- - :+ + :? ? # ## % %% / or //"},
+    {"${PWD:#x}", "error: unknown substitution '${PWD:#'; expected :- - :+ + :? ? # ## % %% / or //"},
+    {"he${UNSET?}", "error: UNSET: variable is not set"},
+    {"he${EMPTY:?}", "error: EMPTY: variable is empty"},
     {"he${UNSET:?give it by --build-arg}", "error: UNSET: give it by --build-arg"},
-    {"${PWD/x}", "error: a '${' has no '/'"},
-    {"${PWD#\\a}", "error: the pattern '\\a' escapes what needs none: \\ goes before * ? \\ } and / alone"},
+    {"${PWD/x}", "error: missing '/' after '${'"},
+    {"${PWD#\\a}", "error: invalid pattern '\\a': \\ can only escape * ? \\ } and /"},
 };
 
 }  // namespace
@@ -147,7 +147,7 @@ TEST_CASE("words are split at the spaces of values, but not at quoted ones") {
 TEST_CASE("an expansion is bounded in depth and size") {
   std::string deep;
   for (int i = 0; i < 200; ++i) deep += "${x:-";
-  CHECK(expanded((deep + std::string(200, '}')).c_str()) == "error: over 100 substitutions are nested");
+  CHECK(expanded((deep + std::string(200, '}')).c_str()) == "error: more than 100 nested substitutions");
   const std::string large(std::size_t{1} << 20, 'x');
   CHECK_THROWS_AS(expand_word("$a$a$a$a$a$a$a$a$a", {}, [&](const std::string&) { return large; }), adaptdl::Error);
 }

@@ -57,10 +57,10 @@ TEST_CASE("nobody named is root") {
 }
 
 TEST_CASE("an unknown name is an error that has it") {
-  CHECK(error_of([] { find("none"); }) == "there is no user 'none' in the image's /etc/passwd");
-  CHECK(error_of([] { find("maker:none"); }) == "there is no group 'none' in the image's /etc/group");
-  CHECK(error_of([] { find("4294967295"); }) == "there is no user '4294967295' in the image's /etc/passwd");
-  CHECK(error_of([] { find("-1"); }) == "there is no user '-1' in the image's /etc/passwd");
+  CHECK(error_of([] { find("none"); }) == "user 'none' not found in the image's /etc/passwd");
+  CHECK(error_of([] { find("maker:none"); }) == "group 'none' not found in the image's /etc/group");
+  CHECK(error_of([] { find("4294967295"); }) == "user '4294967295' not found in the image's /etc/passwd");
+  CHECK(error_of([] { find("-1"); }) == "user '-1' not found in the image's /etc/passwd");
 }
 
 TEST_CASE("only names need the image's files") {

@@ -318,8 +318,8 @@ TEST_CASE("a template that Helm might read differently is rejected with file and
   CHECK(render("v: {{ .Values.a | toJson | replace \"$\" \"$$\" }}\n", values) == "v: {\"b\":\"$$x\"}\n");
   for (const auto& [expression, why] : std::map<std::string, std::string>{
            {"{{ if .Values.a }}", "unknown expression '{{ if .Values.a }}'"},
-           {"{{- .Values.a.b }}", "'{{-' must begin a line, and its '}}' end it"},
-           {"{{- if .Values.a }}", "'{{-' must begin a line, and its '}}' end it"},
+           {"{{- .Values.a.b }}", "'{{-' must begin a line, and its '}}' must end it"},
+           {"{{- if .Values.a }}", "'{{-' must begin a line, and its '}}' must end it"},
            {"{{ .Values.a.b | quote }}", "unknown expression '{{ .Values.a.b | quote }}'"},
            {"{{ .Values.a.b toJson }}", "unknown expression '{{ .Values.a.b toJson }}'"},
            {"{{}}", "unknown expression '{{}}'"},
@@ -338,7 +338,7 @@ TEST_CASE("a template that Helm might read differently is rejected with file and
           "a: 1\n\nc: 3\n");
   }
   const auto block = [&](const std::string& text) { return render(text, values); };
-  CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}1\n"), "t.yaml:1: '{{-' must begin a line, and its '}}' end it",
+  CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}1\n"), "t.yaml:1: '{{-' must begin a line, and its '}}' must end it",
                        Error);
   CHECK_THROWS_WITH_AS(block("{{- .Values.a.b }}\n"), "t.yaml:1: unknown expression '{{- .Values.a.b }}'", Error);
   CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}\n"), "t.yaml: 'if' without 'end'", Error);

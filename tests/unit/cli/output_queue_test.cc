@@ -129,13 +129,13 @@ TEST_CASE_FIXTURE(RedirectedErrors, "notices that nothing reads are dropped and 
       notices.put("next");
       notices.write_all();
     });
-    CHECK(all == "adaptdl: " + large + "\nadaptdl: 2 notices were dropped, as nothing read them\nadaptdl: next\n");
+    CHECK(all == "adaptdl: " + large + "\nadaptdl: 2 notices were dropped because nothing read them\nadaptdl: next\n");
   }
   SUBCASE("at the end") {
     notices.keep_all();
     notices.put("last");
     const std::string all = read_while([&] { notices.write_all(); });
-    CHECK(all.ends_with("adaptdl: 2 notices were dropped, as nothing read them\nadaptdl: last\n"));
+    CHECK(all.ends_with("adaptdl: 2 notices were dropped because nothing read them\nadaptdl: last\n"));
   }
 }
 

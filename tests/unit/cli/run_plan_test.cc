@@ -91,7 +91,7 @@ TEST_CASE("a number of replicas that makes no sense is refused") {
     RunOptions with = options();
     with.replicas = wrong;
     refused(with,
-            std::string("run: --replicas takes auto, a whole number from 1 to 1024, or the fewest and the most as "
+            std::string("run: --replicas must be auto, a whole number from 1 to 1024, or a minimum and maximum as "
                         "MIN:MAX, not '") +
                 wrong + "'");
   }
@@ -100,7 +100,8 @@ TEST_CASE("a number of replicas that makes no sense is refused") {
 TEST_CASE("GPUs limit the replicas, except over gloo") {
   RunOptions three = options();
   three.replicas = "3";
-  refused(three, "3 replicas need 3 GPUs, and there are 2; ask for fewer, or use --backend gloo to let them share",
+  refused(three,
+          "3 replicas need 3 GPUs, but only 2 are available; use fewer replicas, or --backend gloo to let them share",
           kTwoGpus);
   three.backend = "gloo";
   const auto shared = make_plan(three, kTwoGpus);
@@ -111,9 +112,9 @@ TEST_CASE("GPUs limit the replicas, except over gloo") {
   three.backend.clear();
   CHECK(make_plan(three, prefers_gloo).replicas == 3);
   three.backend = "nccl";
-  refused(three, "run: --backend nccl needs GPUs, and there are none here; gloo does without");
+  refused(three, "run: --backend nccl needs GPUs, but no GPU is available; use --backend gloo");
   three.backend = "mpi";
-  refused(three, "run: --backend takes gloo or nccl, not 'mpi'");
+  refused(three, "run: --backend must be gloo or nccl, not 'mpi'");
 }
 
 TEST_CASE("an elastic run has the devices that there are, and survives failures unless told not to") {
@@ -138,18 +139,19 @@ TEST_CASE("an elastic run has the devices that there are, and survives failures 
   elastic.start_replicas = "2";
   CHECK(make_plan(elastic, cores).start_replicas == 2);
   elastic.start_replicas = "5";
-  refused(elastic, "run: --start-replicas takes a whole number from 1 to 4, not '5'", cores);
+  refused(elastic, "run: --start-replicas must be a whole number from 1 to 4, not '5'", cores);
   elastic.replicas = "4";
   refused(elastic, "run: --start-replicas needs an elastic run (--replicas MIN:MAX)", cores);
   elastic.start_replicas.clear();
   elastic.replicas = "4:8";
-  refused(elastic, "run: 4 replicas need as many devices, and there are 3; ask for fewer, or give --devices 4", cores);
+  refused(elastic, "run: 4 replicas need 4 devices, but only 3 are available; use fewer replicas, or --devices 4",
+          cores);
   elastic.nodes = "2";
   elastic.node_rank = "0";
   elastic.master = "host:1";
   elastic.no_checkpoint = true;
   elastic.replicas = "1:2";
-  refused(elastic, "run: --replicas MIN:MAX is for one machine; with --nodes, give the number on each");
+  refused(elastic, "run: --replicas MIN:MAX works on one machine only; with --nodes, use the number per machine");
 }
 
 TEST_CASE("devices are named, or counted where they are no GPUs") {
@@ -165,23 +167,25 @@ TEST_CASE("devices are named, or counted where they are no GPUs") {
   with.devices = "1,0";
   CHECK(make_plan(with, kTwoGpus).devices == std::vector<std::string>{"1", "0"});
   with.devices = "0,2";
-  refused(with, "run: there is no GPU '2' here; there are 0, 1", kTwoGpus);
+  refused(with, "run: GPU '2' not found; available GPUs: 0, 1", kTwoGpus);
   with.device_kind = "cpu";
   CHECK(make_plan(with, kTwoGpus).device_kind == sched::DeviceKind::kCpu);
   for (const char* wrong : {"0,0", "0,,1", "a b"}) {
     with.devices = wrong;
-    refused(with, std::string("run: --devices takes a list of different devices such as 0,2,3, not '") + wrong + "'");
+    refused(with,
+            std::string("run: --devices must be a comma-separated list of different devices, such as 0,2,3, not '") +
+                wrong + "'");
   }
   with.devices = "0";
-  refused(with, "run: the number of --devices takes a whole number from 1 to 1024, not '0'");
+  refused(with, "run: the number of --devices must be a whole number from 1 to 1024, not '0'");
   with = options();
   with.device_kind = "tpu";
-  refused(with, "run: --device-kind takes gpu or cpu, not 'tpu'");
+  refused(with, "run: --device-kind must be gpu or cpu, not 'tpu'");
   with.device_kind = "gpu";
-  refused(with, "run: --device-kind gpu needs GPUs, and there are none here; cpu does without");
+  refused(with, "run: --device-kind gpu needs GPUs, but no GPU is available; use --device-kind cpu");
   with.device_kind = "cpu";
   with.backend = "nccl";
-  refused(with, "run: --backend nccl needs GPUs, and not --device-kind cpu", kTwoGpus);
+  refused(with, "run: --backend nccl needs GPUs, and cannot be used with --device-kind cpu", kTwoGpus);
 }
 
 TEST_CASE("a hang timeout is a duration above nothing") {
@@ -190,7 +194,7 @@ TEST_CASE("a hang timeout is a duration above nothing") {
   with.hang_timeout = "90s";
   CHECK(make_plan(with, kBare).hang_timeout == 90s);
   with.hang_timeout = "0";
-  refused(with, "run: --hang-timeout takes a duration above 0, such as 10m");
+  refused(with, "run: --hang-timeout must be above 0, such as 10m");
 }
 
 TEST_CASE("several machines need to know of each other and to share a directory") {
@@ -199,18 +203,18 @@ TEST_CASE("several machines need to know of each other and to share a directory"
   refused(with, "run: --nodes needs --node-rank, different on each machine, and --master HOST:PORT, the same on all");
   with.node_rank = "1";
   with.master = "host:1";
-  refused(with, "run: --nodes needs --checkpoint DIR, a directory that all machines see, or --no-checkpoint");
+  refused(with, "run: --nodes needs --checkpoint DIR, a directory that all machines share, or --no-checkpoint");
   with.no_checkpoint = true;
   CHECK(make_plan(with, kBare).node_rank == 1);
   with.node_rank = "2";
-  refused(with, "run: --node-rank takes a whole number from 0 to 1, not '2'");
+  refused(with, "run: --node-rank must be a whole number from 0 to 1, not '2'");
   with.node_rank = "0";
   for (const char* wrong : {"host", ":1", "::1:5", "[]:1"}) {
     with.master = wrong;
-    refused(with, std::string("run: --master takes HOST:PORT or [IPV6]:PORT, not '") + wrong + "'");
+    refused(with, std::string("run: --master must be HOST:PORT or [IPV6]:PORT, not '") + wrong + "'");
   }
   with.master = "host:0";
-  refused(with, "run: the port of --master takes a whole number from 1 to 65535, not '0'");
+  refused(with, "run: the port of --master must be a whole number from 1 to 65535, not '0'");
 }
 
 TEST_CASE("the token of a job on several machines is one word of a file that only its user reads") {
@@ -218,7 +222,8 @@ TEST_CASE("the token of a job on several machines is one word of a file that onl
   const std::string file = (directory.path() / "token").string();
   RunOptions with = options();
   with.token_file = file;
-  refused(with, "run: --token-file is for several machines (--nodes); on one, the run makes its own token");
+  refused(with,
+          "run: --token-file is only for several machines (--nodes); on one machine, the run creates its own token");
   with.nodes = "2";
   with.node_rank = "1";
   with.master = "host:1";
@@ -226,7 +231,8 @@ TEST_CASE("the token of a job on several machines is one word of a file that onl
   const std::string about = "run: --token-file " + file + ": ";
   refused(with, about + "No such file or directory");
   const std::string token = "0123456789abcdef";
-  const std::string no_word = "it is not one word of 16 to 1024 printable characters; `openssl rand -hex 16` makes one";
+  const std::string no_word =
+      "expected one word of 16 to 1024 printable characters; create one with `openssl rand -hex 16`";
   for (const std::string& text : {std::string(), token.substr(1), token + " " + token, token + "\x7f",
                                   token + "\xc3\xa4", std::string(1025, 'a')}) {
     std::ofstream(file) << text << '\n';
@@ -254,23 +260,23 @@ TEST_CASE("what contradicts itself or cannot be is refused") {
   RunOptions with = options();
   with.checkpoint = "/c";
   with.no_checkpoint = true;
-  refused(with, "run: --checkpoint and --no-checkpoint exclude each other");
+  refused(with, "run: --checkpoint and --no-checkpoint cannot be used together");
   with = options();
   with.program.clear();
-  refused(with, "run: which program? (see `adaptdl help run`)");
+  refused(with, "run: no program given (see `adaptdl help run`)");
   with = options();
   with.environment = {"ADAPTDL_REPLICA_RANK=1"};
-  refused(with, "run: --env cannot set ADAPTDL_REPLICA_RANK, which `adaptdl run` itself decides on");
+  refused(with, "run: --env cannot set ADAPTDL_REPLICA_RANK, which `adaptdl run` sets itself");
   with.environment = {"=1"};
   refused(with, "run: --env expects NAME=VALUE or NAME, not '=1'");
   with.environment = {"A=1", "SECRET"};
-  refused(with, "run: --env SECRET: the variable is not set; export it, or give --env SECRET=VALUE");
+  refused(with, "run: --env SECRET: the variable is not set; export it, or use --env SECRET=VALUE");
   with = options();
   with.name = "a/b";
-  refused(with, "run: --name takes up to 63 letters, digits, '.', '_' and '-', not 'a/b'");
+  refused(with, "run: invalid --name 'a/b': expected up to 63 letters, digits, '.', '_' and '-'");
   with = options();
   with.max_restarts = "-1";
-  refused(with, "run: --max-restarts takes a whole number from 0 to 1000000, not '-1'");
+  refused(with, "run: --max-restarts must be a whole number from 0 to 1000000, not '-1'");
   with = options();
   with.grace = "soon";
   CHECK_THROWS_AS(make_plan(with, kBare), UsageError);

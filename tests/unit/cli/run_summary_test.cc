@@ -24,16 +24,16 @@ sched::LaunchResult result(Verdict verdict, int exit_code) {
 
 TEST_CASE("a run that finished needs no last words") { CHECK(run_summary(result(Verdict::kDone, 0), kAbout) == ""); }
 
-TEST_CASE("after a stop: where the checkpoint lies, its epoch, and the command to go on with") {
+TEST_CASE("after a stop: where the checkpoint lies, its epoch, and the command to continue with") {
   auto stopped = result(Verdict::kCheckpointed, 143);
   stopped.checkpoint = sched::CheckpointNote{.path = "/runs/digits-1/checkpoint-4", .number = 4, .epoch = 2.0};
   CHECK(run_summary(stopped, kAbout) ==
         "adaptdl: stopped with checkpoint /runs/digits-1/checkpoint-4 (epoch 2)\n"
-        "adaptdl: to go on, with any number of replicas:\n"
+        "adaptdl: to continue, with any number of replicas:\n"
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");
 }
 
-TEST_CASE("after a failure: the last lines, who failed first, the others, and what there is to go on from") {
+TEST_CASE("after a failure: the last lines, who failed first, the others, and what there is to continue from") {
   auto failed = result(Verdict::kFailed, 139);
   failed.ends = {{.rank = 1, .status = {.signalled = true, .code = SIGSEGV}},
                  {.rank = 0, .status = {.signalled = false, .code = 1}, .asked = true},
@@ -42,13 +42,13 @@ TEST_CASE("after a failure: the last lines, who failed first, the others, and wh
   failed.last_lines = {"step 7", "about to read page 0"};
   failed.checkpoint = sched::CheckpointNote{.path = "/runs/digits-1/checkpoint-3", .number = 3};
   CHECK(run_summary(failed, kAbout) ==
-        "adaptdl: the last lines of replica 1:\n"
+        "adaptdl: last lines of replica 1:\n"
         "  | step 7\n"
         "  | about to read page 0\n"
         "adaptdl: error: replica 1 failed first: it was killed by SIGSEGV (segmentation fault)\n"
-        "adaptdl: the others: replica 0 exited with code 1 when stopped, replica 2 was killed by SIGKILL when "
+        "adaptdl: other replicas: replica 0 exited with code 1 when stopped, replica 2 was killed by SIGKILL when "
         "stopped\n"
-        "adaptdl: the newest checkpoint is /runs/digits-1/checkpoint-3; to go on from it:\n"
+        "adaptdl: the newest checkpoint is /runs/digits-1/checkpoint-3; to continue from it:\n"
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("a stop without a checkpoint says so, and why there may be none") {
   CHECK(with.find("without saving a checkpoint") != std::string::npos);
   CHECK(with.find("no checkpoint was saved") != std::string::npos);
   const std::string without = run_summary(result(Verdict::kNothingSaved, 1), {});
-  CHECK(without == "adaptdl: stopped; nothing was saved, as the run had --no-checkpoint\n");
+  CHECK(without == "adaptdl: stopped; no checkpoint was saved because of --no-checkpoint\n");
 }
 
 TEST_CASE("the words of a command survive a shell") {

@@ -234,7 +234,7 @@ TEST_CASE("two savers at once: each checkpoint is one job's in whole, and whoeve
       for (int i = 0; i < 25; ++i) {
         job.step = job.first.value = job.last.value = step;
         const std::string error = save_error();
-        if (error != "saved" && !contains(error, "was written by someone else meanwhile"))
+        if (error != "saved" && !contains(error, "two jobs save to the same directory"))
           throw std::runtime_error(error);
       }
       return 0;
@@ -256,7 +256,7 @@ TEST_CASE("a checkpoint that appears while another is written is not replaced") 
     fs::create_directory(directory / "checkpoint-0");
     write_file(directory / "checkpoint-0/precious", "x");
   };
-  CHECK(contains(save_error(), "checkpoint-0 was written by someone else meanwhile: two jobs save to one directory"));
+  CHECK(contains(save_error(), "checkpoint-0: two jobs save to the same directory"));
   CHECK(read_file(directory / "checkpoint-0/precious") == "x");
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
 }
@@ -421,11 +421,11 @@ TEST_CASE(
   {
     const Log log;
     job.save();
-    CHECK(log.has(directory.path().string() + " vanished, with the checkpoints in it: it is made anew"));
+    CHECK(log.has(directory.path().string() + " and the checkpoints in it have disappeared; creating it again"));
   }
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
   fs::remove_all(directory.root());
-  CHECK(contains(save_error(), directory.path().string() + " vanished, and the directory above it too"));
+  CHECK(contains(save_error(), directory.path().string() + " and its parent directory have disappeared"));
   CHECK_FALSE(fs::exists(directory.root()));
 }
 
@@ -437,7 +437,7 @@ TEST_CASE("a path with a slash at its end is the same directory") {
   fs::remove_all(directory.path());
   const Log log;
   job.save();
-  CHECK(log.has("it is made anew"));
+  CHECK(log.has("creating it again"));
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
 }
 
@@ -445,7 +445,7 @@ TEST_CASE("after the highest number there can be, saving is an error") {
   const Directory directory;
   fs::create_directory(directory / "checkpoint-999999999999999999");
   const Job job(64);
-  CHECK(contains(save_error(), "there is no number after that of"));
+  CHECK(contains(save_error(), "it has the highest possible number"));
 }
 
 TEST_CASE("a directory that vanishes while a checkpoint is written is an error") {

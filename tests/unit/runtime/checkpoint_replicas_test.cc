@@ -157,11 +157,11 @@ TEST_CASE("replicas with different states, or a path on some only, are told so")
           const Number common("common");
           const Number own(rank == 0 ? "x" : "y");
           const std::string error = save_error();
-          return contains(error, R"(rank 0 has the states ["common","x"], and rank 1 has ["common","y"])") ? 0 : 1;
+          return contains(error, R"(rank 0 has the states ["common","x"], but rank 1 has ["common","y"])") ? 0 : 1;
         }) == all_well(2));
   CHECK(run_replicas(2, [&](int rank) {
           if (rank == 1) ::unsetenv("ADAPTDL_CHECKPOINT_PATH");
-          return contains(save_error(), "ADAPTDL_CHECKPOINT_PATH is set on some") ? 0 : 1;
+          return contains(save_error(), "ADAPTDL_CHECKPOINT_PATH is set on only one") ? 0 : 1;
         }) == all_well(2));
   CHECK(run_replicas(2, [&](int) {
           ::unsetenv("ADAPTDL_CHECKPOINT_PATH");

@@ -110,7 +110,7 @@ TEST_CASE("a tensor can be read once, and a second time is an error, not other d
   ckpt::Snapshot snapshot = received(sent());
   const auto reader = snapshot.reader("model");
   CHECK(tensor_of(*reader, "weight") == sender.model.tensors.at("weight").data);
-  CHECK_THROWS_WITH(tensor_of(*reader, "weight"), "the states that a member sent can be read only once");
+  CHECK_THROWS_WITH(tensor_of(*reader, "weight"), "states from another replica can be read only once");
 }
 
 TEST_CASE("a sender gets rid of everything, though nothing of it is wanted yet") {
@@ -166,7 +166,7 @@ TEST_CASE("bytes that are no states give an error, or states, but never anything
     }
   }
   CHECK(refused > whole.size() / 4);
-  CHECK_THROWS_WITH(received(std::string(16, '\xff')), "what a member sent are no states");
+  CHECK_THROWS_WITH(received(std::string(16, '\xff')), "received malformed state data");
 }
 
 }  // namespace checkpoint_stream_test

@@ -223,14 +223,14 @@ TEST_CASE("replicas that do not belong here are refused, told why, and disturb n
           stranger.send(words);
           return stranger.receive_all();
         };
-        check_contains(answer(hello(1, 3, "ns/a")), "it expects 3 replicas, this job has 2");
-        check_contains(answer(hello(2, 2, "ns/a")), "rank 2 cannot join; ranks 1 to 1 can");
+        check_contains(answer(hello(1, 3, "ns/a")), "it expects 3 replicas, but this job has 2");
+        check_contains(answer(hello(2, 2, "ns/a")), "rank 2 cannot join: expected a rank from 1 to 1");
         check_contains(answer(hello(0, 2, "ns/a")), "rank 0 cannot join");
-        check_contains(answer(hello(1, 2, "ns/b")), "it belongs to job ns/b, this is job ns/a");
-        check_contains(answer(hello(1, 2, "")), "it belongs to a job without a name");
+        check_contains(answer(hello(1, 2, "ns/b")), "it belongs to job ns/b, but this is job ns/a");
+        check_contains(answer(hello(1, 2, "")), "it belongs to an unnamed job");
         check_contains(answer(hello(1, 2, "ns/a", 5)), "its max_message is 5");
         CHECK(answer(opening(7)).substr(0, 12) == opening().substr(0, 12));
-        if (running) check_contains(answer(hello(1, 2, "ns/a")), "rank 1 is taken by a replica at 127.0.0.1");
+        if (running) check_contains(answer(hello(1, 2, "ns/a")), "rank 1 is already in use by a replica at 127.0.0.1");
       },
       "ns/a");
 }
@@ -248,7 +248,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
         options.secret = running ? "another secret" : "";
         options.connect_timeout = 4s;  // long enough for one attempt to complete
         check_contains(error_of([&] { Communicator{options}; }),
-                       "(it closed the connection without an answer; is its secret the same?)");
+                       "(it closed the connection without an answer; does it have the same secret?)");
       },
       "ns/a", "the secret");
   check_contains(error_with_root(
@@ -275,7 +275,7 @@ TEST_CASE("a replica 0 that refused the secret and then ended is still named as 
   const std::string error = error_of([&] { Communicator{options}; });
   root.join();
   check_contains(error, "onnection refused");
-  check_contains(error, "before: it closed the connection without an answer; is its secret the same?");
+  check_contains(error, "earlier: it closed the connection without an answer; does it have the same secret?");
 }
 
 TEST_CASE("of two replicas that claim one rank the second is refused by name") {
@@ -305,7 +305,7 @@ TEST_CASE("of two replicas that claim one rank the second is refused by name") {
   two.join();
   root.join();
   CHECK((first.empty() != second.empty()));
-  check_contains(first + second, "refused replica 1: rank 1 is taken by a replica at 127.0.0.1");
+  check_contains(first + second, "refused replica 1: rank 1 is already in use by a replica at 127.0.0.1");
 }
 
 TEST_CASE("a job on a port of another is told so") {
@@ -315,8 +315,8 @@ TEST_CASE("a job on a port of another is told so") {
     CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("is in use: another job, or another replica"), Error);
     options.rank = 1;
     options.job = "ns/other";
-    CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("it belongs to job ns/other, this is a job without"),
-                         CollectiveError);
+    CHECK_THROWS_WITH_AS(Communicator{options},
+                         doctest::Contains("it belongs to job ns/other, but this is an unnamed job"), CollectiveError);
   });
 }
 
@@ -415,10 +415,9 @@ TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says 
   options.master_port = holder.bind();
   const auto start = Clock::now();
   CHECK(error_of([&] { Communicator{options}; }) ==
-        fmt::format(
-            "replica 1 did not reach replica 0 at 127.0.0.1:{} within 0.3 s (Connection refused); check that it runs, "
-            "and ADAPTDL_MASTER_ADDR and _PORT",
-            options.master_port));
+        fmt::format("replica 1 could not reach replica 0 at 127.0.0.1:{} within 0.3 s (Connection refused); check that "
+                    "replica 0 is running, and ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT",
+                    options.master_port));
   CHECK(Clock::now() - start < 20s);
   options.master_addr = "no-such-host.invalid";
   CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("replica 0 at no-such-host.invalid:"), CollectiveError);
@@ -444,13 +443,13 @@ TEST_CASE("a rank 0 that breaks the protocol is an error, whatever it claims") {
       connection.receive_all();
     });
   };
-  const std::string broke = "replica 0 broke the protocol: it ";
+  const std::string broke = "replica 0 violated the protocol: it ";
   CHECK(error_after(frame(1, 1, 1, "x")) == broke + "sent a result out of turn");  // the result is sent before the call
-  CHECK(error_after(frame(9, 1, 1, "x")) == broke + "sent what is no frame");
+  CHECK(error_after(frame(9, 1, 1, "x")) == broke + "sent an invalid frame");
   CHECK(error_after(frame(1, 1, 1, "", std::uint64_t{1} << 63))
             .find(broke + "sent a frame of 9223372036854775808 bytes") == 0);
   CHECK(error_after(frame(4, 1, 0, "enough")) == "enough");
-  CHECK(error_after(frame(4, 1, 0, "")) == "replica 0 gave up the job");
+  CHECK(error_after(frame(4, 1, 0, "")) == "replica 0 aborted the job");
 }
 
 TEST_CASE("rank 0 outlives a shortage of file descriptors") {
@@ -484,8 +483,8 @@ TEST_CASE("options that make no sense are usage errors") {
     Communicator communicator(options);
   };
   CHECK_THROWS_AS(with([](Options& o) { o.size = 0; }), UsageError);
-  CHECK_THROWS_WITH_AS(with([](Options& o) { o.rank = 2; }), "collective calls: rank 2 of 2 replicas; it takes 0 to 1",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(with([](Options& o) { o.rank = 2; }),
+                       "invalid collective options: the rank must be from 0 to 1 with 2 replicas, got 2", UsageError);
   CHECK_THROWS_AS(with([](Options& o) { o.rank = -1; }), UsageError);
   CHECK_THROWS_AS(with([](Options& o) { o.rank = 1, o.master_port = 0; }), UsageError);
   CHECK_THROWS_AS(with([](Options& o) { o.master_addr = ""; }), UsageError);

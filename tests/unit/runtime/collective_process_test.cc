@@ -189,7 +189,7 @@ TEST_CASE("rank 0 that is stopped is an error on all others when the time of the
   children[0].signal(SIGSTOP);
   for (const std::size_t rank : {1u, 2u}) children[rank].go();
   const std::int64_t stopped = now_ms();
-  CHECK(timely_error(children[1], stopped) == "allreduce #2: replica 0 took no value within 4 s");
+  CHECK(timely_error(children[1], stopped) == "allreduce #2: replica 0 did not accept the value within 4 s");
   CHECK(timely_error(children[2], stopped) == "allreduce #2 did not complete within 4 s: replica 0 does not answer");
 }
 
@@ -274,7 +274,7 @@ TEST_CASE("the communicator of the process takes its options from the environmen
     collective::teardown();
   });
   check_contains(other.hear(), "set ADAPTDL_MASTER_PORT");
-  check_contains(holder.hear(), "initialized already");
+  check_contains(holder.hear(), "already initialized");
   for (Child* child : {&holder, &other}) {
     CHECK(child->hear() == "ab");
     CHECK(child->hear() == "5");

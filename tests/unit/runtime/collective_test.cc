@@ -179,13 +179,14 @@ TEST_CASE("a value at the bound passes; one over it fails the call on every repl
     const std::size_t own = communicator.rank() == 1 ? options.max_message : 1;
     CHECK(communicator.allreduce(Bytes(own, 'x'), longer) == Bytes(options.max_message, 'x'));
     CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes(own + 1, 'x'), longer),
-                         "allreduce #2: replica 1: a value of 8388609 bytes is over the bound of 8388608 (max_message)",
+                         "allreduce #2: replica 1: a value of 8388609 bytes is larger than max_message (8388608 bytes)",
                          adaptdl::collective::CallError);
     CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes(3 << 20, 'x'), join),
-                         doctest::Contains("the result: a value of 9437184 bytes is over the bound"), CollectiveError);
+                         doctest::Contains("the result: a value of 9437184 bytes is larger than max_message"),
+                         CollectiveError);
     CHECK(communicator.allgather(Bytes(options.max_message / 3, 'x')).at(2).size() == options.max_message / 3);
     CHECK_THROWS_WITH_AS(communicator.allgather(Bytes(options.max_message / 2, 'x')),
-                         doctest::Contains("over the bound"), CollectiveError);
+                         doctest::Contains("larger than max_message"), CollectiveError);
     CHECK(communicator.allreduce(Bytes("x"), join) == "xxx");
     communicator.teardown();
   });
@@ -194,9 +195,8 @@ TEST_CASE("a value at the bound passes; one over it fails the call on every repl
 
 TEST_CASE("different calls in one place are an error on all replicas that names the calls and the ranks") {
   const std::string expected =
-      "call #2 differs between replicas: allreduce on replicas 0, 2, broadcast on replica 1; all must make the same "
-      "calls "
-      "in the same order";
+      "call #2 differs between replicas: allreduce on replicas 0, 2, broadcast on replica 1; all replicas must make "
+      "the same calls in the same order";
   const auto errors = run_threads(3, [](Communicator& communicator) {
     communicator.allreduce(Bytes("x"), join);
     if (communicator.rank() == 1)
@@ -222,8 +222,8 @@ TEST_CASE("calls of one kind for different purposes are a mismatch, which names 
   });
   CHECK(errors == std::vector<std::string>(3,
                                            "call #2 differs between replicas: allreduce (step boundary) on replicas 0, "
-                                           "1, allreduce (loss\\x1b[2J) on replica 2; all must make the same calls in "
-                                           "the same order"));
+                                           "1, allreduce (loss\\x1b[2J) on replica 2; all replicas must make the same "
+                                           "calls in the same order"));
   CHECK(mismatches == 3);
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("a JSON value that is nested too deeply fails the call on every replic
   };
   const auto errors = run_threads(2, [&](Communicator& communicator) {
     CHECK(communicator.broadcast(nested(200)) == nested(200));
-    CHECK_THROWS_WITH_AS(communicator.broadcast(nested(201)), doctest::Contains("nested over 200 levels deep"),
+    CHECK_THROWS_WITH_AS(communicator.broadcast(nested(201)), doctest::Contains("nested more than 200 levels deep"),
                          CollectiveError);
     CHECK_THROWS_AS(communicator.allreduce(nested(5000)), CollectiveError);
     CHECK(communicator.allreduce(json(1)) == 2);
@@ -397,14 +397,14 @@ TEST_CASE("sum keeps whole numbers whole up to 64 bits and refuses to overflow")
 }
 
 TEST_CASE("sum refuses values that do not match") {
-  CHECK_THROWS_WITH_AS(sum(1, "x"), doctest::Contains("of a value of type number and one of type string"),
+  CHECK_THROWS_WITH_AS(sum(1, "x"), doctest::Contains("cannot add values of type number and type string"),
                        CollectiveError);
   CHECK_THROWS_AS(sum(true, true), CollectiveError);
   CHECK_THROWS_AS(sum(nullptr, nullptr), CollectiveError);
   CHECK_THROWS_AS(sum(json::array(), json::object()), CollectiveError);
   const auto errors = run_threads(2, [](Communicator& communicator) {
     CHECK_THROWS_WITH_AS(communicator.allreduce(communicator.rank() == 0 ? json(1) : json("x")),
-                         doctest::Contains("there is no sum"), CollectiveError);
+                         doctest::Contains("cannot add"), CollectiveError);
     CHECK(communicator.allreduce(json(1)) == 2);
   });
   CHECK(errors == no_errors(2));

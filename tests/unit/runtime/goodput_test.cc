@@ -173,11 +173,11 @@ TEST_CASE("limits that contradict each other are refused by name") {
   const auto refusal = [&](const Limits& within) {
     return error_of<UsageError>([&] { function.optimize(1, 4, within); });
   };
-  CHECK(refusal(limits(64)) == "largest total batch size 64: is below the initial batch size 128");
-  CHECK(refusal(limits(256, 32, 16)) == "local batch size bounds: the largest, 16, is below the least, 32");
-  CHECK(refusal(limits(256, 512)) == "local batch size bounds: the largest, 256, is below the least, 512");
+  CHECK(refusal(limits(64)) == "the maximum total batch size 64 is below the initial batch size 128");
+  CHECK(refusal(limits(256, 32, 16)) == "the maximum local batch size 16 is below the minimum 32");
+  CHECK(refusal(limits(256, 512)) == "the maximum local batch size 256 is below the minimum 512");
   CHECK(refusal(limits(256, 512, 1024)) ==
-        "local batch size bounds: the least, 512, exceeds the largest total batch size 256");
+        "the minimum local batch size 512 is above the maximum total batch size 256");
   const std::vector<int> some{1, 2};
   CHECK_THROWS_AS(function.optimize(some, some, limits(64)), UsageError);
 }

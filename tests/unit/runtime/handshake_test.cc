@@ -142,7 +142,7 @@ TEST_CASE("what does not speak the protocol is refused at its first bytes, and a
   std::string reply;
   CHECK(end.take("adaptdl\n" + little_endian(std::uint32_t{9}), reply) == Step::kRefused);
   CHECK(reply.size() == kOpening);
-  CHECK(end.why() == "it speaks version 9 of the protocol, this replica version 3");
+  CHECK(end.why() == "it uses protocol version 9, but this replica uses version 3");
 }
 
 TEST_CASE("no more than one message is taken, whatever length it claims") {

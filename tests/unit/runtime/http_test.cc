@@ -51,7 +51,7 @@ TEST_CASE("an answer at the bound passes, one over it is an error") {
   request.max_body = 1000;
   CHECK(http::send(request).body.size() == 1000);
   CHECK_THROWS_WITH_AS(http::send(request),
-                       fmt::format("GET {}/x: the answer is over 1000 bytes", server.url()).c_str(), Error);
+                       fmt::format("GET {}/x: the response is larger than 1000 bytes", server.url()).c_str(), Error);
 }
 
 TEST_CASE("a server that takes too long is a connection error, in time") {

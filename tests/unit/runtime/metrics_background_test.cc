@@ -186,8 +186,8 @@ TEST_CASE("an outage is one warning, and its end is said") {
     server.request();
     gate.open();
   }
-  const std::string warning = "adaptdl: warning: scheduling hints are not posted, training goes on: PUT " +
-                              server.url() + "/hints/ns/job answers 503: \"\"\n";
+  const std::string warning = "adaptdl: warning: scheduling hints are not posted, training continues: PUT " +
+                              server.url() + "/hints/ns/job returned HTTP status 503: ''\n";
   CHECK(process.await(warning + "adaptdl: scheduling hints are posted again\n" + warning));
   gate.open();
   CHECK(process.rest() == warning + "adaptdl: scheduling hints are posted again\n" + warning);
@@ -202,7 +202,8 @@ TEST_CASE("a malformed job is one warning, not an error") {
     metrics::report_hints();
   });
   CHECK(process.rest() ==
-        "adaptdl: warning: scheduling hints are not posted: job \"job\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID\n");
+        "adaptdl: warning: scheduling hints are not posted: invalid job 'job': expected NAMESPACE/NAME; set "
+        "ADAPTDL_JOB_ID\n");
   CHECK(process.join() == 0);
 }
 

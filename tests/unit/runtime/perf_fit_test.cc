@@ -181,14 +181,15 @@ TEST_CASE("the parameters are within their bounds, whatever the times") {
 }
 
 TEST_CASE("observations that are none are refused") {
-  CHECK(error_of<UsageError>([] { fit_perf_params({}); }) == "fit of step times: there are no observations");
+  CHECK(error_of<UsageError>([] { fit_perf_params({}); }) == "cannot fit step times: no observations");
   const auto refusal = [](const Observation& each) {
     return error_of<UsageError>([&] { fit_perf_params({&each, 1}); });
   };
   CHECK(refusal({1, 1, 32, 0, 0.2}) ==
-        "fit of step times: 1 nodes, 1 replicas, batch size 32: 0 s and 0.2 s are no step times");
+        "cannot fit step times: invalid observation of 1 nodes, 1 replicas and batch size 32 with step times 0 s and "
+        "0.2 s");
   for (const double wrong : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")})
-    CHECK(refusal({1, 1, 32, 0.2, wrong}).find("are no step times") != std::string::npos);
+    CHECK(refusal({1, 1, 32, 0.2, wrong}).find("invalid observation") != std::string::npos);
   CHECK(refusal({2, 1, 32, 0.2, 0.2}).find("2 nodes, 1 replicas") != std::string::npos);
 }
 

@@ -149,8 +149,9 @@ TEST_CASE("a malformed descriptor is said once and reported to never") {
     for (int i = 0; i < 3; ++i) progress::event("e", json::object());
     return 0;
   });
-  CHECK(process.rest() ==
-        "adaptdl: warning: no progress is reported: ADAPTDL_STATUS_FD=\"x\": takes a whole number of at least 0\n");
+  CHECK(
+      process.rest() ==
+      "adaptdl: warning: progress is not reported: ADAPTDL_STATUS_FD must be a whole number of at least 0, not 'x'\n");
 }
 
 }  // namespace progress_test

@@ -61,40 +61,41 @@ TEST_CASE("hints are put to the job's URL as JSON, with the token if there is on
 }
 
 TEST_CASE("a key that is no hint is refused by name, supervisor or not") {
-  CHECK(
-      error_of<UsageError>([] {
-        post_sched_hints({{"batchSize", 1}}, "ns/job");
-      }) ==
-      "no scheduling hint is named \"batchSize\": takes initBatchSize, localBszBounds, globalBatchSize, maxBatchSize, "
-      "maxProfiledReplicas, gradientAccumulation, gradParams, perfParams, progress, targetProgress, liveRescale");
+  CHECK(error_of<UsageError>([] {
+          post_sched_hints({{"batchSize", 1}}, "ns/job");
+        }) ==
+        "unknown scheduling hint 'batchSize': expected one of initBatchSize, localBszBounds, globalBatchSize, "
+        "maxBatchSize, maxProfiledReplicas, gradientAccumulation, gradParams, perfParams, progress, targetProgress, "
+        "liveRescale");
   CHECK(error_of<UsageError>([] {
           post_sched_hints({{"gradParams", {{"sqr", 1}}}}, "ns/job");
-        }) == "no scheduling hint is named \"gradParams.sqr\": takes norm, var");
+        }) == "unknown scheduling hint 'gradParams.sqr': expected one of norm, var");
   CHECK(error_of<UsageError>([] {
           post_sched_hints({{"perfParams", 7}}, "ns/job");
-        }) == "scheduling hint \"perfParams\": takes an object or null, not 7");
+        }) == "invalid scheduling hint 'perfParams': expected an object or null, got 7");
   CHECK(error_of<UsageError>([] { post_sched_hints(json::array(), "ns/job"); }) ==
-        "scheduling hints: takes an object, not array");
+        "invalid scheduling hints: expected an object, got array");
 }
 
 TEST_CASE("a value of another kind is refused by the name of its key, null never") {
   const auto refused = [](const json& hints) { return error_of<UsageError>([&] { check_sched_hints(hints); }); };
   CHECK(refused({{"initBatchSize", 0}}) ==
-        "scheduling hint \"initBatchSize\": takes a whole number of at least 1 or null, not 0");
+        "invalid scheduling hint 'initBatchSize': expected a whole number of at least 1 or null, got 0");
   CHECK(refused({{"maxProfiledReplicas", 2.5}}) ==
-        "scheduling hint \"maxProfiledReplicas\": takes a whole number of at least 1 or null, not 2.5");
-  CHECK(refused({{"maxBatchSize", 1e300}}).find("\"maxBatchSize\": takes a whole number") != std::string::npos);
+        "invalid scheduling hint 'maxProfiledReplicas': expected a whole number of at least 1 or null, got 2.5");
+  CHECK(refused({{"maxBatchSize", 1e300}}).find("'maxBatchSize': expected a whole number") != std::string::npos);
   CHECK(refused({{"localBszBounds", {1, 2, 3}}}) ==
-        "scheduling hint \"localBszBounds\": takes a pair of whole numbers of at least 1 or null, not array");
+        "invalid scheduling hint 'localBszBounds': expected a pair of whole numbers of at least 1 or null, got array");
   CHECK(refused({{"gradParams", {{"norm", -1}}}}) ==
-        "scheduling hint \"gradParams.norm\": takes a number of at least 0 or null, not -1");
+        "invalid scheduling hint 'gradParams.norm': expected a number of at least 0 or null, got -1");
   CHECK(refused({{"gradParams", {{"var", std::nan("")}}}}) ==
-        "scheduling hint \"gradParams.var\": takes a number of at least 0 or null, not one that is not finite");
+        "invalid scheduling hint 'gradParams.var': expected a number of at least 0 or null, got a number that is not "
+        "finite");
   CHECK(refused({{"perfParams", {{"gamma", 0.5}}}}) ==
-        "scheduling hint \"perfParams.gamma\": takes a number of at least 1 or null, not 0.5");
+        "invalid scheduling hint 'perfParams.gamma': expected a number of at least 1 or null, got 0.5");
   CHECK(refused({{"progress", "far"}}) ==
-        "scheduling hint \"progress\": takes a number of at least 0 or null, not string");
-  CHECK(refused({{"liveRescale", 1}}) == "scheduling hint \"liveRescale\": takes true, false or null, not 1");
+        "invalid scheduling hint 'progress': expected a number of at least 0 or null, got string");
+  CHECK(refused({{"liveRescale", 1}}) == "invalid scheduling hint 'liveRescale': expected true, false or null, got 1");
   CHECK_NOTHROW(check_sched_hints({{"initBatchSize", nullptr},
                                    {"localBszBounds", {nullptr, 64}},
                                    {"progress", 0},
@@ -111,13 +112,13 @@ TEST_CASE("a job that is not namespace/name is refused") {
   const Supervisor supervisor("http://127.0.0.1:9");
   CHECK(error_of<UsageError>([] {
           post_sched_hints({{"progress", 1}}, "job");
-        }) == "job \"job\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID");
+        }) == "invalid job 'job': expected NAMESPACE/NAME; set ADAPTDL_JOB_ID");
 }
 
 TEST_CASE("a supervisor that is gone or refuses is one line of warning") {
   Server server({{500, "out of\norder"}});
   CHECK(log_of_post(server.url()) == "adaptdl: warning: scheduling hints were not posted: PUT " + server.url() +
-                                         "/hints/ns/job answers 500: \"out of order\"\n");
+                                         "/hints/ns/job returned HTTP status 500: 'out of order'\n");
   const std::string gone = log_of_post("http://127.0.0.1:9");
   CHECK(gone.find("adaptdl: warning: scheduling hints were not posted: PUT http://127.0.0.1:9/hints/ns/job: ") == 0);
   CHECK(std::count(gone.begin(), gone.end(), '\n') == 1);

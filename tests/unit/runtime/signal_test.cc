@@ -41,7 +41,8 @@ int install_and_watch() {
   return watch();
 }
 
-const std::string kInterruptLine = "adaptdl: SIGINT: checkpointing at the next step; again to end at once\n";
+const std::string kInterruptLine =
+    "adaptdl: SIGINT: checkpointing at the next step; interrupt again to end immediately\n";
 const std::string kTerminateLine = "adaptdl: SIGTERM: checkpointing at the next step\n";
 
 std::size_t count(const std::string& text, const std::string& part) {

@@ -55,7 +55,7 @@ TEST_CASE("another status is an error with the URL and the answer") {
   Server server({{400, body}, {403, body}, {404, body}, {500, body}, {302, body}});
   for (const int status : {400, 403, 404, 500, 302}) {
     CHECK(error_of([&] { supervisor::discover(server.url(), "ns/job", 1); }) ==
-          fmt::format("{}/discover/ns/job/1 answers {}: \"no such job\"", server.url(), status));
+          fmt::format("{}/discover/ns/job/1 returned HTTP status {}: 'no such job'", server.url(), status));
   }
 }
 
@@ -66,14 +66,15 @@ TEST_CASE("a malformed body is an error with the URL and the answer") {
   Server server(answers);
   for (const std::string& body : bodies) {
     CHECK(error_of([&] { supervisor::discover(server.url(), "ns/job", 1); }) ==
-          fmt::format("{}/discover/ns/job/1 answers what is no list of addresses: \"{}\"", server.url(), body));
+          fmt::format("unexpected response from {}/discover/ns/job/1: not a list of addresses: '{}'", server.url(),
+                      body));
   }
 }
 
 TEST_CASE("an answer of any size is an error, not an allocation") {
   Server server({{200, "x", 0, 4 << 20}});
   CHECK(error_of([&] { supervisor::discover(server.url(), "ns/job", 1); }) ==
-        fmt::format("GET {}/discover/ns/job/1?timeout=30: the answer is over 1048576 bytes", server.url()));
+        fmt::format("GET {}/discover/ns/job/1?timeout=30: the response is larger than 1048576 bytes", server.url()));
 }
 
 TEST_CASE("discover gives up at its timeout, and says why it had to wait") {
@@ -83,7 +84,7 @@ TEST_CASE("discover gives up at its timeout, and says why it had to wait") {
   const std::string found_none = late.url() + "/discover/ns/job/1: not all replicas were found within 0.5 s: ";
   // On a busy machine, the timeout may cut off even the first attempt.
   const bool is_cut_off = waited.find(found_none + "GET " + late.url()) == 0;
-  CHECK_MESSAGE((waited == found_none + "they are not all up yet" || is_cut_off), waited);
+  CHECK_MESSAGE((waited == found_none + "some are not running yet" || is_cut_off), waited);
   Server silent({{200, "[]", 60}});
   const std::string error = error_of([&] { supervisor::discover(silent.url(), "ns/job", 1, 500ms); });
   CHECK_MESSAGE(error.find(silent.url() + "/discover/ns/job/1: not all replicas were found within 0.5 s: ") == 0,
@@ -106,12 +107,13 @@ TEST_CASE("a supervisor that is not there is an error that says so") {
 TEST_CASE("what can never work is an error at once") {
   const auto start = std::chrono::steady_clock::now();
   CHECK(error_of([] { supervisor::discover("http://127.0.0.1:1", "job", 0); }) ==
-        "job \"job\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID");
+        "invalid job 'job': expected NAMESPACE/NAME; set ADAPTDL_JOB_ID");
   for (const char* job : {"", "/", "a/", "/b", "a/b/c"})
     CHECK_THROWS_AS(supervisor::discover("http://127.0.0.1:1", job, 0), UsageError);
   CHECK_MESSAGE(error_of([] { supervisor::discover("file:///etc", "ns/job", 0); }).find("GET file:///etc") == 0,
                 "file:");
-  CHECK_MESSAGE(error_of([] { supervisor::discover("not a url", "ns/job", 0); }).find("\"not a url") == 0, "malformed");
+  CHECK_MESSAGE(error_of([] { supervisor::discover("not a url", "ns/job", 0); }).find("invalid URL 'not a url") == 0,
+                "malformed");
   CHECK(std::chrono::steady_clock::now() - start < 20s);
 }
 

@@ -264,7 +264,7 @@ TEST_CASE("a run that prefers a number of devices gets as many, and leaves anoth
   wanted.preferred_count = 3;
   Run first(home, wanted);
   REQUIRE(await({&first}, [&] { return first.devices.size() == 3; }));
-  CHECK(first.reason == "3 devices, as many as it prefers");
+  CHECK(first.reason == "3 devices, as many as preferred");
   Run second(home, request(1, 4));
   REQUIRE(await({&first, &second}, [&] { return second.devices.size() == 2; }));
   CHECK(first.devices.size() == 2);
@@ -395,19 +395,20 @@ TEST_CASE("what is no message costs its sender the connection, and nobody else a
       {"hello\n", "the message is not valid JSON"},
       {"\n", "the message is not valid JSON"},
       {"[]\n", "the message is not a JSON object"},
-      {"{}\n", "\\\"id\\\" is missing"},
-      {std::string(1000, '[') + "\n", "the message is nested too deep"},
+      {"{}\n", "field 'id' is missing"},
+      {std::string(1000, '[') + "\n", "the message is nested too deeply"},
       {std::string((2 << 20), 'x'), "the message is too long"},
-      {replaced("\"min\":1", "\"min\":0"), "\\\"min\\\": takes a whole number from 1 to 4096"},
-      {replaced("\"max\":1", "\"max\":1e99"), "\\\"max\\\": takes a whole number from 1 to 4096"},
-      {replaced("[\"0\"]", "[\"0\",\"0\"]"), "\\\"devices\\\": takes names of devices, each once"},
-      {replaced("\"hints\":{}", "\"hints\":{\"x\":1}"), "no scheduling hint is named"},
+      {replaced("\"min\":1", "\"min\":0"), "field 'min' must be a whole number from 1 to 4096"},
+      {replaced("\"max\":1", "\"max\":1e99"), "field 'max' must be a whole number from 1 to 4096"},
+      {replaced("[\"0\"]", "[\"0\",\"0\"]"), "field 'devices' must be a list of different device names"},
+      {replaced("\"hints\":{}", "\"hints\":{\"x\":1}"), "unknown scheduling hint 'x'"},
       {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is not valid JSON"},
-      {replaced("\"hints\":{}", "\"hints\":{},\"weight\":0"), "\\\"weight\\\": takes a number from 0.001 to 1000"},
-      {replaced("\"hints\":{}", "\"hints\":{},\"weight\":\"1\""), "\\\"weight\\\": takes a number"},
-      {replaced("\"hints\":{}", "\"hints\":{},\"preferred\":2"), "\\\"preferred\\\": takes a whole number from 1 to 1"},
-      {replaced("adaptive", "best"), "no policy"},
-      {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "\\\"id\\\": takes 1 to 40 letters and digits"},
+      {replaced("\"hints\":{}", "\"hints\":{},\"weight\":0"), "field 'weight' must be a number from 0.001 to 1000"},
+      {replaced("\"hints\":{}", "\"hints\":{},\"weight\":\"1\""), "field 'weight' must be a number"},
+      {replaced("\"hints\":{}", "\"hints\":{},\"preferred\":2"),
+       "field 'preferred' must be a whole number from 1 to 1"},
+      {replaced("adaptive", "best"), "unknown policy 'best'"},
+      {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "field 'id' must be 1 to 40 letters and digits"},
   };
   for (const auto& [bytes, why] : wrong) {
     const std::string answer = answer_to(home, bytes);

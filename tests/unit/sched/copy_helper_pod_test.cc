@@ -79,7 +79,7 @@ TEST_CASE("a helper pod ends without whoever made it, and the scheduler takes it
 TEST_CASE("a job without a volume has no helper pod") {
   json bare = job();
   bare["spec"]["template"]["spec"]["volumes"] = json::array();
-  CHECK_THROWS_WITH_AS(helper_pod_object(bare, "x", ""), doctest::Contains("it has no volume adaptdl-pvc"), Error);
+  CHECK_THROWS_WITH_AS(helper_pod_object(bare, "x", ""), doctest::Contains("nor a volume adaptdl-pvc"), Error);
   CHECK_THROWS_AS(helper_pod_object(json::parse(R"({"metadata": {"name": "x", "uid": "u"}})"), "x", ""), Error);
 }
 

@@ -49,34 +49,34 @@ TEST_CASE("quoted cells may hold commas and quotes") {
 }
 
 TEST_CASE("a file without content, without rows, or that is none is refused") {
-  CHECK(wrong("") == "f.csv:1:1: the file is empty; it begins with the line name,size");
+  CHECK(wrong("") == "f.csv:1:1: the file is empty; expected a header with the columns name,size");
   CHECK(wrong("\n\n").starts_with("f.csv:1:1: the file is empty"));
-  CHECK(wrong("name,size\n") == "f.csv:1:10: no row follows the names of the columns; add at least one");
+  CHECK(wrong("name,size\n") == "f.csv:1:10: no rows after the header; add at least one");
   const TemporaryDirectory directory;
   CHECK(error_of(directory, [&] {
           Csv(directory.path() / "none.csv", {"name"});
-        }).starts_with("none.csv: cannot be read (No such file or directory)"));
+        }).starts_with("cannot read none.csv: No such file or directory"));
   std::filesystem::create_directory(directory.path() / "d");
-  CHECK(error_of(directory, [&] { Csv(directory.path() / "d", {"name"}); }) == "d: is a directory; give a file");
+  CHECK(error_of(directory, [&] { Csv(directory.path() / "d", {"name"}); }) == "d: is a directory; expected a file");
 }
 
 TEST_CASE("a broken row is refused where it goes wrong") {
-  CHECK(wrong("name\na\n") == "f.csv:1:1: no column \"size\"; the first line names the columns: name,size");
-  CHECK(wrong("name,size,name\na,1,b\n") == "f.csv:1:11: column \"name\" is there twice; keep one");
+  CHECK(wrong("name\na\n") == "f.csv:1:1: column 'size' not found; the header must have the columns name,size");
+  CHECK(wrong("name,size,name\na,1,b\n") == "f.csv:1:11: duplicate column 'name'; keep one");
   CHECK(wrong("name,size\na,1\nb\n") ==
-        "f.csv:3:2: the row has 1 cells, the first line 2 columns; add what is missing");
+        "f.csv:3:2: the row has 1 cells, but the header has 2 columns; add the missing cells");
   CHECK(wrong("name,size\na,1,2\n") ==
-        "f.csv:2:5: the row has 3 cells, the first line 2 columns; take away what is too much");
+        "f.csv:2:5: the row has 3 cells, but the header has 2 columns; remove the extra cells");
   CHECK(wrong("name,size\na,1,\n").starts_with("f.csv:2:5: the row has 3 cells"));
   CHECK(wrong("name,size\n\"a,1\n") == "f.csv:2:1: the quote is not closed; end the cell with \"");
-  CHECK(wrong("name,size\n\"a\"b,1\n") == "f.csv:2:4: text after a quoted cell; put a comma there");
+  CHECK(wrong("name,size\n\"a\"b,1\n") == "f.csv:2:4: unexpected text after a quoted cell; expected a comma");
 }
 
 TEST_CASE("what is not text in UTF-8 is refused") {
   using namespace std::string_view_literals;
-  CHECK(wrong("name,size\na\0b,1\n"sv) == "f.csv:2:2: byte 0x00 is no text; save the file as plain CSV");
-  CHECK(wrong("name,size\n\x1B[31m,1\n") == "f.csv:2:1: byte 0x1b is no text; save the file as plain CSV");
-  CHECK(wrong("name,size\na\xFF,1\n") == "f.csv:2:1: the line is not UTF-8; save the file in that encoding");
+  CHECK(wrong("name,size\na\0b,1\n"sv) == "f.csv:2:2: byte 0x00 is a control character; save the file as plain CSV");
+  CHECK(wrong("name,size\n\x1B[31m,1\n") == "f.csv:2:1: byte 0x1b is a control character; save the file as plain CSV");
+  CHECK(wrong("name,size\na\xFF,1\n") == "f.csv:2:1: the line is not valid UTF-8; save the file in that encoding");
 }
 
 TEST_CASE("columns are counted in characters") {
@@ -91,9 +91,9 @@ TEST_CASE("what is no finite number within its range is refused") {
     CAPTURE(text);
     CHECK(wrong(std::string("name,size\na,") + text + "\n", number).starts_with("f.csv:2:3: "));
   }
-  CHECK(wrong("name,size\na,x\n", number) == "f.csv:2:3: \"x\" is no finite number; size is one, such as 0.25");
-  CHECK(wrong("name,size\na,-0.5\n", number) == "f.csv:2:3: size -0.5 is too small; it is at least 0");
-  CHECK(wrong("name,size\na,1e200\n", number) == "f.csv:2:3: size 1e200 is too large; it is at most 1e+100");
+  CHECK(wrong("name,size\na,x\n", number) == "f.csv:2:3: invalid size 'x': expected a finite number, such as 0.25");
+  CHECK(wrong("name,size\na,-0.5\n", number) == "f.csv:2:3: invalid size '-0.5': must be at least 0");
+  CHECK(wrong("name,size\na,1e200\n", number) == "f.csv:2:3: invalid size '1e200': must be at most 1e+100");
   CHECK(wrong("name,size\na,1e3\n", number) == "");
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("what is no whole number from 1 on is refused") {
   for (const char* text : {"0", "-1", "1.5", "1e3", "", "2000000000", "99999999999999999999"}) {
     CAPTURE(text);
     CHECK(wrong(std::string("name,size\na,") + text + "\n", count)
-              .ends_with("is no whole number from 1 to a billion; size is one"));
+              .ends_with("expected a whole number from 1 to 1000000000"));
   }
   CHECK(wrong("name,size\na,12\n", count) == "");
 }

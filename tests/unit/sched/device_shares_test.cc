@@ -104,7 +104,7 @@ TEST_CASE("a device goes to its next holder when the last one has let go of it, 
   machine.come(2, user(1, 4, 1));
   machine.decide();
   CHECK(machine.has(2).empty());
-  CHECK(machine.told[2].reason.find("; 2 more once others let go of them") != std::string::npos);
+  CHECK(machine.told[2].reason.find("; 2 more when others release them") != std::string::npos);
   // The run has acknowledged the change, but has not released the devices yet.
   machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
   machine.tell();
@@ -336,14 +336,14 @@ TEST_CASE("a run gets the devices that it prefers whatever the policy decides, b
     settle({1, 2});
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 2);
-    CHECK(machine.told[1].reason == "2 devices, as many as it prefers");
+    CHECK(machine.told[1].reason == "2 devices, as many as preferred");
     // A third run does not wait, and the other two return to what they prefer once it has ended.
     machine.come(3, user(1, 4, 2));
     settle({1, 2, 3});
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 1);
     CHECK(machine.has(3).size() == 1);
-    CHECK(machine.told[2].reason == "1 device of the 2 that it prefers: others need the rest");
+    CHECK(machine.told[2].reason == "1 device of the preferred 2: others need the rest");
     machine.shares.remove(3);
     settle({1, 2});
     CHECK(machine.has(2).size() == 2);
@@ -383,7 +383,7 @@ TEST_CASE("a run that prefers a number of devices keeps its fair share beside on
   settle();
   CHECK(machine.has(1).size() == 2);
   CHECK(machine.has(2).size() == 2);
-  CHECK(machine.told[2].reason == "2 devices of the 3 that it prefers: others need the rest");
+  CHECK(machine.told[2].reason == "2 devices of the preferred 3: others need the rest");
 }
 
 TEST_CASE("a run that prefers more devices than its fair share gets those that no other run makes use of") {
@@ -424,8 +424,8 @@ TEST_CASE("a run that has to wait costs those that train nothing") {
   machine.decide();
   CHECK(machine.has(1) == Devices{"0", "1"});
   CHECK(machine.has(2) == Devices{"2", "3"});
-  CHECK(machine.told[3].reason == "waits: needs at least 3 devices besides what others need at least");
-  CHECK(machine.told[4].reason == "waits: needs at least 5 devices, may use 4 only");
+  CHECK(machine.told[3].reason == "waits: needs at least 3 devices, but the minimums of others leave fewer");
+  CHECK(machine.told[4].reason == "waits: needs at least 5 devices, but may use only 4");
 }
 
 }  // namespace device_shares_test

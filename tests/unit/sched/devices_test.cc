@@ -33,9 +33,10 @@ TEST_CASE("each replica has a device of its own") {
 }
 
 TEST_CASE("more replicas than devices are refused, unless they may share") {
-  CHECK_THROWS_WITH_AS(sched::assign_devices({"0"}, 2, false),
-                       "2 replicas need 2 GPUs, and there is 1; ask for fewer, or use --backend gloo to let them share",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      sched::assign_devices({"0"}, 2, false),
+      "2 replicas need 2 GPUs, but only 1 is available; use fewer replicas, or --backend gloo to let them share",
+      UsageError);
   CHECK(sched::assign_devices({"a", "b"}, 5, true) == Devices{"a", "b", "a", "b", "a"});
 }
 

@@ -45,7 +45,7 @@ TEST_CASE("a job that the cluster could never hold is passed over") {
   schedule.next();
   CHECK(schedule.replicas("whale") == 0);
   CHECK(schedule.replicas("fish") == 8);
-  CHECK(schedule.decision.reasons.at("whale") == "waits: it wants 9 replicas, and all nodes together have room for 8");
+  CHECK(schedule.decision.reasons.at("whale") == "waits: needs 9 replicas, but all nodes together have room for 8");
   CHECK(schedule.decision.reasons.at("shrimp") == "waits for room for 1 replica");
 }
 

@@ -166,8 +166,8 @@ TEST_CASE("a node that resets its streams once it has told a command's end has t
 }
 
 TEST_CASE("an end before the status, or in the middle of a frame, is a connection that broke") {
-  CHECK(over_spdy("") == "||" + kBroke + "the server closed it");
-  CHECK(over_spdy(data(kOutId, "half")) == "half||" + kBroke + "the server closed it");
+  CHECK(over_spdy("") == "||" + kBroke + "closed by the server");
+  CHECK(over_spdy(data(kOutId, "half")) == "half||" + kBroke + "closed by the server");
   CHECK(over_spdy(reset(kOutId)) == "||" + kBroke + "Connection reset by peer");
   const std::string all = data(kStatusId, kSuccess, true) + data(kOutId, "some output", true) + ping(2);
   const std::size_t status = data(kStatusId, kSuccess).size(), frames = status + 8 + 11;
@@ -175,7 +175,7 @@ TEST_CASE("an end before the status, or in the middle of a frame, is a connectio
     if (size == frames) continue;
     CAPTURE(size);
     const std::string said = over_spdy(all.substr(0, size), 1);
-    CHECK(said.ends_with("||" + kBroke + "it ended in the middle of what was sent"));
+    CHECK(said.ends_with("||" + kBroke + "it ended in the middle of a message"));
   }
 }
 
@@ -232,16 +232,15 @@ TEST_CASE("a command's words come over a WebSocket in whatever pieces they are s
 }
 
 TEST_CASE("a WebSocket that ends early, within a message or with what is none, is a connection that broke") {
-  CHECK(over_websocket("") == "||" + kBroke + "the server closed it");
-  CHECK(over_websocket(kClose) == "||" + kBroke + "the server closed it");
+  CHECK(over_websocket("") == "||" + kBroke + "closed by the server");
+  CHECK(over_websocket(kClose) == "||" + kBroke + "closed by the server");
   const std::string status = message(3, kSuccess);
   CHECK(over_websocket(status) == "||ended with 0");
   CHECK(over_websocket(status + message(1, "half").substr(0, 5)) ==
-        "ha||" + kBroke + "it ended in the middle of what was sent");
-  CHECK(over_websocket(status + frame(0x02, "\1half")) ==
-        "half||" + kBroke + "it ended in the middle of what was sent");
+        "ha||" + kBroke + "it ended in the middle of a message");
+  CHECK(over_websocket(status + frame(0x02, "\1half")) == "half||" + kBroke + "it ended in the middle of a message");
   CHECK(over_websocket(status + std::string("\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff\1of many", 18)) ==
-        "of many||" + kBroke + "it ended in the middle of what was sent");
+        "of many||" + kBroke + "it ended in the middle of a message");
   for (const std::string& bad : {frame(0xF2, "reserved bits"), frame(0x83, "reserved code"),
                                  frame(0x80, "nothing to go on with"), frame(0x89, std::string(126, 'p')),
                                  frame(0x09, "a ping in parts"), frame(0x88, "x"), std::string("\x82\x85masked", 8)}) {
@@ -266,7 +265,8 @@ TEST_CASE("who may do neither is told of the right that commands need, not of th
       close(socket);
     }));
   };
-  CHECK(said(403).starts_with("||connect to /api/v1/namespaces/lab/pods/one/exec: no create of it; that was "));
+  CHECK(said(403).starts_with(
+      "||connect to /api/v1/namespaces/lab/pods/one/exec: no create of it; the request was sent as "));
   CHECK(said(404).starts_with("||connect to /api/v1/namespaces/lab/pods/one/exec: "));
 }
 

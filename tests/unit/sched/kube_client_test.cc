@@ -178,7 +178,7 @@ TEST_CASE("a refusal says what was asked, of whom and what helps, and no secret"
   CHECK(has(error, "GET /forbidden: no right"));
   CHECK(has(error, "lab"));
   CHECK_FALSE(has(error, "s3cret"));
-  CHECK(has(error_of([&] { Client(access, quick()).get("/html"); }), "no object in JSON"));
+  CHECK(has(error_of([&] { Client(access, quick()).get("/html"); }), "not a JSON object"));
 }
 
 TEST_CASE("a server that is not there is named with what is wrong, in time") {

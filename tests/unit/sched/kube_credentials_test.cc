@@ -145,10 +145,10 @@ TEST_CASE("no secret is sent where the connection is not encrypted") {
 TEST_CASE("nothing can add a header of its own") {
   Access token = access();
   token.token.value = "geheim\r\nX-Evil: 1";
-  CHECK(refusal(token) == "the token of user 'ada' has a line break or the like in it");
+  CHECK(refusal(token) == "the token of user 'ada' contains a line break or another control character");
   Access other = access();
   other.impersonate_groups = {"a\nb"};
-  CHECK(refusal(other) == "who is to be impersonated has a line break or the like in it");
+  CHECK(refusal(other) == "the identity to impersonate contains a line break or another control character");
 }
 
 TEST_CASE("a token's file is read again after it was refused") {
@@ -178,7 +178,7 @@ TEST_CASE("asking again is of no use for what cannot change") {
 TEST_CASE("a token file that is missing is an error, unless there is a token in place") {
   Access missing = access();
   missing.token.file = "/nowhere/token";
-  CHECK(refusal(missing) == "cannot read /nowhere/token, the token of user 'ada': No such file or directory");
+  CHECK(refusal(missing) == "cannot read /nowhere/token (the token of user 'ada'): No such file or directory");
   missing.token.value = "abc";
   CHECK(Credentials(missing).current().headers == Headers{"Authorization: Bearer abc"});
 }
@@ -197,10 +197,10 @@ TEST_CASE("client certificates are given as they are, and told by name when they
   directory.write("cert", bad.certificate);
   CHECK(refusal(held).starts_with("the client certificate of user 'ada' of context 'lab' expired at 2"));
   directory.write("cert", "nonsense");
-  CHECK(refusal(held) == "the client certificate of user 'ada' is no PEM");
+  CHECK(refusal(held) == "the client certificate of user 'ada' is not valid PEM");
   fs::remove(directory.path() / "cert");
   CHECK(refusal(held) == "cannot read " + directory.path().string() +
-                             "/cert, the client certificate of user 'ada': No such file or directory");
+                             "/cert (the client certificate of user 'ada'): No such file or directory");
 }
 
 TEST_CASE("a plugin is asked with its arguments and environment, once for all threads") {
@@ -262,27 +262,27 @@ TEST_CASE("a plugin that is missing, fails or talks nonsense is named, with its 
   missing.exec->command = "adaptdl-no-such-plugin";
   missing.exec->install_hint = "get it at\nexample.org";
   CHECK(refusal(missing) ==
-        "the credential plugin 'adaptdl-no-such-plugin' of user 'ada' cannot be started: No such file or directory; "
+        "cannot start the credential plugin 'adaptdl-no-such-plugin' of user 'ada': No such file or directory; "
         "get it at example.org");
   CHECK(refusal(with_plugin(directory, "echo geheim; exit 3\n")) ==
         name + " failed with exit code 3; run it by hand to see why");
-  CHECK(refusal(with_plugin(directory, "kill -9 $$\n")) == name + " was ended by signal 9");
-  CHECK(refusal(with_plugin(directory, "echo geheim\n")) == name + ": it printed no ExecCredential");
-  CHECK(refusal(with_plugin(directory, answers("{}"))) == name + ": its answer has neither a token nor a certificate");
+  CHECK(refusal(with_plugin(directory, "kill -9 $$\n")) == name + " was killed by signal 9");
+  CHECK(refusal(with_plugin(directory, "echo geheim\n")) == name + ": the output is not an ExecCredential");
+  CHECK(refusal(with_plugin(directory, answers("{}"))) == name + ": the output has neither a token nor a certificate");
   CHECK(refusal(with_plugin(directory, answers(R"({"clientKeyData": "geheim"})"))) ==
-        name + ": its answer has only one of clientCertificateData and clientKeyData");
-  CHECK(refusal(with_plugin(directory, "exec cat /dev/zero\n")) == name + " prints over 1 MiB");
+        name + ": the output has only one of clientCertificateData and clientKeyData");
+  CHECK(refusal(with_plugin(directory, "exec cat /dev/zero\n")) == name + " printed more than 1 MiB");
   Access old = with_plugin(directory, answers(R"({"token": "geheim"})"));
   old.exec->api_version = "client.authentication.k8s.io/v1beta1";
   CHECK(refusal(old) ==
-        name + ": its answer is not of client.authentication.k8s.io/v1beta1, which the kubeconfig names");
+        name + ": the output must have apiVersion client.authentication.k8s.io/v1beta1, as in the kubeconfig");
 }
 
 TEST_CASE("a plugin that takes too long is ended") {
   const Directory directory;
   const Access slow = with_plugin(directory, "exec sleep 60\n");
   const auto begin = std::chrono::steady_clock::now();
-  CHECK(error_of([&] { ask_plugin(slow, 200ms); }).find("has not answered within") != std::string::npos);
+  CHECK(error_of([&] { ask_plugin(slow, 200ms); }).find(" timed out after ") != std::string::npos);
   CHECK(std::chrono::steady_clock::now() - begin < 20s);
 }
 
@@ -291,7 +291,7 @@ TEST_CASE("words about who it is tell of an expired token and have no secret") {
   expired.token.value = "e30.eyJleHAiOjE1MDAwMDAwMDB9.geheim";  // {"exp": 1500000000}
   Credentials credentials(expired);
   credentials.current();
-  CHECK(credentials.in_words() == "user 'ada' of context 'lab', by a token that expired at 2017-07-14 02:40:00 UTC");
+  CHECK(credentials.in_words() == "user 'ada' of context 'lab', with a token that expired at 2017-07-14 02:40:00 UTC");
   Credentials none(access());
   none.current();
   CHECK(none.in_words() == "user 'ada' of context 'lab', without credentials");

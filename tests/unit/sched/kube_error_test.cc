@@ -44,7 +44,7 @@ TEST_CASE("an answer that is no Status is told as what it is") {
   CHECK(parse_status(404, "404 page not found\n").message == "404 page not found");
   CHECK(parse_status(401, "Unauthorized").message == "HTTP 401 Unauthorized");
   CHECK(parse_status(502, "<!DOCTYPE html><HTML><head><title>Bad\n Gateway</title></head></HTML>").message ==
-        "HTTP 502 Bad Gateway with a web page ('Bad Gateway'), so that was no API server");
+        "HTTP 502 Bad Gateway with a web page ('Bad Gateway'); this is not an API server");
   CHECK(parse_status(500, R"({"error": "no"})").message == R"({"error": "no"})");
   CHECK(parse_status(500, "[1, 2").message == "[1, 2");
 }

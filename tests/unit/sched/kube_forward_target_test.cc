@@ -35,8 +35,8 @@ TEST_CASE("a pod's port is a number, a name or its first") {
 }
 
 TEST_CASE("a port that a pod does not have is named") {
-  CHECK_THROWS_WITH_AS(port_of_pod(kPod, "nix"), "pod p has no port named 'nix'; give its number", Error);
-  CHECK_THROWS_WITH_AS(port_of_pod(kPod, "70000"), "pod p has no port named '70000'; give its number", Error);
+  CHECK_THROWS_WITH_AS(port_of_pod(kPod, "nix"), "pod p has no port named 'nix'; specify its number", Error);
+  CHECK_THROWS_WITH_AS(port_of_pod(kPod, "70000"), "pod p has no port named '70000'; specify its number", Error);
   CHECK_THROWS_AS(port_of_pod(json{{"spec", {{"containers", 5}}}}, ""), Error);
 }
 

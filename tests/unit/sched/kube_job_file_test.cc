@@ -63,43 +63,41 @@ TEST_CASE("each mistake is told by line and field") {
   const auto says = [](const std::string& text, const std::string& message) {
     CHECK(refusal(text) == "job.yaml:" + message);
   };
-  says("- 1\n", "1: this is no AdaptDLJob, which has apiVersion, kind, metadata and spec");
-  says("kind: AdaptDLJob\n", "1: apiVersion is missing: an AdaptDLJob's is adaptdl.petuum.com/v1");
-  says("apiVersion: v1\nkind: Pod\n", "1: apiVersion is 'v1', and an AdaptDLJob's is adaptdl.petuum.com/v1");
+  says("- 1\n", "1: not an AdaptDLJob; expected apiVersion, kind, metadata and spec");
+  says("kind: AdaptDLJob\n", "1: apiVersion is missing: expected adaptdl.petuum.com/v1");
+  says("apiVersion: v1\nkind: Pod\n", "1: invalid apiVersion 'v1': expected adaptdl.petuum.com/v1");
   says("apiVersion: adaptdl.petuum.com/v1\nkind: Job\n",
-       "2: kind is 'Job': a job file has AdaptDLJobs alone; create others with kubectl");
+       "2: invalid kind 'Job': expected AdaptDLJob; create other objects with kubectl");
   says(with() + "replicas: 3\n",
        "11: unknown field 'replicas' in an AdaptDLJob; expected apiVersion, kind, metadata, spec, status");
   says(with("  minReplica: 3\n"),
        "6: unknown field 'minReplica' in spec; expected template, minReplicas, maxReplicas, preemptible, suspend");
   says(with("  minReplicas: 5\n  maxReplicas: 4\n"),
-       "6: spec.minReplicas is 5, and so more than spec.maxReplicas, which is 4");
-  says(with("  maxReplicas: 0\n"), "6: spec.maxReplicas is to be a whole number from 1, not 0");
-  says(with("  minReplicas: two\n"), "6: spec.minReplicas is to be a whole number from 0, not \"two\"");
+       "6: spec.minReplicas (5) must not be greater than spec.maxReplicas (4)");
+  says(with("  maxReplicas: 0\n"), "6: spec.maxReplicas must be an integer of at least 1, not 0");
+  says(with("  minReplicas: two\n"), "6: spec.minReplicas must be an integer of at least 0, not \"two\"");
   says(with("  preemptible: 3\n"), "6: spec.preemptible must be true or false, not 3");
   says(with("  suspend: never\n"), "6: spec.suspend must be true or false, not \"never\"");
-  says(with("", "", "  labels: {}\n"),
-       "3: metadata has neither name nor generateName: write one, or give the job a name by --name");
-  says(
-      with("", "", "  name: No_Name\n"),
-      "4: metadata.name is 'No_Name', and is to be at most 56 small letters, digits and '-', beginning and ending with "
-      "a letter or digit");
+  says(with("", "", "  labels: {}\n"), "3: metadata has neither name nor generateName; add one, or use --name");
+  says(with("", "", "  name: No_Name\n"),
+       "4: metadata.name is 'No_Name', but must be at most 56 lowercase letters, digits or '-', beginning and ending "
+       "with a letter or digit");
   says(with("", "", "  name: x\n  labels: {a: 1}\n"),
-       "5: metadata.labels: the value of 'a' is to be a text: put 1 in quotes");
-  says(with("", "      - name: main\n        image: x\n"), "11: there are two containers named main");
+       "5: metadata.labels: the value of 'a' must be a string; put 1 in quotes");
+  says(with("", "      - name: main\n        image: x\n"), "11: duplicate container name 'main'");
   says(with("", "      - name: side\n"),
-       "11: spec.template.spec.containers[1] has no image: only the first container's is built");
+       "11: spec.template.spec.containers[1] has no image; only that of the first container is built");
   says(with("", "        args: [1]\n"),
-       "11: spec.template.spec.containers[0].args[0] is to be a text: put 1 in quotes");
+       "11: spec.template.spec.containers[0].args[0] must be a string; put 1 in quotes");
   says(with("", "        env:\n        - {name: N, value: 3}\n"),
-       "12: spec.template.spec.containers[0].env[0].value is to be a text: put 3 in quotes");
+       "12: spec.template.spec.containers[0].env[0].value must be a string; put 3 in quotes");
   says(with("", "        resources:\n          limits:\n            cpu: many\n"),
-       "13: spec.template.spec.containers[0].resources.limits: cpu takes an amount such as 2, 500m or 4Gi, not "
+       "13: spec.template.spec.containers[0].resources.limits: cpu must be an amount such as 2, 500m or 4Gi, not "
        "\"many\"");
   says(with("", "      volumes:\n      - name: adaptdl-pvc\n"),
-       "12: the volume adaptdl-pvc is added by submitting: give this one another name");
+       "12: volume name 'adaptdl-pvc' is reserved for a volume that adaptdl adds; use another name");
   says(with("", "        volumeMounts:\n        - {name: x, mountPath: /adaptdl/share}\n"),
-       "12: /adaptdl/share is where submitting mounts the job's volume: choose another mountPath");
+       "12: /adaptdl/share is reserved for a volume that adaptdl adds; use another mountPath");
 }
 
 TEST_CASE("the template that lost its indentation is told what it lacks") {
@@ -107,17 +105,16 @@ TEST_CASE("the template that lost its indentation is told what it lacks") {
       "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata:\n  generateName: x-\nspec:\n  template:\n  "
       "spec:\n"
       "    containers:\n    - name: main\n";
-  CHECK(refusal(text) ==
-        "job.yaml:7: 'spec' stands beside 'template', and belongs into it: move it to the right by two spaces");
+  CHECK(refusal(text) == "job.yaml:7: 'spec' is next to 'template' but belongs in it; indent it by two more spaces");
   CHECK(refusal(with().substr(0, with().find("spec:"))) ==
-        "job.yaml:1: spec is missing: it has the template of the job's pods");
+        "job.yaml:1: spec is missing: expected the template of the job's pods");
 }
 
 TEST_CASE("of several documents the message tells which") {
   CHECK(refusal(with() + "---\n" + with("  maxReplicas: no\n")).find("document 2: spec.maxReplicas") !=
         std::string::npos);
   const std::string named = with("", "", "  name: x\n");
-  CHECK(refusal(named + "---\n" + named) == "job.yaml: document 2: there is another job named x in it");
+  CHECK(refusal(named + "---\n" + named) == "job.yaml: document 2: duplicate job name 'x'");
 }
 
 TEST_CASE("a name and an image that come from elsewhere need not be there") {
@@ -128,20 +125,21 @@ TEST_CASE("a name and an image that come from elsewhere need not be there") {
 }
 
 TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
-  CHECK(refusal("a: [\n").find("this is no YAML") != std::string::npos);
+  CHECK(refusal("a: [\n").find("invalid YAML") != std::string::npos);
   for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp would parse endless documents from some
-    CHECK(refusal(end).find("this is no YAML") != std::string::npos);
-  CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: 'kind' is here for the second time");
-  CHECK(refusal("") == "job.yaml: there is no job in it");
+    CHECK(refusal(end).find("invalid YAML") != std::string::npos);
+  CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: duplicate key 'kind'");
+  CHECK(refusal("") == "job.yaml: contains no job");
   CHECK(refusal("kind: \"\\_\"\n") ==
-        "job.yaml:1: an escape here (as \\N or \\_) is not supported: write the character itself");
-  CHECK(refusal("\xff") == "job.yaml: this is no text in UTF-8; save it in that encoding");
+        "job.yaml:1: unsupported escape (such as \\N or \\_); write the character itself");
+  CHECK(refusal("\xff") == "job.yaml: not valid UTF-8 text; save it in that encoding");
   std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
   for (int i = 1; i < 9; ++i)
     bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i, i - 1);
-  CHECK(refusal(bomb).find("this is too much for such a file") != std::string::npos);
-  CHECK(refusal("a: &a [*a]\n").find("this is too much for such a file") != std::string::npos);
-  CHECK(refusal(std::string(65, '[') + std::string(65, ']')).find("this is too much") != std::string::npos);
+  CHECK(refusal(bomb).find("too many or too deeply nested values") != std::string::npos);
+  CHECK(refusal("a: &a [*a]\n").find("too many or too deeply nested values") != std::string::npos);
+  CHECK(refusal(std::string(65, '[') + std::string(65, ']')).find("too many or too deeply nested") !=
+        std::string::npos);
   for (const char* open : {"[", "{", "{a: ", "[{", "- ", "? ", "!a [", "&a [", "\"\": ["}) {
     CAPTURE(open);
     std::string deep;
@@ -149,7 +147,7 @@ TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
     CHECK(refusal(deep).starts_with("job.yaml:"));
     CHECK(refusal("spec: " + deep).starts_with("job.yaml:"));
   }
-  CHECK(refusal(std::string(5 << 20, ' ')) == "job.yaml: it is larger than 4 MiB");
+  CHECK(refusal(std::string(5 << 20, ' ')) == "job.yaml: larger than 4 MiB");
 }
 
 }  // namespace kube_job_file_test

@@ -97,31 +97,31 @@ TEST_CASE("an image that cannot be pulled is named, with what the registry said"
 
 TEST_CASE("the scheduler's message is told in plain words") {
   CHECK(plain_unschedulable("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") ==
-        "no node fits: of 2, 2 too little nvidia.com/gpu free");
+        "no node fits: of 2, 2 with insufficient nvidia.com/gpu");
   CHECK(plain_unschedulable(
             "0/3 nodes are available: 1 node(s) had taint {node-role.kubernetes.io/master: }, that the pod "
             "didn't tolerate, 2 Insufficient cpu.") ==
-        "no node fits: of 3, 1 reserved by the taint node-role.kubernetes.io/master: , 2 too little cpu free");
+        "no node fits: of 3, 1 with the untolerated taint node-role.kubernetes.io/master: , 2 with insufficient cpu");
   CHECK(plain_unschedulable("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity.") ==
-        "no node fits: of 2, 2 without the labels that the pod asks for");
+        "no node fits: of 2, 2 without the labels that the pod requires");
   CHECK(plain_unschedulable(
             "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/2 nodes are "
             "available: 2 No preemption victims found for incoming pod.") ==
-        "no node fits: of 2, 1 too little cpu free, 1 too little memory free");
+        "no node fits: of 2, 1 with insufficient cpu, 1 with insufficient memory");
   CHECK(plain_unschedulable("0/2 nodes are available: 2 persistentvolumeclaim \"data\" not found.") ==
         "its volume claim data does not exist");
   CHECK(plain_unschedulable("persistentvolumeclaim \"data\" not found") == "its volume claim data does not exist");
   CHECK(plain_unschedulable("0/2 nodes are available: 2 pod has unbound immediate PersistentVolumeClaims.") ==
-        "its volume claim is not bound to any volume yet");
-  CHECK(plain_unschedulable("something new") == "no node is found for it: something new");
+        "its volume claim is not bound yet");
+  CHECK(plain_unschedulable("something new") == "no node found: something new");
 }
 
 TEST_CASE("a trouble that all replicas share is said once, that of some behind the lowest rank") {
   const json full = unschedulable("0/2 nodes are available: 2 Insufficient cpu.");
   CHECK(why(make_job(kStarting), {make_pod(0, full, ""), make_pod(1, full, "")}) ==
-        "no node fits: of 2, 2 too little cpu free");
+        "no node fits: of 2, 2 with insufficient cpu");
   CHECK(why(make_job(kStarting), {make_pod(0, running()), make_pod(1, full, "")}) ==
-        "replica 1: no node fits: of 2, 2 too little cpu free");
+        "replica 1: no node fits: of 2, 2 with insufficient cpu");
 }
 
 TEST_CASE("what only events tell of a pod that waits is said") {
@@ -145,7 +145,7 @@ TEST_CASE("a quota, or whatever else keeps pods from being made, is told of the 
                       "pods=2, limited: pods=2")}) ==
       "its pods exceed the quota few, requested: pods=1, used: pods=2, limited: pods=2");
   CHECK(why(make_job(kStarting), {}, {make_event("AdaptDLJob", "job", "FailedCreate", "admission webhook said no")}) ==
-        "its pods cannot be made: admission webhook said no");
+        "cannot create its pods: admission webhook said no");
 }
 
 TEST_CASE("failures are told apart") {
@@ -153,13 +153,13 @@ TEST_CASE("failures are told apart") {
   CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 7}, {"reason", "Error"}}))}) ==
         "exited with code 7");
   CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 137}, {"reason", "OOMKilled"}}))}) ==
-        "was killed as it ran out of memory");
+        "killed: out of memory");
   CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 139}, {"reason", "Error"}}))}) ==
-        "was killed by signal 11");
+        "killed by signal 11");
   CHECK(why(make_job(failed), {make_pod(1, {{"phase", "Failed"},
                                             {"reason", "Evicted"},
                                             {"message", "The node was low on resource: memory. "}})}) ==
-        "was evicted: The node was low on resource: memory");
+        "evicted: The node was low on resource: memory");
   CHECK(why(make_job(failed)) == "job-u-0-1 Failed");
   CHECK(why(make_job({{"phase", "Failed"}, {"reason", "Invalid"}, {"message", "inconsistent pods in group"}})) ==
         "Invalid: inconsistent pods in group");
@@ -168,7 +168,7 @@ TEST_CASE("failures are told apart") {
 TEST_CASE("a replica that checkpointed on request has not failed, unless the job may not be moved") {
   json job = make_job({{"phase", "Stopping"}});
   const json asked = terminated({{"exitCode", 143}, {"reason", "Error"}});
-  CHECK(why(job, {make_pod(0, asked)}) == "its replicas checkpoint and end");
+  CHECK(why(job, {make_pod(0, asked)}) == "its replicas save a checkpoint and end");
   job["spec"]["preemptible"] = false;
   CHECK(why(job, {make_pod(0, asked)}) == "exited with code 143");
 }
@@ -183,13 +183,13 @@ TEST_CASE("a suspended job is suspended, whatever else is known of it") {
 }
 
 TEST_CASE("a job that nobody acts on, and a deletion that is held, are said") {
-  CHECK(why(make_job()) == "no scheduler has acted on it: is the AdaptDL scheduler running in this cluster?");
-  CHECK(why(make_job({{"phase", "Pending"}})) == "waits for nodes to be free");
+  CHECK(why(make_job()) == "no scheduler has acted on it; is the AdaptDL scheduler running in this cluster?");
+  CHECK(why(make_job({{"phase", "Pending"}})) == "waits for free nodes");
   json job = make_job({{"phase", "Running"}});
   job["metadata"]["deletionTimestamp"] = "2026-11-21T12:09:00Z";
   CHECK(why(job) == "is being deleted");
   job["metadata"]["finalizers"] = {"example.com/hold"};
-  CHECK(why(job) == "is being deleted, and held by example.com/hold");
+  CHECK(why(job) == "is being deleted; waiting for finalizers: example.com/hold");
 }
 
 TEST_CASE("objects that lack anything, or have anything in its place, are borne") {

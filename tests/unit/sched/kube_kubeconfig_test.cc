@@ -130,7 +130,7 @@ TEST_CASE("a choice stands above the current context and its namespace") {
   CHECK(parse(text, {"other", ""}).name_space == "theirs");
   CHECK(parse(text, {"other", "mine"}).name_space == "mine");
   CHECK(parse(text).name_space == "default");
-  CHECK(refusal(text, {"x", ""}) == "kubeconfig: there is no context 'x' (there are: dev, other)");
+  CHECK(refusal(text, {"x", ""}) == "kubeconfig: context 'x' not found (available: dev, other)");
 }
 
 TEST_CASE("JSON is read, also with tabs and its own escapes") {
@@ -150,56 +150,55 @@ TEST_CASE("a server without a scheme is encrypted where there is something to en
 
 TEST_CASE("what is wrong is told in one line with its place") {
   const std::string token = "token: geheim";
-  CHECK(refusal("a: \xff") == "kubeconfig: this is no text in UTF-8; save it in that encoding");
-  CHECK(refusal(std::string("a: N\0N", 6)) == "kubeconfig: this is no text in UTF-8; save it in that encoding");
+  CHECK(refusal("a: \xff") == "kubeconfig: not valid UTF-8 text; save it in that encoding");
+  CHECK(refusal(std::string("a: N\0N", 6)) == "kubeconfig: not valid UTF-8 text; save it in that encoding");
   CHECK(refusal("current-context: \"\\N\"") ==
-        "kubeconfig:1: an escape here (as \\N or \\_) is not supported: write the character itself");
-  CHECK(refusal("a: [") == "kubeconfig:1: this is no YAML: end of sequence flow not found");
-  CHECK(refusal("just text") == "kubeconfig:1: this is no kubeconfig, which has clusters, users and contexts");
+        "kubeconfig:1: unsupported escape (such as \\N or \\_); write the character itself");
+  CHECK(refusal("a: [") == "kubeconfig:1: invalid YAML: end of sequence flow not found");
+  CHECK(refusal("just text") == "kubeconfig:1: not a kubeconfig; expected clusters, users and contexts");
   CHECK(refusal("") ==
-        "kubeconfig: no context is the current one: choose one with --context or kubectl config "
-        "use-context (there is none; write one with kubectl config set-context)");
-  CHECK(refusal("current-context: dev\nclusters: 7\ncontexts: {}") == "kubeconfig:3: 'contexts' is to be a list");
-  CHECK(refusal(kubeconfig("", token)) == "kubeconfig:6: the cluster has no 'server', as https://host:6443");
+        "kubeconfig: no current context; choose one with --context or kubectl config use-context (none exists; create "
+        "one with kubectl config set-context)");
+  CHECK(refusal("current-context: dev\nclusters: 7\ncontexts: {}") == "kubeconfig:3: 'contexts' must be a list");
+  CHECK(refusal(kubeconfig("", token)) == "kubeconfig:6: the cluster has no 'server', such as https://host:6443");
   CHECK(refusal(kubeconfig("server: 'ftp://h'", token)) ==
-        "kubeconfig:6: 'server' begins with neither https:// nor http://");
+        "kubeconfig:6: 'server' must begin with https:// or http://");
   CHECK(refusal(kubeconfig("server: 'https://a:b@h'", token)) ==
-        "kubeconfig:6: 'server' names a user: that goes under users");
+        "kubeconfig:6: 'server' must not contain a user; set it under 'users'");
   CHECK(refusal(kubeconfig("server: 'https://h', proxy-url: 'ftp://p'", token)) ==
-        "kubeconfig:6: 'proxy-url' begins with none of http://, https:// and socks5://");
+        "kubeconfig:6: 'proxy-url' must begin with http://, https:// or socks5://");
   CHECK(refusal(kubeconfig("server: 'https://h', certificate-authority-data: '%'", token)) ==
-        "kubeconfig:6: 'certificate-authority-data' is no base64");
+        "kubeconfig:6: 'certificate-authority-data' is not valid base64");
   CHECK(refusal(kubeconfig("server: 'https://h', insecure-skip-tls-verify: perhaps", token)) ==
-        "kubeconfig:6: 'insecure-skip-tls-verify' is to be true or false");
+        "kubeconfig:6: 'insecure-skip-tls-verify' must be true or false");
   CHECK(refusal(kubeconfig("server: 'https://h', server: 'https://i'", token)) ==
-        "kubeconfig:6: 'server' is here for the second time");
-  CHECK(refusal(kubeconfig(kServer, token, ", namespace: No_1")) == "kubeconfig:12: 'No_1' can be no namespace");
-  CHECK(refusal(kubeconfig(kServer, token, ", cluster: d")) == "kubeconfig:12: 'cluster' is here for the second time");
+        "kubeconfig:6: duplicate key 'server'");
+  CHECK(refusal(kubeconfig(kServer, token, ", namespace: No_1")) == "kubeconfig:12: 'No_1' is not a valid namespace");
+  CHECK(refusal(kubeconfig(kServer, token, ", cluster: d")) == "kubeconfig:12: duplicate key 'cluster'");
 }
 
 TEST_CASE("what contradicts itself is refused, as kubectl does, without its secrets") {
   CHECK(refusal(kubeconfig(kServer, "token: geheim, username: a, password: geheim")) ==
-        "kubeconfig:9: a token and a user name with a password exclude each other: remove one");
+        "kubeconfig:9: a token and a user name with a password are mutually exclusive; remove one");
   CHECK(refusal(kubeconfig(kServer, "client-certificate: c")) ==
-        "kubeconfig:9: there is a client certificate, but no 'client-key'");
+        "kubeconfig:9: the user has a client certificate, but no 'client-key'");
   CHECK(refusal(kubeconfig(kServer, "client-certificate: c, client-key: k, client-key-data: Z2VoZWlt")) ==
-        "kubeconfig:9: 'client-key' and 'client-key-data' are both given: remove one");
+        "kubeconfig:9: 'client-key' and 'client-key-data' are mutually exclusive; remove one");
   CHECK(refusal(kubeconfig(kServer, "token: geheim, as-groups: [a]")) ==
-        "kubeconfig:9: 'as-uid', 'as-groups' and 'as-user-extra' need an 'as'");
+        "kubeconfig:9: 'as-uid', 'as-groups' and 'as-user-extra' require 'as'");
   CHECK(refusal(kubeconfig(kServer, "exec: {command: x}")) ==
-        "kubeconfig:9: the plugin's 'apiVersion' is to be client.authentication.k8s.io/v1 (or v1beta1, v1alpha1)");
+        "kubeconfig:9: the plugin's 'apiVersion' must be client.authentication.k8s.io/v1 (or v1beta1, v1alpha1)");
   CHECK(refusal(kubeconfig(kServer, "auth-provider: {name: gcp, config: {access-token: geheim}}")) ==
-        "kubeconfig:9: the auth-provider 'gcp' is of the past, and kubectl dropped it too: install "
+        "kubeconfig:9: auth-provider 'gcp' is no longer supported (kubectl removed it as well); install "
         "gke-gcloud-auth-plugin and run: gcloud container clusters get-credentials NAME");
 }
 
 TEST_CASE("parts that are missing or there twice are named") {
   const std::string text = kubeconfig(kServer, "token: t");
-  CHECK(refusal(text + "- name: dev\n  context: {}\n") == "kubeconfig:13: 'dev' is in contexts for the second time");
-  CHECK(refusal(text + "- name: e\n  context: {cluster: c}\n", {"e", ""}) ==
-        "kubeconfig:14: the context 'e' names no user");
+  CHECK(refusal(text + "- name: dev\n  context: {}\n") == "kubeconfig:13: duplicate name 'dev' in contexts");
+  CHECK(refusal(text + "- name: e\n  context: {cluster: c}\n", {"e", ""}) == "kubeconfig:14: context 'e' has no user");
   CHECK(refusal(text + "- name: e\n  context: {cluster: d, user: u}\n", {"e", ""}) ==
-        "kubeconfig:14: the context 'e' names the cluster 'd', which no file has");
+        "kubeconfig:14: context 'e' refers to cluster 'd', which does not exist");
 }
 
 TEST_CASE("hostile nesting, aliases and sizes are errors") {
@@ -215,13 +214,13 @@ TEST_CASE("hostile nesting, aliases and sizes are errors") {
         std::string(kServer) + ", extensions: [{name: client.authentication.k8s.io/exec, extension: " + value + "}]",
         exec);
   };
-  CHECK(refusal(settings("&a [*a]")).find("this is too much") != std::string::npos);
+  CHECK(refusal(settings("&a [*a]")).find("too many or too deeply nested") != std::string::npos);
   std::string bomb = "[&a0 [x, x, x, x, x, x, x, x]";
   for (int i = 1; i < 12; ++i) {
     const std::string last = "*a" + std::to_string(i - 1);
     bomb += ", &a" + std::to_string(i) + " [" + last + ", " + last + ", " + last + ", " + last + ", " + last + "]";
   }
-  CHECK(refusal(settings(bomb + "]")).find("this is too much") != std::string::npos);
+  CHECK(refusal(settings(bomb + "]")).find("too many or too deeply nested") != std::string::npos);
 }
 
 TEST_CASE("of several files the first that has a name wins, whole, and missing ones are passed over") {
@@ -242,7 +241,7 @@ TEST_CASE("of several files the first that has a name wins, whole, and missing o
 TEST_CASE("without KUBECONFIG the file at home is read, and none is no error") {
   Machine machine;
   CHECK_FALSE(find_access({}));
-  CHECK(error_of([] { find_access({"dev", ""}); }).find("there is no kubeconfig: set KUBECONFIG") != std::string::npos);
+  CHECK(error_of([] { find_access({"dev", ""}); }).find("no kubeconfig exists; set KUBECONFIG") != std::string::npos);
   machine.write(".kube/config", kubeconfig("server: 'https://home'", "token: t"));
   CHECK(find_access({})->server == "https://home");
   CHECK_THROWS_AS(find_access({"", "a/b"}), UsageError);
@@ -252,15 +251,15 @@ TEST_CASE("a file that was named but is missing, unreadable or malformed is an e
   Machine machine;
   const std::string missing = machine.directory() / "missing";
   machine.set("KUBECONFIG", missing);
-  CHECK(error_of([] { find_access({}); }) == "KUBECONFIG names no file that is there: " + missing);
+  CHECK(error_of([] { find_access({}); }) == "no file in KUBECONFIG exists: " + missing);
   machine.set("KUBECONFIG", machine.directory());
   CHECK(error_of([] { find_access({}); }) ==
-        "cannot read " + machine.directory().string() + ", a kubeconfig: Is a directory");
+        "cannot read " + machine.directory().string() + " (kubeconfig): Is a directory");
   const std::string bad = machine.write("bad", "clusters:\n- name: 'c\n");
   machine.set("KUBECONFIG", bad);
   CHECK(error_of([] { find_access({}); }).starts_with(bad + ":"));
   machine.set("KUBECONFIG", machine.write("empty", ""));
-  CHECK(error_of([] { find_access({}); }).find("no context is the current one") != std::string::npos);
+  CHECK(error_of([] { find_access({}); }).find("no current context") != std::string::npos);
 }
 
 TEST_CASE("a pod's service account is found where there is no kubeconfig") {

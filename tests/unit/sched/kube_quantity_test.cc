@@ -73,8 +73,8 @@ TEST_CASE("a sum beyond all bounds is an error, not another amount") {
 
 TEST_CASE("an error quotes the text, one that is endless in part") {
   CHECK_THROWS_WITH_AS(Quantity::parse("1Gb"),
-                       "'1Gb' is no quantity: write a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an "
-                       "exponent as e3",
+                       "invalid quantity '1Gb': expected a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or "
+                       "an exponent such as e3",
                        Error);
   CHECK(canonical("1e30") == "error");
   CHECK(canonical("1e999999999999999999999") == "error");

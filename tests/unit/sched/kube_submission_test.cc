@@ -107,7 +107,7 @@ TEST_CASE("a name is the file's, or generated from the file's or the user's, ano
   CHECK_THROWS_AS(make_submission(named, with), UsageError);
   with = options();
   with.name_space_asked_for = true;
-  CHECK_THROWS_WITH_AS(make_submission(named, with), doctest::Contains("namespace there, and --namespace here"),
+  CHECK_THROWS_WITH_AS(make_submission(named, with), doctest::Contains("namespace 'there', but --namespace is 'here'"),
                        UsageError);
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("arguments, image and replicas that nobody asks for stay as the file h
   CHECK(made.job["spec"]["template"]["spec"]["containers"][0]["args"] == json{"old"});
   CHECK(made.job["spec"]["minReplicas"] == 2);
   with.max_replicas = 1;
-  CHECK_THROWS_WITH_AS(make_submission(job, with), doctest::Contains("the fewest are 2"), UsageError);
+  CHECK_THROWS_WITH_AS(make_submission(job, with), doctest::Contains("the minimum number of replicas (2)"), UsageError);
   with.min_replicas = 1;
   CHECK(make_submission(job, with).job["spec"]["maxReplicas"] == 1);
 }
@@ -142,12 +142,12 @@ TEST_CASE("the storage of a job is the one asked for, else one that nodes can sh
   CHECK(choose_job_storage(classes, "disk", true).storage_class == "disk");
   CHECK(choose_job_storage(classes, "disk", true).access_mode == "ReadWriteMany");
   CHECK_THROWS_WITH_AS(choose_job_storage(classes, "gone", true),
-                       "the cluster has no storage class gone; there are: disk (ebs.csi.aws.com, the default), files "
+                       "storage class 'gone' not found; available: disk (ebs.csi.aws.com, default), files "
                        "(efs.csi.aws.com)",
                        Error);
   CHECK_THROWS_WITH_AS(choose_job_storage({classes[0]}, "", true), doctest::Contains("--checkpoint-storage-class"),
                        Error);
-  CHECK_THROWS_WITH_AS(choose_job_storage({}, "", true), doctest::Contains("it has none"), Error);
+  CHECK_THROWS_WITH_AS(choose_job_storage({}, "", true), doctest::Contains("the cluster has none"), Error);
 }
 
 TEST_CASE("among shared classes the default goes before others") {
@@ -185,7 +185,7 @@ TEST_CASE("the registry of a cluster is the service with a node port of that nam
   CHECK(ours->name_space == "b");
   CHECK_THROWS_WITH_AS(
       choose_image_registry({registry("a", "x", "registry", 31000), registry("b", "y", "registry", 32000)}),
-      doctest::Contains("several registries of images (a/x, b/y)"), Error);
+      doctest::Contains("several image registries (a/x, b/y)"), Error);
 }
 
 TEST_CASE("a claim's identifier is a version 4 UUID, another each time") {

@@ -187,7 +187,7 @@ TEST_CASE("a newcomer that dies ends only itself; after three in a row no more a
     CHECK(run.membership.ended(newcomer, End::kFailed, run.now));
     pause = pause == 0ms ? kFirstBackOff : pause * 2;
   }
-  CHECK(run.only(Kind::kNotice, 1h).why == "newcomers failed 3 times in a row: staying at 1 replica");
+  CHECK(run.only(Kind::kNotice, 1h).why == "new replicas failed 3 times in a row: staying at 1 replica");
   CHECK(run.decide(1h).empty());
   CHECK(run.budget.used() == 0);
   run.want({"0", "2"});

@@ -123,11 +123,11 @@ TEST_CASE("a selector that is not a conjunction of comparisons is refused with i
     }
   };
   CHECK(fault("device.driver == 'a' || device.driver == 'b'") == "expected '&&' at '|| device.driver == 'b''");
-  CHECK(fault("") == "expected 'device' at its end");
-  CHECK(fault("device.driver") == "expected '==' or '!=' at its end");
+  CHECK(fault("") == "expected 'device' at the end");
+  CHECK(fault("device.driver") == "expected '==' or '!=' at the end");
   CHECK(fault("device.driver == 'a") == "unterminated string at 'a'");
   CHECK(fault("device.driver == 'a\\'b'") == "escape sequences are not supported at ''b''");
-  CHECK(fault("(device.driver == 'a'") == "expected ')' at its end");
+  CHECK(fault("(device.driver == 'a'") == "expected ')' at the end");
   CHECK(fault("device.driver == 'a')") == "expected '&&' at ')'");
   CHECK(fault("devices.driver == 'a'") == "expected 'device' at 'devices.driver == 'a''");
   CHECK(fault("device.attributes['a'].b in ['c']") == "expected '&&' at 'in ['c']'");

@@ -78,7 +78,7 @@ TEST_CASE("a failure of the program fails the job, with the reason of the first 
   scene.step();
   CHECK(scene.phase() == "Failed");
   CHECK(scene.reason() == "OOMKilled");
-  CHECK(scene.text("message") == "replica 2 exited with code 1");
+  CHECK(scene.text("message") == "replica 2: exited with code 1");
   const auto removals = scene.plan().removals;  // the pods that have ended are kept for their logs
   REQUIRE(removals.size() == 1);
   CHECK(removals[0].uid == "uid-0-1");
@@ -136,7 +136,7 @@ TEST_CASE("a failure counts only after the time in which the loss of a node woul
     scene.pods[1] = ended(scene.pods[1], PodEnd::kFailed, kNow - 1s);
     scene.step();
     CHECK(scene.phase() == "Failed");
-    CHECK(scene.text("message") == "replica 0 exited with code 1");
+    CHECK(scene.text("message") == "replica 0: exited with code 1");
   }
 }
 

@@ -99,7 +99,7 @@ TEST_CASE("a member whose program fails fails the job, and one that checkpoints 
   scene.settle();
   CHECK(scene.phase() == "Failed");
   CHECK(scene.reason() == "PodFailure");
-  CHECK(scene.text("message") == "replica 1 exited with code 1");
+  CHECK(scene.text("message") == "replica 1: exited with code 1");
   CHECK_FALSE(scene.job["status"].contains("membership"));
 
   LiveScene other = grown();

@@ -134,7 +134,7 @@ TEST_CASE("a newcomer that does not start in time does not hold up the job, and 
   CHECK(scene.allocation() == Allocation{"a"});
   CHECK(scene.replicas() == 1);
   CHECK(scene.pods.size() == 1);
-  CHECK(scene.events.back() == "Rescaled: newcomers failed 3 times in a row: staying at 1 replica");
+  CHECK(scene.events.back() == "Rescaled: new replicas failed 3 times in a row: staying at 1 replica");
 }
 
 TEST_CASE("a newcomer whose pod is refused or fails is tried again, and the job trains") {

@@ -231,7 +231,7 @@ TEST_CASE("operator_pool: the prices of all nodes together are limited") {
   cluster.pool->max_cost_per_hour = 11;
   const CycleDecisions decisions = cycle(cluster);
   CHECK(decisions.pool->desired_nodes == 3);
-  CHECK(decisions.pool->reason.ends_with("; more would cost more than 11 per hour"));
+  CHECK(decisions.pool->reason.ends_with("; more nodes would cost more than 11 per hour"));
   cluster.pool->max_cost_per_hour = 5;
   CHECK(desired(cluster) == 1);
   cluster.pool->max_cost_per_hour = 1000;

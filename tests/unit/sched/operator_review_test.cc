@@ -103,7 +103,7 @@ TEST_CASE("operator_review: all faults of a job are reported by its fields") {
   const json request = creation(job);
   const ReviewVerdict verdict = review_job(request, server.settings());
   CHECK(verdict.faults == std::vector<std::string>{
-                              "spec.minReplicas is 5, which is more than spec.maxReplicas, 4",
+                              "spec.minReplicas (5) must not be greater than spec.maxReplicas (4)",
                               "spec.template.spec.initContainers[0]: image 'BAD': wrong",
                               "spec.template.spec.containers[0]: image 'BAD': wrong",
                               "spec.template.spec.containers[0].name: Required value",
@@ -113,7 +113,7 @@ TEST_CASE("operator_review: all faults of a job are reported by its fields") {
   CHECK(response["allowed"] == false);
   CHECK(response["status"]["code"] == 403);
   CHECK(response["status"]["reason"] == "Forbidden");
-  CHECK(text_field(response, {"status", "message"}).starts_with("spec.minReplicas is 5, which is more than"));
+  CHECK(text_field(response, {"status", "message"}).starts_with("spec.minReplicas (5) must not be greater than"));
   CHECK(text_field(response, {"status", "message"}).ends_with("; spec.template.metadata.labels: Invalid value"));
 }
 
@@ -238,7 +238,8 @@ TEST_CASE("operator_review: temporary problems are warnings, not faults") {
   }
   server.refuse(403, "pods \"x\" is forbidden: violates PodSecurity \"restricted\"");
   CHECK(review_job(creation(make_job()), server.settings()).faults ==
-        std::vector<std::string>{"the pods of this job: pods \"x\" is forbidden: violates PodSecurity \"restricted\""});
+        std::vector<std::string>{"cannot create the pods of this job: pods \"x\" is forbidden: violates PodSecurity "
+                                 "\"restricted\""});
 }
 
 TEST_CASE("operator_review: a job that cannot be checked is neither accepted nor refused") {

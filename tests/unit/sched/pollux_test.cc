@@ -133,7 +133,7 @@ TEST_CASE("pinned jobs keep theirs in the order in which it was") {
   for (const PolluxOptions& options : {released_options({}), paper_options({})}) {
     const Decision decision = decide(problem, options);
     CHECK(decision.allocations.at("pinned") == problem.previous["pinned"]);
-    CHECK(decision.reasons.at("pinned") == "keeps 3 replicas on 2 nodes: must not be preempted");
+    CHECK(decision.reasons.at("pinned") == "keeps 3 replicas on 2 nodes: not preemptible");
     CHECK(decision.allocations.at("other").size() == 9);
   }
 }
@@ -165,7 +165,7 @@ TEST_CASE("a minimum is met in whole or not at all") {
   const Decision decision = released(problem);
   CHECK(decision.allocations.at("large").empty());
   CHECK(decision.allocations.at("small").size() == 1);
-  CHECK(decision.reasons.at("large") == "waits: needs at least 5 replicas, the nodes have no room for as many");
+  CHECK(decision.reasons.at("large") == "waits: needs at least 5 replicas, but the nodes have room for fewer");
 }
 
 TEST_CASE("who cannot be helped waits, and is told why") {
@@ -180,10 +180,11 @@ TEST_CASE("who cannot be helped waits, and is told why") {
   for (const PolluxOptions& options : {released_options({}), paper_options({})}) {
     const Decision decision = decide(problem, options);
     for (const auto& [name, allocation] : decision.allocations) CHECK(allocation.empty());
-    CHECK(decision.reasons.at("wide") == "waits: needs 2 nvidia.com/gpu on a node, no node has as many");
-    CHECK(decision.reasons.at("nothing") == "waits: asks for no resource");
-    CHECK(decision.reasons.at("contradiction") == "waits: needs at least 65 replicas, may have at most 64");
-    CHECK(decision.reasons.at("absurd") == "waits: its hints say that it makes no progress on any number of replicas");
+    CHECK(decision.reasons.at("wide") == "waits: needs 2 nvidia.com/gpu per replica, but no node has that many");
+    CHECK(decision.reasons.at("nothing") == "waits: requests no resources");
+    CHECK(decision.reasons.at("contradiction") == "waits: needs at least 65 replicas, but its maximum is 64");
+    CHECK(decision.reasons.at("absurd") ==
+          "waits: makes no progress on any number of replicas, according to its hints");
   }
 }
 

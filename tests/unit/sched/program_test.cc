@@ -42,8 +42,8 @@ TEST_CASE_FIXTURE(Place, "what cannot be run is refused with the way out") {
     CHECK_THROWS_WITH_AS(sched::find_program(name, "/nowhere"), why, UsageError);
   };
   refused("tool", "cannot find tool in PATH; did you mean ./tool?");
-  refused("./missing", "cannot run ./missing: there is no such file");
-  refused("missing", "cannot find missing in PATH, nor a file of that name here");
+  refused("./missing", "cannot run ./missing: no such file");
+  refused("missing", "cannot find missing in PATH or in the current directory");
   refused("./folder", "cannot run ./folder: it is a directory");
   refused("./plain.py",
           "cannot run ./plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");

@@ -96,7 +96,7 @@ TEST_CASE("the status that was published last is answered, and stays in the reco
   CHECK_FALSE(fs::exists(socket));
   control.reset();
   CHECK_FALSE(sched::is_alive(home.run()));
-  CHECK(why_refused(home.run(), {{"request", "stop"}}) == "run job is not going on: it is done");
+  CHECK(why_refused(home.run(), {{"request", "stop"}}) == "run job is not running (state: done)");
 }
 
 TEST_CASE("a request waits for the launcher's answer") {
@@ -128,7 +128,7 @@ TEST_CASE("a request waits for the launcher's answer") {
   CHECK(answer.get() == R"(accepted: {"path":"/c/checkpoint-1"})");
   answer = ask({{"request", "stop"}});
   CHECK(next(*control).kind == RunRequest::Kind::kStop);  // dropped without an answer
-  CHECK(answer.get() == "run job: the run ended before that");
+  CHECK(answer.get() == "run job: it ended before the request was done");
 }
 
 TEST_CASE("a request that is sent without waiting is answered later, or ends with the run") {
@@ -151,7 +151,7 @@ TEST_CASE("a request that is sent without waiting is answered later, or ends wit
   CHECK(answer_of(first) == json::object());
   sched::PendingRequest second(home.run(), sched::share_request({}));
   next(*control);
-  CHECK_THROWS_WITH_AS(answer_of(second), "run job: the run ended before that", Error);
+  CHECK_THROWS_WITH_AS(answer_of(second), "run job: it ended before the request was done", Error);
   const sched::RunEntry run = home.run();
   control->finish();
   control.reset();
@@ -167,7 +167,7 @@ TEST_CASE("whoever waits when the run ends is told") {
   pollfd polled{control->fd(), POLLIN, 0};
   REQUIRE(::poll(&polled, 1, kPatience) == 1);
   control->finish();
-  CHECK(answer.get() == "run job: the run ended before that");
+  CHECK(answer.get() == "run job: it ended before the request was done");
 }
 
 TEST_CASE("input that makes no sense is refused and reaches nobody") {
@@ -178,13 +178,13 @@ TEST_CASE("input that makes no sense is refused and reaches nobody") {
        {"{}\n", "[]\n", "no json\n", "{\"request\": 7}\n", "{\"request\": \"explode\"}\n", "\xff\xfe\n"}) {
     CAPTURE(bytes);
     CHECK(answer_to(socket, bytes) ==
-          R"({"ok":false,"why":"requests are status, resize, share, checkpoint, stop and kill"})"
+          R"({"ok":false,"why":"unknown request: expected status, resize, share, checkpoint, stop or kill"})"
           "\n");
   }
   for (const std::string size : {"", ", \"min\": 0, \"max\": 2", ", \"min\": 3, \"max\": 2",
                                  ", \"min\": \"1\", \"max\": 2", ", \"min\": 1, \"max\": 4294967297"}) {
     CHECK(answer_to(socket, "{\"request\": \"resize\"" + size + "}\n") ==
-          R"({"ok":false,"why":"resize takes whole numbers 1 <= min <= max"})"
+          R"({"ok":false,"why":"resize expects whole numbers with 1 <= min <= max"})"
           "\n");
   }
   for (const std::string share : {"\"weight\": 0", "\"weight\": -1", "\"weight\": 1e-9", "\"weight\": 1e9",
@@ -192,7 +192,7 @@ TEST_CASE("input that makes no sense is refused and reaches nobody") {
                                   "\"replicas\": 4294967297", "\"replicas\": \"2\"", "\"replicas\": [2]"}) {
     CAPTURE(share);
     CHECK(answer_to(socket, "{\"request\": \"share\", " + share + "}\n") ==
-          R"({"ok":false,"why":"share takes a weight from 0.001 to 1000, and whole replicas from 1"})"
+          R"({"ok":false,"why":"share expects a weight from 0.001 to 1000, and at least 1 replica"})"
           "\n");
   }
   CHECK(answer_to(socket, std::string(4096, 'x')) == R"({"ok":false,"why":"the request is too long"})"

@@ -20,8 +20,8 @@ TEST_CASE("runs are kept below the user's state") {
   CHECK(sched::runs_directory() == "/home/me/.local/state/adaptdl/runs");
   ::unsetenv("XDG_STATE_HOME");
   ::unsetenv("HOME");
-  CHECK_THROWS_WITH_AS(sched::runs_directory(),
-                       "there is no home directory to keep runs in: set HOME or XDG_STATE_HOME", UsageError);
+  CHECK_THROWS_WITH_AS(sched::runs_directory(), "no home directory to keep runs in; set HOME or XDG_STATE_HOME",
+                       UsageError);
 }
 
 TEST_CASE("each run has a directory of its own, even two in one second") {

@@ -119,10 +119,11 @@ TEST_CASE("a name belongs to one living run") {
   {
     const RunRecord record = RunRecord::named(runs.path(), "job");
     REQUIRE(record.write(status("running", kNoon), ""));
-    CHECK_THROWS_WITH_AS(RunRecord::named(runs.path(), "job"),
-                         "a run named job is going on: choose another name, or end it with `adaptdl delete job`",
-                         UsageError);
-    CHECK_THROWS_WITH_AS(sched::remove_run(sched::list_runs(runs.path()).at(0), false), "run job is going on", Error);
+    CHECK_THROWS_WITH_AS(
+        RunRecord::named(runs.path(), "job"),
+        "a run named 'job' is already running; choose another name, or end it with `adaptdl delete job`", UsageError);
+    CHECK_THROWS_WITH_AS(sched::remove_run(sched::list_runs(runs.path()).at(0), false), "run job is still running",
+                         Error);
   }
   CHECK(RunRecord::named(runs.path(), "job").taken_over());
 }
@@ -148,7 +149,7 @@ TEST_CASE("a launcher that was killed leaves a lost run, whatever its last state
 TEST_CASE("runs are listed by their start and found by their names or an unambiguous beginning") {
   const testing::TemporaryDirectory runs;
   CHECK(sched::list_runs(runs.path() / "nowhere").empty());
-  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"), "no run is named x; there are none", UsageError);
+  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"), "run 'x' not found; there are no runs", UsageError);
   leave(runs.path(), "digits-2", "done", kNoon);
   leave(runs.path(), "digits-1", "done", kNoon + 1ms);
   leave(runs.path(), "digits", "done", kNoon + 2ms);
@@ -157,9 +158,9 @@ TEST_CASE("runs are listed by their start and found by their names or an unambig
   CHECK(sched::find_run(runs.path(), "l").status.name == "lm");
   CHECK(sched::find_run(runs.path(), "digits").status.name == "digits");
   CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "dig"),
-                       "several runs have names that begin with dig: digits, digits-1, digits-2", UsageError);
+                       "run name 'dig' is ambiguous: it matches digits, digits-1, digits-2", UsageError);
   CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"),
-                       "no run is named x; there are: lm, digits, digits-1, digits-2", UsageError);
+                       "run 'x' not found; existing runs: lm, digits, digits-1, digits-2", UsageError);
 }
 
 TEST_CASE("old runs are forgotten, but not what they saved, and nobody who lives") {

@@ -100,7 +100,7 @@ TEST_CASE("a number that was asked for is fixed until a user asks for another") 
 
 TEST_CASE("more than there are devices for is refused, and changes nothing") {
   RunSize size(plan(1, 1, {"a", "b"}));
-  CHECK(*size.resize(3, 4) == "3 replicas need as many devices, and it may use 2: a, b");
+  CHECK(*size.resize(3, 4) == "3 replicas need 3 devices, but only 2 may be used: a, b");
   CHECK(size.target().devices == Devices{"a"});
   CHECK_FALSE(size.resize(1, 4).has_value());
   CHECK(size.target().devices == Devices{"a", "b"});

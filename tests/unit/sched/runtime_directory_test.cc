@@ -105,7 +105,7 @@ TEST_CASE("another user is turned away, even where the file system lets it in") 
 TEST_CASE("a path that is too long for a socket is named") {
   CHECK_THROWS_WITH_AS(
       sched::listen_at("/tmp/" + std::string(120, 'x')),
-      ("cannot listen at /tmp/" + std::string(120, 'x') + ": the path is too long for a socket").c_str(), Error);
+      ("cannot listen on /tmp/" + std::string(120, 'x') + ": the path is too long for a socket").c_str(), Error);
 }
 
 }  // namespace runtime_directory_test

@@ -281,7 +281,7 @@ TEST_CASE("a simulation that gets nowhere ends with what the policy says") {
     CAPTURE(message);
     CHECK(message.starts_with("big under tiresias: no job has made progress for 1000 cycles"));
     CHECK(message.find(
-              "of whale, the policy says: waits: it wants 32 replicas, and all nodes together have room for 8") !=
+              "the policy's reason for whale: waits: needs 32 replicas, but all nodes together have room for 8") !=
           std::string::npos);
   }
   options.groups = {{"", 0, 4, 1}};
@@ -324,22 +324,22 @@ TEST_CASE("options out of range are refused by name") {
     return refusal([&] { check(options); });
   };
   CHECK(with([](auto&) {}) == "");
-  CHECK(with([](auto& o) { o.interval = 0; }) == "the interval is 0; give seconds, from 0.001 to a million");
-  CHECK(with([](auto& o) { o.interval = std::nan(""); }).starts_with("the interval is nan"));
-  CHECK(with([](auto& o) { o.restart_cost = -1; }).starts_with("the restart cost is -1"));
-  CHECK(with([](auto& o) { o.interference = 1; }).starts_with("the interference is 1"));
-  CHECK(with([](auto& o) { o.groups.clear(); }).starts_with("the cluster has no group"));
-  CHECK(with([](auto& o) { o.groups[0].nodes = -1; }).starts_with("the number of nodes is -1"));
-  CHECK(with([](auto& o) { o.groups[0].gpus = 0; }).starts_with("the number of GPUs a node is 0"));
+  CHECK(with([](auto& o) { o.interval = 0; }) == "the interval must be from 0.001 to 1000000 seconds, not 0");
+  CHECK(with([](auto& o) { o.interval = std::nan(""); }).ends_with("seconds, not nan"));
+  CHECK(with([](auto& o) { o.restart_cost = -1; }) == "the restart cost must be from 0 to 1000000 seconds, not -1");
+  CHECK(with([](auto& o) { o.interference = 1; }) == "the interference must be a fraction from 0 to below 1, not 1");
+  CHECK(with([](auto& o) { o.groups.clear(); }).starts_with("the cluster has no groups"));
+  CHECK(with([](auto& o) { o.groups[0].nodes = -1; }) == "the number of nodes must be from 0 to 100000, not -1");
+  CHECK(with([](auto& o) { o.groups[0].gpus = 0; }) == "the number of GPUs per node must be from 1 to 100000, not 0");
   CHECK(with([](auto& o) {
           o.groups[0].nodes = o.groups[0].gpus = 100'000;
-        }).starts_with("the number of GPUs of the cluster is 1"));
-  CHECK(with([](auto& o) { o.groups[0].speed = 0; }).starts_with("the speed of a GPU is 0"));
+        }).starts_with("the number of GPUs of the cluster must be at most 1000000000, not 1"));
+  CHECK(with([](auto& o) { o.groups[0].speed = 0; }) == "the speed of a GPU must be a number above 0, not 0");
   CHECK(with([](auto& o) {
           o.groups.push_back({"", 1, 1, 2});
-        }).starts_with("GPUs of type \"\" have the speeds 1 and 2"));
-  CHECK(with([](auto& o) { o.autoscale = {4, 2}; }).starts_with("the cluster cannot have from 4 to 2 nodes"));
-  CHECK(with([](auto& o) { o.autoscale = {0, 2}; }).starts_with("the cluster cannot have from 0"));
+        }).starts_with("GPUs of type '' have two speeds, 1 and 2"));
+  CHECK(with([](auto& o) { o.autoscale = {4, 2}; }).starts_with("invalid range of nodes, 4 to 2: "));
+  CHECK(with([](auto& o) { o.autoscale = {0, 2}; }).starts_with("invalid range of nodes, 0 to 2: "));
   CHECK(with([](auto& o) {
           o.autoscale = {1, 2};
           o.groups.push_back({"x", 1, 1, 2});

@@ -83,13 +83,13 @@ TEST_CASE("a timeout out of bounds is taken as the nearest within") {
 
 TEST_CASE("hints of another form are refused with one line that names the key, and change nothing") {
   Served served;
-  CHECK(served.refusal(R"({"initBatchSize": "16"})").find("\"initBatchSize\"") != std::string::npos);
-  CHECK(served.refusal(R"({"initBatchSize": -1})").find("\"initBatchSize\"") != std::string::npos);
-  CHECK(served.refusal(R"({"perfParams": {"gamma": 0}})").find("\"perfParams.gamma\"") != std::string::npos);
-  CHECK(served.refusal(R"({"perfParams": {"delta": 1}})").find("\"perfParams.delta\"") != std::string::npos);
-  CHECK(served.refusal(R"({"bad\nkey\u0007": 1})").find("\"bad key \"") != std::string::npos);
-  CHECK(served.refusal(R"({"progress": 1, "liveRescale": "yes"})").find("\"liveRescale\"") != std::string::npos);
-  CHECK(served.refusal("[]").find("takes an object") != std::string::npos);
+  CHECK(served.refusal(R"({"initBatchSize": "16"})").find("'initBatchSize'") != std::string::npos);
+  CHECK(served.refusal(R"({"initBatchSize": -1})").find("'initBatchSize'") != std::string::npos);
+  CHECK(served.refusal(R"({"perfParams": {"gamma": 0}})").find("'perfParams.gamma'") != std::string::npos);
+  CHECK(served.refusal(R"({"perfParams": {"delta": 1}})").find("'perfParams.delta'") != std::string::npos);
+  CHECK(served.refusal(R"({"bad\nkey\u0007": 1})").find("'bad key '") != std::string::npos);
+  CHECK(served.refusal(R"({"progress": 1, "liveRescale": "yes"})").find("'liveRescale'") != std::string::npos);
+  CHECK(served.refusal("[]").find("expected an object") != std::string::npos);
   CHECK(served.refusal("") == "invalid JSON in the body, at byte 1");
   CHECK(served.refusal(R"({"progress": )") == "invalid JSON in the body, at byte 14");
   CHECK(served.refusal("{\"progress\": \"\xff\"}").find("invalid JSON") != std::string::npos);

@@ -354,7 +354,7 @@ TEST_CASE("the server's thread takes no signal of the process") {
 TEST_CASE("an address that is none, or is taken, is refused by name") {
   Heard heard;
   CHECK_THROWS_WITH_AS(Supervisor({.address = "localhost"}, heard),
-                       "the supervisor's address \"localhost\": takes an IP address", UsageError);
+                       "invalid address 'localhost' for the supervisor: expected an IP address", UsageError);
   const Served served;
   const std::string taken =
       fmt::format("the supervisor cannot listen on 127.0.0.1:{}: Address already in use", served.supervisor.port());

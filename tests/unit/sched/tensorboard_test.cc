@@ -49,7 +49,7 @@ TEST_CASE("the storage class is the one asked for, the default, or one that node
   with_default[0]["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] = "true";
   CHECK(choose_storage_class(with_default, "") == "disk");
   CHECK_THROWS_WITH_AS(choose_storage_class(classes, "gone"),
-                       doctest::Contains("no storage class gone; there are: disk, shared"), Error);
+                       doctest::Contains("storage class 'gone' not found; available: disk, shared"), Error);
   CHECK_THROWS_WITH_AS(choose_storage_class({classes[0]}, ""), doctest::Contains("--storageclass"), Error);
 }
 

@@ -88,8 +88,8 @@ TEST_CASE("odd jobs wait, with a reason, and hold nobody up") {
   for (const char* name : {"nothing", "contrary", "huge"}) CHECK(schedule.replicas(name) == 0);
   CHECK(schedule.replicas("bound") == 3);
   CHECK(schedule.decision.reasons.at("huge").starts_with(
-      "waits: it wants 9 replicas, and all nodes together have room for 8"));
-  CHECK(schedule.decision.reasons.at("contrary").starts_with("waits: it wants at least 5 replicas and at most 4"));
+      "waits: needs 9 replicas, but all nodes together have room for 8"));
+  CHECK(schedule.decision.reasons.at("contrary").starts_with("waits: needs at least 5 replicas, but its maximum is 4"));
   schedule.problem.nodes.clear();
   schedule.next();
   CHECK(schedule.replicas("bound") == 0);

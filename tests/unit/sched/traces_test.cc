@@ -104,15 +104,16 @@ TEST_CASE("settings replace what the measurements say") {
 
 TEST_CASE("broken settings are refused at their place") {
   CHECK(wrong("application.json", "{\n  \"epochs\": }") ==
-        "app/application.json:2:13: this is not JSON; see docs/formats.md for an example");
-  CHECK(wrong("application.json", "").starts_with("app/application.json:1:1: this is not JSON"));
-  CHECK(wrong("application.json", "[1]") == "app/application.json:1:1: this is no JSON object; write {\"epochs\": 10}");
+        "app/application.json:2:13: invalid JSON; see docs/formats.md for an example");
+  CHECK(wrong("application.json", "").starts_with("app/application.json:1:1: invalid JSON"));
+  CHECK(wrong("application.json", "[1]") ==
+        "app/application.json:1:1: not a JSON object; expected one such as {\"epochs\": 10}");
   CHECK(wrong("application.json", "{\n  \"epoch\": 3}") ==
-        "app/application.json:2:3: no setting \"epoch\"; there are epochs, min_local_bsz, max_local_bsz, "
+        "app/application.json:2:3: unknown setting 'epoch': expected one of epochs, min_local_bsz, max_local_bsz, "
         "fixed_batch_size, max_replicas");
   CHECK(wrong("application.json", "{\"epochs\": 3}") ==
-        "app/application.json:1:2: epochs is 3; give a whole number from 1 to 2, the rows that all validation files "
-        "have");
+        "app/application.json:1:2: epochs must be a whole number from 1 to 2 (the rows of the shortest validation "
+        "file), not 3");
   for (const char* text : {R"({"epochs": 0})", R"({"epochs": -1})", R"({"epochs": 1.5})", R"({"epochs": "1"})",
                            R"({"min_local_bsz": 3})", R"({"max_local_bsz": 9})", R"({"fixed_batch_size": 7})",
                            R"({"fixed_batch_size": 33})", R"({"max_replicas": 0})", R"({"max_replicas": null})"}) {
@@ -127,16 +128,16 @@ TEST_CASE("step times that cannot be are refused") {
   };
   CHECK(row("1,4,0.1,0") == "");
   CHECK(row("10,4,0.1,0") ==
-        "app/placements.csv:2:1: \"10\" is no placement; give the replicas on each node, a digit from 1 to 9 a node");
+        "app/placements.csv:2:1: invalid placement '10': expected the replicas on each node, one digit from 1 to 9 per "
+        "node");
   CHECK(row(",4,0.1,0").starts_with("app/placements.csv:2:1: "));
   CHECK(row("1,0,0.1,0").starts_with("app/placements.csv:2:3: "));
-  CHECK(row("1,4,0,0") == "app/placements.csv:2:5: a step takes no time; give seconds above 0");
+  CHECK(row("1,4,0,0") == "app/placements.csv:2:5: step_time must be greater than 0 seconds");
   CHECK(row("1,4,-1,0").starts_with("app/placements.csv:2:5: "));
-  CHECK(row("1,4,0.1,0.1") ==
-        "app/placements.csv:2:9: the step is all synchronisation; sync_time is a part of step_time, and less");
+  CHECK(row("1,4,0.1,0.1") == "app/placements.csv:2:9: sync_time must be less than step_time, of which it is a part");
   CHECK(row("1,4,0.1,nan").starts_with("app/placements.csv:2:9: "));
   CHECK(wrong("scalability.csv", "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,3,4,0.1,0\n") ==
-        "app/scalability.csv:2:3: 3 replicas on 4 nodes; there is at least one a node");
+        "app/scalability.csv:2:3: 3 replicas on 4 nodes; expected at least one per node");
 }
 
 TEST_CASE("training curves that do not rise are refused") {
@@ -144,31 +145,34 @@ TEST_CASE("training curves that do not rise are refused") {
     return wrong("validation-8.csv", std::string("progress,iteration,metric,grad_sqr,grad_var\n").append(text));
   };
   CHECK(rows("10,10,0.5,1,4\n10,20,0.5,1,4\n") ==
-        "app/validation-8.csv:3:1: progress 10 does not rise from 10; put a row an epoch, first epoch first");
-  CHECK(rows("10,10,0.5,1,4\n20,9,0.5,1,4\n").starts_with("app/validation-8.csv:3:4: iteration 9 does not rise"));
-  CHECK(rows("0,10,0.5,1,4\n").starts_with("app/validation-8.csv:2:1: progress 0 does not rise from 0"));
-  CHECK(rows("10,10,0.5,-1,4\n").starts_with("app/validation-8.csv:2:11: grad_sqr -1 is too small"));
+        "app/validation-8.csv:3:1: progress 10 must be greater than 10; expected one row per epoch, in order");
+  CHECK(rows("10,10,0.5,1,4\n20,9,0.5,1,4\n")
+            .starts_with("app/validation-8.csv:3:4: iteration 9 must be greater than 10"));
+  CHECK(rows("0,10,0.5,1,4\n").starts_with("app/validation-8.csv:2:1: progress 0 must be greater than 0"));
+  CHECK(rows("10,10,0.5,-1,4\n").starts_with("app/validation-8.csv:2:11: invalid grad_sqr '-1': must be at least 0"));
 }
 
 TEST_CASE("files that are missing or misnamed are named") {
   CHECK(wrong("validation-x.csv", kValidation) ==
-        "app/validation-x.csv: \"x\" is no batch size; name the file validation-BSZ.csv, as in validation-128.csv");
-  CHECK(wrong("validation-08.csv", kValidation).starts_with("app/validation-08.csv: \"08\" is no batch size"));
-  CHECK(wrong("validation-.csv", kValidation).starts_with("app/validation-.csv: \"\" is no batch size"));
+        "app/validation-x.csv: 'x' is not a valid batch size; name the file validation-BSZ.csv, such as "
+        "validation-128.csv");
+  CHECK(wrong("validation-08.csv", kValidation).starts_with("app/validation-08.csv: '08' is not a valid batch size"));
+  CHECK(wrong("validation-.csv", kValidation).starts_with("app/validation-.csv: '' is not a valid batch size"));
 
   const TemporaryDirectory directory;
-  CHECK(error_of(directory, [&] { load_traces(directory.path()); })
-            .ends_with("has no directories; give the one with a "
-                       "directory for each application"));
-  CHECK(error_of(directory, [&] { load_traces(directory.path() / "none"); }).starts_with("none: cannot be read"));
+  CHECK(error_of(directory, [&] {
+          load_traces(directory.path());
+        }).ends_with(": no subdirectories found; expected one per application"));
+  CHECK(
+      error_of(directory, [&] { load_traces(directory.path() / "none"); }).starts_with("cannot read directory none: "));
   std::filesystem::create_directory(directory.path() / "app");
   CHECK(error_of(directory, [&] { load_traces(directory.path()); }).starts_with("app: no validation-BSZ.csv"));
   directory.write("app/validation-8.csv", kValidation);
-  CHECK(error_of(directory, [&] { load_traces(directory.path()); }).starts_with("app/placements.csv: cannot be read"));
+  CHECK(error_of(directory, [&] { load_traces(directory.path()); }).starts_with("cannot read app/placements.csv: "));
   directory.write("app/placements.csv", "placement,local_bsz,step_time,sync_time\n1,16,1,0\n");
   CHECK(error_of(directory, [&] {
           load_traces(directory.path());
-        }).starts_with("app: step times were measured from 16 samples a replica on"));
+        }).starts_with("app: step times were measured with at least 16 samples per replica"));
 }
 
 }  // namespace

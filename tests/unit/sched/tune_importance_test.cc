@@ -140,12 +140,12 @@ TEST_CASE("a parameter with one value does not matter") {
 
 TEST_CASE("too few trials, and trials that do not differ, are errors") {
   CHECK_THROWS_WITH_AS(parameter_importances(study_of(9)),
-                       "study 's' has 9 trials with a value; importances need at least 10", Error);
+                       "study 's' has 9 trials with a value, but importances require at least 10", Error);
   CHECK_NOTHROW(parameter_importances(study_of(10)));
   Study study = study_of(12);
   for (Trial& trial : study.trials) trial.values = {1};
   CHECK_THROWS_WITH_AS(parameter_importances(study),
-                       "the 12 trials of study 's' do not differ, so no parameter is more important than another",
+                       "all 12 trials of study 's' have equal results, so no parameter is more important than another",
                        Error);
 }
 

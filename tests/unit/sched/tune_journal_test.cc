@@ -102,7 +102,7 @@ TEST_CASE("names of studies are unique, also between processes that do not know 
   Journal one(scene.file), other(scene.file);
   one.create_study("a", Direction::kMinimize, "loss");
   CHECK(
-      says(error_of<UsageError>([&] { other.create_study("a", Direction::kMinimize, "loss"); }), "'a' exists already"));
+      says(error_of<UsageError>([&] { other.create_study("a", Direction::kMinimize, "loss"); }), "'a' already exists"));
   CHECK(other.create_study("b", Direction::kMinimize, "loss") == 1);
   CHECK(says(error_of([&] { one.create_trial(7, TrialState::kRunning); }), "study 7 does not exist"));
   CHECK(says(error_of([&] { one.report(0, 1, 1); }), "trial 0 does not exist"));

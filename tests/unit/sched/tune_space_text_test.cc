@@ -68,7 +68,7 @@ TEST_CASE("the last of a name counts") {
 TEST_CASE("what is wrong with a parameter is named") {
   CHECK(wrong("lr") == "invalid parameter 'lr': expected NAME=VALUES, such as lr=log:1e-5..1e-1");
   CHECK(wrong("lr=") == "invalid parameter 'lr': expected LOW..HIGH, log:LOW..HIGH, A|B|C or a value after '='");
-  CHECK(wrong("1r=1..2").starts_with("invalid parameter '1r': a name has letters"));
+  CHECK(wrong("1r=1..2").starts_with("invalid parameter '1r': a name must contain only letters"));
   CHECK(wrong("lr=log:0..1") == "invalid parameter 'lr': a log range must begin above 0, not at 0");
   CHECK(wrong("lr=log:5") == "invalid parameter 'lr': expected log:LOW..HIGH");
   CHECK(wrong("lr=2..1") == "invalid parameter 'lr': the lower bound 2 is above the upper bound 1");
@@ -76,7 +76,7 @@ TEST_CASE("what is wrong with a parameter is named") {
   CHECK(wrong("lr=0..inf") == "invalid parameter 'lr': the upper bound must be a number, not inf");
   CHECK(wrong("lr=1..2:0") == "invalid parameter 'lr': the step must be above 0, not 0");
   CHECK(wrong("lr=1..2:") == "invalid parameter 'lr': the step must be a number, not ");
-  CHECK(wrong("lr=log:1..2:1") == "invalid parameter 'lr': a log range has no step");
+  CHECK(wrong("lr=log:1..2:1") == "invalid parameter 'lr': a log range cannot have a step");
   CHECK(wrong("opt=a||b") == "invalid parameter 'opt': a value to choose from is empty");
   CHECK(wrong("opt=a|b|a") == "invalid parameter 'opt': duplicate value a");
   CHECK(wrong("n=0..99999999999999999").find("2^53") != std::string::npos);
@@ -138,7 +138,7 @@ TEST_CASE("what is wrong with a file is named with its place") {
         "invalid parameter 'a': 'when' names the unknown parameter 'x'");
   CHECK(settled({{"a", {{"low", 1}, {"high", 2}, {"when", {{"b", 1}}}}}, {"b", {1, 2}}}) == "no error");
   CHECK(settled({{"a", {{"low", 1}, {"high", 2}, {"when", {{"b", 3}}}}}, {"b", {1, 2}}}) ==
-        "invalid parameter 'a': 'when' names the value 3 that 'b' cannot have");
+        "invalid parameter 'a': 'when' names the value 3, which 'b' cannot have");
   CHECK(settled({{"a", {{"choices", {1}}, {"when", {{"b", 1}}}}}, {"b", {{"choices", {1}}, {"when", {{"a", 1}}}}}})
             .starts_with("invalid parameter 'a': 'when' names a parameter whose own condition depends on it"));
 }

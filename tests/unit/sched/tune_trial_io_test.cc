@@ -38,8 +38,8 @@ TEST_CASE("unknown parameters and single braces are refused") {
   CHECK(refused({"--a={rate}"}, space) ==
         "unknown parameter 'rate' in the argument '--a={rate}'; the search space has lr, n, and {{rate}} stands for "
         "the text itself");
-  CHECK(refused({"{lr"}, space) == "invalid argument '{lr': '{' has no match; write {{ for a brace");
-  CHECK(refused({"lr}"}, space) == "invalid argument 'lr}': '}' has no match; write }} for a brace");
+  CHECK(refused({"{lr"}, space) == "invalid argument '{lr': unmatched '{'; write {{ for a literal brace");
+  CHECK(refused({"lr}"}, space) == "invalid argument 'lr}': unmatched '}'; write }} for a literal brace");
 }
 
 TEST_CASE("each parameter has a variable of its own") {
@@ -47,7 +47,7 @@ TEST_CASE("each parameter has a variable of its own") {
         std::vector<std::pair<std::string, std::string>>{{"ADAPTDL_PARAM_OPT", "sgd"},
                                                          {"ADAPTDL_PARAM_WEIGHT_DECAY", "0.1"}});
   const Space space{{{"a-b", FloatRange{}, {}}, {"a_b", FloatRange{}, {}}}, {}};
-  CHECK(refused({}, space) == "parameters 'a-b' and 'a_b' have the same variable ADAPTDL_PARAM_A_B");
+  CHECK(refused({}, space) == "parameters 'a-b' and 'a_b' set the same environment variable ADAPTDL_PARAM_A_B");
 }
 
 TEST_CASE("a result is a JSON object that has the metric") {

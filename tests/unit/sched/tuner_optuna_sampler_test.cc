@@ -89,8 +89,8 @@ TEST_CASE("a sampler that cannot be used is a usage error") {
   OptunaPlan plan = scene.plan;
   plan.python = "no-such-python";
   CHECK_THROWS_WITH_AS(OptunaSampler sampler(plan),
-                       "cannot use sampler 'optuna:TPESampler': cannot find no-such-python in PATH, nor a file of that "
-                       "name here; set ADAPTDL_PYTHON to a Python that has Optuna",
+                       "cannot use sampler 'optuna:TPESampler': cannot find no-such-python in PATH or in the "
+                       "current directory; set ADAPTDL_PYTHON to a Python that has Optuna",
                        UsageError);
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("a failure of the sampler, its end and a wrong value are errors") {
   CHECK(message("    *suggest*) echo 'MemoryError' >&2; exit 1 ;;\n") ==
         "sampler 'optuna:TPESampler' failed: the helper process ended with exit code 1: MemoryError");
   CHECK(message("    *suggest*) echo '{\"value\": \"rmsprop\"}' ;;\n") ==
-        "sampler 'optuna:TPESampler' failed: its value of 'optimizer' is not in the range: \"rmsprop\"");
+        "sampler 'optuna:TPESampler' failed: its value for 'optimizer' is out of range: \"rmsprop\"");
   CHECK(message("    *suggest*) echo '{}' ;;\n") ==
         "sampler 'optuna:TPESampler' failed: the helper process did not send 'value'");
 }

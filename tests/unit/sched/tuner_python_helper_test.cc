@@ -64,7 +64,7 @@ TEST_CASE("a helper that ends is an error with its last line") {
 
 TEST_CASE("a program that does not exist or cannot be executed is an error") {
   CHECK_THROWS_WITH_AS(PythonHelper({"no-such-python"}),
-                       "cannot find no-such-python in PATH, nor a file of that name here", UsageError);
+                       "cannot find no-such-python in PATH or in the current directory", UsageError);
   CHECK_THROWS_AS(PythonHelper({"/no/such/python"}), UsageError);
   const ::testing::TemporaryDirectory directory;
   const std::filesystem::path program = directory.path() / "python";

@@ -100,10 +100,10 @@ TEST_CASE("in accumulation mode it looks empty, and what would read or set a val
     EXPECT(!accumulator.erase("a"));
     accumulator.clear();
     EXPECT(says(error_of<UsageError>([&] { [[maybe_unused]] const double value = accumulator["a"]; }),
-                "'a' is read in accumulation mode"));
+                "cannot read accumulator value 'a' in accumulation mode"));
     EXPECT(
         says(error_of<UsageError>([&] { [[maybe_unused]] const double value = accumulator["a"]; }), "synchronized()"));
-    EXPECT(says(error_of<UsageError>([&] { accumulator["a"] = 3; }), "'a' is set in accumulation mode"));
+    EXPECT(says(error_of<UsageError>([&] { accumulator["a"] = 3; }), "cannot set accumulator value 'a'"));
     auto synchronized = accumulator.synchronized();
     EXPECT(accumulator["a"] == 2);
   });
@@ -248,7 +248,7 @@ TEST_CASE("values of other kinds, and what is not there, are refused by name; ge
                 "accumulator value 'x': cannot add a tensor of shape [3] to one of shape [2]"));
     EXPECT(says(error_of<UsageError>([&] { accumulator["n"] += at::ones(3); }),
                 "accumulator value 'n': cannot add a number and a tensor"));
-    EXPECT(says(error_of<UsageError>([&] { static_cast<double>(accumulator["x"]); }), "read it by tensor()"));
+    EXPECT(says(error_of<UsageError>([&] { static_cast<double>(accumulator["x"]); }), "read it with tensor()"));
     EXPECT(says(error_of<UsageError>([&] { accumulator["n"].tensor(); }), "is a number, not a tensor"));
     EXPECT(accumulator.get("n", 7) == 1 && accumulator.get("none", 7) == 7);
     EXPECT(accumulator.pop("x").tensor().equal(at::ones(2)) && accumulator.size() == 1);
@@ -317,7 +317,7 @@ TEST_CASE("inside a loader loop it may be synchronized too, which is not replaye
       Accumulator accumulator;
       for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
         for ([[maybe_unused]] auto& batch : loader) {
-          EXPECT(says(error_of<UsageError>([] { Accumulator late; }), "make it before the loop"));
+          EXPECT(says(error_of<UsageError>([] { Accumulator late; }), "create it before or after the loop"));
           accumulator["steps"] += 1;
           auto synchronized = accumulator.synchronized();
           EXPECT(accumulator["steps"] == static_cast<double>(*loader.helper().current_index() + 2));

@@ -43,7 +43,7 @@ TEST_CASE("Adadelta refuses options out of range by name") {
   auto param = torch::ones({2}).requires_grad_();
   CHECK_THROWS_WITH_AS(Adadelta({param}, AdadeltaOptions(-1)), "Adadelta: lr must not be negative",
                        adaptdl::UsageError);
-  CHECK_THROWS_WITH_AS(Adadelta({param}, AdadeltaOptions(1).rho(1.5)), "Adadelta: rho must lie between 0 and 1",
+  CHECK_THROWS_WITH_AS(Adadelta({param}, AdadeltaOptions(1).rho(1.5)), "Adadelta: rho must be between 0 and 1",
                        adaptdl::UsageError);
 }
 

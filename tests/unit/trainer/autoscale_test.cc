@@ -75,12 +75,12 @@ TEST_CASE("bounds that make no sense are refused, and the message has the values
     };
     refused(63, {}, true, "max_batch_size 63 is below the initial batch_size 64");
     refused(0, {}, true, "max_batch_size 0 is below");
-    refused(128, {.min = 0}, false, "bound of 0");
-    refused(128, {.max = 0}, true, "bound of 0");
+    refused(128, {.min = 0}, false, "bounds must be at least 1 sample");
+    refused(128, {.max = 0}, true, "bounds must be at least 1 sample");
     refused(128, {.min = 33, .max = 32}, true, "lower local batch size bound 33 is above the upper one 32");
     refused(128, {.min = 65}, false, "lower local batch size bound 65 is above the initial batch_size 64");
     refused(128, {.max = 31}, false,
-            "batch_size 64 on 2 replicas is 32 on each, above the upper local batch size "
+            "batch_size 64 on 2 replicas is 32 per replica, above the upper local batch size "
             "bound 31");
     loader.autoscale_batch_size(64, {.max = 31}, true);
     EXPECT(loader.helper().max_batch_size() == 64u && loader.training());
@@ -90,7 +90,7 @@ TEST_CASE("bounds that make no sense are refused, and the message has the values
 
     Loader other(Numbers(100), {.batch_size = 4});
     EXPECT(says(error_of<UsageError>([&] { other.autoscale_batch_size(8); }),
-                "'adaptdl-dataloader-epochnone-train' is the data loader for training already"));
+                "'adaptdl-dataloader-epochnone-train' is already the data loader for training"));
   });
 }
 

@@ -296,11 +296,12 @@ TEST_CASE("tokens and options that make no sense are refused by name") {
     const auto refusal = [](const at::Tensor& tokens, const BPTTOptions& options) {
       return error_of([&] { const AdaptiveBPTTIterator text(tokens, options); });
     };
-    EXPECT(says(refusal(text_of(9), {.batch_size = 0}), "batch_size 0"));
-    EXPECT(says(refusal(text_of(9), {.bptt_len = 0}), "bptt_len 0"));
-    EXPECT(says(refusal(text_of(1), {}), "1 token"));
+    EXPECT(says(refusal(text_of(9), {.batch_size = 0}),
+                "batch_size must be at least 1 (samples over all replicas), got 0"));
+    EXPECT(says(refusal(text_of(9), {.bptt_len = 0}), "bptt_len must be at least 1 (tokens per window), got 0"));
+    EXPECT(says(refusal(text_of(1), {}), "at least 2 tokens, got 1"));
     EXPECT(says(refusal(at::rand(9), {}), "int64"));
-    EXPECT(says(refusal(text_of(9).view({3, 3}), {}), "one dimension"));
+    EXPECT(says(refusal(text_of(9).view({3, 3}), {}), "one-dimensional"));
     AdaptiveBPTTIterator text(text_of(9));
     EXPECT(says(error_of([&] { text.begin(); }), "outside an epoch loop"));
     EXPECT(says(error_of([&] { text.autoscale_batch_size(0); }), "max_batch_size 0"));

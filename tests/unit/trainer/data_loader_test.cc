@@ -293,16 +293,19 @@ TEST_CASE("rules are usage errors that name the loader and the way out") {
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       for ([[maybe_unused]] auto& batch : loader) {
         EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "nested"));
-        EXPECT(says(error_of<UsageError>([&] { Loader late(Numbers(4)); }), "make it before the loop"));
+        EXPECT(says(error_of<UsageError>([&] { Loader late(Numbers(4)); }), "create it before or after the loop"));
         EXPECT(current_dataloader() == &loader.helper());
       }
       EXPECT(read_all(other).size() == 4);
     }
     EXPECT(says(error_of<UsageError>([] { Loader(Numbers(0)); }), "empty"));
-    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = 0}); }), "batch_size 0"));
-    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = -3}); }), "batch_size -3"));
-    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = -1}); }), "workers -1"));
-    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = 1, .prefetch = -1}); }), "prefetch -1"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = 0}); }),
+                "batch_size must be at least 1 (samples over all replicas), got 0"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = -3}); }), "all replicas), got -3"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = -1}); }),
+                "workers must be at least 0 (threads; 0 for none), got -1"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = 1, .prefetch = -1}); }),
+                "prefetch must be at least 0 (batches; 0 for two per worker), got -1"));
     EXPECT(says(error_of<UsageError>([] { AdaptiveDataLoader<Words>(Words(), {.workers = 1}); }), "cannot be copied"));
     EXPECT(says(error_of<UsageError>([] { AdaptiveDataLoaderHelper(0); }), "batch_size"));
   });

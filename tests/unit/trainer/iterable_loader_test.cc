@@ -329,8 +329,11 @@ TEST_CASE("a thread reads batches ahead, as many as it may, and its error comes 
 TEST_CASE("options and streams that make no sense are errors that name them") {
   ElasticJob().run_to(0, 1, [](int) {
     using Loader = AdaptiveIterableLoader<Counter>;
-    EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.batch_size = 0}); }), "batch_size 0"));
-    EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.epoch_samples = -1}); }), "epoch_samples -1"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.batch_size = 0}); }),
+                "batch_size must be at least 1 (samples over all replicas), got 0"));
+    EXPECT(
+        says(error_of<UsageError>([] { Loader(Counter(4), {.epoch_samples = -1}); }),
+             "epoch_samples must be at least 0 (samples over all replicas; 0 for the length of the stream), got -1"));
     EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.prefetch = -1}); }), "prefetch must be"));
     AdaptiveIterableLoader unsized(Counter(4), {.batch_size = 2, .name = "unsized"});
     unsized.autoscale_batch_size(4);
@@ -343,7 +346,7 @@ TEST_CASE("options and streams that make no sense are errors that name them") {
     AdaptiveIterableLoader empty(Counter(0), {.batch_size = 2, .epoch_samples = 10});
     empty.autoscale_batch_size(4);
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1))
-      EXPECT(says(error_of<UsageError>([&] { read_all(empty); }), "less than one sample for each of 1 replica"));
+      EXPECT(says(error_of<UsageError>([&] { read_all(empty); }), "fewer samples than there are replicas (1)"));
   });
 }
 

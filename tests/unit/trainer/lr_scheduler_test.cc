@@ -295,11 +295,11 @@ TEST_CASE("what makes no sense is refused by name") {
   CHECK_THROWS_WITH_AS(CosineAnnealingLR(optimizer, 0), "CosineAnnealingLR: t_max must be above 0", UsageError);
   CHECK_THROWS_WITH_AS(ExponentialLR(optimizer, 0), "ExponentialLR: gamma must be above 0", UsageError);
   CHECK_THROWS_WITH_AS(OneCycleLR(optimizer, {.max_lr = {1}}), "OneCycleLR: total_steps must be 1 or more", UsageError);
-  CHECK_THROWS_WITH_AS(OneCycleLR(optimizer, {.max_lr = {1, 2, 3}, .total_steps = 9}),
-                       "OneCycleLR: max_lr takes one value, or one for each of the 2 parameter groups, not 3",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      OneCycleLR(optimizer, {.max_lr = {1, 2, 3}, .total_steps = 9}),
+      "OneCycleLR: max_lr must have one value, or one for each of the 2 parameter groups, got 3 values", UsageError);
   CHECK_THROWS_WITH_AS(OneCycleLR(optimizer, {.max_lr = {1}, .total_steps = 9, .pct_start = 1.5}),
-                       "OneCycleLR: pct_start must lie between 0 and 1", UsageError);
+                       "OneCycleLR: pct_start must be between 0 and 1", UsageError);
   CHECK_THROWS_WITH_AS(ReduceLROnPlateau(optimizer, {.factor = 1}), "ReduceLROnPlateau: factor must be below 1",
                        UsageError);
   CHECK_THROWS_WITH_AS(LinearWarmup(optimizer, {.steps = -1}), "LinearWarmup: steps must not be negative", UsageError);
@@ -311,7 +311,8 @@ TEST_CASE("what makes no sense is refused by name") {
   CHECK_THROWS_AS(cosine.step_to(-1), UsageError);
   optimizer.add_param_group(optim::OptimizerParamGroup({parameter()}));
   CHECK_THROWS_WITH_AS(
-      cosine.step(), "CosineAnnealingLR: the optimizer got a parameter group after its scheduler was made", UsageError);
+      cosine.step(), "CosineAnnealingLR: a parameter group was added to the optimizer after its scheduler was created",
+      UsageError);
 }
 
 namespace {
@@ -440,11 +441,14 @@ TEST_CASE("another scheduler than the checkpoint's is refused, with both names")
       return text.find("state 'adaptdl-dataparallel' of ") != std::string::npos && text.find(part) != std::string::npos;
     };
     optim::StepLR step(optimizer, 3);
-    EXPECT(says(refusal(&step), ": the LR scheduler is CosineAnnealingLR there and StepLR in this program; "));
-    EXPECT(says(refusal(nullptr), ": the LR scheduler is CosineAnnealingLR there and none in this program; "));
+    EXPECT(
+        says(refusal(&step), ": the LR scheduler is CosineAnnealingLR in the checkpoint and StepLR in this program; "));
+    EXPECT(says(refusal(nullptr),
+                ": the LR scheduler is CosineAnnealingLR in the checkpoint, but this program has none; "));
     CosineAnnealingLR cosine(optimizer, 20);
     LinearWarmup warmup(optimizer, cosine, {.steps = 3});
-    EXPECT(says(refusal(&warmup), ": the LR scheduler is CosineAnnealingLR there and LinearWarmup in this program; "));
+    EXPECT(says(refusal(&warmup),
+                ": the LR scheduler is CosineAnnealingLR in the checkpoint and LinearWarmup in this program; "));
     EXPECT(refusal(&cosine).empty());
   });
 }

@@ -246,13 +246,13 @@ TEST_CASE("what an inner loop may not do is a usage error that says what may") {
       for ([[maybe_unused]] auto& batch : loader) {
         EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "nested"));
         for ([[maybe_unused]] auto& each : evaluation) {
-          EXPECT(says(error_of<UsageError>([&] { read_all(third); }), "only two loops may be"));
+          EXPECT(says(error_of<UsageError>([&] { read_all(third); }), "only two loops can be nested"));
           EXPECT(says(error_of<UsageError>([&] { model(testing::inputs(0, 0)); }), "call eval() on the model"));
           EXPECT(current_dataloader() == &evaluation.helper());
         }
       }
       for ([[maybe_unused]] auto& batch : evaluation)
-        EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "only loaders that do not train may be"));
+        EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "only loaders that do not train can be nested"));
     }
     adaptdl::destroy_process_group();
   });

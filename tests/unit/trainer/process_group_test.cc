@@ -301,7 +301,7 @@ TEST_CASE("replicas find each other by a file that only their user can read, and
       std::ofstream(directory.path() / "notes") << "precious";
       const auto notes = "file://" + (directory.path() / "notes").string();
       EXPECT(says(error_of<adaptdl::Error>([&] { adaptdl::init_process_group("gloo", notes, 2, rank); }),
-                  "holds something else than the address of rank 0; use another file"));
+                  "does not contain the address of rank 0; use another file"));
       EXPECT(std::filesystem::file_size(directory.path() / "notes") == 8);
     });
   }

@@ -158,7 +158,8 @@ TEST_CASE("ratings are read with either separator, and each user's latest choice
     CHECK(read.has(0, 1));
     CHECK_FALSE(read.has(0, 3));
   }
-  CHECK(says(error_of<adaptdl::UsageError>([] { Interactions::read("/nowhere/ratings.dat"); }), "--data /nowhere"));
+  CHECK(says(error_of<adaptdl::UsageError>([] { Interactions::read("/nowhere/ratings.dat"); }),
+             "from /nowhere/ratings.dat (--data)"));
   write(path, "1::2::3::4\n1::2\n");
   CHECK(says(error_of([&] { Interactions::read(path); }), "ratings.dat:2"));
 }
@@ -198,7 +199,7 @@ TEST_CASE("a text is cut into words or into whole characters") {
   CHECK(says(error_of<adaptdl::UsageError>([&] { programs::read_tokens(path, TextLevel::kWord); }), "is empty"));
   for (const std::string missing : {"/nowhere/text", "/"}) {
     const auto error = error_of<adaptdl::UsageError>([&] { programs::read_tokens(missing, TextLevel::kWord); });
-    CHECK(says(error, "--data " + missing));
+    CHECK(says(error, missing + " (--data)"));
   }
 }
 

@@ -241,8 +241,8 @@ TEST_CASE("a dataset that changed in the middle of a pass is an error that names
     }
   });
   CHECK(says(job.errors(),
-             "data loader 'adaptdl-dataloader-epochnone-0' cannot go on in the middle of its dataset, which had 1437 "
-             "samples when the checkpoint was taken and has 1000 now"));
+             "data loader 'adaptdl-dataloader-epochnone-0' cannot resume in the middle of its dataset, which had 1437 "
+             "samples when the checkpoint was saved, but has 1000 now"));
 }
 
 TEST_CASE("a loader of one's own on the helper goes on at its index, and remembers its end") {
@@ -285,7 +285,7 @@ TEST_CASE("an index past the end of the data set is an error") {
         message = error.what();
       }
       EXPECT(says(message,
-                  "data loader 'adaptdl-dataloader-epochnone-mine' cannot go on at sample 2000 of a dataset of 1000"));
+                  "data loader 'adaptdl-dataloader-epochnone-mine' cannot resume at sample 2000 of a dataset of 1000"));
     }
   });
 }
@@ -385,7 +385,7 @@ TEST_CASE("a periodic checkpoint that fails is a warning, and one of the result 
     EXPECT(batches == 10);
   });
   unsetenv("ADAPTDL_CHECKPOINT_EVERY");
-  CHECK(says(job.errors(), "warning: the periodic checkpoint failed, training goes on: no checkpoint was saved"));
+  CHECK(says(job.errors(), "warning: the periodic checkpoint failed, training continues: no checkpoint was saved"));
 }
 
 TEST_CASE("a replica that dies is an error on the others, at their next step") {

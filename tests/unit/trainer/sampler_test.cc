@@ -176,7 +176,7 @@ TEST_CASE("rank and replicas come from the environment") {
 }
 
 TEST_CASE("what makes no sense is a usage error") {
-  CHECK_THROWS_WITH_AS(ElasticSampler(0), "the dataset is empty: there is nothing to sample from", UsageError);
+  CHECK_THROWS_WITH_AS(ElasticSampler(0), "the dataset is empty; it must have at least 1 sample", UsageError);
   ElasticSampler sampler(3);
   CHECK_THROWS_AS(sampler.set_replica(2, 2), UsageError);
   CHECK_THROWS_AS(sampler.set_replica(-1, 2), UsageError);

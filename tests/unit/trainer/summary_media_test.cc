@@ -188,7 +188,9 @@ TEST_CASE("a run that cannot be created is one warning, and the others are writt
   CHECK(steps_of(logged_in(directory / "loss_good")) == std::vector<std::int64_t>{0, 1, 2});
   CHECK(steps_of(logged_in(directory / "loss_bad")) == std::vector<std::int64_t>{2});
   const auto errors = job.errors();
-  const auto warning = "adaptdl: warning: TensorBoard: cannot write events to " + (directory / "loss_bad").string();
+  const auto warning =
+      "adaptdl: warning: training continues without these events: TensorBoard: cannot write events to " +
+      (directory / "loss_bad").string();
   const auto at = errors.find(warning);
   REQUIRE(at != std::string::npos);
   CHECK(errors.find(warning, at + 1) == std::string::npos);

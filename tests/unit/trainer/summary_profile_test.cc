@@ -120,7 +120,7 @@ TEST_CASE("a profiler trace that cannot be written is a warning") {
     fs::remove_all(directory);
   });
   const auto warning = "adaptdl: warning: TensorBoard: cannot write the profiler trace of step 4 to " +
-                       directory.string() + ": No such file or directory. Training continues\n";
+                       directory.string() + ": No such file or directory; training continues\n";
   CHECK(job.errors().find(warning) != std::string::npos);
 }
 
@@ -248,7 +248,8 @@ TEST_CASE("a second profiler trace at the same time is refused, and one after th
   SummaryWriter writer(directory.path());
   {
     const auto trace = writer.profile(0);
-    CHECK_THROWS_WITH_AS((void)writer.profile(1), "a profiler trace is being recorded already; end it before the next",
+    CHECK_THROWS_WITH_AS((void)writer.profile(1),
+                         "a profiler trace is already being recorded; end it before starting another",
                          adaptdl::UsageError);
     torch::ones({2}).sin();
   }

@@ -405,7 +405,7 @@ TEST_CASE("a directory that cannot be written to is refused by name") {
   const auto below = directory.path() / "file" / "events";
   CHECK_THROWS_WITH_AS(SummaryWriter{below},
                        ("TensorBoard: cannot write events to " + below.string() +
-                        ": Not a directory; give another directory, or unset ADAPTDL_TENSORBOARD_LOGDIR")
+                        ": Not a directory; use another directory, or unset ADAPTDL_TENSORBOARD_LOGDIR")
                            .c_str(),
                        adaptdl::Error);
 }

@@ -48,7 +48,7 @@ ImageModelPtr make_image_model(const std::string& name, std::int64_t classes) {
     if (known == name) return make(classes);
   }
   throw adaptdl::UsageError(
-      fmt::format("--model {}: there is none of that name, but {}", name, fmt::join(image_models(), ", ")));
+      fmt::format("unknown --model '{}': expected one of {}", name, fmt::join(image_models(), ", ")));
 }
 
 }  // namespace programs

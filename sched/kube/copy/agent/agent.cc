@@ -37,7 +37,7 @@ std::size_t read_some(int from, std::uint64_t left, const char* file) {
   for (;;) {
     const ssize_t got = ::read(from, buffer, left < kBuffer ? left : kBuffer);
     if (got > 0) return static_cast<std::size_t>(got);
-    if (got == 0) fail(file, "it ended too early");
+    if (got == 0) fail(file, "unexpected end of file");
     if (errno != EINTR) fail(file);
   }
 }
@@ -114,7 +114,7 @@ int main(int count, char** words) {
     sum.pass(from, STDOUT_FILENO, number(words[4]) - offset, file);
     sum.print(stderr);
   } else {
-    fail(words[1], "no such command");
+    fail(words[1], "unknown command");
   }
   return 0;
 }
