@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 json read_document(const fs::path& file) {
-  const auto documents = kube::parse_yaml_documents(kube::read_file(file, file.string()), file.string());
+  const auto documents = kube::parse_yaml_documents(kube::read_file(file, "chart"), file.string());
   if (documents.size() != 1 || !documents[0].value.is_object())
     throw Error(fmt::format("{}: expected one YAML document that is a map", file.string()));
   return documents[0].value;
@@ -186,7 +186,7 @@ Chart load_chart(const fs::path& directory) {
   }
   if (error) throw Error(fmt::format("cannot read {}: {}", (directory / "templates").string(), error.message()));
   std::ranges::sort(files);
-  for (const fs::path& file : files) chart.templates.push_back({file.string(), kube::read_file(file, file.string())});
+  for (const fs::path& file : files) chart.templates.push_back({file.string(), kube::read_file(file, "chart")});
   return chart;
 }
 

@@ -42,7 +42,7 @@ std::string operator_manifests(const OperatorManifestsOptions& options) {
     chart.values["image"] = options.image;
   }
   const fs::path definition = data_directory("crd") / "adaptdljob.yaml";
-  std::string text = kube::read_file(definition, definition.string());
+  std::string text = kube::read_file(definition, "definition of AdaptDLJob");
   text += "---\n" + namespace_document(options.name_space);
   for (const RenderedTemplate& rendered : render_chart(chart, {kRelease, options.name_space}))
     text += "---\n" + rendered.text;

@@ -175,7 +175,7 @@ void add_pod_faults(const kube::ApiError& error, ReviewVerdict& verdict) {
   for (const std::string& unknown : unknown_fields(error.server_message()))
     verdict.faults.push_back(job_field(unknown) + ": unknown field");
   if (verdict.faults.size() == before)
-    verdict.faults.push_back(fmt::format("cannot create the pods of this job: {}", error.server_message()));
+    verdict.faults.push_back(fmt::format("the pods of this job would be rejected: {}", error.server_message()));
 }
 
 void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& verdict) {

@@ -199,9 +199,9 @@ class MembersPlanner {
       }
       if (failed && replica.role != Role::kMember && replica.role != Role::kLeaving) {
         const PodFacts* pod = pod_of(replica.number);
-        plan_.events.push_back(
-            {true, "ReplicaFailed",
-             fmt::format("replica number {}, which was joining the job, {}", replica.number, failure_of(pod))});
+        plan_.events.push_back({true, "ReplicaFailed",
+                                fmt::format("replica number {} failed while joining the job{}", replica.number,
+                                            pod == nullptr || pod->message.empty() ? "" : ": " + pod->message)});
       }
       if (!end || membership_.ended(replica.number, *end, now_) || stopping_) continue;
       // The others do not survive this, so the group is checked as it was before.
@@ -211,10 +211,6 @@ class MembersPlanner {
       }
       return;
     }
-  }
-
-  static std::string failure_of(const PodFacts* pod) {
-    return pod == nullptr || pod->message.empty() ? "failed" : pod->message;
   }
 
   std::optional<End> end_of(const Replica& replica) const {

@@ -40,7 +40,7 @@ class Fifo final : public Policy {
       std::string& reason = decision.reasons[job->name];
       if (!head) allocation = free.place(replicas, job->resources);
       if (!allocation.empty()) {
-        reason = fmt::format("{}: next in the queue", describe(allocation));
+        reason = fmt::format("{}: reached the head of the queue", describe(allocation));
       } else if (head && possible) {
         reason = fmt::format("waits behind {}", head->name);
       } else {

@@ -39,7 +39,7 @@ Decision keep_pinned(const Problem& problem, FreeNodes& free) {
     const bool there = free.take(previous, job.resources);
     decision.allocations[job.name] = there ? previous : Allocation();
     decision.reasons[job.name] = there ? fmt::format("keeps {}: not preemptible", describe(previous))
-                                       : "waits: not preemptible, and its previous nodes are gone";
+                                       : "waits: not preemptible, and its previous allocation no longer fits";
   }
   return decision;
 }

@@ -222,7 +222,8 @@ Importances parameter_importances(const Study& study) {
   }
   if (!(sum > 0))
     throw Error(
-        fmt::format("all {} trials of study '{}' have equal results, so no parameter is more important than another",
+        fmt::format("the {} trials of study '{}' do not differ in results or in parameters, so no parameter is more "
+                    "important than another",
                     trials.size(), study.name));
   for (ParameterImportance& each : result.parameters) each.fraction /= sum;
   std::ranges::stable_sort(result.parameters, std::ranges::greater{}, &ParameterImportance::fraction);

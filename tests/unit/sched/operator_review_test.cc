@@ -237,9 +237,10 @@ TEST_CASE("operator_review: temporary problems are warnings, not faults") {
     CHECK(response["warnings"][0] == std::string("the job must wait: ") + message);
   }
   server.refuse(403, "pods \"x\" is forbidden: violates PodSecurity \"restricted\"");
-  CHECK(review_job(creation(make_job()), server.settings()).faults ==
-        std::vector<std::string>{"cannot create the pods of this job: pods \"x\" is forbidden: violates PodSecurity "
-                                 "\"restricted\""});
+  CHECK(
+      review_job(creation(make_job()), server.settings()).faults ==
+      std::vector<std::string>{"the pods of this job would be rejected: pods \"x\" is forbidden: violates PodSecurity "
+                               "\"restricted\""});
 }
 
 TEST_CASE("operator_review: a job that cannot be checked is neither accepted nor refused") {

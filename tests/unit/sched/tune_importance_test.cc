@@ -145,7 +145,8 @@ TEST_CASE("too few trials, and trials that do not differ, are errors") {
   Study study = study_of(12);
   for (Trial& trial : study.trials) trial.values = {1};
   CHECK_THROWS_WITH_AS(parameter_importances(study),
-                       "all 12 trials of study 's' have equal results, so no parameter is more important than another",
+                       "the 12 trials of study 's' do not differ in results or in parameters, so no parameter is more "
+                       "important than another",
                        Error);
 }
 
