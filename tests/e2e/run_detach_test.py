@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 import unittest
+import unittest.mock
 
 from local_network import leave_network
 from run_support import (
@@ -103,9 +104,8 @@ class DetachTest(RunTest):
         self.detach("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER)
         self.assertIn("a run named 'job' is already running", self.detach("-n", 1, "--name", "job", "true", code=2))
         (self.directory / "file").touch()
-        self.environment["XDG_STATE_HOME"] = str(self.directory / "file")
-        self.assertIn("cannot create", self.detach("-n", 1, "true", code=1))
-        del self.environment["XDG_STATE_HOME"]
+        with unittest.mock.patch.dict(self.environment, XDG_STATE_HOME=str(self.directory / "file")):
+            self.assertIn("cannot create", self.detach("-n", 1, "true", code=1))
         self.adaptdl("delete", "job")
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
 
