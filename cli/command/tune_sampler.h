@@ -1,4 +1,4 @@
-// Creates the sampler of a study, which is one of adaptdl or one of Optuna.
+// Creates a study's sampler: one of adaptdl's own, or one from Optuna.
 #pragma once
 
 #include <filesystem>

@@ -16,8 +16,8 @@ std::vector<std::string> take_flags(std::string_view& text, char escape);
 // Returns the words between unquoted spaces, with their quotes and escapes.
 std::vector<std::string> quoted_words(std::string_view text, char escape);
 
-// Parses a JSON array of strings; null if the text is not one, and must be read otherwise. Throws Error, without file
-// and line, for an array with other elements.
+// Parses a JSON array of strings. Returns nullopt if the text is not a JSON array; the caller must then parse it in
+// another way. Throws Error, without file and line, for an array with other elements.
 std::optional<std::vector<std::string>> json_words(std::string_view text);
 
 // Returns the heredoc that a word begins, without its content; null if it begins none.

@@ -208,7 +208,7 @@ void monitor_sandbox(SandboxPlan plan) {
     const std::string text = SandboxMonitor(std::move(plan)).run();
     write_all(report.get(), text.data(), text.size());
   } catch (const std::exception&) {
-    // Without a report, the builder's error is that the sandbox was killed.
+    // If there is no report, the builder reports that the sandbox was killed.
   }
   ::_exit(0);
 }

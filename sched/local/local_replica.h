@@ -67,7 +67,8 @@ class LocalReplica {
 
   // Asks for a checkpoint and an exit. SIGTERM goes to the process only, since it may still need its workers.
   void ask_to_stop();
-  // Does the same, unless the program is still starting and would die of the signal; it must be called again then.
+  // Does the same, but nothing while the program is still starting and would die of the signal. It must then be called
+  // again later.
   void ask_to_stop_when_ready();
   // Asks for a checkpoint without a stop, by SIGUSR1, if the process handles that signal. Returns whether it does.
   bool ask_to_save();

@@ -80,7 +80,7 @@ bool is_empty(const json& value) {
 
 // Returns the element of `list` that corresponds to element `place` of `sent`, or null if there is none. This is the
 // element of the same name (of several, the one at the same position among them) or, without a name, the element at the
-// same place. Other webhooks may insert named elements anywhere and append others.
+// same place. Other webhooks may insert named elements anywhere, but only append unnamed ones.
 const json* counterpart(const json& sent, std::size_t place, const json& list) {
   const std::string name = text_field(sent[place], {"name"});
   if (name.empty()) return place < list.size() && list.size() >= sent.size() ? &list[place] : nullptr;

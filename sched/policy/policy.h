@@ -98,8 +98,8 @@ class Policy {
   virtual ~Policy() = default;
 
   // Every allocation respects the nodes' resources and the job's minimum and maximum, and pinned jobs keep theirs. If
-  // the policy separates distributed jobs (jobs on several nodes), a node has replicas of at most one that is not
-  // pinned. `state` is what the last decision returned, or null. REQUIRES unique names. Other input may be unusual (no
+  // the policy separates distributed jobs (jobs on several nodes), each node runs replicas of at most one unpinned
+  // one. `state` is what the last decision returned, or null. REQUIRES unique names. Other input may be unusual (no
   // nodes, jobs that fit nowhere, speedups that are not finite): such a job waits, and its reason explains why.
   virtual Decision optimize(const Problem& problem, const std::shared_ptr<const PolicyState>& state) const = 0;
 

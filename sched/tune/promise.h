@@ -31,8 +31,8 @@ struct Forecast {
   double deviation = 0;  // standard deviation, >= 0
 };
 
-// Returns the probability of each forecast that it is the highest, and above `to_beat` if that is given and within
-// reach. Their sum is 1. Probabilities below 1 % are rough. REQUIRES finite numbers.
+// Returns, for each forecast, the probability that it is the highest and, if `to_beat` is given and within reach, that
+// it exceeds `to_beat`. The sum is 1. Probabilities below 1 % are rough. REQUIRES finite numbers.
 std::vector<double> chances_of_best(const std::vector<Forecast>& forecasts, std::optional<double> to_beat);
 
 // Returns the weights of the running trials, by number: kMinPromise + (1 - kMinPromise) * chance / mean chance, whose

@@ -1,9 +1,9 @@
 // Counts the device-seconds of a study's trials from what their runs report.
 //
-// A trial may have had several runs, each of which counts once. The storage has the run that was counted last and what
-// the trial had used before it, so that a later figure of the same run replaces an earlier one, even after the search
-// was killed. A trial cannot be changed once it has ended, but its run may still be saving a checkpoint then, so later
-// figures are stored in an attribute of the study.
+// A trial may have had several runs, each of which counts once. The storage records the run that was counted last and
+// the usage of the trial before that run. A later figure of the same run therefore replaces the earlier one, even if
+// the search was killed in between. A trial cannot be changed once it has ended, but its run may still be saving a
+// checkpoint then, so later figures are stored in an attribute of the study.
 //
 // Threading: one thread at a time.
 #pragma once

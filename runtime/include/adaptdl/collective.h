@@ -81,7 +81,7 @@ struct Options {
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   // The maximum pause between two attempts to connect, > 0. On average, half of it is lost when rank 0 comes up.
   std::chrono::milliseconds connect_pause{200};
-  // The maximum time from the first to the last replica that makes a call; it must exceed the slowest step of a
+  // The maximum time between the first and the last replica to make a call. It must exceed the slowest step of any
   // replica. Rank 0 then reports which replicas are missing; the others wait 0.25 s longer for that report.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   // The maximum size of a value or result in bytes; it must be the same on all replicas. A larger one is an error, and

@@ -114,7 +114,7 @@ struct Observation {
 };
 
 // Fits the parameters to the observations. The fit minimizes the sum of the root mean squared logarithmic errors of
-// both times, plus a regularisation towards a small gamma and a small retrogression (beta over alpha of each link),
+// both times, plus a regularization towards a small gamma and a small retrogression (beta over alpha of each link),
 // with gamma in [1, 10] and the others at least 1e-8.
 //
 // Parameters that the observations do not determine are fixed optimistically: a link that was not observed costs

@@ -35,8 +35,8 @@ void set_batch_sizes(const BatchSizes& sizes);
 const std::optional<BatchSizes>& batch_sizes();
 
 // Adds the time of one step at a configuration, in seconds. It includes the forward and backward pass, the optimizer,
-// and the time between two batches. `sync` is the part of it that was spent waiting for the synchronisation of
-// gradients, or none for an accumulation step, which does not synchronise. A time above three times the mean (for
+// and the time between two batches. `sync` is the part of it that was spent waiting for the synchronization of
+// gradients, or none for an accumulation step, which does not synchronize. A time above three times the mean (for
 // example after a suspend) counts as three times the mean; the first ten times are compared with their median instead,
 // because caches may be cold. Old times lose weight: the weight of all times of a kind is halved whenever it reaches
 // 1000. A time that is negative or not finite is ignored.

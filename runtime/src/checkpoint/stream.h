@@ -24,9 +24,9 @@ namespace adaptdl::checkpoint {
 // Writes all states, or only those in `names`, to `sink`. `replicas` is the number of replicas that share them.
 void write_states(Sink& sink, int replicas, const std::set<std::string>* names = nullptr);
 
-// The receiving end. Bytes arrive in one order and may be read in another, each of them once. Bytes that are read as
-// they arrive, as those of a large state's tensors should be, go directly to the reader's buffer; bytes that arrive
-// before they are wanted are held in memory.
+// The receiving end. Bytes arrive in one order and may be read in another, each of them once. Bytes that are read in
+// the order of their arrival go directly to the reader's buffer; large tensors should be read this way. Bytes that
+// arrive before they are requested are held in memory.
 //
 // Threading: for use by one thread at a time.
 class StateStream {

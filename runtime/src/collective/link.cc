@@ -78,7 +78,8 @@ std::size_t Link::unacknowledged() const noexcept {
 
 namespace {
 
-// Returns the bytes still to be delivered; nullopt, and closes the link, once all are or the connection is lost.
+// Returns the number of bytes that remain to be delivered. Once none remain, or if the connection is lost, closes the
+// link and returns nullopt.
 std::optional<std::size_t> deliver_some(Link& link) {
   const bool had_output = link.queued_bytes() > 0;
   bool alive = link.send_some();

@@ -143,8 +143,8 @@ Point with_retrogression(Point at) {
   return at;
 }
 
-// The minimum of times without noise is on the edge where an error is zero, where the search gets stuck. So the search
-// approaches it along the minima of less and less blurred errors.
+// For times without noise, the minimum is on a ridge where one error is zero, and the search gets stuck there. So it
+// approaches the minimum along the minima of less and less blurred errors.
 Minimum least_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});

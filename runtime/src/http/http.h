@@ -43,8 +43,8 @@ struct Request {
   std::size_t max_body = std::size_t{16} << 20;  // max bytes of the answer; a larger one is an error
   bool compressed = false;                       // lets the server compress its answer
   std::shared_ptr<const Tls> tls;                // none: the defaults
-  // The URL of an http, https or socks5 proxy (a socks5 proxy resolves names). Empty: as the environment specifies, but
-  // none for this machine itself.
+  // The URL of an http, https or socks5 proxy (a socks5 proxy resolves names). If empty, the
+  // environment selects the proxy, and connections to this machine use none.
   std::string proxy;
 };
 
