@@ -50,6 +50,7 @@ class Registry {
   void pull_blob(const Reference& image, const Descriptor& blob, const std::function<void(std::string_view)>& sink,
                  const std::stop_token& stop = {}, const Progress& progress = {});
 
+  // Returns false if the registry does not have the blob or answers 500.
   bool has_blob(const Reference& image, const std::string& digest, const std::stop_token& stop = {});
   // Sends nothing if the registry has the blob in the image's repository, or in one of `others` of the same registry.
   Pushed push_blob(const Reference& image, const Blob& blob, const std::vector<std::string>& others = {},

@@ -302,6 +302,17 @@ class BadRegistries(Journey):
         self.assertTrue(died.is_set())
         self.assertEqual(server.blob_file(digest_of(file.read_bytes())).read_bytes(), file.read_bytes())
 
+    def test_a_blob_whose_link_a_killed_registry_left_empty_is_pushed_again(self):
+        server = self.registry()
+        file = self.file(10)
+        self.succeed("push", f"{server.host}/x:1", file)
+        digest = digest_of(file.read_bytes())
+        link = server.storage / "docker/registry/v2/repositories/x/_layers/sha256" / digest.split(":")[1] / "link"
+        link.write_bytes(b"")
+        self.succeed("tries=1", "push", f"{server.host}/x:1", file)
+        self.assertEqual(link.read_text(), digest)
+        self.pull(f"{server.host}/x:1")
+
     def test_a_full_disk_is_said(self):
         disk = self.root / "disk"
         disk.mkdir()
