@@ -5,18 +5,14 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "local/process_tree.h"
 
 namespace adaptdl::sched {
 namespace {
 
-constexpr auto kTick = std::chrono::milliseconds(100);
-constexpr auto kWindDownTick = std::chrono::milliseconds(10);
 // If the launcher is killed, at most the device-seconds of this period are lost.
 constexpr auto kPublishDeviceTime = std::chrono::seconds(5);
 
@@ -55,13 +51,13 @@ Attempt::Attempt(LaunchContext& context, int restarts)
     : context_(context),
       saves_(context.plan),
       replicas_(context, restarts,
-                [this](const LocalReplica& replica, const nlohmann::json& report) { take_report(replica, report); }) {
+                [this](const Replica& replica, const nlohmann::json& report) { take_report(replica, report); }) {
   publish_membership();
 }
 
 Attempt::~Attempt() { kill_all(); }
 
-void Attempt::take_report(const LocalReplica& replica, const nlohmann::json& report) {
+void Attempt::take_report(const Replica& replica, const nlohmann::json& report) {
   const auto event = report.find("event");
   if (event == report.end()) {
     if (!replicas_.is_first(replica)) return;
@@ -82,15 +78,13 @@ AttemptEnd Attempt::run() {
     handle_requests();
     hear_share();
     if (context_.observer.output_closed() && !stop_requested_) stop("standard output was closed");
-    for (const auto& replica : replicas_.all()) {
-      if (!replica->gone()) replica->read();
-    }
+    context_.host.read();
     take_ends();
     follow_membership();
     for (const auto& replica : replicas_.all()) {
       if (phase_ == Phase::kStopping) replica->ask_to_stop_when_ready();
     }
-    wind_down();
+    context_.host.tick();
     check_deadline();
     tick();
   }
@@ -104,13 +98,8 @@ void Attempt::wait_for_events() {
   polled.push_back({context_.control == nullptr ? -1 : context_.control->fd(), POLLIN, 0});
   polled.push_back({context_.supervisor == nullptr ? -1 : context_.supervisor->fd(), POLLIN, 0});
   polled.push_back({context_.share == nullptr ? -1 : context_.share->fd(), POLLIN, 0});
-  const bool with_output = !context_.observer.congested();
-  bool winding_down = false;
-  for (const auto& replica : replicas_.all()) {
-    replica->add_to(polled, with_output);
-    winding_down = winding_down || replica->winding_down();
-  }
-  auto limit = std::chrono::duration_cast<Clock::duration>(winding_down ? kWindDownTick : kTick);
+  context_.host.add_to(polled, !context_.observer.congested());
+  auto limit = std::chrono::duration_cast<Clock::duration>(context_.host.wait_limit());
   if (phase_ != Phase::kRunning) limit = std::clamp(deadline_ - Clock::now(), Clock::duration::zero(), limit);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   ::poll(polled.data(), polled.size(), static_cast<int>(timeout));
@@ -118,7 +107,6 @@ void Attempt::wait_for_events() {
 }
 
 void Attempt::tick() {
-  oom_.tick();
   context_.publish_device_time();
   for (const auto& replica : replicas_.all()) {
     if (const auto warning = replica->flush_log()) context_.observer.notice(fmt::format("warning: {}", *warning));
@@ -282,13 +270,7 @@ void Attempt::fail() {
 void Attempt::kill_all() {
   replicas_.give_up();
   enter(Phase::kKilling, kKillWait);
-  std::set<pid_t> sessions;
-  for (const auto& replica : replicas_.all()) {
-    if (replica->gone()) continue;
-    replica->set_killed();
-    sessions.insert(replica->pid());
-  }
-  kill_sessions(sessions);
+  context_.host.kill_all();
 }
 
 void Attempt::enter(Phase phase, std::chrono::milliseconds limit) {
@@ -299,22 +281,11 @@ void Attempt::enter(Phase phase, std::chrono::milliseconds limit) {
 void Attempt::take_ends() {
   std::vector<ReplicaEnd> now;
   for (const auto& replica : replicas_.all()) {
-    auto end = replica->take_end();
-    if (!end) continue;
-    if (is_failure(*end)) {
-      const bool killed_by_kernel =
-          end->status == ExitStatus{.signalled = true, .code = SIGKILL} && oom_.killed_lately();
-      end->out_of_memory = killed_by_kernel || says_out_of_memory(replica->last_lines());
-    }
-    if (is_failure(*end)) end->last_lines = replica->last_lines();
-    end->place = replicas_.place_of_exit(*replica);
-    now.push_back(std::move(*end));
+    if (auto end = replica->take_end()) now.push_back(std::move(*end));
   }
   if (!now.empty()) {
     // Whether the others survive depends on what they reported before, which may have arrived after the last read.
-    for (const auto& replica : replicas_.all()) {
-      if (!replica->gone()) replica->read();
-    }
+    context_.host.read();
     replicas_.hear();
   }
   // By now, everything that a replica reported before its end was taken has arrived.
@@ -331,7 +302,7 @@ void Attempt::handle_end(const ReplicaEnd& end) {
   }
   end_.ends.push_back(end);
   if (is_failure(end) && (phase_ == Phase::kRunning || phase_ == Phase::kStopping)) {
-    const bool alone = std::ranges::all_of(replicas_.all(), &LocalReplica::ended);
+    const bool alone = std::ranges::all_of(replicas_.all(), &Replica::ended);
     context_.observer.notice(
         fmt::format("replica {} {}{}", end.rank, describe_end(end), alone ? "" : "; stopping the others"));
     context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
@@ -340,24 +311,6 @@ void Attempt::handle_end(const ReplicaEnd& end) {
     // This replica itself was asked to stop. If the others know of it, they exit, too. If they do not, the job cannot
     // continue without it.
     stop(fmt::format("replica {} was asked to stop", end.rank));
-  }
-}
-
-// One scan of all processes is used for all replicas: there may be thousands of processes, and many replicas.
-void Attempt::wind_down() {
-  std::set<pid_t> lingering, sweeping, alive;
-  for (const auto& replica : replicas_.all()) {
-    if (replica->lingering()) lingering.insert(replica->pid());
-    if (replica->sweeping()) sweeping.insert(replica->pid());
-  }
-  if (!lingering.empty()) {
-    for (const Member& member : session_members(lingering)) alive.insert(member.session);
-  }
-  if (!sweeping.empty()) {
-    for (const Member& member : kill_sessions(sweeping)) alive.insert(member.session);
-  }
-  for (const auto& replica : replicas_.all()) {
-    if (replica->winding_down()) replica->wind_down(alive.contains(replica->pid()));
   }
 }
 

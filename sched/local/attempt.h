@@ -5,8 +5,6 @@
 // others have kFailureGrace to end); killing. Each later phase has one deadline, and each leads only to those after it.
 #pragma once
 
-#include <poll.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -14,8 +12,6 @@
 #include <vector>
 
 #include "local/launch_context.h"
-#include "local/local_replica.h"
-#include "local/out_of_memory.h"
 #include "local/outcome.h"
 #include "local/replica_set.h"
 #include "local/run_control.h"
@@ -53,10 +49,9 @@ class Attempt {
   void handle_requests();
   void handle(RunRequest request);
   void resize(RunRequest request);
-  void take_report(const LocalReplica& replica, const nlohmann::json& report);
+  void take_report(const Replica& replica, const nlohmann::json& report);
   void take_ends();
   void handle_end(const ReplicaEnd& end);
-  void wind_down();
   void check_deadline();
   void tick();
 
@@ -74,7 +69,6 @@ class Attempt {
   std::string remaining() const;
 
   LaunchContext& context_;
-  OomWatch oom_;
   SaveRequests saves_;
   ReplicaSet replicas_;
   Phase phase_ = Phase::kRunning;

@@ -6,12 +6,12 @@
 
 #include "local/checkpoint_watch.h"
 #include "local/device_time.h"
-#include "local/guardian.h"
 #include "local/launch_observer.h"
 #include "local/launch_plan.h"
 #include "local/launch_signals.h"
 #include "local/local_supervisor.h"
 #include "local/machine_share.h"
+#include "local/replica_host.h"
 #include "local/restart_budget.h"
 #include "local/run_control.h"
 #include "local/run_share.h"
@@ -23,7 +23,7 @@ struct LaunchContext {
   const LaunchPlan& plan;
   LaunchObserver& observer;
   LaunchSignals& signals;
-  Guardian& guardian;
+  ReplicaHost& host;
   CheckpointWatch& checkpoints;
   RunSize& size;
   RestartBudget& budget;

@@ -12,8 +12,8 @@
 
 #include "adaptdl/error.h"
 #include "local/attempt.h"
-#include "local/guardian.h"
 #include "local/launch_signals.h"
+#include "local/local_host.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -210,7 +210,7 @@ void share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunCo
 
 LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl* control) {
   LaunchSignals signals;
-  Guardian guardian;
+  LocalHost host(plan, observer);
   if (control != nullptr) control->serve();
   std::optional<LocalSupervisor> supervisor;
   if (plan.nodes == 1)
@@ -224,7 +224,7 @@ LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl
   LaunchContext context{.plan = plan,
                         .observer = observer,
                         .signals = signals,
-                        .guardian = guardian,
+                        .host = host,
                         .checkpoints = checkpoints,
                         .size = size,
                         .budget = budget,

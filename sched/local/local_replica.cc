@@ -23,30 +23,17 @@ constexpr std::size_t kPipeCapacity = std::size_t{1} << 20;
 
 }  // namespace
 
-LocalReplica::LocalReplica(const LaunchPlan& plan, int number, int rank, int restarts,
-                           std::vector<std::string> environment, Guardian& guardian, LaunchObserver& observer,
+LocalReplica::LocalReplica(LocalHost& host, int number, const ReplicaPlace& place, std::vector<std::string> environment,
                            OnReport on_report)
-    : plan_(plan),
-      number_(number),
-      rank_(rank),
-      restarts_(restarts),
-      start_up_(std::min(kStartUp, plan.grace / 2)),
-      observer_(observer),
-      on_report_(std::move(on_report)),
-      log_(plan.logs ? std::optional<ReplicaLog>(std::in_place, *plan.logs, rank, plan.job_id, restarts)
-                     : std::nullopt),
-      process_(plan.program, plan.arguments, std::move(environment), guardian) {}
-
-std::optional<std::string> LocalReplica::set_rank(int rank) {
-  if (std::exchange(rank_, rank) == rank || !log_) return std::nullopt;
-  auto warning = log_->flush();
-  try {
-    log_ = ReplicaLog(*plan_.logs, rank, plan_.job_id, restarts_);
-  } catch (const Error& error) {
-    warning = error.what();
-  }
-  return warning;
+    : Replica(host.plan_, number, place, host.observer_, std::move(on_report)),
+      host_(host),
+      start_up_(std::min(kStartUp, plan_.grace / 2)),
+      process_(plan_.program, plan_.arguments, std::move(environment), host.guardian_) {
+  host_.exit_order_->watch(pid());
+  host_.replicas_.push_back(this);
 }
+
+LocalReplica::~LocalReplica() { std::erase(host_.replicas_, this); }
 
 void LocalReplica::add_to(std::vector<pollfd>& polled, bool with_output) const {
   if (process_.status) polled.push_back({process_.status.get(), POLLIN, 0});
@@ -82,16 +69,10 @@ void LocalReplica::read_all(std::size_t limit) {
 
 void LocalReplica::read() { read_all(kReadAtOnce); }
 
-void LocalReplica::take_output(Stream stream, std::string_view text, bool ends) {
-  if (log_) log_->line(stream, text, ends);
-  last_lines_.add(text);
-  observer_.line(rank_, stream, text, ends);
-}
-
 void LocalReplica::take_status(std::string_view bytes) {
   status_.feed(bytes, [this](std::string_view text, bool) {
     const auto report = parse_foreign_json(text);
-    if (report.is_object()) on_report_(*this, report);
+    if (report.is_object()) take_report(report);
   });
 }
 
@@ -103,14 +84,22 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   // A script that does not forward signals dies of a stop. It leaves the program behind, which must be asked instead.
   const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
   state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
-  return ReplicaEnd{.rank = rank_,
-                    .status = *status,
-                    .asked = asked_,
-                    .killed = killed_,
-                    .out_of_memory = false,
-                    .number = number_,
-                    .hung = hung_ && status->signalled,
-                    .last_lines = {}};
+  ReplicaEnd end{.rank = rank(),
+                 .status = *status,
+                 .asked = asked_,
+                 .killed = killed_,
+                 .out_of_memory = false,
+                 .place = host_.exit_order_->place(pid()),
+                 .number = number(),
+                 .hung = hung_ && status->signalled,
+                 .last_lines = {}};
+  if (is_failure(end)) {
+    end.last_lines = last_lines();
+    const bool killed_by_kernel =
+        end.status == ExitStatus{.signalled = true, .code = SIGKILL} && host_.oom_->killed_lately();
+    end.out_of_memory = killed_by_kernel || says_out_of_memory(end.last_lines);
+  }
+  return end;
 }
 
 void LocalReplica::wind_down(bool alive) {
@@ -126,7 +115,7 @@ void LocalReplica::wind_down(bool alive) {
   state_ = State::kGone;
 }
 
-void LocalReplica::kill(bool hung) noexcept {
+void LocalReplica::kill(bool hung) {
   (hung ? hung_ : killed_) = true;
   process_.kill_session();
 }
@@ -142,12 +131,8 @@ bool LocalReplica::is_starting() const {
   return std::chrono::steady_clock::now() - started_ < start_up_ && !process_.handles(SIGTERM);
 }
 
-void LocalReplica::ask_to_stop_when_ready() {
-  if (!is_starting()) ask_to_stop();
-}
-
 bool LocalReplica::ask_to_save() {
-  if (state_ != State::kRunning || !process_.handles(SIGUSR1)) return false;
+  if (!handles_save()) return false;
   process_.signal(SIGUSR1);
   return true;
 }

@@ -85,8 +85,8 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   for (const auto& [name, value] : plan.settings) result[name] = value;
   if (plan.checkpoints) result["ADAPTDL_CHECKPOINT_PATH"] = plan.checkpoints->string();
   result["ADAPTDL_JOB_ID"] = plan.job_id;
-  result["ADAPTDL_MASTER_ADDR"] = plan.master_host;
-  result["ADAPTDL_MASTER_PORT"] = fmt::format("{}", place.port);
+  result["ADAPTDL_MASTER_ADDR"] = place.master_host;
+  result["ADAPTDL_MASTER_PORT"] = fmt::format("{}", place.master_port);
   result["ADAPTDL_REPLICA_RANK"] = fmt::format("{}", place.rank);
   result["ADAPTDL_NUM_NODES"] = fmt::format("{}", plan.nodes);
   result["ADAPTDL_NUM_REPLICAS"] = fmt::format("{}", place.size);

@@ -23,12 +23,13 @@ bool is_launchers_own(std::string_view name);
 // What distinguishes a replica from the others of its job.
 struct ReplicaPlace {
   int rank = 0;
-  int size = 1;            // replicas of the job
-  int restarts = 0;        // of the job, before this start
-  std::uint16_t port = 0;  // where rank 0 listens
-  std::string device;      // empty: none in particular
-  std::string id;          // the same when the rank changes; empty: the job has no supervisor
-  int generation = 0;      // which it may join, or starts in
+  int size = 1;             // replicas of the job
+  int restarts = 0;         // of the job, before this start
+  std::string master_host;  // where rank 0 listens
+  std::uint16_t master_port = 0;
+  std::string device;  // empty: none in particular
+  std::string id;      // the same when the rank changes; empty: the job has no supervisor
+  int generation = 0;  // which it may join, or starts in
   std::string supervisor_url, supervisor_token;
   std::string token_file;  // contains supervisor_token; empty: none
 };

@@ -7,7 +7,6 @@
 #include <charconv>
 
 #include "adaptdl/error.h"
-#include "local/port.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -31,15 +30,17 @@ Membership::Options ReplicaSet::options(const LaunchContext& context) {
           .restart_after = context.restart_after};
 }
 
-ReplicaSet::ReplicaSet(LaunchContext& context, int restarts, LocalReplica::OnReport on_report)
+ReplicaSet::ReplicaSet(LaunchContext& context, int restarts, Replica::OnReport on_report)
     : context_(context),
       restarts_(restarts),
       on_report_(std::move(on_report)),
-      membership_(options(context), context.size.target(), context.budget),
-      port_(context.plan.master_port != 0 ? context.plan.master_port : free_port()) {
+      membership_(options(context), context.size.target(), context.budget) {
+  context_.host.begin();
   const std::vector<int> members = membership_.members();
-  if (context_.supervisor != nullptr) context_.supervisor->begin(restarts_, generation());
   const std::vector<std::string> devices = membership_.devices();
+  choose_master();
+  if (context_.plan.master_port != 0) master_port_ = context_.plan.master_port;
+  if (context_.supervisor != nullptr) context_.supervisor->begin(restarts_, generation());
   const auto size = static_cast<int>(members.size());
   say_devices(devices);
   for (int i = 0; i < size; ++i) start(i, 0, i, size, devices[static_cast<std::size_t>(i)]);
@@ -51,7 +52,8 @@ void ReplicaSet::start(int number, int generation, int rank, int size, const std
   ReplicaPlace place{.rank = plan.node_rank * size + rank,
                      .size = plan.nodes * size,
                      .restarts = restarts_,
-                     .port = port_,
+                     .master_host = master_host_,
+                     .master_port = master_port_,
                      .device = device,
                      .id = "",
                      .generation = generation,
@@ -64,15 +66,12 @@ void ReplicaSet::start(int number, int generation, int rank, int size, const std
     place.supervisor_token = context_.supervisor->token();
     place.token_file = context_.supervisor->token_file();
   }
-  auto environment = to_strings(replica_environment(plan, caller_, place, cores_));
-  const auto on_report = [this](const LocalReplica& replica, const nlohmann::json& report) {
+  const auto on_report = [this](const Replica& replica, const nlohmann::json& report) {
     reports_itself_ = reports_itself_ || !report.contains("event");
     take_report(replica, report);
   };
-  replicas_.push_back(std::make_unique<LocalReplica>(plan, number, place.rank, restarts_, std::move(environment),
-                                                     context_.guardian, context_.observer, on_report));
+  replicas_.push_back(context_.host.start(number, place, on_report));
   devices_[number] = device;
-  exit_order_.watch(replicas_.back()->pid());
 }
 
 std::string ReplicaSet::id(int number) const { return fmt::format("{}-{}", restarts_, number); }
@@ -86,27 +85,36 @@ std::optional<int> ReplicaSet::number_of(const std::string& id) const {
   return number;
 }
 
-LocalReplica* ReplicaSet::find(int number) const {
-  const auto found = std::ranges::find(replicas_, number, &LocalReplica::number);
+Replica* ReplicaSet::find(int number) const {
+  const auto found = std::ranges::find(replicas_, number, &Replica::number);
   return found == replicas_.end() ? nullptr : found->get();
 }
 
-bool ReplicaSet::all_gone() const { return std::ranges::all_of(replicas_, &LocalReplica::gone); }
+bool ReplicaSet::all_gone() const { return std::ranges::all_of(replicas_, &Replica::gone); }
 
-bool ReplicaSet::is_first(const LocalReplica& replica) const {
+bool ReplicaSet::is_first(const Replica& replica) const {
   const std::vector<int> members = membership_.members();
   return !members.empty() && members.front() == replica.number();
 }
 
 Generation ReplicaSet::generation() const {
   Generation result{.number = membership_.generation(), .replicas = {}};
-  for (const int member : membership_.members()) {
-    result.replicas.push_back({.id = id(member), .address = context_.plan.master_host, .port = port_});
+  const std::vector<int> members = membership_.members();
+  const std::vector<std::string> devices = membership_.devices();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    result.replicas.push_back(
+        {.id = id(members[i]), .address = context_.host.address(devices[i]), .port = master_port_});
   }
   return result;
 }
 
-void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& report) {
+void ReplicaSet::choose_master() {
+  const std::string device = membership_.devices().front();
+  master_host_ = context_.host.address(device);
+  master_port_ = context_.host.free_port(device);
+}
+
+void ReplicaSet::take_report(const Replica& replica, const nlohmann::json& report) {
   const auto event = report.find("event");
   const auto number = report.find("generation");
   if (event == report.end()) {
@@ -167,7 +175,7 @@ void ReplicaSet::take_progress() {
   const std::vector<int> members = membership_.members();
   for (const auto& [id, report] : context_.supervisor->take_progress()) {
     const auto number = id.empty() && !members.empty() ? members.front() : number_of(id);
-    const LocalReplica* replica = number ? find(*number) : nullptr;
+    const Replica* replica = number ? find(*number) : nullptr;
     if (replica == nullptr || reports_itself_) continue;
     // The first report is sent before the first step.
     const bool trains = report.value("step", 0.0) > 0 || report.value("progress", 0.0) > 0;
@@ -229,13 +237,13 @@ void ReplicaSet::start_newcomer(const MembershipAction& action) {
 void ReplicaSet::issue(const MembershipAction& action) {
   context_.observer.notice(action.why);
   // Each generation gets a new port, since the old one may still have connections of the previous generation.
-  port_ = free_port();
+  choose_master();
   context_.supervisor->set_generation(restarts_, generation());
   context_.observer.replicas(static_cast<int>(action.members.size()));
 }
 
 void ReplicaSet::kill(const MembershipAction& action) {
-  LocalReplica* replica = find(action.replica);
+  Replica* replica = find(action.replica);
   if (replica == nullptr || replica->gone()) return;
   const bool newcomer = membership_.is_newcomer(action.replica);
   context_.observer.notice(

@@ -10,10 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "local/exit_order.h"
 #include "local/launch_context.h"
-#include "local/local_replica.h"
-#include "local/replica_environment.h"
+#include "local/replica.h"
 #include "membership/membership.h"
 
 namespace adaptdl::sched {
@@ -21,15 +19,14 @@ namespace adaptdl::sched {
 class ReplicaSet {
  public:
   // Starts the replicas of generation 0. `on_report` is called with each object that one of them writes to its status
-  // descriptor. Throws as LocalReplica does; no replica is left then.
-  ReplicaSet(LaunchContext& context, int restarts, LocalReplica::OnReport on_report);
+  // descriptor. Throws as ReplicaHost::start() does; no replica is left then.
+  ReplicaSet(LaunchContext& context, int restarts, Replica::OnReport on_report);
 
   // Returns the replicas that are not gone, and those that are gone but with whose end the run ends, too.
-  const std::vector<std::unique_ptr<LocalReplica>>& all() const noexcept { return replicas_; }
+  const std::vector<std::unique_ptr<Replica>>& all() const noexcept { return replicas_; }
   bool all_gone() const;
   // Returns whether it is the replica with the lowest rank here, which reports for the others.
-  bool is_first(const LocalReplica& replica) const;
-  std::size_t place_of_exit(const LocalReplica& replica) { return exit_order_.place(replica.pid()); }
+  bool is_first(const Replica& replica) const;
   // Returns whether any replica trained, as far as they report it.
   bool trained() const noexcept { return trained_; }
 
@@ -70,22 +67,22 @@ class ReplicaSet {
   void kill(const MembershipAction& action);
   // Reports which devices are in use, or about to be: those of the living replicas and those in `starting`.
   void say_devices(const std::vector<std::string>& starting);
-  void take_report(const LocalReplica& replica, const nlohmann::json& report);
-  LocalReplica* find(int number) const;
+  void take_report(const Replica& replica, const nlohmann::json& report);
+  Replica* find(int number) const;
   std::string id(int number) const;
   // Returns the number of a replica of this start, or none if the id is not one's.
   std::optional<int> number_of(const std::string& id) const;
   Generation generation() const;
+  // Decides where rank 0 of the current generation listens. Throws Error if no port is free.
+  void choose_master();
 
   LaunchContext& context_;
   int restarts_;
-  LocalReplica::OnReport on_report_;
-  const Environment caller_ = caller_environment();
-  const unsigned cores_ = usable_cores();
+  Replica::OnReport on_report_;
   Membership membership_;
-  ExitOrder exit_order_;
-  std::vector<std::unique_ptr<LocalReplica>> replicas_;
-  std::uint16_t port_ = 0;              // where rank 0 of the current generation listens
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::string master_host_;  // where rank 0 of the current generation listens
+  std::uint16_t master_port_ = 0;
   std::set<int> survived_;              // replicas whose end the run survived
   std::map<int, std::string> devices_;  // of all replicas that were started
   bool trained_ = false;

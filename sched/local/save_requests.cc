@@ -21,7 +21,7 @@ void SaveRequests::add(RunRequest request) {
   requests_.push_back(std::move(request));
 }
 
-void SaveRequests::tick(const std::vector<std::unique_ptr<LocalReplica>>& replicas) {
+void SaveRequests::tick(const std::vector<std::unique_ptr<Replica>>& replicas) {
   const auto now = std::chrono::steady_clock::now();
   if (requests_.empty() || now - looked_ < kLookIntoDirectoriesEvery) return;
   looked_ = now;

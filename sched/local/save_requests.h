@@ -14,7 +14,7 @@
 
 #include "local/checkpoint_watch.h"
 #include "local/launch_plan.h"
-#include "local/local_replica.h"
+#include "local/replica.h"
 #include "local/run_control.h"
 
 namespace adaptdl::sched {
@@ -26,7 +26,7 @@ class SaveRequests {
   // Adds a request. All requests that wait at the same time are answered by the same checkpoint.
   void add(RunRequest request);
   // Asks one of the replicas that can be asked, and answers what can be answered. Must be called often while they run.
-  void tick(const std::vector<std::unique_ptr<LocalReplica>>& replicas);
+  void tick(const std::vector<std::unique_ptr<Replica>>& replicas);
   // Records that a replica reported this checkpoint as committed.
   void reported(const std::filesystem::path& path) { watch_.reported(path); }
   void refuse_all(const std::string& why);

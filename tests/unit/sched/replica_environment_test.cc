@@ -14,7 +14,6 @@ LaunchPlan two_machines() {
   plan.replicas = 3;
   plan.nodes = 2;
   plan.node_rank = 1;
-  plan.master_host = "10.0.0.7";
   return plan;
 }
 
@@ -29,7 +28,8 @@ TEST_CASE("a replica is told all of the contract") {
                                                  {.rank = 5,
                                                   .size = 6,
                                                   .restarts = 4,
-                                                  .port = 4700,
+                                                  .master_host = "10.0.0.7",
+                                                  .master_port = 4700,
                                                   .device = "",
                                                   .id = "4-2",
                                                   .generation = 7,
