@@ -11,6 +11,7 @@
 #include "adaptdl/error.h"
 #include "command/dispatch.h"
 #include "local/agent.h"
+#include "local/replica_server.h"
 #include "terminal/print.h"
 
 namespace {
@@ -28,6 +29,8 @@ int complain(const char* what, int exit_code) {
 int main(int argc, char** argv) {
   try {
     if (argc == 2 && std::string_view(argv[0]) == adaptdl::sched::kAgentName) return adaptdl::sched::run_agent(argv[1]);
+    if (argc == 1 && std::string_view(argv[0]) == adaptdl::sched::kReplicaServerName)
+      return adaptdl::sched::serve_replicas(adaptdl::sched::Fd(0), adaptdl::sched::Fd(1));
     const int exit_code = adaptdl::cli::dispatch({argv + 1, argv + argc});
     // Output that could not be written, for example to a full disk, is a failure that only the flush detects.
     if (std::fflush(stdout) != 0)

@@ -102,6 +102,7 @@ Outcome judge(const AttemptEnd& attempt, bool new_checkpoint) {
 
 std::string describe_end(const ReplicaEnd& end) {
   if (end.hung) return "hung and was killed";
+  if (!end.how.empty()) return end.how;
   const std::string how = end.status.signalled ? fmt::format("was killed by {}", signal_name(end.status.code))
                                                : fmt::format("exited with code {}", end.status.code);
   return end.out_of_memory ? fmt::format("ran OUT OF MEMORY and {}", how) : how;

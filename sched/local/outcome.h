@@ -29,6 +29,7 @@ struct ReplicaEnd {
   int number = 0;                       // of this start's replicas, in the order in which they were started
   bool hung = false;                    // the launcher killed it because the others lost it; this is its own failure
   std::vector<std::string> last_lines;  // of a failure
+  std::string how;                      // the end in words, if the status does not describe it; else empty
 };
 
 // What happened to all replicas of one start, once none of them is left.

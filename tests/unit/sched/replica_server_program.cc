@@ -1,0 +1,12 @@
+// A replica server, as `adaptdl` is when its argv[0] is kReplicaServerName.
+#include <exception>
+
+#include "local/replica_server.h"
+
+int main() {
+  try {
+    return adaptdl::sched::serve_replicas(adaptdl::sched::Fd(0), adaptdl::sched::Fd(1));
+  } catch (const std::exception&) {
+    return 1;
+  }
+}
