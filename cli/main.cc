@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     if (argc == 1 && std::string_view(argv[0]) == adaptdl::sched::kReplicaServerName)
       return adaptdl::sched::serve_replicas(adaptdl::sched::Fd(0), adaptdl::sched::Fd(1));
     const int exit_code = adaptdl::cli::dispatch({argv + 1, argv + argc});
-    // Output that could not be written, for example to a full disk, is a failure that only the flush detects.
+    // Only the flush detects that output could not be written, for example to a full disk.
     if (std::fflush(stdout) != 0)
       return complain(fmt::format("cannot write to standard output: {}", std::strerror(errno)).c_str(), kFailed);
     return exit_code;

@@ -1,4 +1,4 @@
-# Completion of adaptdl in bash. The command itself knows what may follow: `adaptdl help --complete`.
+# Completes adaptdl command lines in bash. `adaptdl help --complete` prints the candidates.
 
 _adaptdl_paths() {
   compopt -o filenames 2>/dev/null
@@ -6,7 +6,7 @@ _adaptdl_paths() {
 }
 
 _adaptdl() {
-  # bash splits words at '='; the command wants them as they will be passed. `origin` says where each began.
+  # bash splits words at '=', but the command expects whole words. `origin` contains the index at which each word begins.
   local words=() origin=() joined="" i word
   for ((i = 0; i <= COMP_CWORD; i++)); do
     word="${COMP_WORDS[i]}"

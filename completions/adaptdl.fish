@@ -1,4 +1,4 @@
-# Completion of adaptdl in fish. The command itself knows what may follow: `adaptdl help --complete`.
+# Completes adaptdl command lines in fish. `adaptdl help --complete` prints the candidates.
 
 function __adaptdl_complete
     set -l words (commandline -opc)
@@ -12,7 +12,7 @@ function __adaptdl_complete
         case ':program'
             complete -C "$typed"
         case ':rest*'
-            # The words after adaptdl are counted from 0, fish counts all of them from 1.
+            # adaptdl counts the words after its name from 0; fish counts all words from 1.
             set -l first (math (string replace ':rest ' '' -- $lines[1]) + 2)
             complete -C (string join ' ' -- (string escape -- $words[$first..-1]) "$typed")
         case '*'

@@ -56,7 +56,7 @@ image::BuildOptions build_options(const BuildCommandOptions& options) {
   }
   for (const std::string& text : options.arguments) {
     auto [name, value] = pair_of(text, "--build-arg");
-    // As in docker, a name without a value stands for the environment variable of that name, if it is set.
+    // As in Docker, a name without a value takes its value from the environment variable of that name, if it is set.
     const char* variable = value ? nullptr : std::getenv(name.c_str());
     if (value || variable != nullptr) build.build_arguments[name] = value ? *value : variable;
   }
@@ -96,7 +96,7 @@ void print_result(const image::BuildResult& result, const BuildCommandOptions& o
 
 void build(const BuildCommandOptions& options, int& exit_code) {
   const image::BuildOptions build = build_options(options);
-  // The namespaces must be entered while the process has one thread.
+  // The namespaces must be entered while the process has only one thread.
   image::enter_build_namespace();
   StopSignals signals([] {});
   BuildScreen screen(options.quiet);
@@ -139,56 +139,55 @@ void prune_cache(const BuildCommandOptions& options, int& exit_code) {
 
 void add_build(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<BuildCommandOptions>();
-  app.add_option("dir", options->context, "Directory that the image is built from")->required()->type_name("DIR");
-  app.add_option("-t,--tag", options->tags,
-                 "Name of the image, in the form REGISTRY/NAME:TAG; may be given several times")
+  app.add_option("dir", options->context, "Directory to build the image from")->required()->type_name("DIR");
+  app.add_option("-t,--tag", options->tags, "Image name, in the form REGISTRY/NAME:TAG; may be given several times")
       ->type_name("IMAGE")
       ->allow_extra_args(false);
   app.add_option("-f,--file", options->file, "Dockerfile, or - for standard input (default: DIR/Dockerfile)")
       ->type_name("FILE");
   app.add_option("--build-arg", options->arguments,
-                 "Value for an ARG of the Dockerfile; without VALUE, that of the environment variable NAME; may be "
-                 "given several times")
+                 "Value for an ARG in the Dockerfile; without VALUE, the value of the environment variable NAME; may "
+                 "be given several times")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
-  app.add_option("--target", options->target, "Stage of the Dockerfile to build (default: the last)")
-      ->type_name("STAGE");
+  app.add_option("--target", options->target, "Dockerfile stage to build (default: the last)")->type_name("STAGE");
   app.add_option("--platform", options->platform,
-                 "Platform of the image, such as linux/arm64 (default: that of this machine)")
+                 "Image platform, such as linux/arm64 (default: this machine's platform)")
       ->type_name("PLATFORM");
-  app.add_option("--label", options->labels, "Label to add to those of the Dockerfile")
+  app.add_option("--label", options->labels, "Label to add to the image, besides the labels in the Dockerfile")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   app.add_option("--secret", options->secrets,
-                 "Secret for RUN mounts of type secret, which is not stored in the image: "
+                 "Secret for RUN mounts of type secret, not stored in the image: "
                  "id=ID[,src=FILE|,env=VARIABLE]")
       ->type_name("SECRET")
       ->allow_extra_args(false);
   app.add_option("--network", options->network,
-                 "Network of RUN: none, or host for that of this machine; ADD and base images always use host "
+                 "Network for RUN: none, or host for this machine's network; ADD and base images always use host "
                  "(default: host)")
       ->type_name("none|host");
-  app.add_flag("--push", options->push, "Push the image to the registry of each of its names");
+  app.add_flag("--push", options->push, "Push the image under each of its names");
   app.add_option("--output", options->outputs, "Write the image to oci:DIRECTORY or docker-archive:FILE")
       ->type_name("OUTPUT")
       ->allow_extra_args(false);
   app.add_option("--compression", options->compression, "Compression of new layers (default: gzip)")
       ->type_name("gzip|zstd");
-  app.add_flag("--no-cache", options->no_cache, "Build every step again, without cached results");
+  app.add_flag("--no-cache", options->no_cache, "Do not use the cache");
   app.add_option("--cache-limit", options->cache_limit,
-                 "Reduce the cache to this size afterwards; 0 for no limit (default: 20 GiB, or a tenth of the disk)")
+                 "Reduce the cache to this size after the build; 0 for no limit (default: 20 GiB, or a tenth of the "
+                 "disk)")
       ->type_name("SIZE");
   add_registry_flags(app, options->registry);
-  app.add_flag("-q,--quiet", options->quiet, "Show nothing of the steps except why one failed");
+  app.add_flag("-q,--quiet", options->quiet, "Do not show the steps, except why a step failed");
   app.add_flag("--json", options->json, "Print JSON");
   app.footer(
-      "Neither Docker nor root is needed: RUN works in a user namespace. The command prints the names and digests of\n"
-      "pushed images, or only the digest if nothing is pushed.");
+      "Neither Docker nor root is required: RUN steps run in a user namespace. The command prints the names and\n"
+      "digests of pushed images, or only the digest if nothing is pushed.");
   app.callback([options, &exit_code] { build(*options, exit_code); });
 
-  CLI::App* verb = app.add_subcommand("prune", "Remove cached data of builds, least recently used first");
-  verb->footer("The command waits for running builds.");
-  verb->add_option("--keep-storage", options->keep, "Cache size to keep (default: the default of --cache-limit)")
+  CLI::App* verb = app.add_subcommand("prune", "Remove cached build data, least recently used first");
+  verb->footer("The command waits until running builds have finished.");
+  verb->add_option("--keep-storage", options->keep, "Cache size to keep (default: as for --cache-limit)")
       ->type_name("SIZE");
   verb->add_flag("--all", options->all, "Remove everything");
   verb->add_flag("--json", options->json, "Print JSON");

@@ -35,7 +35,7 @@ using nlohmann::json;
 json read_document(const fs::path& file) {
   const auto documents = kube::parse_yaml_documents(kube::read_file(file, "chart"), file.string());
   if (documents.size() != 1 || !documents[0].value.is_object())
-    throw Error(fmt::format("{}: expected one YAML document that is a map", file.string()));
+    throw Error(fmt::format("{}: expected one YAML document that is a mapping", file.string()));
   return documents[0].value;
 }
 
@@ -45,14 +45,14 @@ std::string replaced(std::string text, const std::string& old, const std::string
   return text;
 }
 
-// Returns the value of a path such as ".Values.image". Throws Error if there is none.
+// Returns the value at a path such as ".Values.image". Throws Error if the path does not exist.
 const json& value_at(const std::string& path, const json& scope) {
   const json::json_pointer pointer(replaced(path, ".", "/"));
   if (!scope.contains(pointer)) throw Error(fmt::format("unknown value '{}'", path));
   return scope.at(pointer);
 }
 
-// Returns whether a value is true in templates: it is not false, null, zero or empty.
+// Returns whether templates treat a value as true, that is, whether it is not false, null, zero or empty.
 bool is_true(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number()) return value.get<double>() != 0;
@@ -60,7 +60,7 @@ bool is_true(const json& value) {
   return !value.empty();
 }
 
-// Evaluates an expression, given without its braces. Throws Error, which does not name the template and the line.
+// Evaluates an expression, given without its braces. Throws Error; the caller adds the template and the line.
 std::string evaluate(const std::string& expression, const json& scope) {
   static const std::regex path("[ ]*((?:[.][A-Za-z][A-Za-z0-9]*)+)[ ]*");
   static const std::regex function(R"re([|][ ]*(?:(toJson)|replace "([^"\\]*)" "([^"\\]*)")[ ]*)re");
@@ -92,7 +92,7 @@ bool is_line(const std::string& text, std::size_t begin, std::size_t end) {
 std::string render_text(const ChartTemplate& source, const json& scope) {
   static const std::regex condition("- if ((?:[.][A-Za-z][A-Za-z0-9]*)+) ");
   std::string text;
-  std::optional<std::size_t> skipped;  // length of the text at the beginning of a block that is left out
+  std::optional<std::size_t> skipped;  // length of the text before a block that is left out
   bool block = false;
   std::size_t from = 0;
   for (std::size_t open; (open = source.text.find("{{", from)) != std::string::npos;) {
@@ -142,7 +142,7 @@ std::vector<std::string> split_key(const std::string& key) {
 const char* type_of(const json& value) {
   switch (value.type()) {
     case json::value_t::object:
-      return "a map";
+      return "a mapping";
     case json::value_t::array:
       return "a list";
     case json::value_t::string:
@@ -208,13 +208,13 @@ void set_chart_value(Chart& chart, const std::string& assignment) {
   json* target = &chart.values;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (target->is_null()) *target = json::object();
-    if (!target->is_object()) throw UsageError(fmt::format("{}: '{}' is not a map", option, parts[i - 1]));
+    if (!target->is_object()) throw UsageError(fmt::format("{}: '{}' is not a mapping", option, parts[i - 1]));
     target = &(*target)[parts[i]];
   }
   // Nested keys are fields of Kubernetes objects, whose types the API server checks.
   const bool typed = parts.size() == 1;
   json value = parse_value(assignment.substr(equals + 1), option, typed && target->is_string());
-  // A patch may be a map or a list; its default is an empty map.
+  // A patch may be a mapping or a list; its default is an empty mapping.
   const bool same = value.type() == target->type() || (value.is_number() && target->is_number()) ||
                     (target->is_object() && target->empty() && value.is_array());
   if (typed && !same)

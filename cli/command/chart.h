@@ -3,8 +3,8 @@
 // Templates may use a small subset of Helm's language: expressions {{ VALUE | FUNCTION | FUNCTION }}, where VALUE is
 // .Values.KEY or .Values.KEY.KEY, .Release.Name, .Release.Namespace or .Chart.AppVersion, and FUNCTION is `toJson` or
 // `replace "OLD" "NEW"`; and blocks from a line {{- if VALUE }} to a line {{- end }}, which may not be nested. Anything
-// else is an error, so Helm renders the same values from every template that is accepted here. JSON is valid YAML: the
-// output of `toJson` is a single value wherever a plain scalar is allowed.
+// else is an error, so that Helm renders every accepted template to the same values. JSON is valid YAML: the output of
+// `toJson` is a single value wherever a plain scalar is allowed.
 #pragma once
 
 #include <filesystem>
@@ -38,13 +38,13 @@ struct RenderedTemplate {
 // Reads Chart.yaml, values.yaml and templates/*.yaml, sorted by name. Throws Error.
 Chart load_chart(const std::filesystem::path& directory);
 
-// Sets a value by an assignment "KEY=VALUE". VALUE is YAML, but scalars are taken literally if the chart's value is a
-// string. `.` separates the keys of nested maps; `\.` is a dot in a key. Throws UsageError if the chart does not have
-// the key, or if its value has another type; an empty map may be replaced by a list.
+// Sets a value from an assignment "KEY=VALUE". VALUE is YAML, but scalars are taken literally if the chart's value is a
+// string. `.` separates the keys of nested mappings; `\.` is a dot in a key. Throws UsageError if the chart does not
+// contain the key, or if the key's value has another type; a list may replace an empty mapping.
 void set_chart_value(Chart& chart, const std::string& assignment);
 
-// Replaces the expressions of each template and parses the result. Templates with a Deployment come last. Throws Error,
-// which names the template and the line.
+// Evaluates the expressions in each template and parses the result. Templates with a Deployment come last. Throws
+// Error, which names the template and the line.
 std::vector<RenderedTemplate> render_chart(const Chart& chart, const ChartRelease& release);
 
 // Returns JSON on one line that every YAML parser reads as the same value. Throws nlohmann::json::exception if a string

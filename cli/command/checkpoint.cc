@@ -36,13 +36,13 @@ bool is_checkpoint(const fs::path& path) {
          fs::path(path / "").parent_path().filename().string().starts_with("checkpoint-");
 }
 
-// Returns the checkpoints that a command line names: one, or all in a directory, newest first.
+// Returns the checkpoint at the path, or all checkpoints in the directory, newest first.
 std::vector<Entry> named_checkpoints(const fs::path& path) {
   if (is_checkpoint(path)) return {checkpoint::inspect(path)};
   return checkpoint::list(path);
 }
 
-// Returns the checkpoint that a command line names: the one at the path, or the newest in the directory.
+// Returns the checkpoint at the path, or the newest one in the directory. Throws CheckpointError if there is none.
 Entry named_checkpoint(const fs::path& path) {
   std::vector<Entry> entries = named_checkpoints(path);
   if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in {}", path.string()));
@@ -169,7 +169,7 @@ bool verify(const CheckpointOptions& options) {
   bool whole = true;
   json all = json::array();
   for (const Entry& entry : entries) {
-    // A file in place of a directory cannot be verified; the entry already has its problem.
+    // A file cannot be verified like a checkpoint directory; the entry already describes the problem.
     const bool readable = fs::is_directory(entry.path);
     const auto problems = readable ? checkpoint::verify(entry.path) : std::vector{entry.problem};
     whole = whole && problems.empty();
@@ -207,7 +207,7 @@ void prune_checkpoints(const CheckpointOptions& options) {
   if (deleted.empty()) print_out("nothing to delete\n");
 }
 
-// Adds a verb with the options that all verbs have: DIR and --json.
+// Adds a verb with the options that all verbs share: DIR and --json.
 CLI::App* add_checkpoint_verb(CLI::App& app, const char* name, const char* summary, const char* directory,
                               CheckpointOptions& options) {
   CLI::App* verb = app.add_subcommand(name, summary);
@@ -219,8 +219,8 @@ CLI::App* add_checkpoint_verb(CLI::App& app, const char* name, const char* summa
 }  // namespace
 
 void add_checkpoint(CLI::App& app, int& exit_code) {
-  constexpr const char* kMany = "Directory of checkpoints, or one checkpoint in it";
-  constexpr const char* kNewest = "Checkpoint, or a directory of checkpoints for the newest in it";
+  constexpr const char* kMany = "Checkpoint directory, or one checkpoint in it";
+  constexpr const char* kNewest = "Checkpoint, or a checkpoint directory, whose newest checkpoint is used";
   auto options = std::make_shared<CheckpointOptions>();
 
   CLI::App* verb = add_checkpoint_verb(app, "ls", "List checkpoints, newest first", kMany, *options);
@@ -231,23 +231,22 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   verb->callback([options] { show(*options); });
 
   verb = add_checkpoint_verb(app, "verify", "Read every byte and report damage", kMany, *options);
-  verb->footer("Exits with 1 if anything is damaged.");
+  verb->footer("The exit status is 1 if anything is damaged.");
   verb->callback([options, &exit_code] { exit_code = verify(*options) ? 0 : 1; });
 
-  verb = add_checkpoint_verb(app, "export", "Write the tensors of a checkpoint to one safetensors file", kNewest,
-                             *options);
+  verb = add_checkpoint_verb(app, "export", "Write a checkpoint's tensors to one safetensors file", kNewest, *options);
   verb->add_option("-o,--output", options->output, "File to write")->required()->type_name("FILE");
   verb->add_option("--state", options->state,
-                   "Only the tensors of this state, under their own names (default: all, as STATE/TENSOR)")
+                   "Export only this state's tensors, under their own names (default: all, as STATE/TENSOR)")
       ->type_name("NAME");
-  verb->add_flag("--model", options->model, "Only the parameters and buffers of the model, under their own names");
+  verb->add_flag("--model", options->model, "Export only the model's parameters and buffers, under their own names");
   verb->callback([options] { export_tensors(*options); });
 
   verb = add_checkpoint_verb(app, "prune",
-                             "Delete all but the newest whole checkpoints, and the remains of interrupted saves",
-                             "Directory of checkpoints", *options);
+                             "Delete all but the newest undamaged checkpoints, and the remains of interrupted saves",
+                             "Checkpoint directory", *options);
   verb->add_option("--keep", options->keep, "Number of checkpoints to keep, at least 1 (default: 2)")->type_name("N");
-  verb->add_flag("--dry-run", options->dry_run, "Print what would be deleted, and delete nothing");
+  verb->add_flag("--dry-run", options->dry_run, "Print what would be deleted, but delete nothing");
   verb->callback([options] { prune_checkpoints(*options); });
   add_checkpoint_save(app);
 }

@@ -11,14 +11,15 @@
 namespace adaptdl::cli {
 namespace {
 
-// The lookup of a job that has the same name as a run of this machine may take this long.
+// Maximum time for the lookup of a job that may have the same name as a local run.
 constexpr auto kProbeTimeout = std::chrono::milliseconds(1500);
 
 bool named_exactly(const std::optional<sched::RunEntry>& run, const std::string& name) {
   return run && run->status.name == name;
 }
 
-// Returns the run of that name, or the only one that begins with it, or null. Throws UsageError if several do.
+// Returns the run with that name, or the only run whose name begins with it, or nullopt. Throws UsageError if several
+// names begin with it.
 std::optional<sched::RunEntry> find_local(const std::string& name) {
   if (name.find('/') != std::string::npos) return std::nullopt;
   const auto runs = sched::runs_directory();
@@ -40,28 +41,28 @@ Target job_target(const ClusterOptions& options, const std::string& name, Client
   return target;
 }
 
-// Returns the job that has the same name as a run, or null if there is none or the cluster does not answer in time.
+// Returns the job with that name, or nullopt if there is no such job or the cluster does not answer in time.
 std::optional<nlohmann::json> ask_briefly(const kube::Access& access, const JobName& name) {
   kube::Client client(access, {.connect_timeout = kProbeTimeout, .timeout = kProbeTimeout, .patience = {}});
   try {
     return find_job(client, name);
   } catch (const Error&) {
-    return std::nullopt;  // the run can be used, whatever is wrong with the cluster
+    return std::nullopt;  // the run is usable even if the cluster is not
   }
 }
 
 }  // namespace
 
 void add_context_options(CLI::App& app, ClusterOptions& options) {
-  app.add_option("-n,--namespace", options.name_space, "Namespace of the cluster (default: the context's)")
+  app.add_option("-n,--namespace", options.name_space, "Namespace in the cluster (default: the context's)")
       ->type_name("NAMESPACE");
-  app.add_option("--context", options.context, "Context of the kubeconfig (default: its current context)")
-      ->type_name("CONTEXT");
+  app.add_option("--context", options.context, "Context from the kubeconfig (default: the current one)")
+      ->type_name("NAME");
 }
 
 void add_place_options(CLI::App& app, ClusterOptions& options) {
-  CLI::Option* local = app.add_flag("--local", options.local, "Only runs of this machine; do not contact a cluster");
-  app.add_flag("--cluster", options.cluster, "Only jobs of the cluster")->excludes(local);
+  CLI::Option* local = app.add_flag("--local", options.local, "Use only local runs; do not contact a cluster");
+  app.add_flag("--cluster", options.cluster, "Use only cluster jobs")->excludes(local);
 }
 
 std::optional<kube::Access> cluster_access(const ClusterOptions& options) {
@@ -106,7 +107,7 @@ std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name
 nlohmann::json get_job(kube::Client& client, const JobName& name) {
   auto job = find_job(client, name);
   if (!job) {
-    throw Error(fmt::format("job '{}' not found in namespace '{}' of context '{}'; `adaptdl ls -A` lists all jobs",
+    throw Error(fmt::format("job '{}' not found in namespace '{}' (context '{}'); `adaptdl ls -A` lists all jobs",
                             name.name, name.name_space, client.access().context));
   }
   return std::move(*job);
@@ -122,15 +123,15 @@ static Target find(const ClusterOptions& options, const std::string& name, Clien
   target.run = find_local(name);
   const auto access = cluster_access(options);
   if (!access) {
-    if (!target.run) target.run = sched::find_run(sched::runs_directory(), name);  // throws, as there is none
+    if (!target.run) target.run = sched::find_run(sched::runs_directory(), name);  // throws: there is no such run
     return target;
   }
   if (!target.run) return job_target(options, name, client);
   if (const auto job = ask_briefly(*access, parse_job_name(name, *access))) {
     if (named_exactly(target.run, name)) {
       throw UsageError(
-          fmt::format("'{}' is both a run of this machine and a job of context '{}'; choose with --local or --cluster",
-                      name, access->context));
+          fmt::format("'{}' is both a local run and a job in context '{}'; choose with --local or --cluster", name,
+                      access->context));
     }
     return job_target(options, name, client);
   }

@@ -1,9 +1,7 @@
-// Options that choose the cluster of a command, and the lookup of the runs and jobs that are named to it.
+// Options that select a command's cluster, and the lookup of runs and jobs by name.
 //
-// All commands follow one rule: a name is that of a run of this machine or of a job of the cluster, and if it is both,
-// the command asks which. A job in another namespace may be written as NAMESPACE/NAME, as `ls -A` prints it.
-//
-// Threading: used by one thread at a time.
+// All commands follow one rule: a name refers to a local run or to a cluster job. If both exist, the command fails and
+// requires --local or --cluster. A job in another namespace may be written as NAMESPACE/NAME, as `ls -A` prints it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -31,9 +29,9 @@ void add_context_options(CLI::App& app, ClusterOptions& options);
 // Adds --local and --cluster, for a command that accepts both runs and jobs.
 void add_place_options(CLI::App& app, ClusterOptions& options);
 
-// Returns how to reach the chosen cluster; null with --local, or if no cluster is configured. Throws Error.
+// Returns how to reach the selected cluster; nullopt with --local, or if no cluster is configured. Throws Error.
 std::optional<kube::Access> cluster_access(const ClusterOptions& options);
-// Does the same for a command that needs a cluster. Throws Error if none is configured.
+// Does the same for a command that requires a cluster. Throws Error if no cluster is configured.
 kube::Access require_cluster(const ClusterOptions& options);
 
 // Identifies a job by its namespace and name.
@@ -43,15 +41,16 @@ struct JobName {
 // Parses "name", in the namespace of `access`, or "namespace/name". Throws UsageError on anything else.
 JobName parse_job_name(const std::string& text, const kube::Access& access);
 
-// Returns the AdaptDLJob. Throws Error if it does not exist, or if the cluster does not have the resource AdaptDLJob.
+// Returns the AdaptDLJob. Throws Error if it does not exist, or if the cluster does not have the AdaptDLJob resource.
 nlohmann::json get_job(kube::Client& client, const JobName& name);
-// Does the same, but returns null if the job does not exist.
+// Does the same, but returns nullopt if the job does not exist.
 std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name);
 
-// Returns the message that replaces the 404 of a cluster without the resource AdaptDLJob.
+// Returns the error message for a cluster without the AdaptDLJob resource, which itself reports only a 404.
 std::string no_such_kind(const kube::Client& client);
 
-// Calls `work`. A 404 that names no object, from a cluster without AdaptDLJobs, becomes an Error that names it.
+// Calls `work`. Turns a 404 that names no object, which means that the cluster lacks the AdaptDLJob resource, into an
+// Error with the message of no_such_kind().
 template <typename Work>
 void with_job_kind(const kube::Client& client, const Work& work) {
   try {
@@ -62,7 +61,7 @@ void with_job_kind(const kube::Client& client, const Work& work) {
   }
 }
 
-// What a name refers to: `run`, or `job` of `client`.
+// The run or job that a name refers to: either `run` is set, or `client`, `name` and `job` are.
 struct Target {
   std::optional<sched::RunEntry> run;
   std::shared_ptr<kube::Client> client;
@@ -70,8 +69,8 @@ struct Target {
   nlohmann::json job;
 };
 
-// Finds the run or job of that name. An exact name takes precedence over the beginning of a run's name. Runs are found
-// even if the cluster is unreachable. Throws UsageError if the name is ambiguous, Error if it is unknown.
+// Finds the run or job with that name. An exact match takes precedence over a prefix of a run's name. Runs are found
+// even if the cluster is unreachable. Throws UsageError if the name is ambiguous, and Error if it is unknown.
 Target find_target(const ClusterOptions& options, const std::string& name);
 // Does the same for several names, with one client.
 std::vector<Target> find_targets(const ClusterOptions& options, const std::vector<std::string>& names);

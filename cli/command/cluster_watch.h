@@ -1,7 +1,7 @@
-// ClusterWatch follows the jobs of a cluster: it combines watches of its jobs, pods and warnings.
+// ClusterWatch follows the jobs in a cluster by watching jobs, pods and warning events.
 //
-// Threading: its own threads watch; its members may be called from any thread. Lifetime: the client must outlive it;
-// the destructor waits a moment for the threads.
+// Threading: each watch runs on a thread of its own; members may be called from any thread. Lifetime: the client must
+// outlive the object, whose destructor waits briefly for the threads.
 #pragma once
 
 #include <array>
@@ -19,14 +19,15 @@ namespace adaptdl::cli {
 
 class ClusterWatch {
  public:
-  // Watches one namespace, or all if it is empty, and of the jobs only those that match the label selector.
+  // Watches the jobs that match the label selector in one namespace, or in all namespaces if `name_space` is empty.
   ClusterWatch(kube::Client& client, const std::string& name_space, const std::string& selector);
 
   // Returns whether the jobs and pods that existed at the start are known. Rethrows the exception that ended a watch.
   bool ready() const;
-  // Counts changes, so that callers can skip work when nothing has changed.
+  // Returns a number that grows with every change, so that callers can skip work when nothing has changed.
   std::size_t version() const;
-  // Returns why the cluster is unreachable, or "" if it is reachable. Meanwhile, views() returns the last known state.
+  // Returns why the cluster is unreachable, or "" if it is reachable. During an outage, views() returns the last known
+  // state.
   std::string outage() const;
   std::vector<kube::JobView> views(kube::Time now) const;
 

@@ -1,12 +1,12 @@
 // The commands of `adaptdl`: one table, and one file per command.
 //
-// The file of a command consists of its options, checks, and one call into the module that does the work. It registers
-// the options (and, if the command has verbs, CLI11 subcommands) in `add`, and does its work in the callback of the
-// app, or of the chosen subcommand. Help, completion and man pages are generated from what `add` registers, so every
-// registered option is documented:
-//   - the type_name of an option names its value: DIR and FILE complete to paths, RUN to names of runs, JOB to names of
-//     runs and of jobs of the cluster (only of jobs if the command needs a cluster), "a|b|c" to one of these words, and
-//     anything else to nothing;
+// A command's file contains its options, checks, and one call into the module that does the work. `add` registers the
+// options (and, if the command has verbs, CLI11 subcommands); the callback of the app, or of the selected subcommand,
+// does the work. Help, completion and man pages are generated from what `add` registers, so every registered option is
+// documented:
+//   - an option's type_name names its value: DIR and FILE complete to paths, RUN to names of runs, JOB to names of runs
+//     and cluster jobs (only of jobs if the command requires a cluster), "a|b|c" to one of these words, and anything
+//     else to nothing;
 //   - a description begins with a capital letter, has no final full stop, and ends with the default in parentheses.
 //
 // Errors: a callback throws; `main` prints one line and chooses the exit code (see adaptdl/error.h).
@@ -18,7 +18,7 @@
 
 namespace adaptdl::cli {
 
-// What a command needs in order to work.
+// What a command requires: nothing, a run (or a job), or a cluster.
 enum class Needs { kNothing, kRun, kCluster };
 
 struct Command {
@@ -33,7 +33,7 @@ struct Command {
 // Returns all commands, in the order in which help lists them.
 std::span<const Command> commands();
 
-// Returns the command of that name, or null.
+// Returns the command with that name, or null if there is none.
 const Command* find_command(std::string_view name);
 
 // Each of these functions is defined in the file of its command.

@@ -40,7 +40,7 @@ Candidates run_names(std::string_view typed) {
 constexpr auto kCompletionTimeout = std::chrono::milliseconds(300);
 constexpr const char* kMostJobs = "200";
 
-// Extracts the options that choose a cluster from the words before the last one.
+// Extracts the options that select a cluster from the words before the last one.
 ClusterOptions cluster_options(const std::vector<std::string>& words) {
   ClusterOptions options;
   const auto value = [&words](std::size_t i, std::initializer_list<std::string_view> names, std::string& to) {
@@ -75,8 +75,8 @@ Candidates job_names(std::string_view typed, const std::vector<std::string>& wor
   return candidates;
 }
 
-// Returns the possible values of an option or argument that help calls `kind`. `before` is what is typed before the
-// value in the same word, and `words` is everything that is typed.
+// Returns the possible values of an option or argument whose type name is `kind`. `before` is the part of the same word
+// that precedes the value, and `words` contains all words typed so far.
 Candidates values(const std::string& kind, std::string_view typed, const std::vector<std::string>& words,
                   const std::string& before = "") {
   Candidates candidates;
@@ -121,7 +121,7 @@ Candidates option_candidates(const CLI::App& app, std::string_view typed) {
 Candidates argument_candidates(const CLI::App& app, const std::vector<std::string>& words, std::size_t before) {
   const std::string& typed = words.back();
   Candidates candidates;
-  // Where a path is possible as well, verbs are offered only once something is typed.
+  // If the argument can also be a path, verbs are offered only once something is typed.
   if (before == 0 && (!typed.empty() || !works_alone(app))) {
     for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
       offer(candidates, typed, verb->get_name(), verb->get_description());

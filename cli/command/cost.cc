@@ -23,7 +23,7 @@ struct CostOptions {
   bool json = false;
 };
 
-// Returns the costs of all months, or of the wanted one, oldest first.
+// Returns the costs of each month, oldest first, or only those of the `wanted` month.
 std::vector<MonthlyCost> read_costs(kube::Client& client, const std::string& name_space, CostBy by,
                                     const std::optional<kube::Month>& wanted) {
   const kube::Time now = std::chrono::system_clock::now();
@@ -48,8 +48,8 @@ void run(const CostOptions& options) {
   const std::vector<MonthlyCost> months = read_costs(client, options.name_space, by, wanted);
   if (options.json) return print_text(dump_json(cost_json(months, by)) + '\n');
   if (months.empty()) {
-    print_notice("no usage is recorded in namespace '{}'{}; use -n for the operator's namespace", options.name_space,
-                 wanted ? " for " + wanted->to_string() : "");
+    print_notice("no usage is recorded in namespace '{}'{}; use -n to select the operator's namespace",
+                 options.name_space, wanted ? " for " + wanted->to_string() : "");
     return;
   }
   cost_table(months, by).print();
@@ -59,16 +59,16 @@ void run(const CostOptions& options) {
 
 void add_cost(CLI::App& app, int&) {
   auto options = std::make_shared<CostOptions>();
-  app.add_option("-n,--namespace", options->name_space, "Namespace of the operator (default: adaptdl)")
+  app.add_option("-n,--namespace", options->name_space, "Operator's namespace (default: adaptdl)")
       ->type_name("NAMESPACE");
-  app.add_option("--context", options->cluster.context, "Context of the kubeconfig (default: its current context)")
+  app.add_option("--context", options->cluster.context, "Context from the kubeconfig (default: the current one)")
       ->type_name("NAME");
   app.add_option("--month", options->month, "Show only this month, in UTC (default: all months)")->type_name("YYYY-MM");
   app.add_option("--by", options->by, "Group by user or by namespace (default: user)")->type_name("user|namespace");
   app.add_flag("--json", options->json, "Print JSON");
   app.footer(
-      "Deleted jobs are included. COST is computed from the node prices of the operator. The command requires\n"
-      "permission to list ConfigMaps in the namespace of the operator.");
+      "Deleted jobs are included. COST is computed from the operator's node prices. The command requires permission\n"
+      "to list ConfigMaps in the operator's namespace.");
   app.callback([options] { run(*options); });
 }
 

@@ -38,7 +38,7 @@ void copy(const CpOptions& options, int& exit_code) {
         "cp: exactly one of SOURCE and TARGET must be JOB:PATH; the other must be a local path, or - for a stream");
   const kube::PodChoice choice{parse_rank(options.rank), options.container, options.image};
   if (!choice.image.empty() && (choice.rank || !choice.container.empty()))
-    throw UsageError("cp: --image starts a helper pod, and cannot be used with --rank or --container");
+    throw UsageError("cp: --image starts a helper pod and cannot be used with --rank or --container");
   StopSignals signals(&kube::Cleanup::run_all);
   CopyLine line(kube::base_name(source.stream() ? target.path : source.path));
   kube::CopyEvents events;
@@ -79,19 +79,19 @@ void add_cp(CLI::App& app, int& exit_code) {
       ->required()
       ->type_name("FILE");
   add_context_options(app, options->cluster);
-  app.add_option("--rank", options->rank, "Replica to copy through (default: the running one of the lowest rank)")
+  app.add_option("--rank", options->rank,
+                 "Rank of the replica to copy through (default: the lowest rank that is running)")
       ->type_name("N");
-  app.add_option("--container", options->container, "Container of the replica to copy through (default: the first)")
+  app.add_option("--container", options->container, "Container in the replica to copy through (default: the first)")
       ->type_name("NAME");
   app.add_option("--image", options->image,
-                 "Copy through a helper pod with this image on the job's volume, even while the job is running")
+                 "Copy through a helper pod with this image and the job's volume, even while the job is running")
       ->type_name("IMAGE");
   app.footer(
       "As with cp(1), if TARGET is a directory, SOURCE is copied into it under its own name, and SOURCE/. means the\n"
-      "contents of SOURCE. Modes, times, symbolic and hard links are preserved. With -, a file is copied as its\n"
-      "bytes, and a directory as a tar archive. If no replica is running, a helper pod accesses the job's volume\n"
-      "for the duration of the copy. Write a local path that contains a colon with a leading ./, such\n"
-      "as ./a:b.");
+      "contents of SOURCE. Modes, times, symbolic and hard links are preserved. With -, a file is streamed as is, and\n"
+      "a directory as a tar archive. If no replica is running, a helper pod accesses the job's volume for the\n"
+      "duration of the copy. If a local path contains a colon, begin it with ./, as in ./a:b.");
   app.callback([options, &exit_code] { copy(*options, exit_code); });
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How often to check whether a job is gone, and after how long to report what it waits for.
+// How often to check whether a job is gone, and the time after which to report what its deletion is waiting for.
 constexpr auto kLookForRemainsEvery = std::chrono::milliseconds(200);
 constexpr auto kSayAfter = std::chrono::seconds(5);
 
@@ -35,7 +35,7 @@ struct DeleteOptions {
   bool no_wait = false;
 };
 
-// Throws Error if another active run saves its checkpoints in the directory of this one.
+// Throws Error if another active run saves its checkpoints in this run's directory.
 void refuse_if_used(const fs::path& runs, const sched::RunEntry& run) {
   const std::string inside = (run.directory / "").string();
   for (const sched::RunEntry& other : sched::list_runs(runs)) {
@@ -50,7 +50,7 @@ void end(const sched::RunEntry& run, bool now) {
   try {
     sched::ask_run(run, {{"request", now ? "kill" : "stop"}});
   } catch (const Error&) {
-    if (sched::is_alive(run)) throw;  // otherwise it ended by itself
+    if (sched::is_alive(run)) throw;  // otherwise, it has already ended
   }
   sched::wait_for_end(run);
 }
@@ -75,12 +75,12 @@ std::vector<kube::Replica> pods_of(const Target& target) {
   return pods;
 }
 
-// Requests the deletion of a job. With `now`, its pods get no time to checkpoint.
+// Requests the deletion of a job. With --now, its pods are killed without time to save a checkpoint.
 void ask(const Target& target, const DeleteOptions& options) {
   if (options.keep_checkpoints) {
     throw UsageError(fmt::format(
-        "delete: --keep-checkpoints works only with runs of this machine; the checkpoints of job {} are on its volume, "
-        "which is deleted with the job unless its claim does not belong to the job",
+        "delete: --keep-checkpoints works only with local runs; the checkpoints of job {} are on its volume, which is "
+        "deleted with the job if the job owns the volume claim",
         target.name.name));
   }
   const kube::Job job = kube::parse_job(target.job);
@@ -101,7 +101,7 @@ void ask(const Target& target, const DeleteOptions& options) {
   }
 }
 
-// Describes what is left of the job; empty if nothing is.
+// Describes what is left of the job, or returns "" if nothing is left.
 std::string remains(const Target& target, const std::string& uid) {
   if (const auto job = find_job(*target.client, target.name)) {
     const kube::Job now = kube::parse_job(*job);
@@ -136,7 +136,7 @@ bool agreed(const DeleteOptions& options) {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-// Calls `work` for all targets, even if it fails for some. `failed` becomes the first failure; the others are printed.
+// Calls `work` for all targets, even if it fails for some. Stores the first failure in `failed` and prints the others.
 template <typename Work>
 void each(const std::vector<Target>& targets, std::exception_ptr& failed, const Work& work) {
   for (const Target& target : targets) {
@@ -150,7 +150,7 @@ void each(const std::vector<Target>& targets, std::exception_ptr& failed, const 
 }
 
 void remove_target(const DeleteOptions& options) {
-  // All names are looked up before anything is deleted, so that a wrong one changes nothing.
+  // All names are looked up before anything is deleted, so that nothing is deleted if a name is wrong.
   const std::vector<Target> targets = find_targets(options.cluster, options.names);
   if (!agreed(options)) throw Error("nothing was deleted");
   std::exception_ptr failed;
@@ -171,8 +171,7 @@ void remove_target(const DeleteOptions& options) {
 
 void add_delete(CLI::App& app, int&) {
   auto options = std::make_shared<DeleteOptions>();
-  app.add_option("job", options->names,
-                 "Name of a run of this machine (a unique prefix is enough), or of a job of the cluster")
+  app.add_option("job", options->names, "Name of a local run (a unique prefix is enough) or of a cluster job")
       ->required()
       ->type_name("JOB");
   app.add_flag("--yes", options->yes, "Do not ask for confirmation");
@@ -182,10 +181,10 @@ void add_delete(CLI::App& app, int&) {
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
   app.footer(
-      "An active run is asked to save a checkpoint and exit, as with Ctrl-C, and the command waits until it has\n"
-      "ended. Directories that were given with --checkpoint or --logs are kept. The pods of a job, and the volume\n"
-      "claims that it owns, are deleted with it. On a terminal, the command asks before it\n"
-      "deletes more than one run or job.");
+      "An active run is asked to save a checkpoint and exit, as with Ctrl-C, and the command waits until the run has\n"
+      "ended. Directories given with --checkpoint or --logs are kept. A job's pods are deleted with the job, as are\n"
+      "the volume claims that it owns. On a terminal, the command asks for confirmation before it deletes more than\n"
+      "one run or job.");
   app.callback([options] { remove_target(*options); });
 }
 

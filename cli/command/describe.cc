@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kHelpWidth = 100;
 
-// Wraps `text` to lines of at most `width` columns, and indents all but the first.
+// Wraps `text` to lines of at most `width` columns, and indents all lines but the first.
 std::string wrap(std::string_view text, std::size_t indent, std::size_t width) {
   std::string out;
   std::size_t column = indent;
@@ -65,7 +65,7 @@ std::vector<const CLI::App*> verbs(const CLI::App& app) {
 std::string option_term(const CLI::Option& option) {
   std::string term;
   for (const std::string& word : option_words(option)) {
-    // Options without a short name line up with those that have one.
+    // The long names are aligned, even if an option has no short name.
     if (term.empty() && word.starts_with("--")) term = "    ";
     if (!term.empty() && term != "    ") term += ", ";
     term += word;
@@ -99,7 +99,7 @@ nlohmann::json describe_command(const CLI::App& app, const std::string& path) {
 std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code) {
   auto app = std::make_unique<CLI::App>(std::string(command.summary), std::string(command.name));
   app->set_help_flag("-h,--help", "Show this help");
-  // The last of several values wins, as in most commands, so that an alias can be overridden.
+  // If an option is repeated, the last value wins, as in most commands, so that an alias can be overridden.
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command.add(*app, exit_code);
   return app;
@@ -165,8 +165,8 @@ std::string help_text(const CLI::App& app, const std::string& path) {
   for (const CLI::App* verb : verbs(app)) entries.emplace_back(verb->get_name(), verb->get_description());
   const std::string nested = entries.empty() ? ""
                                              : fmt::format(
-                                                   "\nVerbs:\n{}\n`adaptdl help {} VERB` shows the options of "
-                                                   "a verb.\n",
+                                                   "\nVerbs:\n{}\n`adaptdl help {} VERB` shows a verb's "
+                                                   "options.\n",
                                                    definition_list(entries), path);
   if (!works_alone(app)) return text + nested;
   entries.clear();
@@ -187,9 +187,9 @@ std::string overview() {
   std::vector<std::pair<std::string, std::string>> entries;
   for (const Command& command : commands()) entries.emplace_back(command.name, command.summary);
   return fmt::format(
-      "Usage: adaptdl COMMAND [OPTION]...\n\nElastic deep learning: train on any number of replicas, and continue on "
-      "any other number.\n"
-      "\nCommands:\n{}\nOptions:\n{}\n`adaptdl help COMMAND` shows the options of a command.\n",
+      "Usage: adaptdl COMMAND [OPTION]...\n\nElastic deep learning: train on any number of replicas, and resume with "
+      "a different number.\n"
+      "\nCommands:\n{}\nOptions:\n{}\n`adaptdl help COMMAND` shows a command's options.\n",
       definition_list(entries),
       definition_list({{"-h, --help", "Show this help"}, {"-V, --version", "Show the version"}}));
 }

@@ -62,16 +62,15 @@ void describe_one(const DescribeOptions& options) {
 
 void add_describe(CLI::App& app, int&) {
   auto options = std::make_shared<DescribeOptions>();
-  app.add_option("job", options->name,
-                 "Name of a run of this machine (a unique prefix is enough), or of a job of the cluster")
+  app.add_option("job", options->name, "Name of a local run (a unique prefix is enough) or of a cluster job")
       ->required()
       ->type_name("JOB");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
   app.footer(
-      "For a job, this shows what it requests, the nodes and states of its replicas, its mounts and their sources,\n"
-      "what it has reported to the scheduler, the training speed that follows from this, and its history, as far as\n"
-      "the cluster keeps it.");
+      "For a job, the output shows the requested resources, the nodes and states of the replicas, the mounts and\n"
+      "their sources, the job's reports to the scheduler, the training speed predicted from them, and as much of the\n"
+      "job's history as the cluster keeps.");
   app.callback([options] { describe_one(*options); });
 }
 

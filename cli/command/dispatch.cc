@@ -34,7 +34,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-// CLI11 collects the words that it does not know and would report all of them; the user has to fix the first one.
+// Reports only the first unknown word, because the user has to fix it first; CLI11 would report all unknown words.
 void refuse_unknown_words(const CLI::App& app, const std::string& path) {
   const std::vector<std::string> rest = app.remaining();
   if (rest.empty() || (rest.size() == 1 && rest[0] == "--")) return;
@@ -49,7 +49,7 @@ void refuse_unknown_words(const CLI::App& app, const std::string& path) {
                                word == "--" && rest.size() > 1 ? rest[1] : word, path));
 }
 
-// Reports the missing value of "--name=", since CLI11 would use the next word as the value.
+// Reports the missing value of "--name=", because CLI11 would use the next word as the value.
 void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& words, const std::string& path) {
   for (const std::string& word : words) {
     if (word == "--") return;
@@ -61,7 +61,7 @@ void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& wo
   }
 }
 
-// Rewords an error of CLI11 in the terms of the help.
+// Rewords a CLI11 error with the names that help uses.
 std::string explain(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::Option* last = words.empty() ? nullptr : app.get_option_no_throw(words.back());
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && last != nullptr) {
@@ -80,9 +80,9 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app, const std
 
 void parse(CLI::App& app, const std::vector<std::string>& words, const std::string& path) {
   refuse_empty_values(app, words, path);
-  // The callback below reports words that CLI11 does not know, before the command acts.
+  // The callback below reports words that CLI11 does not know, before the command does anything.
   app.allow_extras();
-  // Verbs come first, and descend() has followed them: after an argument, the name of a verb is another argument.
+  // Verbs precede arguments, and descend() has already followed them: after an argument, a verb's name is an argument.
   for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) verb->disabled();
   app.parse_complete_callback([&app, &path] { refuse_unknown_words(app, path); });
   std::vector<std::string> reversed(words.rbegin(), words.rend());

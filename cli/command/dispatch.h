@@ -6,8 +6,8 @@
 
 namespace adaptdl::cli {
 
-// Runs the command that `words` name (without the program's own name) and returns its exit code. Throws UsageError if
-// they do not name a command or do not fit its options, and what the command throws.
+// Runs the command that `words` name (the command line without the program's name) and returns its exit code. Throws
+// UsageError if `words` name no command or do not match its options. Exceptions that the command throws pass through.
 int dispatch(const std::vector<std::string>& words);
 
 }  // namespace adaptdl::cli

@@ -43,7 +43,7 @@ std::string help_on(std::vector<std::string> words) {
 void show_help(const HelpOptions& options) {
   if (options.complete) {
     for (const std::string& candidate : complete(options.command)) {
-      // The scripts of the shells expect a tab before the description.
+      // The shells' completion scripts expect a tab before the description.
       const std::size_t tab = std::min(candidate.find('\t'), candidate.size());
       print_raw(printable(candidate.substr(0, tab)));
       print_raw(tab < candidate.size() ? '\t' + printable(candidate.substr(tab + 1)) + '\n' : "\n");
@@ -61,10 +61,10 @@ void show_help(const HelpOptions& options) {
 
 void add_help(CLI::App& app, int&) {
   auto options = std::make_shared<HelpOptions>();
-  app.add_option("command", options->command, "Command, and one of its verbs");
+  app.add_option("command", options->command, "Command, optionally followed by one of its verbs");
   // Shell completion calls `adaptdl help --complete -- WORD...`.
   app.add_flag("--complete", options->complete)->group("");
-  // Man pages and tests read everything that help knows from this.
+  // This prints everything that help shows, for man pages and tests.
   app.add_flag("--dump-json", options->json)->group("");
   app.callback([options] { show_help(*options); });
 }

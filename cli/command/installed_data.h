@@ -5,8 +5,9 @@
 
 namespace adaptdl::cli {
 
-// Returns the directory `name` of the share/adaptdl nearest to this program, be it installed or in a source tree, else
-// of the data directory that was set at build time. Empty if neither exists.
+// Returns the directory `name` in the share/adaptdl nearest to this program, which may be installed or in a source
+// tree. If there is none, returns the directory in the data directory that was set at build time, or an empty path if
+// that does not exist either.
 std::filesystem::path installed_data(const std::filesystem::path& name);
 
 }  // namespace adaptdl::cli

@@ -1,4 +1,4 @@
-// Collects and formats what `adaptdl ls` shows: the runs of this machine and the jobs of a cluster at one moment.
+// Collects and formats what `adaptdl ls` shows: local runs and cluster jobs at one moment.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ namespace adaptdl::cli {
 
 struct Listing {
   std::vector<sched::RunStatus> runs;
-  std::size_t older = 0;  // number of runs that are left out
+  std::size_t older = 0;  // number of older runs that are not listed
   std::vector<kube::JobView> jobs;
-  std::optional<std::string> context;  // of the jobs; none: only this machine is listed
+  std::optional<std::string> context;  // the jobs' context; nullopt if only local runs are listed
   kube::Time now;
 };
 
-// Runs that ended longer ago are listed only on request.
+// Runs that ended longer ago than this are listed only on request.
 inline constexpr auto kRecent = std::chrono::hours(24);
 
-// Adds the runs of this machine: those that are active or ended recently, or `all` of them. With `names`, adds only the
-// named ones, whenever they ended.
+// Adds local runs: those that are active or ended recently, or all runs if `all` is set. If `names` is not empty, adds
+// only the named runs, regardless of when they ended.
 void add_runs(Listing& listing, bool all, const std::vector<std::string>& names);
 
 // Returns an array of objects, runs first. Runs are formatted by `sched::to_json`; if a cluster is listed, all objects
@@ -34,7 +34,8 @@ nlohmann::json to_json(const kube::JobView& view);
 
 enum class Form { kTable, kWide, kJson, kYaml, kName };
 
-// Returns the whole text, in which every line ends with a newline. `namespaces`: jobs are named NAMESPACE/NAME.
+// Returns the whole text, in which every line ends with a newline. If `namespaces` is set, jobs are shown as
+// NAMESPACE/NAME.
 std::string render(const Listing& listing, Form form, bool namespaces);
 
 }  // namespace adaptdl::cli

@@ -43,7 +43,7 @@ std::optional<int> parse_natural(const std::string& text, const char* what) {
   return number;
 }
 
-// With `follow`, calls `read` repeatedly until the run has ended. In any case calls it at the end.
+// With `follow`, calls `read` repeatedly until the run has ended. Always calls it once more at the end.
 template <typename Read>
 void follow_run(const sched::RunEntry& run, bool follow, const Read& read) {
   while (follow && sched::is_alive(run)) {
@@ -58,7 +58,7 @@ void show_notices(const sched::RunEntry& run, bool follow) {
   std::ifstream file(run.directory / "run.log");
   if (!file) {
     throw Error(
-        fmt::format("run {} has no launcher log: it was started without --detach, and printed its notices directly",
+        fmt::format("run {} has no launcher log: it was started without --detach and printed its notices directly",
                     run.status.name));
   }
   follow_run(run, follow, [&file] {
@@ -96,7 +96,8 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
               std::optional<int> tail) {
   if (!options.since.empty() || options.previous) {
     throw UsageError(
-        fmt::format("logs: {} works only with jobs of a cluster; the logs of run {} have no times and cover all starts",
+        fmt::format("logs: {} works only with cluster jobs; the logs of run {} have no timestamps and include all "
+                    "restarts",
                     options.previous ? "--previous" : "--since", run.status.name));
   }
   if (options.notices) return show_notices(run, options.follow);
@@ -127,8 +128,8 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
 
 void show_job(const Target& target, const LogsOptions& options, std::optional<int> rank, std::optional<int> tail) {
   if (options.notices)
-    throw UsageError(fmt::format("logs: --notices works only with runs of this machine, but '{}' is a job of a cluster",
-                                 target.name.name));
+    throw UsageError(
+        fmt::format("logs: --notices works only with local runs, but '{}' is a cluster job", target.name.name));
   if (options.previous && options.follow)
     throw UsageError("logs: --previous and --follow cannot be used together: previous containers have ended");
   kube::JobLogsQuery query{.name_space = target.name.name_space,
@@ -166,25 +167,24 @@ void logs(const LogsOptions& options) {
 
 void add_logs(CLI::App& app, int&) {
   auto options = std::make_shared<LogsOptions>();
-  app.add_option("job", options->run,
-                 "Name of a run of this machine (a unique prefix is enough), or of a job of the cluster")
+  app.add_option("job", options->run, "Name of a local run (a unique prefix is enough) or of a cluster job")
       ->required()
       ->type_name("JOB");
-  app.add_option("--rank", options->rank, "Show only the replica of this rank, without its rank before each line")
+  app.add_option("--rank", options->rank, "Show only the replica with this rank, without the rank before each line")
       ->type_name("N");
-  app.add_flag("--follow", options->follow, "Continue until the run or job ends, across resizes and restarts");
-  app.add_option("--tail", options->tail, "Number of last lines to show of each replica (default: all)")
+  app.add_flag("--follow", options->follow,
+               "Continue to show output until the run or job ends, across resizes and restarts");
+  app.add_option("--tail", options->tail, "Number of lines to show at the end of each replica's output (default: all)")
       ->type_name("LINES");
-  app.add_option("--since", options->since,
-                 "For jobs: show only lines written within this time before now, such as 90s or 2h")
+  app.add_option("--since", options->since, "For jobs: show only lines newer than this, such as 90s or 2h")
       ->type_name("DURATION");
   app.add_flag("--previous", options->previous,
-               "For jobs: show the output of containers before they were restarted in their pods");
+               "For jobs: show the output of the containers before their last restart in the same pod");
   app.add_flag("--notices", options->notices,
-               "For detached runs: show the notices of the launcher instead of the output of replicas");
+               "For detached runs: show the launcher's notices instead of the replicas' output");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
-  app.footer("Lines of several ranks are shown in the order in which they were written, each prefixed with its rank.");
+  app.footer("Lines from several ranks are shown in the order in which they were written, with the rank before each.");
   app.callback([options] { logs(*options); });
 }
 

@@ -19,7 +19,7 @@
 namespace adaptdl::cli {
 namespace {
 
-// Changes of the cluster are shown at once; runs of this machine are read less often.
+// Changes in the cluster are shown immediately; local runs are read less often.
 constexpr timespec kLookAtJobsEvery{.tv_sec = 0, .tv_nsec = 100'000'000};
 constexpr auto kLookAtRunsEvery = std::chrono::milliseconds(500);
 
@@ -48,7 +48,7 @@ Form form(const LsOptions& options) {
 void check(const LsOptions& options) {
   form(options);
   if (options.cluster.local && (options.all_namespaces || !options.selector.empty()))
-    throw UsageError("ls: -A and --selector select jobs of a cluster, and cannot be used with --local");
+    throw UsageError("ls: -A and --selector select cluster jobs and cannot be used with --local");
   if (!options.names.empty() && (options.all_namespaces || !options.selector.empty()))
     throw UsageError("ls: NAME cannot be used with -A or --selector");
   if (options.watch && form(options) == Form::kYaml)
@@ -56,7 +56,7 @@ void check(const LsOptions& options) {
 }
 
 std::optional<kube::Access> access(const LsOptions& options) {
-  // A user who asks for something that only a cluster has gets an error if there is none.
+  // It is an error to request something that only a cluster has if no cluster is configured.
   const bool asked = options.cluster.cluster || options.all_namespaces || !options.selector.empty() ||
                      !options.cluster.name_space.empty() || !options.cluster.context.empty();
   if (asked && !options.cluster.local) return require_cluster(options.cluster);
@@ -77,14 +77,14 @@ void add_jobs(Listing& listing, const LsOptions& options) {
         listing.now);
   } catch (const kube::ApiError& error) {
     if (!error.not_found()) throw;
-    // A cluster without AdaptDL is an error only if the user asked for a cluster.
+    // A cluster without AdaptDL is an error only if the user requested a cluster.
     if (!options.runs() || options.cluster.cluster) throw Error(no_such_kind(client));
     return;
   }
   listing.context = where->context;
 }
 
-// Prints how to resume lost runs, in lines of any length, because a terminal cuts their rows in the table.
+// Prints how to resume lost runs in full, because the table truncates its rows on a terminal.
 void print_how_to_resume(const Listing& listing) {
   if (!terminal_width(STDOUT_FILENO)) return;
   for (const sched::RunStatus& run : listing.runs) {
@@ -96,7 +96,7 @@ void refuse_missing(const Listing& listing, const std::vector<std::string>& name
   for (const std::string& name : names) {
     const bool found = std::ranges::any_of(listing.runs, [&](const auto& run) { return run.name == name; }) ||
                        std::ranges::any_of(listing.jobs, [&](const auto& view) { return view.job.name == name; });
-    if (!found) throw Error(fmt::format("run or job '{}' not found; `adaptdl ls --all` lists all", name));
+    if (!found) throw Error(fmt::format("run or job '{}' not found; `adaptdl ls --all` lists all of them", name));
   }
 }
 
@@ -110,7 +110,7 @@ void show_once(const LsOptions& options) {
   }
   if (options.runs()) add_runs(listing, options.all, options.names);
   const Form wanted = form(options);
-  // The rows of this machine are useful even if the cluster is unreachable.
+  // The local runs are useful even if the cluster is unreachable.
   if (!failed || (options.runs() && !(wanted <= Form::kWide && listing.runs.empty()))) {
     print_text(render(listing, wanted, options.all_namespaces));
     if (wanted <= Form::kWide) print_how_to_resume(listing);
@@ -119,7 +119,7 @@ void show_once(const LsOptions& options) {
   refuse_missing(listing, options.names);
 }
 
-// Returns the first line of the text, and as many of the last lines as there is room for.
+// Returns the first line of the text, and as many of the last lines as fit into `height`.
 std::string fit(const std::string& text, std::size_t height) {
   const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n'));
   if (lines < height || height < 3) return text;
@@ -129,7 +129,7 @@ std::string fit(const std::string& text, std::size_t height) {
   return text.substr(0, header) + text.substr(begin);
 }
 
-// Shows the current listing of a watch, on a terminal in one place.
+// Shows the current listing of a watch; on a terminal, always in the same place.
 class Screen {
  public:
   explicit Screen(const LsOptions& options)
@@ -152,11 +152,11 @@ class Screen {
     shown_ = all;
   }
 
-  // Prints a notice when the cluster becomes unreachable, and one when it is reachable again.
+  // Prints a notice when the cluster becomes unreachable, and another when it is reachable again.
   void outage(const std::string& why) {
     if (why.empty() == outage_.empty()) return;
     print_notice("{}", why.empty() ? "the cluster responds again"
-                                   : "cannot reach the cluster; its jobs are shown as last known: " + why);
+                                   : "cannot reach the cluster; showing the last known state of its jobs: " + why);
     outage_ = why;
     lines_ = 0;  // the text on the terminal is now above that notice
   }
@@ -182,7 +182,8 @@ bool is_ready(const ClusterWatch& cluster, const kube::Client& client) {
   }
 }
 
-// Shows runs and jobs until Ctrl-C: redrawn in place on a terminal, else printed again when something changed.
+// Shows runs and jobs until Ctrl-C. Redraws the listing in place on a terminal; otherwise, prints it again after each
+// change.
 void watch(const LsOptions& options) {
   sigset_t interrupt;
   ::sigemptyset(&interrupt);
@@ -225,8 +226,8 @@ void add_ls(CLI::App& app, int&) {
   auto options = std::make_shared<LsOptions>();
   app.add_option("name", options->names, "Name of a run or job to list (default: all)")->type_name("JOB");
   add_context_options(app, options->cluster);
-  app.add_flag("-A,--all-namespaces", options->all_namespaces, "List the jobs of all namespaces, as NAMESPACE/NAME");
-  app.add_option("-l,--selector", options->selector, "Only jobs with these labels, in the syntax of kubectl")
+  app.add_flag("-A,--all-namespaces", options->all_namespaces, "List jobs in all namespaces, as NAMESPACE/NAME");
+  app.add_option("-l,--selector", options->selector, "List only jobs with these labels, in kubectl's syntax")
       ->type_name("LABELS");
   add_place_options(app, options->cluster);
   app.add_flag("--all", options->all, "Also list runs that ended more than a day ago");
@@ -235,12 +236,12 @@ void add_ls(CLI::App& app, int&) {
       ->type_name("wide|json|yaml|name");
   app.add_flag("--json", options->json, "Print JSON: an array of objects; with --watch, one array per line");
   app.add_flag("--watch", options->watch,
-               "Continue until Ctrl-C; redraw in place on a terminal, otherwise print again after each change");
+               "Keep running until Ctrl-C; redraw in place on a terminal, or print the list again after each change");
   app.footer(
       "If a kubeconfig selects a cluster, its jobs are also listed. WHY shows what a job or run is waiting for, or\n"
       "why it failed. The states of runs are starting, waiting (for devices), running, rescaling, stopping,\n"
-      "restarting, done, failed, stopped and lost. A run is lost if its launcher was killed; WHY shows how to\n"
-      "continue it.");
+      "restarting, done, failed, stopped and lost. A run is lost if its launcher was killed; WHY then shows how to\n"
+      "resume the run.");
   app.callback([options] {
     check(*options);
     options->watch ? watch(*options) : show_once(*options);

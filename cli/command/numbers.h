@@ -24,7 +24,7 @@ Number parse_number(const std::string& text, std::string_view what, Number least
   return value;
 }
 
-// Parses the exponent of the power mean that a policy maximizes over jobs.
+// Parses the exponent of the power mean over jobs that a policy maximizes.
 inline double parse_fairness(const std::string& text, std::string_view what) {
   return parse_number<double>(text, what, -100, 100, "a number");
 }

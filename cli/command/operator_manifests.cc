@@ -25,7 +25,7 @@ fs::path data_directory(const char* name) {
   return directory;
 }
 
-// The chart does not have the namespace, because Helm creates it.
+// The chart does not contain the namespace, because Helm creates it.
 std::string namespace_document(const std::string& name) {
   return fmt::format("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {}\n", json_for_yaml(name));
 }
@@ -52,15 +52,15 @@ std::string operator_manifests(const OperatorManifestsOptions& options) {
 void add_operator_manifests(CLI::App& operator_app) {
   auto options = std::make_shared<OperatorManifestsOptions>();
   CLI::App* verb = operator_app.add_subcommand("manifests", "Print the Kubernetes objects that install the operator");
-  verb->add_option("--image", options->image, "Image of the operator, same as --set image=IMAGE")->type_name("IMAGE");
-  verb->add_option("-n,--namespace", options->name_space, "Namespace of the operator (default: adaptdl)")
+  verb->add_option("--image", options->image, "Operator's image; the same as --set image=IMAGE")->type_name("IMAGE");
+  verb->add_option("-n,--namespace", options->name_space, "Operator's namespace (default: adaptdl)")
       ->type_name("NAMESPACE");
-  verb->add_option("--set", options->settings, "Set a value of the installation; may be given several times")
+  verb->add_option("--set", options->settings, "Set one of the chart's values; may be given several times")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   verb->footer(
-      "Apply the output with `kubectl apply -f -`. VALUE is YAML; dots separate the keys of nested maps. The values\n"
-      "and their defaults are in share/adaptdl/chart/values.yaml.");
+      "Apply the output with `kubectl apply -f -`. VALUE is YAML; dots separate the keys of nested mappings. The\n"
+      "chart's values and their defaults are in share/adaptdl/chart/values.yaml.");
   verb->callback([options] { print_text(operator_manifests(*options)); });
 }
 

@@ -1,4 +1,4 @@
-// The verb `operator manifests`: prints the Kubernetes objects of the operator as YAML for `kubectl apply -f -`.
+// The verb `operator manifests`: prints the operator's Kubernetes objects as YAML for `kubectl apply -f -`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +8,7 @@
 namespace adaptdl::cli {
 
 struct OperatorManifestsOptions {
-  std::string image;  // empty: the chart's default
+  std::string image;  // if empty, the chart's default
   std::string name_space = "adaptdl";
   std::vector<std::string> settings;  // assignments KEY=VALUE to the chart's values
 };

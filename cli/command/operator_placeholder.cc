@@ -5,8 +5,8 @@
 namespace adaptdl::cli {
 namespace {
 
-// Waits until the pod is deleted. As the first process of a container, this one would not get a signal that it does not
-// handle.
+// Waits until the pod is deleted. The signals must be handled, because the first process in a container does not
+// receive signals that it does not handle.
 void wait_for_end() {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -20,7 +20,7 @@ void wait_for_end() {
 }  // namespace
 
 void add_operator_placeholder(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("placeholder", "Wait until stopped, as the program of placeholder pods");
+  CLI::App* verb = app.add_subcommand("placeholder", "Wait until terminated; placeholder pods run this");
   verb->callback(wait_for_end);
 }
 

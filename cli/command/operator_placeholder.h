@@ -1,4 +1,4 @@
-// The verb `operator placeholder`: the program of the cluster expander's placeholder pods.
+// The verb `operator placeholder`: the program that the cluster expander's placeholder pods run.
 #pragma once
 
 #include <CLI/CLI.hpp>

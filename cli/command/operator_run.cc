@@ -41,7 +41,7 @@ struct OperatorRunOptions {
   bool live_rescale = false;
 };
 
-// Returns the value of an option in YAML or JSON, or null if it is empty.
+// Parses an option's value as YAML or JSON. Returns null if the text is empty.
 json parse_value(const std::string& text, const std::string& option) {
   const auto documents = kube::parse_yaml_documents(text, "operator run: " + option);
   if (documents.size() > 1) throw UsageError(fmt::format("operator run: {} expects one YAML document", option));
@@ -75,7 +75,7 @@ seconds parse_seconds(const std::string& text, const char* option) {
   return std::chrono::ceil<seconds>(env::parse_duration(text, fmt::format("operator run: {}", option)));
 }
 
-// Returns the namespace and the name.
+// Splits NAMESPACE/NAME.
 std::pair<std::string, std::string> parse_name(const std::string& text, const char* option) {
   const std::size_t slash = text.find('/');
   if (slash == std::string::npos || slash == 0 || slash + 1 == text.size())
@@ -83,7 +83,7 @@ std::pair<std::string, std::string> parse_name(const std::string& text, const ch
   return {text.substr(0, slash), text.substr(slash + 1)};
 }
 
-// Returns why an image's name is invalid; empty if it is valid.
+// Returns why an image name is invalid, or "" if it is valid.
 std::string image_fault(const std::string& name) {
   try {
     image::Reference::parse(name);
@@ -107,7 +107,7 @@ sched::ValidatorSettings validator_settings(const OperatorRunOptions& options) {
   return settings;
 }
 
-// Helm passes fractions of --set as strings, which the chart writes with quotes.
+// Helm passes fractions given with --set as strings, which the chart quotes.
 std::string unquoted(const std::string& text) {
   const bool quoted = text.size() > 2 && text.front() == '"' && text.back() == '"';
   return quoted ? text.substr(1, text.size() - 2) : text;
@@ -121,8 +121,8 @@ sched::ExpanderSettings expander_settings(const OperatorRunOptions& options) {
   pool.min_nodes = parse_number<int>(options.min_nodes, "operator run: --min-nodes", 0, kMaxNodes, "a number");
   pool.max_nodes = parse_number<int>(options.max_nodes, "operator run: --max-nodes", 0, kMaxNodes, "a number");
   if (pool.min_nodes > pool.max_nodes)
-    throw UsageError(fmt::format("operator run: --min-nodes must be at most --max-nodes, which is {}, got {}",
-                                 pool.max_nodes, pool.min_nodes));
+    throw UsageError(fmt::format("operator run: --min-nodes must be at most --max-nodes ({}), got {}", pool.max_nodes,
+                                 pool.min_nodes));
   const json resources = parse_setting(options.node_resources, "--node-resources", false);
   for (const auto& [name, amount] : resources.items()) {
     try {
@@ -147,13 +147,13 @@ sched::UtilityRange utility_range(const OperatorRunOptions& options) {
   range.lowest = parse_number<double>(unquoted(options.min_utility), "operator run: --min-utility", 0, 1, "a number");
   range.highest = parse_number<double>(unquoted(options.max_utility), "operator run: --max-utility", 0, 1, "a number");
   if (range.lowest >= range.highest)
-    throw UsageError(fmt::format("operator run: --min-utility must be less than --max-utility, which is {}, got {}",
+    throw UsageError(fmt::format("operator run: --min-utility must be less than --max-utility ({}), got {}",
                                  range.highest, range.lowest));
   return range;
 }
 
-// Returns the URL by which pods reach this supervisor. It has the service's IP address, because not every cluster
-// resolves the names of services.
+// Returns the URL at which pods reach this supervisor. It contains the service's IP address, because not every cluster
+// resolves service names.
 std::string service_url(kube::Client& client, const std::string& service) {
   const auto [name_space, name] = parse_name(service, "--service");
   const json object = client.get(kube::path(kube::kServices, name_space, name));
@@ -166,7 +166,7 @@ std::string service_url(kube::Client& client, const std::string& service) {
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", address, v6 ? "]" : "", port);
 }
 
-// The descriptor limit must be high, because every replica that waits for its peers holds a connection.
+// The descriptor limit must be high, because every replica that waits for its peers keeps a connection open.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -197,7 +197,7 @@ void run(OperatorRunOptions& options) {
     run.lease = {.name_space = name_space,
                  .name = name,
                  .identity = run.pod.second.empty() ? "adaptdl-" + make_secret().substr(0, 16) : run.pod.second};
-    // Another operator may act from now on, so nothing that is under way may be continued.
+    // Another operator may act from now on, so this one must not complete anything that it has begun.
     run.lease_lost = [] { std::_Exit(1); };
   }
   if (!options.validator.empty()) run.validator = validator_settings(options);
@@ -230,14 +230,14 @@ void run(OperatorRunOptions& options) {
 
 void add_operator_run(CLI::App& app) {
   auto options = std::make_shared<OperatorRunOptions>();
-  CLI::App* verb = app.add_subcommand("run", "Schedule the jobs of a cluster until interrupted");
-  verb->add_option("--context", options->cluster.context, "Context of the kubeconfig (default: its current context)")
+  CLI::App* verb = app.add_subcommand("run", "Schedule a cluster's jobs until interrupted");
+  verb->add_option("--context", options->cluster.context, "Context from the kubeconfig (default: the current one)")
       ->type_name("NAME");
   verb->add_option("--policy", options->policy, "Scheduling policy (default: adaptive)")->type_name("POLICY");
   verb->add_option("--interval", options->interval, "Time between scheduling cycles (default: 1m)")
       ->type_name("DURATION");
   verb->add_option("--restart-cost", options->restart_cost,
-                   "Time without progress that a change of its allocation costs a job (default: 30s)")
+                   "Training time that a job loses when its allocation changes (default: 30s)")
       ->type_name("DURATION");
   verb->add_option("--address", options->run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
       ->type_name("ADDRESS");
@@ -246,62 +246,61 @@ void add_operator_run(CLI::App& app) {
       ->type_name("PORT");
   verb->add_option("--lease", options->lease, "Lease that an operator must hold to act (default: none)")
       ->type_name("NAMESPACE/NAME");
-  verb->add_option("--pod", options->pod, "Pod of this operator, which gets the label adaptdl/leader while it acts")
+  verb->add_option("--pod", options->pod, "This operator's pod, labeled adaptdl/leader while the operator is active")
       ->type_name("NAMESPACE/NAME");
-  verb->add_option("--service", options->service, "Service whose cluster IP replicas connect to")
+  verb->add_option("--service", options->service, "Service whose cluster IP the replicas connect to")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--validator", options->validator,
-                   "Service, Secret and ValidatingWebhookConfiguration of the validator of jobs (default: none)")
+                   "Name of the job validator's Service, Secret and ValidatingWebhookConfiguration (default: none)")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--validator-port", options->validator_port, "Port that the validator listens on (default: 8443)")
       ->type_name("PORT");
   verb->add_option("--validator-certificate-lifetime", options->certificate_lifetime,
-                   "Lifetime of the certificates of the validator (default: 90d)")
+                   "Lifetime of the validator's certificates (default: 90d)")
       ->type_name("DURATION");
   verb->add_option("--supervisor-url", options->supervisor_url,
-                   "URL of the supervisor for replicas (default: that of --service, else of --address and --port)")
+                   "Supervisor URL for the replicas (default: from --service if given, or from --address and --port)")
       ->type_name("URL");
-  verb->add_option("--job-resources", options->job_resources,
-                   "Default requests and limits of the first container of a job")
+  verb->add_option("--job-resources", options->job_resources, "Default requests and limits of a job's first container")
       ->type_name("JSON");
-  verb->add_option("--pod-patch", options->pod_patch, "Merge patch or JSON patch for every pod of a job")
+  verb->add_option("--pod-patch", options->pod_patch, "Merge patch or JSON patch for every pod that runs a replica")
       ->type_name("JSON");
   verb->add_option("--container-patch", options->container_patch,
-                   "Merge patch or JSON patch for every container of a job")
+                   "Merge patch or JSON patch for every container in these pods")
       ->type_name("JSON");
   verb->add_option("--unschedulable-timeout", options->unschedulable_timeout,
-                   "Time after which a job that fits on no node fails; 0 waits forever (default: 10m)")
+                   "Time after which a job that fits on no node fails; 0 to wait forever (default: 10m)")
       ->type_name("DURATION");
   verb->add_option("--start-timeout", options->start_timeout,
                    "Time after which a job whose pods cannot start fails (default: 10m)")
       ->type_name("DURATION");
   verb->add_flag("--live-rescale", options->live_rescale,
-                 "Change the replicas of running jobs without restarting those that stay");
+                 "Add and remove replicas of running jobs without restarting the remaining replicas");
   verb->add_option("--node-prices", options->node_prices,
-                   "Prices of nodes by their labels (default: none; see docs/operator.md)")
+                   "Node prices, by node labels (default: none; see docs/operator.md)")
       ->type_name("JSON");
   verb->add_option("--usage", options->usage,
-                   "ConfigMaps NAME-YYYY-MM that store the usage of jobs by month, for `adaptdl cost` (default: none)")
+                   "ConfigMaps NAME-YYYY-MM that store each month's usage for `adaptdl cost` (default: none)")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--expander", options->expander,
                    "Deployment of placeholder pods, which make a cluster autoscaler add nodes (default: none)")
       ->type_name("NAMESPACE/NAME");
-  verb->add_option("--min-nodes", options->min_nodes, "Minimum number of nodes of the expander (default: 0)")
+  verb->add_option("--min-nodes", options->min_nodes, "Expander's minimum number of nodes (default: 0)")
       ->type_name("N");
   verb->add_option("--max-nodes", options->max_nodes,
-                   "Maximum number of nodes of the expander; 0 turns it off (default: 0)")
+                   "Expander's maximum number of nodes; 0 disables the expander (default: 0)")
       ->type_name("N");
   verb->add_option("--node-resources", options->node_resources,
-                   "Resources of a new node (default: those of the largest existing one)")
+                   "Resources of a new node (default: the largest existing node's)")
       ->type_name("JSON");
   verb->add_option("--max-cost-per-hour", options->max_cost_per_hour,
-                   "Maximum total price per hour of the expander's nodes; 0 for no limit (default: 0)")
+                   "Maximum total hourly price of the expander's nodes; 0 for no limit (default: 0)")
       ->type_name("PRICE");
   verb->add_option("--min-utility", options->min_utility,
-                   "Utility of the nodes below which the expander removes some (default: 0.35)")
+                   "Utility of the nodes below which the expander removes nodes (default: 0.35)")
       ->type_name("FRACTION");
   verb->add_option("--max-utility", options->max_utility,
-                   "Utility of the nodes above which the expander adds some (default: 0.65)")
+                   "Utility of the nodes above which the expander adds nodes (default: 0.65)")
       ->type_name("FRACTION");
   verb->add_option("--drain-taints", options->drain_taints,
                    "Taints of nodes that are about to be removed (default: see docs/operator.md)")

@@ -1,4 +1,4 @@
-// Options with which a command that pulls or pushes images reaches their registries.
+// Registry options of the commands that pull or push images.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,8 @@ struct RegistryFlags {
 // Adds --plain-http, --ca and --mirror.
 void add_registry_flags(CLI::App& app, RegistryFlags& flags);
 
-// Converts the flags, and reads ADAPTDL_REGISTRY_STALL. Throws UsageError that begins with the command or the variable.
+// Converts the flags, and reads ADAPTDL_REGISTRY_STALL. Throws UsageError with a message that begins with the command
+// or the variable.
 image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_view command);
 
 }  // namespace adaptdl::cli

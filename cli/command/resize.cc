@@ -41,14 +41,12 @@ void resize(const ResizeOptions& options) {
 
 void add_resize(CLI::App& app, int&) {
   auto options = std::make_shared<ResizeOptions>();
-  app.add_option("run", options->run, "Name of a run of this machine (a unique prefix is enough)")
-      ->required()
-      ->type_name("RUN");
+  app.add_option("run", options->run, "Name of a local run; a unique prefix is enough")->required()->type_name("RUN");
   app.add_option("replicas", options->replicas,
-                 "Number of replicas, or the minimum and maximum, between which the scheduler chooses")
+                 "Number of replicas, or a minimum and maximum between which the scheduler chooses")
       ->required()
       ->type_name("N|MIN:MAX");
-  app.footer("The run continues during the change; `adaptdl ls --watch` shows its progress.");
+  app.footer("The run continues while it is resized; `adaptdl ls --watch` shows its state.");
   app.callback([options] { resize(*options); });
 }
 

@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the command that resumes from `checkpoints`: the given one with --checkpoint. It contains only the names of
-// --env, because the values may be secrets, and the command is shown and stored.
+// Returns the command that resumes from `checkpoints`: the given command with --checkpoint. Of --env, it contains only
+// the variables' names: their values may be secrets, and the command is shown and stored.
 std::string resume_command(const CLI::App& app, const RunOptions& options, const fs::path& checkpoints) {
   std::vector<std::string> words = {program_invocation_name, "run", "--checkpoint", checkpoints.string()};
   for (const CLI::Option* option : visible_options(app)) {
@@ -57,7 +57,7 @@ std::string opening(const sched::LaunchPlan& plan) {
 
 // Runs the plan in the foreground.
 int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunBooks& books) {
-  // If the reader of the output goes away, the write fails, and the run saves a checkpoint and stops.
+  // If the reader of the output exits, writes fail, and the run saves a checkpoint and stops.
   ::signal(SIGPIPE, SIG_IGN);
   RunScreen screen(plan.nodes * plan.replicas);
   if (!books.warning().empty()) screen.notice(books.warning());
@@ -75,7 +75,7 @@ int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunBooks& b
   }
 }
 
-// The observer of a detached run: it logs notices, and reports the start.
+// The observer of a detached run, which logs notices and reports the start.
 class DetachedObserver : public NoticeLog {
  public:
   DetachedObserver(const RunBooks& books, StartReport& report)
@@ -123,23 +123,22 @@ void add_run(CLI::App& app, int& exit_code) {
          "1 without GPUs (default: auto)")
       ->type_name("N|MIN:MAX|auto");
   app.add_option("--start-replicas", options->start_replicas,
-                 "With MIN:MAX: initial number of replicas, until the program is known to follow changes or has been "
-                 "measured (default: as many as available)")
+                 "With MIN:MAX: initial number of replicas, until the program has been measured or is known to adapt "
+                 "to changes (default: as many as available)")
       ->type_name("N");
   app.add_option(
          "--devices", options->devices,
-         "Devices to use, such as 0,2,3, or a number of devices of the kind cpu (default: all GPUs, or one device "
-         "per core)")
+         "Devices to use, such as 0,2,3, or the number of cpu devices (default: all GPUs, or one cpu device per core)")
       ->type_name("LIST");
   app.add_option("--device-kind", options->device_kind,
-                 "Kind of devices: gpu, or cpu to try anything out without GPUs (default: gpu if there are any)")
+                 "Kind of devices: gpu, or cpu to try things out without GPUs (default: gpu if there are any)")
       ->type_name("gpu|cpu");
   app.add_option("--fairness", options->fairness,
-                 "Exponent of the power mean over the runs that share the devices, if this run is the first of them; "
-                 "more negative is fairer (default: -1)")
+                 "Exponent of the power mean over the runs that share the devices, of which the first sets it; more "
+                 "negative is fairer (default: -1)")
       ->type_name("P");
   app.add_option("--checkpoint", options->checkpoint,
-                 "Directory of checkpoints, to continue from and to save to (default: a new one, removed when the run "
+                 "Checkpoint directory to continue from and save to (default: a new one, removed when the run "
                  "succeeds)")
       ->type_name("DIR");
   app.add_flag("--no-checkpoint", options->no_checkpoint, "Save no checkpoints, and start from the beginning");
@@ -148,10 +147,9 @@ void add_run(CLI::App& app, int& exit_code) {
       ->type_name("DURATION");
   app.add_option("--checkpoint-keep", options->checkpoint_keep, "Number of newest checkpoints to keep (default: 2)")
       ->type_name("N");
-  app.add_option("--share", options->share, "Directory that all replicas share, for data sets and artifacts")
+  app.add_option("--share", options->share, "Directory shared by all replicas, for data sets and artifacts")
       ->type_name("DIR");
-  app.add_option("--backend", options->backend,
-                 "Backend for the exchange of tensors (default: nccl with GPUs, gloo without)")
+  app.add_option("--backend", options->backend, "Communication backend (default: nccl with GPUs, gloo without)")
       ->type_name("gloo|nccl");
   app.add_option("--env", options->environment,
                  "Environment variable for the replicas; without VALUE, the caller's value; may be given several times")
@@ -159,40 +157,37 @@ void add_run(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--name", options->name,
-                 "Name of the job and of the run, for `adaptdl ls` (default: the program's, with the time)")
+                 "Name of the run and its job, as in `adaptdl ls` (default: the program's name and the time)")
       ->type_name("NAME");
   app.add_flag("--detach", options->detach,
                "Print the run's name and return once the replicas have started; the run continues without the "
                "terminal");
-  app.add_option("--nodes", options->nodes,
-                 "Number of machines of the job, on each of which the same command runs (default: 1)")
+  app.add_option("--nodes", options->nodes, "Number of machines; run the same command on each of them (default: 1)")
       ->type_name("N");
   app.add_option("--node-rank", options->node_rank, "With --nodes: rank of this machine, from 0")->type_name("N");
   app.add_option("--master", options->master,
-                 "Address at which all machines can reach machine 0 (default: a free port of this machine)")
+                 "Address at which all machines can reach machine 0 (default: a free port on this machine)")
       ->type_name("HOST:PORT");
   app.add_option("--token-file", options->token_file,
                  "With --nodes: file with the job's token, the same on all machines; replicas without it cannot join")
       ->type_name("FILE");
   app.add_option(
          "--max-restarts", options->max_restarts,
-         "Number of failures to survive, by starting again from the newest checkpoint unless the other replicas "
-         "can continue (default: 0, or 3 for an elastic run)")
+         "Number of failures to survive; after a failure, the run restarts from the newest checkpoint unless the "
+         "other replicas can continue (default: 0, or 3 for an elastic run)")
       ->type_name("N");
   app.add_option("--hang-timeout", options->hang_timeout,
-                 "Time that replicas wait for one that does not answer before they continue without it; must be longer "
-                 "than the slowest step (default: 30m)")
+                 "Time to wait for a replica that does not respond before the others continue without it; must be "
+                 "longer than the slowest step (default: 30m)")
       ->type_name("DURATION");
-  app.add_option(
-         "--grace", options->grace,
-         "Time that replicas have to save a checkpoint when asked to stop, before they are killed (default: 30s)")
+  app.add_option("--grace", options->grace,
+                 "Time for replicas to save a checkpoint when asked to stop, before they are killed (default: 30s)")
       ->type_name("DURATION");
   app.add_option("--logs", options->logs,
-                 "Directory for the output of each replica, as rank-<R>.log (default: the run's own, for `adaptdl "
-                 "logs`)")
+                 "Directory for each replica's output, as rank-<R>.log (default: the run's own, for `adaptdl logs`)")
       ->type_name("DIR");
   app.footer(
-      "Ctrl-C saves a checkpoint and prints how to continue; a second one kills the replicas.\n"
+      "Ctrl-C saves a checkpoint and prints how to continue; a second Ctrl-C kills the replicas.\n"
       "`adaptdl ls` lists runs, and `adaptdl logs` shows their output.");
   app.callback([&app, &exit_code, options] {
     options->program = app.remaining();

@@ -19,7 +19,7 @@ std::string host_name() {
 }
 
 sched::RunRecord make_record(const fs::path& runs, const RunOptions& options, const sched::LaunchPlan& plan) {
-  // The machines of a job may share a home directory, so the names of their records must differ.
+  // The machines of a job may share a home directory, so their records must have different names.
   const std::string node = plan.nodes > 1 ? fmt::format("-node{}", plan.node_rank) : "";
   if (!options.name.empty()) return sched::RunRecord::named(runs, options.name + node);
   return sched::RunRecord::unnamed(runs, plain_name(plan.arguments.front()) + node);
@@ -60,10 +60,10 @@ void RunBooks::open(const fs::path& runs, const RunOptions& options, sched::Laun
     own_checkpoints_ = record.checkpoints();
     create_private_directories(own_checkpoints_);
     plan.checkpoints = own_checkpoints_;
-    // The time in the name of the record distinguishes the job from other runs of the same program.
+    // The time in the record's name distinguishes the job from other runs of the same program.
     if (options.name.empty()) plan.job_id = "local/" + record.name();
   }
-  // The logs of an earlier run of this name are kept only if this run continues from its checkpoint.
+  // The logs of an earlier run with this name are kept only if this run continues from its checkpoint.
   if (record.taken_over() && !sched::CheckpointWatch(plan.checkpoints).newest()) {
     fs::remove_all(record.logs(), error);
     fs::remove(record.notices(), error);
@@ -104,7 +104,7 @@ void RunBooks::failed(const std::string& why) {
     control_->discard();
 }
 
-// Removes the run's own checkpoints if it is done, else only a directory in which nothing was saved.
+// Removes the run's own checkpoint directory if the run is done. Otherwise, removes the directory only if it is empty.
 void RunBooks::remove_checkpoints(bool done) noexcept {
   if (own_checkpoints_.empty()) return;
   std::error_code ignored;

@@ -20,8 +20,8 @@ namespace {
 constexpr int kUsage = 2;
 constexpr int kFailed = 1;
 
-// Closes the caller's terminal, pipes and files, so that a process that waits for their end does not wait for the run.
-// Only the report stays open.
+// Closes the caller's terminal, pipes and files, so that a process that reads them to the end does not wait for the
+// run. Only the descriptor of the report stays open.
 void leave_terminal(int report) {
   ::setsid();
   ::signal(SIGHUP, SIG_IGN);
@@ -88,7 +88,7 @@ void StartReport::say(const std::string& text) {
 }
 
 int run_detached(const std::function<int(StartReport&)>& run) {
-  // A write to a parent that was killed must not end the launcher.
+  // The launcher must survive a write to a parent that was killed.
   ::signal(SIGPIPE, SIG_IGN);
   sched::Pipe pipe = sched::make_pipe();
   const pid_t pid = ::fork();

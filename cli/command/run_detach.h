@@ -11,7 +11,7 @@
 
 namespace adaptdl::cli {
 
-// The report of the child to its parent, which is sent once.
+// The child's report to its parent, which is sent once.
 class StartReport {
  public:
   explicit StartReport(sched::Fd to) : to_(std::move(to)) {}
@@ -28,8 +28,8 @@ class StartReport {
 };
 
 // Calls `run` in the child and returns its exit code there. In the parent, prints the run's name and returns 0 once the
-// run has started; if `run` throws before, throws a UsageError or Error with the same message. REQUIRES that the
-// process has one thread.
+// run has started; if `run` throws before that, throws a UsageError or Error with the same message. REQUIRES that the
+// process has only one thread.
 int run_detached(const std::function<int(StartReport&)>& run);
 
 }  // namespace adaptdl::cli

@@ -62,7 +62,7 @@ std::vector<std::string> numbered(unsigned count) {
   return names;
 }
 
-// Parses the devices of --devices, which must differ.
+// Parses the list of --devices, whose items must differ.
 std::vector<std::string> parse_devices(const std::string& text) {
   std::vector<std::string> devices;
   std::istringstream items(text);
@@ -79,7 +79,7 @@ std::vector<std::string> parse_devices(const std::string& text) {
 void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   plan.device_kind = sched::DeviceKind::kCpu;
   if (options.backend == "nccl")
-    throw UsageError("run: --backend nccl needs GPUs, and cannot be used with --device-kind cpu");
+    throw UsageError("run: --backend nccl requires GPUs and cannot be used with --device-kind cpu");
   if (options.devices.empty()) {
     plan.devices = numbered(machine.cores);
   } else if (std::ranges::all_of(options.devices, [](unsigned char c) { return std::isdigit(c) != 0; })) {
@@ -92,7 +92,7 @@ void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const M
 
 void set_gpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   if (machine.devices.empty() && options.device_kind == "gpu") {
-    throw UsageError("run: --device-kind gpu needs GPUs, but no GPU is available; use --device-kind cpu");
+    throw UsageError("run: --device-kind gpu requires GPUs, but no GPU is available; use --device-kind cpu");
   }
   plan.devices = options.devices.empty() ? machine.devices : parse_devices(options.devices);
   for (const std::string& device : plan.devices) {
@@ -125,7 +125,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
     throw UsageError(fmt::format("run: --backend must be gloo or nccl, not '{}'", backend));
   }
   if (backend == "nccl" && machine.devices.empty())
-    throw UsageError("run: --backend nccl needs GPUs, but no GPU is available; use --backend gloo");
+    throw UsageError("run: --backend nccl requires GPUs, but no GPU is available; use --backend gloo");
   if (!options.backend.empty()) plan.settings.emplace_back("ADAPTDL_BACKEND", options.backend);
   set_devices(plan, options, machine);
   const auto devices = static_cast<int>(plan.devices.size());
@@ -135,7 +135,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
     std::tie(plan.min_replicas, plan.replicas) = parse_bounds(options.replicas);
   }
   if (!options.start_replicas.empty()) {
-    if (!plan.elastic) throw UsageError("run: --start-replicas needs an elastic run (--replicas MIN:MAX)");
+    if (!plan.elastic) throw UsageError("run: --start-replicas requires an elastic run (--replicas MIN:MAX)");
     plan.start_replicas = parse_run_count(options.start_replicas, "--start-replicas", plan.min_replicas, plan.replicas);
   }
   if (devices == 0 || plan.replicas <= devices) return;
@@ -179,19 +179,20 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   plan.nodes = options.nodes.empty() ? 1 : parse_run_count(options.nodes, "--nodes", 1, 100'000);
   if (plan.nodes > 1 && (options.node_rank.empty() || options.master.empty())) {
     throw UsageError(
-        "run: --nodes needs --node-rank, different on each machine, and --master HOST:PORT, the same on all");
+        "run: --nodes requires --node-rank, different on each machine, and --master HOST:PORT, the same on all");
   }
   if (plan.nodes > 1 && options.checkpoint.empty() && !options.no_checkpoint) {
-    throw UsageError("run: --nodes needs --checkpoint DIR, a directory that all machines share, or --no-checkpoint");
+    throw UsageError("run: --nodes requires --checkpoint DIR, a directory shared by all machines, or --no-checkpoint");
   }
   if (plan.nodes > 1) plan.shares_machine = false;
   if (plan.nodes > 1 && plan.elastic) {
-    throw UsageError("run: --replicas MIN:MAX works on one machine only; with --nodes, use the number per machine");
+    throw UsageError("run: --replicas MIN:MAX works only on one machine; with --nodes, use the number per machine");
   }
   if (!options.token_file.empty()) {
     if (plan.nodes == 1)
       throw UsageError(
-          "run: --token-file is only for several machines (--nodes); on one machine, the run creates its own token");
+          "run: --token-file works only with several machines (--nodes); on one machine, the run creates its own "
+          "token");
     plan.token = read_token(options.token_file);
   }
   if (!options.node_rank.empty()) plan.node_rank = parse_run_count(options.node_rank, "--node-rank", 0, plan.nodes - 1);
@@ -201,7 +202,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   if (host.starts_with('[') && host.ends_with(']')) {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string::npos) {
-    host.clear();  // without brackets, the end of an IPv6 address would be read as the port
+    host.clear();  // without brackets, the last part of an IPv6 address would be read as the port
   }
   if (colon == std::string::npos || host.empty()) {
     throw UsageError(fmt::format("run: --master must be HOST:PORT or [IPV6]:PORT, not '{}'", options.master));
@@ -213,7 +214,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
 
 enum class Access { kUser, kUmask };
 
-// Returns the directory as an absolute path, and creates it with this access if it does not exist.
+// Creates the directory with this access if it does not exist, and returns its absolute path.
 fs::path directory(const std::string& text, const std::string& what, Access access) {
   std::error_code error;
   fs::path path = fs::absolute(text, error).lexically_normal();
@@ -286,7 +287,7 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
     throw UsageError(
         fmt::format("run: invalid --name '{}': expected up to 63 letters, digits, '.', '_' and '-'", options.name));
   }
-  // The name is also that of a directory.
+  // The name is also used for a directory.
   if (options.name.starts_with('.'))
     throw UsageError(fmt::format("run: invalid --name '{}': must not begin with '.'", options.name));
   sched::LaunchPlan plan;
@@ -300,7 +301,7 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
   }
   if (!options.hang_timeout.empty()) {
     plan.hang_timeout = env::parse_duration(options.hang_timeout, "run: --hang-timeout");
-    if (plan.hang_timeout->count() == 0) throw UsageError("run: --hang-timeout must be above 0, such as 10m");
+    if (plan.hang_timeout->count() == 0) throw UsageError("run: --hang-timeout must be greater than 0, such as 10m");
   }
   plan.grace = env::parse_duration(options.grace, "run: --grace");
   plan.program = sched::find_program(options.program.front(), machine.search_path);

@@ -1,4 +1,4 @@
-// The options of `adaptdl run`, and the plan for the launcher that they describe.
+// The options of `adaptdl run`, and the launcher's plan that they describe.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 // The maximum number of replicas that --replicas accepts.
 inline constexpr int kMostRunReplicas = 1024;
 
-// The options as given on the command line; an empty one was not given.
+// The options as given on the command line; an empty option was not given.
 struct RunOptions {
   std::string replicas = "auto", start_replicas;
   std::string devices, device_kind, fairness, hang_timeout, max_restarts;
@@ -23,7 +23,7 @@ struct RunOptions {
   bool no_checkpoint = false;
   bool detach = false;
   std::vector<std::string> environment;  // NAME=VALUE, or NAME for the caller's value
-  std::vector<std::string> program;      // and its arguments
+  std::vector<std::string> program;      // the program and its arguments
 };
 
 // The properties of this machine that a plan depends on.
@@ -31,17 +31,17 @@ struct Machine {
   std::string search_path;                         // $PATH
   std::string backend;                             // $ADAPTDL_BACKEND, used if --backend is not given
   std::vector<std::string> devices;                // as sched::visible_devices returns them
-  unsigned cores = 1;                              // that this process may use
-  std::map<std::string, std::string> environment;  // of this process
+  unsigned cores = 1;                              // number of cores that this process may use
+  std::map<std::string, std::string> environment;  // this process's environment variables
 };
 
 Machine this_machine();
 
-// Checks everything that can be checked without running anything, and then creates the directories. plan.checkpoints
-// stays empty if options.checkpoint is; paths become absolute. Throws UsageError on the first invalid option.
+// Checks everything that can be checked without running anything, and then creates the directories. Paths in the plan
+// are absolute; plan.checkpoints is empty if options.checkpoint is. Throws UsageError on the first invalid option.
 sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine);
 
-// Returns the last part of the program's path for a job's name: up to 63 letters, digits, '.', '_' and '-'.
+// Returns the last part of the program's path as a job name: up to 63 letters, digits, '.', '_' and '-'.
 std::string plain_name(const std::string& program);
 
 }  // namespace adaptdl::cli

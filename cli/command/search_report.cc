@@ -28,7 +28,7 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(count / 1000)), count % 1000);
 }
 
-// Returns "" for an event that is not reported as JSON, because the last event has its reason.
+// Returns "" for an event that is not reported as JSON, because the last event contains its reason.
 std::string event_name(tune::SearchEvent::Kind kind) {
   using Kind = tune::SearchEvent::Kind;
   switch (kind) {
@@ -54,7 +54,7 @@ std::string event_name(tune::SearchEvent::Kind kind) {
   return "";
 }
 
-// Numbers that are not finite become null when they are written.
+// Numbers that are not finite are written as null.
 template <typename T>
 ordered_json number_or_null(const std::optional<T>& number) {
   return number ? ordered_json(*number) : ordered_json();
@@ -91,7 +91,7 @@ void SearchReport::notice(std::string_view text) {
 void SearchReport::begin(const std::string& directory) {
   const tune::StudySettings& settings = plan_.settings;
   if (!plan_.json)
-    return notice(fmt::format("study {}: {} trials of {}, up to {} at the same time; kept in {}", plan_.study,
+    return notice(fmt::format("study {}: {} trials of {}, up to {} at the same time; stored in {}", plan_.study,
                               settings.trials, settings.command.front(), settings.parallel, directory));
   put_json("search_started", {{"study", plan_.study},
                               {"directory", directory},

@@ -1,9 +1,7 @@
-// SearchReport reports a search while it runs: as lines on standard error, on a terminal with a table of the trials
-// below them, or as JSON events on standard output (`adaptdl tune --json`, described in docs/tune.md).
+// SearchReport reports a search while it runs: as lines on standard error, with a table of the trials below them on a
+// terminal, or as JSON events on standard output (`adaptdl tune --json`, described in docs/tune.md).
 //
-// A terminal or reader that is slow or went away does not hold up the search; only close() waits for it.
-//
-// Threading: used by one thread at a time.
+// A slow or closed terminal or pipe does not delay the search; only close() waits for the reader.
 #pragma once
 
 #include <chrono>
@@ -23,12 +21,12 @@
 
 namespace adaptdl::cli {
 
-// How a search ended, other than by an error.
+// How a search ended, if it did not end with an error.
 struct SearchEnd {
   bool done = false;  // the study is done; otherwise the search has stopped
   int exit_code = 0;
   std::string reason;    // why it stopped
-  bool used_up = false;  // it stopped at the limit of device-hours
+  bool used_up = false;  // whether it stopped at the device-hours limit
 };
 
 class SearchReport {
@@ -39,18 +37,18 @@ class SearchReport {
   SearchReport(const SearchReport&) = delete;
   SearchReport& operator=(const SearchReport&) = delete;
 
-  // Shows a line for people, always on standard error.
+  // Shows a line for the user, always on standard error.
   void notice(std::string_view text);
   void begin(const std::string& directory);
   void event(const sched::tune::SearchEvent& event);
   // Reports the last event.
   void end(const SearchEnd& end);
-  // Does the same for an error that the caller prints.
+  // Reports an error as the last event. The caller prints its message.
   void fail(int exit_code, const std::string& reason);
 
   // Draws what has changed, and writes pending text, without blocking.
   void update();
-  // Does the same on a new line: the process was stopped (Ctrl-Z), and other text may have appeared.
+  // Does the same on a new line, after the process was stopped (Ctrl-Z) and other text may have appeared.
   void continue_after_stop();
   // Writes all pending text and wipes the table. Later text is printed as usual.
   void close();
@@ -66,8 +64,8 @@ class SearchReport {
   std::optional<SearchScreen> screen_;
   JsonLines json_;
   NoticeLines notices_;             // used without a table
-  std::vector<std::string> lines_;  // of the table
-  SearchScreen::Size size_;         // that `lines_` fit
+  std::vector<std::string> lines_;  // the table's lines
+  SearchScreen::Size size_;         // the size for which `lines_` were formatted
   std::chrono::steady_clock::time_point made_at_{};
   bool changed_ = true;
 };

@@ -40,7 +40,7 @@ std::vector<const tune::Trial*> best_others(const tune::Study& study, std::size_
   return best;
 }
 
-// Returns the best trial as `adaptdl tune best` shows it, else the best of those that have a value so far.
+// Returns the trial that `adaptdl tune best` shows or, if there is none yet, the best trial that has reported a value.
 const tune::Trial* best_so_far(const tune::Study& study) {
   if (const auto* const best = tune::best_trial(study)) return best;
   const tune::Trial* best = nullptr;

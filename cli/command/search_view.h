@@ -1,6 +1,4 @@
-// SearchView prepares the trials of a search for the terminal, from the study's storage and the statuses of their runs.
-//
-// Threading: used by one thread at a time.
+// SearchView prepares a search's trials for the terminal, from the study's storage and the statuses of their runs.
 #pragma once
 
 #include <chrono>
@@ -20,14 +18,14 @@ namespace adaptdl::cli {
 class SearchView {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Returns the status of a trial's run; none if the trial has no run.
+  // Returns the status of a trial's run, or nullopt if the trial has no run.
   using StatusOf = std::function<std::optional<sched::RunStatus>(int number)>;
 
-  // `all` is the number of trials that the study has in the end.
+  // `all` is the number of trials that the study will have in the end.
   SearchView(std::string metric, int all, Time started, StatusOf status_of);
 
-  // Returns at most `rows` rows: running trials by number, then the others that have a value, best first. Statuses are
-  // read once per second.
+  // Returns at most `rows` rows: running trials by number, then other trials that have a value, best first. Reads the
+  // statuses of runs at most once per second.
   SearchSnapshot snapshot(const sched::tune::Study& study, std::size_t rows, Time now);
 
  private:
@@ -44,7 +42,7 @@ class SearchView {
   const int all_;
   const Time started_;
   const StatusOf status_of_;
-  std::map<int, Run> runs_;  // of trials that are running
+  std::map<int, Run> runs_;  // by the number of the running trial
   std::optional<Time> read_at_;
 };
 

@@ -24,7 +24,8 @@ std::atomic<bool> stop_wanted = false;
 std::atomic<int> stopped_by = 0;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-// A signal ends the simulations at their next cycle, and partial files are removed. The same signal again kills.
+// A signal ends the simulations at their next cycle, and partial files are removed. A second such signal kills the
+// process.
 void stop_on_signals() {
   struct sigaction action = {};
   action.sa_handler = [](int signal) {
@@ -61,26 +62,25 @@ int simulate(const SimulateOptions& options) {
 }
 
 void add_cluster_options(CLI::App& app, SimulateOptions& options) {
-  app.add_option("--nodes", options.nodes, "Number of nodes of the cluster (default: 16)")->type_name("N");
+  app.add_option("--nodes", options.nodes, "Number of nodes in the cluster (default: 16)")->type_name("N");
   app.add_option("--gpus", options.gpus, "Number of GPUs per node (default: 4)")->type_name("N");
-  app.add_option("--node-price", options.node_price,
-                 "Price of a node per hour, in any currency; adds columns with the cost")
+  app.add_option("--node-price", options.node_price, "Hourly price of a node, in any currency; adds cost columns")
       ->type_name("PRICE");
   app.add_option("--node-group", options.node_groups,
-                 "Group of nodes with a type of GPU and its speed relative to the traces, instead of --nodes, --gpus "
+                 "Group of nodes with one GPU type, whose speed is relative to the traces; replaces --nodes, --gpus "
                  "and --node-price; may be given several times")
       ->type_name("TYPE:NODES:GPUS:SPEED[:PRICE]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--autoscale", options.autoscale, "Let the policy choose the number of nodes, instead of --nodes")
+  app.add_option("--autoscale", options.autoscale, "Let the policy choose the number of nodes; replaces --nodes")
       ->type_name("MIN:MAX");
   app.add_option("--interval", options.interval, "Simulated time between scheduling cycles (default: 60s)")
       ->type_name("DURATION");
   app.add_option("--restart-cost", options.restart_cost,
-                 "Time without progress that a change of its allocation costs a job (default: 30s)")
+                 "Training time that a job loses when its allocation changes (default: 30s)")
       ->type_name("DURATION");
   app.add_option("--interference", options.interference,
-                 "Fraction by which distributed jobs that share a node are slowed down, from 0 to less than 1 "
+                 "Fraction by which distributed jobs slow down if they share a node, from 0 to less than 1 "
                  "(default: 0)")
       ->type_name("FRACTION");
 }
@@ -89,10 +89,11 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
 
 void add_simulate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<SimulateOptions>();
-  // First: CLI11 2.4 and later reject an option --workload of a subcommand whose parent has a positional of that name.
+  // This comes first because CLI11 2.4 and later reject a subcommand's option --workload if the parent already has a
+  // positional with that name.
   add_simulate_plot(app);
   app.add_option("workload", options->workloads,
-                 "CSV file of jobs and their arrival times, or a directory with such files at any depth")
+                 "CSV file with jobs and their arrival times, or a directory with such files at any depth")
       ->required()
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -105,18 +106,18 @@ void add_simulate(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--traces", options->traces,
-                 "Directory of the applications' measurements (default: those of the Pollux paper, which come with "
-                 "adaptdl)")
+                 "Directory with the applications' measurements (default: the Pollux paper's, which come with adaptdl)")
       ->type_name("DIR");
   add_cluster_options(app, *options);
   app.add_option("--fairness", options->fairness,
-                 "Exponent of the power mean over jobs, for policies that have one; more negative is fairer (default: "
+                 "Exponent of the power mean over jobs, for policies that use one; more negative is fairer (default: "
                  "-1)")
       ->type_name("P");
-  app.add_option("--seed", options->seed, "Seed of the random choices of a policy (default: 0)")->type_name("N");
-  app.add_option("--threads", options->threads, "Number of simulations at the same time (default: one per processor)")
+  app.add_option("--seed", options->seed, "Seed for a policy's random choices (default: 0)")->type_name("N");
+  app.add_option("--threads", options->threads,
+                 "Number of simulations to run at the same time (default: one per processor)")
       ->type_name("N");
-  app.add_option("--out", options->out, "Write every cycle to this file, as JSON lines")->type_name("FILE");
+  app.add_option("--out", options->out, "Write every scheduling cycle to this file, as JSON lines")->type_name("FILE");
   app.add_flag("--json", options->json, "Print JSON");
   app.footer("All times are simulated; they do not describe this machine.");
   app.callback([options, &exit_code] { exit_code = simulate(*options); });

@@ -1,4 +1,4 @@
-// The options of `adaptdl simulate`, and the plan for the simulator that they describe.
+// The options of `adaptdl simulate`, and the simulator's plan that they describe.
 #pragma once
 
 #include <filesystem>
@@ -11,17 +11,18 @@
 
 namespace adaptdl::cli {
 
-// The options as given on the command line; an empty one was not given.
+// The options as given on the command line; an empty option was not given.
 struct SimulateOptions {
   std::vector<std::string> workloads, policies, node_groups;
-  std::string traces, nodes, gpus, node_price, interval, restart_cost, interference, fairness, autoscale, seed, threads, out;
+  std::string traces, nodes, gpus, node_price, interval, restart_cost, interference, fairness, autoscale, seed, threads,
+      out;
   bool json = false;
 };
 
 struct SimulatePlan {
   std::vector<sched::Workload> workloads;  // names are unique
   std::vector<std::string> policy_names;
-  std::vector<std::unique_ptr<sched::Policy>> policies;  // of these names
+  std::vector<std::unique_ptr<sched::Policy>> policies;  // in the order of `policy_names`
   sched::SimulationOptions simulation;
   unsigned threads = 0;  // 0: one per processor
 
@@ -32,11 +33,11 @@ struct SimulatePlan {
 // Reads all files. Throws UsageError on the first invalid option or file.
 SimulatePlan make_plan(const SimulateOptions& options);
 
-// Returns the files of the workloads, each once: those that are named, and all .csv files in or below a named
-// directory, in natural order. Throws UsageError for one that does not exist, and for a directory without such files.
+// Returns the workload files without duplicates: the given files, and all .csv files in or below the given directories,
+// in natural order. Throws UsageError for a path that does not exist, and for a directory without such files.
 std::vector<std::filesystem::path> workload_files(const std::vector<std::string>& arguments);
 
-// Returns a name for each file: without ".csv", and with as many parent directories as distinguish it from the others.
+// Returns a name for each file, without ".csv" and with as many parent directories as make the names unique.
 std::vector<std::string> workload_names(const std::vector<std::filesystem::path>& files);
 
 }  // namespace adaptdl::cli

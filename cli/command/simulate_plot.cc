@@ -38,7 +38,7 @@ std::string describe_simulations(const std::vector<Simulation>& simulations) {
   return text + (simulations.size() > kMost ? ", ..." : "");
 }
 
-// Returns the timeline of the one simulation that the options choose.
+// Returns the timeline of the single simulation that the options select.
 Timeline read_timeline(const PlotOptions& options) {
   TimelineBuilder builder;
   std::vector<Simulation> all, chosen;
@@ -72,7 +72,7 @@ void plot(const PlotOptions& options) {
   try {
     timeline = read_timeline(options);
   } catch (const Error& error) {
-    throw UsageError(error.what());  // the fault is in the user's file
+    throw UsageError(error.what());  // the file is the user's
   }
   const std::string picture = cluster_plot(*timeline, options.title);
   if (options.output == "-") {
@@ -85,7 +85,7 @@ void plot(const PlotOptions& options) {
                                            : std::filesystem::path(options.output);
   std::error_code ignored;
   if (std::filesystem::equivalent(output, options.file, ignored))
-    throw UsageError(fmt::format("simulate plot: --output {} would overwrite the file of cycles", output.string()));
+    throw UsageError(fmt::format("simulate plot: --output {} would overwrite the cycle file", output.string()));
   write_whole(output, picture);
   print_out("{}, {}\n", output.string(), format_bytes(picture.size()));
 }
@@ -94,16 +94,17 @@ void plot(const PlotOptions& options) {
 
 void add_simulate_plot(CLI::App& app) {
   auto options = std::make_shared<PlotOptions>();
-  CLI::App* verb = app.add_subcommand("plot", "Draw the cluster over time, from a file of `adaptdl simulate --out`");
-  verb->add_option("file", options->file, "File of cycles")->required()->type_name("FILE");
+  CLI::App* verb = app.add_subcommand("plot", "Draw the cluster over time, from the file of `adaptdl simulate --out`");
+  verb->add_option("file", options->file, "File with scheduling cycles")->required()->type_name("FILE");
   verb->add_option("-o,--output", options->output,
                    "SVG file to write, or - for standard output (default: the file's name with .svg)")
       ->type_name("FILE");
-  verb->add_option("--title", options->title,
-                   "Title of the picture (default: the names of the workload and the policy)")
+  verb->add_option("--title", options->title, "Title of the plot (default: the names of the workload and the policy)")
       ->type_name("TITLE");
-  verb->add_option("--workload", options->workload, "Workload to draw, if the file has several")->type_name("NAME");
-  verb->add_option("--policy", options->policy, "Policy to draw, if the file has several")->type_name("NAME");
+  verb->add_option("--workload", options->workload, "Workload to draw, if the file contains more than one")
+      ->type_name("NAME");
+  verb->add_option("--policy", options->policy, "Policy to draw, if the file contains more than one")
+      ->type_name("NAME");
   verb->callback([options] { plot(*options); });
 }
 

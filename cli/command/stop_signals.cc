@@ -23,7 +23,7 @@ sigset_t stop_signals() {
 StopSignals::StopSignals(std::function<void()> last_resort) : last_resort_(std::move(last_resort)) {
   const sigset_t set = stop_signals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  // A write to a closed pipe then fails, so that the error can be reported and cleaned up after.
+  // Writes to a closed pipe then fail instead, so that the command can report the error and clean up.
   ::signal(SIGPIPE, SIG_IGN);
   watcher_ = std::jthread([this](std::stop_token over) { watch(over); });
 }

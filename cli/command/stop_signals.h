@@ -1,7 +1,7 @@
 // StopSignals turns Ctrl-C, SIGTERM and SIGHUP into a request to stop, for a command that must clean up first.
 //
-// The command checks the token and ends by itself. If it has not ended some seconds later, or at a second signal,
-// `last_resort` is called instead and the process exits.
+// The command must check the token and end. If it has not ended after a few seconds, or if a second signal arrives,
+// `last_resort` is called and the process exits.
 //
 // Threading: must be created before other threads, which inherit its signal mask. Lifetime: one object at a time.
 #pragma once
@@ -21,7 +21,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   std::stop_token token() const { return source_.get_token(); }
-  // Returns 128 plus the number of the signal that stopped the process, or 0 if none came.
+  // Returns 128 plus the number of the first signal, or 0 if no signal has arrived.
   int exit_code() const { return signal_ == 0 ? 0 : 128 + signal_; }
 
  private:

@@ -54,16 +54,16 @@ void check_usage(const SubmitOptions& options) {
   if (!options.output.empty() && options.output != "yaml" && options.output != "json")
     refuse(fmt::format("-o must be yaml or json, not '{}'", options.output));
   if (!options.output.empty() && options.dry_run.empty())
-    refuse("-o needs --dry-run; use --json to print what was created");
+    refuse("-o requires --dry-run; use --json to print what was created");
   if (!options.dry_run.empty() && (options.follow || options.wait || options.json))
-    refuse("--dry-run creates no job, and cannot be used with --follow, --wait or --json");
+    refuse("--dry-run creates no job and cannot be used with --follow, --wait or --json");
   if (options.follow && options.wait) refuse("--follow also waits; omit --wait");
-  if (!options.timeout.empty() && !options.follow && !options.wait) refuse("--timeout needs --wait or --follow");
+  if (!options.timeout.empty() && !options.follow && !options.wait) refuse("--timeout requires --wait or --follow");
   if (!options.given_image.empty() && !options.image.dockerfile.empty())
     refuse("--image and --dockerfile cannot be used together");
 }
 
-// Parses the options that are numbers, and checks --image.
+// Parses the numeric options, and checks --image.
 void read_numbers(SubmitOptions& options) {
   const auto number = [](const std::string& text, const char* what, int least) -> std::optional<int> {
     if (text.empty()) return std::nullopt;
@@ -88,13 +88,13 @@ std::vector<json> read_jobs(const SubmitOptions& options) {
       options.job_file.empty() ? options.image.project / "adaptdljob.yaml" : fs::path(options.job_file);
   const auto text = kube::read_if_there(file, "the job file");
   if (!text) {
-    throw UsageError(fmt::format("submit: job file {} not found; create it, or choose another with --jobfile{}",
+    throw UsageError(fmt::format("submit: job file {} not found; create it, or use another with --jobfile{}",
                                  file.string(), options.job_file.empty() ? "" : " (- is standard input)"));
   }
   return kube::parse_job_file(*text, file.string(), needs);
 }
 
-// Returns whether the first container of the job names an image, so that none has to be built.
+// Returns whether the job's first container names an image, so that no image has to be built.
 bool has_image(const json& job) {
   const auto& containers = kube::array_field(job, {"spec", "template", "spec", "containers"});
   return !kube::text_field(containers.front(), {"image"}).empty();
@@ -132,7 +132,7 @@ void check_cluster(kube::Client& client, const std::vector<json>& jobs, const ku
     try {
       client.get(kube::path(resource, place, name));
     } catch (const kube::ApiError& error) {
-      // A user who may submit jobs need not be permitted to read secrets.
+      // A user who may submit jobs may not be allowed to read secrets.
       if (error.not_found())
         throw Error(fmt::format("{} '{}' not found in namespace '{}'; {}", resource.kind, name, place, way_out));
       if (error.code() != 403) throw;
@@ -176,12 +176,12 @@ void print_created(const json& job, const kube::Client& client, const SubmitOpti
     std::string where;
     if (!options.cluster.name_space.empty()) where += " -n " + options.cluster.name_space;
     if (!options.cluster.context.empty()) where += " --context " + options.cluster.context;
-    print_out("Submitted job {} to namespace {} of context {}\n", name,
+    print_out("Submitted job {} to namespace {} in context {}\n", name,
               kube::text_field(job, {"metadata", "namespace"}), client.access().context);
     if (!options.follow && !options.wait) {
       print_out(
-          "  adaptdl ls{0}                 its status and the reason for it\n"
-          "  adaptdl logs {1} --follow{0}   output of its replicas\n"
+          "  adaptdl ls{0}                 its status, and the reason\n"
+          "  adaptdl logs {1} --follow{0}   its replicas' output\n"
           "  adaptdl cp {1}:/adaptdl/share/FILE .{0}\n"
           "  adaptdl delete {1}{0}\n",
           where, name);
@@ -230,7 +230,7 @@ class Submit {
     with_job_kind(client_, [&] { submitter.check(planned, notice); });
     if (!options_.dry_run.empty()) return show_dry_run(planned, submitter);
     if (target) {
-      // A build takes a while, so everything that may be refused was checked before.
+      // A build takes a while, so everything that the cluster may refuse has been checked before it.
       options_.submission.image = target->build_and_push(dockerfile_, options_.image, stop);
     }
     const auto jobs = submitter.create(make_submissions(jobs_, options_.submission), stop, notice);
@@ -253,7 +253,7 @@ class Submit {
   kube::Client client_;
 };
 
-// Prints the objects without a request to any cluster.
+// Prints the objects without contacting a cluster.
 void dry_run_here(SubmitOptions& options, const std::vector<json>& jobs, const fs::path& dockerfile) {
   const auto access = cluster_access(options.cluster);
   options.submission.name_space = access ? access->name_space : "default";
@@ -278,13 +278,13 @@ void submit(SubmitOptions& options, int& exit_code) {
     throw UsageError("submit: " + no_dockerfile(options.image));
   if (options.follow && jobs.size() > 1)
     throw UsageError(
-        fmt::format("submit: --follow works with one job only, but the file has {}; use --wait", jobs.size()));
+        fmt::format("submit: --follow works only with one job, but the file contains {}; use --wait", jobs.size()));
   options.submission.name_space_asked_for = !options.cluster.name_space.empty();
   options.submission.image = options.given_image;
   const char* secret = std::getenv("ADAPTDL_SUBMIT_REPO_CREDS");
   if (secret != nullptr) options.submission.pull_secret = secret;
   if (options.dry_run == "client") return dry_run_here(options, jobs, dockerfile);
-  // The namespaces must be entered while the process has one thread.
+  // The namespaces must be entered while the process has only one thread.
   if (!dockerfile.empty() && options.dry_run.empty()) image::enter_build_namespace();
   std::atomic<kube::Submitter*> at_work = nullptr;
   StopSignals signals([&at_work] {
@@ -309,82 +309,77 @@ void add_image_options(CLI::App& app, SubmitOptions& options) {
     option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
   app.add_option("-d,--dockerfile", options.image.dockerfile,
-                 "Dockerfile of the image (default: PROJECT/Dockerfile, else one for C++ or Python projects)")
+                 "Dockerfile of the image (default: PROJECT/Dockerfile, or a built-in one for C++ or Python projects)")
       ->type_name("FILE");
   app.add_option("--image", options.given_image,
-                 "Use this existing image for the first container, instead of building one")
+                 "Use this existing image for the first container instead of building one")
       ->type_name("IMAGE");
   several(app.add_option("--build-arg", options.image.build_arguments,
-                         "Value for an ARG of the Dockerfile; may be given several times")
+                         "Value for an ARG in the Dockerfile; may be given several times")
               ->type_name("NAME=VALUE"));
   several(app.add_option("--secret", options.image.secrets,
-                         "Secret for RUN mounts of type secret, which is not stored in the image: "
+                         "Secret for RUN mounts of type secret, not stored in the image: "
                          "id=ID[,src=FILE|,env=VARIABLE]")
               ->type_name("SECRET"));
-  app.add_option("--target", options.image.target, "Stage of the Dockerfile to build (default: the last)")
-      ->type_name("STAGE");
-  app.add_flag("--no-cache", options.image.no_cache, "Build every step again, without cached results");
+  app.add_option("--target", options.image.target, "Dockerfile stage to build (default: the last)")->type_name("STAGE");
+  app.add_flag("--no-cache", options.image.no_cache, "Do not use the cache");
   add_registry_flags(app, options.image.registry);
-  app.add_option(
-         "--proxy-port", options.proxy_port,
-         "Port of this machine through which the image is pushed to the cluster's own registry (default: a free "
-         "one)")
+  app.add_option("--proxy-port", options.proxy_port,
+                 "Local port through which the image is pushed to the cluster's own registry (default: a free port)")
       ->type_name("PORT");
 }
 
 void add_job_options(CLI::App& app, SubmitOptions& options) {
   app.add_option("-n,--name", options.submission.name,
-                 "Beginning of the job's name, followed by '-' and five random characters")
+                 "Prefix of the job's name, which is followed by '-' and five random characters")
       ->type_name("NAME");
   app.add_option("--min-replicas", options.min_replicas, "Minimum number of replicas (default: the job file's)")
       ->type_name("N");
   app.add_option("--max-replicas", options.max_replicas, "Maximum number of replicas (default: the job file's)")
       ->type_name("N");
-  app.add_option("--tensorboard", options.submission.tensorboard, "TensorBoard of the cluster for the job to write to")
+  app.add_option("--tensorboard", options.submission.tensorboard, "TensorBoard in the cluster for the job to write to")
       ->type_name("NAME");
   app.add_option("--checkpoint-storage-size", options.submission.storage_size,
                  "Size of the job's volume (default: 1Gi)")
       ->type_name("QUANTITY");
   app.add_option("--checkpoint-storage-class", options.storage_class,
-                 "Storage class of the job's volume, which several nodes must be able to share (default: one that is "
-                 "known to support this)")
+                 "Storage class of the job's volume; must support volumes shared by several nodes (default: one that "
+                 "is known to support them)")
       ->type_name("NAME");
   app.add_option("--namespace", options.cluster.name_space,
-                 "Namespace of the cluster (default: the job file's, else the context's)")
+                 "Namespace in the cluster (default: the job file's or, if it has none, the context's)")
       ->type_name("NAMESPACE");
-  app.add_option("--context", options.cluster.context, "Context of the kubeconfig (default: its current context)")
-      ->type_name("CONTEXT");
+  app.add_option("--context", options.cluster.context, "Context from the kubeconfig (default: the current one)")
+      ->type_name("NAME");
 }
 
 }  // namespace
 
 void add_submit(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<SubmitOptions>();
-  app.add_option("project", options->image.project, "Directory that the image is built from")
-      ->required()
-      ->type_name("DIR");
+  app.add_option("project", options->image.project, "Directory to build the image from")->required()->type_name("DIR");
   app.add_option("arg", options->submission.arguments,
-                 "Arguments of the program, instead of those in the job file for the first container")
+                 "Arguments for the program; replace the first container's arguments in the job file")
       ->type_name("ARG");
   app.add_option("-f,--jobfile", options->job_file,
-                 "File of AdaptDLJobs to create, or - for standard input (default: PROJECT/adaptdljob.yaml)")
+                 "File with the AdaptDLJobs to create, or - for standard input (default: PROJECT/adaptdljob.yaml)")
       ->type_name("FILE");
   add_image_options(app, *options);
   add_job_options(app, *options);
   app.add_flag("--dry-run{client}", options->dry_run,
-               "Create nothing, and print what would be created; with --dry-run=server, the cluster checks it first");
+               "Create nothing, but print what would be created; with --dry-run=server, the cluster checks it first");
   app.add_option("-o,--output", options->output, "Output format of --dry-run (default: yaml)")->type_name("yaml|json");
   app.add_flag("--follow", options->follow,
-               "Show the output of the replicas until the job has ended; exit with 1 if it failed");
-  app.add_flag("--wait", options->wait, "Wait until all jobs have ended; exit with 1 if one failed");
+               "Show the replicas' output until the job has ended; exit with status 1 if the job failed");
+  app.add_flag("--wait", options->wait, "Wait until all jobs have ended; exit with status 1 if a job failed");
   app.add_option("--timeout", options->timeout,
-                 "Maximum time to wait, such as 90s or 2h, after which the job continues (default: no limit)")
+                 "Maximum time to wait, such as 90s or 2h; does not stop the job (default: no limit)")
       ->type_name("DURATION");
   app.add_flag("--json", options->json, "Print JSON: one object per line");
   app.footer(
       "The image is pushed to the repository in ADAPTDL_SUBMIT_REPO, and nodes pull it with the secret named by\n"
-      "ADAPTDL_SUBMIT_REPO_CREDS; without these, it is pushed to the cluster's own registry. If standard output is\n"
-      "not a terminal, as in a script, only the job's name is printed.");
+      "ADAPTDL_SUBMIT_REPO_CREDS. If these variables are not set, the image is pushed to the cluster's own registry.\n"
+      "If standard output is not a terminal, as in a script, only the job's name is printed.");
   app.callback([options, &exit_code] { submit(*options, exit_code); });
 }
 

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kVariable = "ADAPTDL_SUBMIT_REPO";
 constexpr const char* kRepository = "adaptdl-submit";
 
-// A file by which a project without a Dockerfile is recognized, and the Dockerfile of adaptdl's own for such projects.
+// A file that identifies a kind of project without a Dockerfile, and adaptdl's own Dockerfile for such projects.
 struct Kind {
   const char *file, *dockerfile;
 };
@@ -67,7 +67,7 @@ std::string build_on_screen(const image::BuildOptions& options, const std::stop_
   }
 }
 
-// Serves the cluster's registry on this machine during its lifetime.
+// Serves the cluster's registry on this machine while the object exists.
 class RegistryProxy {
  public:
   RegistryProxy(kube::Client& client, const kube::ImageRegistry& registry, std::uint16_t port)
@@ -78,14 +78,14 @@ class RegistryProxy {
                           .local_port = port}) {
     forward_.find();
     thread_ = std::jthread([this](const std::stop_token& stop) {
-      forward_.serve(stop, [](const std::string& line) { print_notice("registry of the cluster: {}", line); });
+      forward_.serve(stop, [](const std::string& line) { print_notice("cluster registry: {}", line); });
     });
   }
   std::string host() const { return fmt::format("localhost:{}", forward_.local_port()); }
 
  private:
   kube::PortForward forward_;
-  std::jthread thread_;  // last: it uses the other member
+  std::jthread thread_;  // last, because it uses the other member
 };
 
 }  // namespace
@@ -109,7 +109,7 @@ std::string no_dockerfile(const SubmitImageOptions& options) {
   std::string files;
   for (const Kind& kind : kKinds) files += fmt::format("{}{}", files.empty() ? "" : ", ", kind.file);
   return fmt::format(
-      "project {} has no Dockerfile, and none of {}, for which there is a built-in one; create a Dockerfile, or use "
+      "project {} has no Dockerfile, and none of {}, for which there is a built-in Dockerfile; create one, or use "
       "--dockerfile FILE or --image IMAGE",
       options.project.string(), files);
 }

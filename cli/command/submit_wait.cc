@@ -24,7 +24,7 @@ constexpr auto kLookAtJobEvery = std::chrono::milliseconds(100);
 // A state that lasts only for a moment, such as before the first scheduling cycle, is not reported.
 constexpr auto kWorthSaying = std::chrono::seconds(2);
 
-// Reports what it is given once that has been unchanged for a while.
+// Reports the last text that it received once that text has not changed for a while.
 class Teller {
  public:
   explicit Teller(const std::function<void(const std::string&)>& notice) : notice_(notice) {}
@@ -49,8 +49,8 @@ std::string describe_state(const kube::JobView& view) {
 }
 
 struct Ending {
-  std::string failure;  // empty: it succeeded
-  bool over = true;     // false: it continues
+  std::string failure;  // empty if the job succeeded
+  bool over = true;     // false if the job continues
 };
 
 Ending ending_of(const kube::JobView& view) {
@@ -63,8 +63,7 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
   ClusterWatch watch(client, job.name.name_space, "");
   Teller outages(options.notice), troubles(options.notice);
   for (std::string state = "Pending"; !stop.stop_requested(); std::this_thread::sleep_for(kLookAtJobEvery)) {
-    if (const std::string outage = watch.outage(); !outage.empty())
-      outages.hear("cannot reach the cluster at present: " + outage);
+    if (const std::string outage = watch.outage(); !outage.empty()) outages.hear("cannot reach the cluster: " + outage);
     if (watch.ready()) {
       const auto views = watch.views(kube::Time(std::chrono::system_clock::now()));
       const auto found =
@@ -115,7 +114,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   std::jthread waiter([&] {
     try {
       ending = wait_for_job(client, job, with, deadline(with), enough.get_token());
-      if (ending.over) return;  // its log ends by itself
+      if (ending.over) return;  // the log ends when the job does
     } catch (...) {
       unknown = std::current_exception();
     }
@@ -129,7 +128,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   } catch (const kube::ApiError& error) {
     with.notice(error.what());
   } catch (const Error&) {
-    // There was nothing to show; the reason is in how the job ended.
+    // There was no output to show; how the job ended explains why.
   }
   if (std::ferror(stdout) != 0) enough.request_stop();
   waiter.join();

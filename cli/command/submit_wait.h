@@ -1,6 +1,6 @@
 // Waits until submitted jobs have ended.
 //
-// Threading: `notice` may be called from another thread, but by one thread at a time.
+// Threading: `notice` may be called from another thread, but only by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -21,12 +21,12 @@ struct SubmittedJob {
 };
 
 struct WaitOptions {
-  std::optional<std::chrono::milliseconds> longest;  // none: no limit
-  std::function<void(const std::string&)> notice;    // receives, for example, why a job does not run
+  std::optional<std::chrono::milliseconds> longest;  // nullopt for no limit
+  std::function<void(const std::string&)> notice;    // receives, for example, why a job is not running
 };
 
 // Returns when all jobs have succeeded. Throws Error if a job failed, was deleted, or did not end in time, and
-// http::Stopped on a stop; jobs that have not ended continue.
+// http::Stopped if a stop is requested; jobs that have not ended continue.
 void wait_for_jobs(kube::Client& client, const std::vector<SubmittedJob>& jobs, const WaitOptions& options,
                    const std::stop_token& stop);
 

@@ -1,4 +1,4 @@
-// Suggests the word that a user may have meant by a mistyped one ("did you mean").
+// Suggests the word that a user may have meant when they mistyped one ("did you mean").
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@ namespace adaptdl::cli {
 // Returns how many insertions, deletions, replacements and swaps of adjacent characters turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// Returns the candidate that `word` most likely means, if one is close: it begins with `word`, or differs in at most a
-// third of its letters, or in one. If several are equally close, returns the first.
+// Returns the candidate that `word` most likely means, or nullopt if none is close. A candidate is close if it begins
+// with `word`, or if at most a third of its letters, or one letter, differ. Of equally close candidates, returns the
+// first.
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace adaptdl::cli

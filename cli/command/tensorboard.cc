@@ -30,7 +30,7 @@ struct TensorBoardCommandOptions {
 };
 
 void create(const TensorBoardCommandOptions& options) {
-  kube::tensorboard_objects(options.board);  // throws if they are invalid, before any request
+  kube::tensorboard_objects(options.board);  // throws before any request if the options are invalid
   kube::Client client(require_cluster(options.cluster));
   kube::create_tensorboard(client, client.access().name_space, options.board);
   print_out("Successfully created TensorBoard instance {}\n", options.board.name);
@@ -78,7 +78,7 @@ void proxy(const TensorBoardCommandOptions& options) {
   kube::Client client(require_cluster(options.cluster));
   forward.name_space = client.access().name_space;
   const auto notice = [](const std::string& line) { print_notice("{}", line); };
-  kube::PortForward served(client, forward);  // first, to report a port in use before the wait
+  kube::PortForward served(client, forward);  // created first, to report a port in use before the wait
   kube::wait_until_ready(client, forward.name_space, options.board.name, signals.token(), notice);
   if (signals.token().stop_requested()) return;
   served.find();
@@ -94,7 +94,7 @@ void remove_tensorboard(const TensorBoardCommandOptions& options) {
   const std::string& name_space = client.access().name_space;
   if (!options.yes && is_terminal(STDIN_FILENO)) {
     kube::get_tensorboard(client, name_space, options.board.name);
-    print_prompt("Delete TensorBoard instance {} of namespace {} and all its data? [y/N] ", options.board.name,
+    print_prompt("Delete TensorBoard instance {} in namespace {} and all its data? [y/N] ", options.board.name,
                  name_space);
     std::string answer;
     std::getline(std::cin, answer);
@@ -118,21 +118,21 @@ void add_tensorboard(CLI::App& app, int&) {
   auto options = std::make_shared<TensorBoardCommandOptions>();
   CLI::App* verb = add_tensorboard_verb(app, "create", "Create a TensorBoard that jobs can write to", *options);
   verb->add_option("--storageclass", options->board.storage_class,
-                   "Storage class of its volume, which several nodes must be able to share (default: the cluster's)")
+                   "Storage class of its volume; must support volumes shared by several nodes (default: the cluster's)")
       ->type_name("NAME");
   verb->add_option("--size", options->board.size, "Size of its volume (default: 1Gi)")->type_name("QUANTITY");
   verb->add_option("--image", options->board.image,
-                   "Image with the program `tensorboard` (default: tensorflow/tensorflow)")
+                   "Image that contains the program `tensorboard` (default: tensorflow/tensorflow)")
       ->type_name("IMAGE");
   verb->add_flag("--nodeport", options->board.node_port, "Also serve it on a port of every node");
   verb->callback([options] { create(*options); });
 
-  verb = add_tensorboard_verb(app, "list", "List TensorBoards, and why one is not ready", *options, false);
+  verb = add_tensorboard_verb(app, "list", "List TensorBoards, and the reasons if they are not ready", *options, false);
   verb->add_option("-o,--output", options->output, "Output format")->type_name("json");
   verb->callback([options] { list(*options); });
 
   verb = add_tensorboard_verb(app, "proxy", "Serve a TensorBoard on this machine until Ctrl-C", *options);
-  verb->add_option("-p,--port", options->port, "Port to serve on (default: a free one)")->type_name("PORT");
+  verb->add_option("-p,--port", options->port, "Port to serve on (default: a free port)")->type_name("PORT");
   verb->add_option("--address", options->address, "Address to serve on (default: 127.0.0.1)")->type_name("ADDRESS");
   verb->callback([options] { proxy(*options); });
 

@@ -52,7 +52,7 @@ sched::AllocatorCluster look(kube::Client& client, const std::stop_token& stop) 
           kube::path(*resource, ""), from_memory,
           [&](nlohmann::json&& object) { state.put_device_object(*resource, object); }, stop);
     } catch (const kube::ApiError& error) {
-      // Not every cluster has the resource, and not every user may list it.
+      // Not every cluster has the resource, and not every user is allowed to list it.
       if (!error.not_found() && error.code() != 403) throw;
     }
   }
@@ -65,10 +65,10 @@ std::string render(const sched::AllocatorCluster& cluster, bool as_json) {
   const bool colour = use_colour(STDOUT_FILENO);
   const Table jobs = jobs_on_nodes_table(cluster);
   return nodes_table(cluster).render(width, colour) + '\n' +
-         (jobs.empty() ? "no job has nodes\n" : jobs.render(width, colour));
+         (jobs.empty() ? "no jobs have nodes\n" : jobs.render(width, colour));
 }
 
-// Returns as many of the first lines as fit on the terminal.
+// Returns the first lines of the text, as many as fit on the terminal.
 std::string fit(const std::string& text) {
   const auto height = static_cast<std::ptrdiff_t>(terminal_height(STDOUT_FILENO).value_or(24));
   if (std::ranges::count(text, '\n') < height) return text;
@@ -84,7 +84,7 @@ bool is_temporary(const Error& error) {
          (refused != nullptr && refused->code() >= 500);
 }
 
-// Shows the cluster until a signal comes: redrawn in place on a terminal, else printed repeatedly.
+// Shows the cluster until a signal arrives. Redraws it in place on a terminal; otherwise, prints it repeatedly.
 void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
   const bool redraws = is_capable_terminal(STDOUT_FILENO) && !as_json;
   std::ptrdiff_t lines = 0;
@@ -105,7 +105,7 @@ void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
       return;
     } catch (const Error& error) {
       if (first || !is_temporary(error)) throw;
-      if (!out_of_reach) print_notice("cannot reach the API server, will retry: {}", error.what());
+      if (!out_of_reach) print_notice("cannot reach the API server; retrying: {}", error.what());
       out_of_reach = true;
       lines = 0;  // the text on the terminal is now above that notice
     }
@@ -119,15 +119,15 @@ void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
 
 void add_top(CLI::App& app, int&) {
   auto options = std::make_shared<TopOptions>();
-  app.add_option("--context", options->cluster.context, "Context of the kubeconfig (default: its current context)")
+  app.add_option("--context", options->cluster.context, "Context from the kubeconfig (default: the current one)")
       ->type_name("NAME");
   app.add_flag("--json", options->json, "Print JSON; with --watch, one object per line");
   app.add_flag("--watch", options->watch, "Repeat every 2 s until Ctrl-C");
   app.footer(
-      "GPUS shows the GPUs that pods hold, out of those of the node. JOBS shows the number of pods of each job, and\n"
-      "under 'others' the GPUs that pods of other workloads hold. A node that is leaving is about to be removed.\n"
-      "GOODPUT is in samples per second, weighted by their statistical efficiency, as the model of the job predicts\n"
-      "it for its nodes.");
+      "GPUS shows how many of the node's GPUs are held by pods. JOBS shows each job's number of pods and, as\n"
+      "'others', the GPUs held by pods of other workloads. A node that is leaving is about to be removed. GOODPUT is\n"
+      "in samples per second, weighted by their statistical efficiency, as predicted by the job's model for its\n"
+      "nodes.");
   app.callback([options] {
     kube::Client client(require_cluster(options->cluster));
     if (!options->watch) return print_text(render(look(client, {}), options->json));

@@ -30,7 +30,7 @@ void check_study_name(const std::string& name) {
 }
 
 int resume(const TuneOptions& options) {
-  if (options.study.empty()) throw UsageError("tune: --resume needs --study NAME (see `adaptdl tune ls`)");
+  if (options.study.empty()) throw UsageError("tune: --resume requires --study NAME (see `adaptdl tune ls`)");
   OpenStudy open = open_study(options.study);
   open.directory.lock();
   open.journal->refresh();
@@ -39,7 +39,7 @@ int resume(const TuneOptions& options) {
   // The program is also looked up relative to this directory.
   if (!before.cluster) std::filesystem::current_path(before.directory, error);
   if (error)
-    throw UsageError(fmt::format("tune: cannot enter the working directory {} of study '{}': {}",
+    throw UsageError(fmt::format("tune: cannot enter the working directory '{}' of study '{}': {}",
                                  before.directory.string(), options.study, error.message()));
   const TunePlan plan = make_plan(options, open.study(), this_machine());
   if (options.dry_run) {
@@ -57,7 +57,7 @@ bool has_trials(const tune::StudyDirectory& directory) {
   return std::filesystem::exists(directory.path() / "trials", ignored);
 }
 
-// Returns whether a search of that name has begun. A study that was interrupted before can be replaced.
+// Returns whether the study's search has begun. A study that was interrupted before that can be replaced.
 bool has_begun(const tune::StudyDirectory& directory) {
   // A trial of a new study would continue from the checkpoint of an old one.
   if (has_trials(directory)) return true;
@@ -75,7 +75,7 @@ void check_is_new(const tune::StudyDirectory& directory) {
                     directory.name()));
 }
 
-// Searches a study that is locked, and leaves nothing behind if it fails before the first trial.
+// Runs the search of a locked study. Leaves nothing behind if it fails before the first trial.
 int begin_locked(const TunePlan& plan, const std::string& storage, tune::StudyDirectory& directory) {
   try {
     directory.place_journal(storage.empty() ? std::nullopt : std::optional<std::filesystem::path>(storage));
@@ -108,7 +108,7 @@ int begin(TuneOptions options) {
   return begin_locked(plan, options.storage, directory);
 }
 
-// A search needs options, so a first word without any may be a mistyped verb.
+// A search requires options, so a first word without options may be a mistyped verb.
 void check_is_no_verb(const CLI::App& app) {
   const std::vector<std::string> words = app.remaining();
   if (words.empty() || words.front() == "--") return;
@@ -130,82 +130,81 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.prefix_command();
   app.add_option("--study", options->study, "Name of the study (default: the program's name)")->type_name("NAME");
   app.add_option("-P,--param", options->parameters,
-                 "Parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or one value for all trials; may "
-                 "be given several times")
+                 "Parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or a single value for all trials; "
+                 "may be given several times")
       ->type_name("NAME=VALUES")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--space", options->space, "YAML file with parameters, and conditions between them")
-      ->type_name("FILE");
+  app.add_option("--space", options->space, "YAML file with parameters and their conditions")->type_name("FILE");
   app.add_option("--metric", options->metric, "Metric that the program reports, and whether to maximize or minimize it")
       ->type_name("NAME:max|min");
   app.add_option("--trials", options->trials, "Number of trials (default: 64)")->type_name("N");
   app.add_option(
          "--parallel", options->parallel,
-         "Number of trials at the same time (default: auto, the number of devices divided by --min-replicas; with "
-         "--cluster, 8)")
+         "Number of trials to run at the same time (default: auto, the number of devices divided by --min-replicas; "
+         "with --cluster, 8)")
       ->type_name("N|auto");
   app.add_option("--share", options->share,
-                 "How to divide the devices: more to trials whose goodput rises most, the same weighted by the "
-                 "probability of becoming the best, or equally (default: goodput)")
+                 "How to divide the devices among trials: by how much they improve goodput, by the same weighted with "
+                 "the probability that the trial becomes the best, or equally (default: goodput)")
       ->type_name("goodput|promise|equal");
-  app.add_option("--time", options->time, "Stop the search, with checkpoints, after this time (default: no limit)")
+  app.add_option("--time", options->time, "Save checkpoints and stop the search after this time (default: no limit)")
       ->type_name("DURATION");
   app.add_option("--gpu-hours", options->gpu_hours,
-                 "Stop the search, with checkpoints, after this many device-hours (default: no limit)")
+                 "Save checkpoints and stop the search after this many device-hours (default: no limit)")
       ->type_name("H");
   app.add_option("--sampler", options->sampler,
-                 "Method to choose the parameters of new trials; NAME is a class in optuna.samplers (default: tpe)")
+                 "Method of choosing new trials' parameters; NAME is a class in optuna.samplers (default: tpe)")
       ->type_name("tpe|random|grid|qmc|optuna:NAME");
-  app.add_option("--pruner", options->pruner, "Method to choose the trials that stop early (default: asha)")
+  app.add_option("--pruner", options->pruner, "Method of choosing the trials that stop early (default: asha)")
       ->type_name("asha|hyperband|median|none");
   app.add_option("--factor", options->factor,
                  "With asha and hyperband: one of N trials continues at each rung (default: 4)")
       ->type_name("N");
-  app.add_option("--seed", options->seed, "Seed of the sampler (default: a random one)")->type_name("N");
-  app.add_option("--min-replicas", options->min_replicas, "Minimum number of replicas of a trial (default: 1)")
+  app.add_option("--seed", options->seed, "Sampler's seed (default: a random seed)")->type_name("N");
+  app.add_option("--min-replicas", options->min_replicas, "Minimum number of replicas per trial (default: 1)")
       ->type_name("N");
   app.add_option("--max-replicas", options->max_replicas,
-                 "Maximum number of replicas of a trial (default: the number of devices)")
+                 "Maximum number of replicas per trial (default: the number of devices)")
       ->type_name("N");
-  app.add_option("--devices", options->devices, "Devices to use, such as 0,2,3; as for `adaptdl run`")
+  app.add_option("--devices", options->devices, "Devices to use, such as 0,2,3, as for `adaptdl run`")
       ->type_name("LIST");
   app.add_option("--device-kind", options->device_kind, "Kind of devices: gpu or cpu, as for `adaptdl run`")
       ->type_name("gpu|cpu");
   app.add_option("--checkpoint-every", options->checkpoint_every,
                  "Time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default: 5m)")
       ->type_name("DURATION");
-  app.add_flag("--cluster", options->cluster, "Run the trials as AdaptDLJobs of a cluster that has the operator");
+  app.add_flag("--cluster", options->cluster, "Run the trials as AdaptDLJobs in a cluster with the operator");
   app.add_option(
          "--jobfile", options->job_file,
-         "With --cluster: file with the AdaptDLJob of a trial, in which the program replaces the command of the "
-         "first container (default: adaptdljob.yaml)")
+         "With --cluster: file with the AdaptDLJob for a trial, in which the program replaces the first container's "
+         "command (default: adaptdljob.yaml)")
       ->type_name("FILE");
   app.add_option("--image", options->image, "With --cluster: image of the first container (default: the job file's)")
       ->type_name("IMAGE");
   app.add_option("--checkpoint-storage-size", options->storage_size,
-                 "With --cluster: size of the volume of a trial (default: 1Gi)")
+                 "With --cluster: size of each trial's volume (default: 1Gi)")
       ->type_name("QUANTITY");
   app.add_option("--checkpoint-storage-class", options->storage_class,
-                 "With --cluster: storage class of the volume of a trial; as for `adaptdl submit`")
+                 "With --cluster: storage class of each trial's volume, as for `adaptdl submit`")
       ->type_name("NAME");
   app.add_option("--namespace", options->cluster_options.name_space,
-                 "With --cluster: namespace of the cluster (default: the job file's, else the context's)")
+                 "With --cluster: namespace in the cluster (default: the job file's or, if it has none, the context's)")
       ->type_name("NAMESPACE");
   app.add_option("--context", options->cluster_options.context,
-                 "With --cluster: context of the kubeconfig (default: its current context)")
-      ->type_name("CONTEXT");
+                 "With --cluster: context from the kubeconfig (default: the current one)")
+      ->type_name("NAME");
   app.add_option("--storage", options->storage,
                  "File to store the study in, readable by Optuna (default: journal.log in the study's "
                  "directory)")
       ->type_name("FILE");
-  app.add_flag("--resume", options->resume, "Continue the study of --study");
-  app.add_flag("--json", options->json, "Print JSON: one object per line for each event, instead of notices");
-  app.add_flag("--dry-run", options->dry_run, "Check everything and start nothing");
+  app.add_flag("--resume", options->resume, "Continue the study named by --study");
+  app.add_flag("--json", options->json, "Print JSON: one object per line for each event, without notices");
+  app.add_flag("--dry-run", options->dry_run, "Check everything, but start nothing");
   app.footer(
-      "The program gets parameters in place of {NAME} in its arguments, in ADAPTDL_PARAM_NAME, and in the file\n"
-      "$ADAPTDL_PARAMS_FILE. It reports the metric with adaptdl::report(), as a line of JSON on standard output, or\n"
-      "as a scalar of TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
+      "The program receives its parameters in its arguments, where they replace {NAME}, in ADAPTDL_PARAM_NAME, and in\n"
+      "the file $ADAPTDL_PARAMS_FILE. It reports the metric with adaptdl::report(), as a line of JSON on standard\n"
+      "output, or as a scalar in TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
     check_is_no_verb(app);
     sched::open_standard_descriptors();

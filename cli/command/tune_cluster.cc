@@ -53,8 +53,8 @@ json read_job(const TuneOptions& options) {
   const auto text = kube::read_if_there(file, "the job file");
   if (!text)
     throw UsageError(
-        fmt::format("tune: job file {} not found; --cluster needs one, with the image and resources of a "
-                    "replica (--jobfile FILE)",
+        fmt::format("tune: job file {} not found; --cluster requires one, with a replica's image and resources "
+                    "(--jobfile FILE)",
                     file));
   const auto jobs = kube::parse_job_file(*text, file, {.name = false, .image = options.image.empty()});
   if (jobs.size() != 1) throw UsageError(fmt::format("tune: {}: expected one AdaptDLJob, got {}", file, jobs.size()));
@@ -100,8 +100,8 @@ void refuse_local_options(const TuneOptions& options) {
   for (const auto& [name, value] :
        {std::pair("--devices", &options.devices), {"--device-kind", &options.device_kind}, {"--share", &options.share}})
     if (!value->empty())
-      throw UsageError(fmt::format("tune: {} is for trials on this machine; omit it with --cluster", name));
-  if (options.parallel == "auto") throw UsageError("tune: --parallel must be a number with --cluster");
+      throw UsageError(fmt::format("tune: {} works only with trials on this machine; omit it with --cluster", name));
+  if (options.parallel == "auto") throw UsageError("tune: with --cluster, --parallel must be a number");
 }
 
 tune::TrialJobPlan job_plan(const TunePlan& plan) {
@@ -116,7 +116,7 @@ tune::TrialJobPlan job_plan(const TunePlan& plan) {
   return jobs;
 }
 
-// Throws UsageError if a job that is not of the study has the name of a trial.
+// Throws UsageError if a job that does not belong to the study has the name of one of its trials.
 void check_names(const TunePlan& plan, kube::Client& client) {
   const std::string& name_space = plan.settings.cluster->name_space;
   client.list(kube::path(kube::kAdaptDLJobs, name_space), {}, [&](json&& job) {
@@ -146,7 +146,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   const std::string own = kube::text_field(job, {"metadata", "namespace"});
   const std::string& given = options.cluster_options.name_space;
   if (!own.empty() && !given.empty() && own != given)
-    throw UsageError(fmt::format("tune: the job file has namespace '{}', and --namespace is '{}'", own, given));
+    throw UsageError(fmt::format("tune: the job file's namespace is '{}', but --namespace is '{}'", own, given));
   // A service account has no kubeconfig, and therefore no context to choose.
   cluster.context = access.context == "in-cluster" ? "" : access.context;
   cluster.name_space = own.empty() ? access.name_space : own;
@@ -158,7 +158,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   cluster.storage_size = options.storage_size.empty() ? kDefaultStorageSize : options.storage_size;
   check_storage_size(cluster.storage_size);
   plan.settings.checkpoint_every = options.checkpoint_every;
-  plan.settings.max_replicas = 1;  // unused: the operator decides, within the bounds of the job
+  plan.settings.max_replicas = 1;  // unused: the operator decides, within the job's bounds
   plan.settings.parallel = options.parallel.empty() ? kDefaultParallel
                                                     : parse_number<int>(options.parallel, "tune: --parallel", 1,
                                                                         kMostRunReplicas, "a whole number");
@@ -176,7 +176,7 @@ std::string job_study_name(std::string name) {
 
 void refuse_cluster_options(const TuneOptions& options) {
   for (const auto& [name, value] : options_of_jobs(options))
-    if (!value->empty()) throw UsageError(fmt::format("tune: {} needs --cluster", name));
+    if (!value->empty()) throw UsageError(fmt::format("tune: {} requires --cluster", name));
 }
 
 void check_cluster_resume(const TuneOptions& options) {
@@ -187,7 +187,7 @@ void check_cluster_resume(const TuneOptions& options) {
                              {"--checkpoint-every", &options.checkpoint_every}});
   for (const auto& [name, value] : fixed)
     if (!value->empty())
-      throw UsageError(fmt::format("tune: --resume cannot change {} of a study in a cluster; omit it", name));
+      throw UsageError(fmt::format("tune: --resume cannot change {} for a study in a cluster; omit it", name));
 }
 
 std::unique_ptr<kube::Client> cluster_client(const TunePlan& plan) {

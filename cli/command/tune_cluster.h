@@ -1,4 +1,4 @@
-// Studies whose trials are jobs of a cluster (`adaptdl tune --cluster`).
+// Studies whose trials are cluster jobs (`adaptdl tune --cluster`).
 #pragma once
 
 #include <functional>
@@ -16,23 +16,23 @@ namespace adaptdl::cli {
 // option or file, and Error if no cluster is configured.
 void set_cluster_settings(TunePlan& plan, const TuneOptions& options);
 
-// Throws UsageError if an option is given that needs --cluster. REQUIRES that --cluster is not given.
+// Throws UsageError if an option is given that requires --cluster. REQUIRES that --cluster is not given.
 void refuse_cluster_options(const TuneOptions& options);
-// Throws UsageError if an option is given that cannot change for the jobs of a study that is resumed.
+// Throws UsageError if an option is given that cannot change when a study with jobs is resumed.
 void check_cluster_resume(const TuneOptions& options);
 
-// Returns the name for a study whose trials are jobs: characters that names of jobs cannot have are replaced.
+// Returns the name for a study whose trials are jobs: replaces characters that are invalid in job names.
 std::string job_study_name(std::string name);
 
-// Returns a client of the study's cluster. Throws Error if the kubeconfig does not have the cluster any more. REQUIRES
+// Returns a client for the study's cluster. Throws Error if the kubeconfig no longer contains the cluster. REQUIRES
 // plan.settings.cluster, as do the functions below.
 std::unique_ptr<kube::Client> cluster_client(const TunePlan& plan);
 
-// Has the API server check the jobs of a new study without creating any. Throws Error if it refuses them, or if other
-// jobs have their names.
+// Lets the API server check a new study's jobs without creating them. Throws Error if it rejects them, or if other jobs
+// have their names.
 void check_cluster(const TunePlan& plan, kube::Client& client);
 
-// Creates the runner of the study's trials. Throws what kube::Client throws.
+// Creates the runner for the study's trials. Throws the same errors as kube::Client.
 std::unique_ptr<sched::tune::ClusterTrialRunner> make_cluster_runner(const TunePlan& plan, kube::Client& client,
                                                                      const sched::tune::StudyDirectory& directory,
                                                                      std::function<void(std::string_view)> notice);

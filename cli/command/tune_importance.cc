@@ -46,12 +46,13 @@ void show_importance(const ImportanceOptions& options) {
 
 void add_study_importance(CLI::App& app) {
   auto options = std::make_shared<ImportanceOptions>();
-  CLI::App* const verb = app.add_subcommand("importance", "Show which parameters of a study matter for a good result");
+  CLI::App* const verb =
+      app.add_subcommand("importance", "Show which of a study's parameters matter for a good result");
   verb->add_option("study", options->study, "Name of the study")->required()->type_name("STUDY");
   verb->add_flag("--json", options->json, "Print JSON");
   verb->footer(
-      "The fractions add up to 1. They compare the values in the best tenth of the trials with those in all trials\n"
-      "(PED-ANOVA). At least 10 trials are needed; use 50 or more.");
+      "The fractions add up to 1. They compare a parameter's values in the best tenth of the trials with its values\n"
+      "in all trials (PED-ANOVA). At least 10 trials are required, and 50 or more are recommended.");
   verb->callback([options] { show_importance(*options); });
 }
 

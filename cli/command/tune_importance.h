@@ -1,4 +1,4 @@
-// Defines the verb `adaptdl tune importance`, which shows which parameters of a study matter.
+// Defines the verb `adaptdl tune importance`, which shows which of a study's parameters matter.
 #pragma once
 
 #include <CLI/CLI.hpp>

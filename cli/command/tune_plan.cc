@@ -53,19 +53,20 @@ void set_metric(TunePlan& plan, const std::string& text) {
   plan.settings.metric = text.substr(0, colon);
   for (const char* const reserved : {"step", "epoch", "progress"})
     if (plan.settings.metric == reserved)
-      throw UsageError(fmt::format("tune: invalid --metric '{}'; '{}' is reserved for the progress of the training",
-                                   text, reserved));
+      throw UsageError(
+          fmt::format("tune: invalid --metric '{}'; '{}' is reserved for the training progress", text, reserved));
   plan.direction = goal == "max" ? tune::Direction::kMaximize : tune::Direction::kMinimize;
 }
 
-// The storage is JSON, and thus UTF-8. Parameters were checked when they were read.
+// The storage is JSON and therefore UTF-8. Parameters were checked when they were read.
 void check_text(const tune::StudySettings& settings) {
   if (!is_utf8(settings.metric) ||
       !std::ranges::all_of(settings.command, [](const auto& word) { return is_utf8(word); }))
     throw UsageError("tune: metric and program must be valid UTF-8");
 }
 
-// Sets how each trial is run, as far as the options say. A plan of `adaptdl run` checks the program and the devices.
+// Sets how each trial runs, as far as the options specify it. Plans a run like `adaptdl run`, to check the program and
+// the devices.
 void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine& machine) {
   tune::StudySettings& settings = plan.settings;
   if (!options.devices.empty()) settings.devices = options.devices;
@@ -86,10 +87,10 @@ void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine&
     settings.max_replicas = parse_tune_count(options.max_replicas, "--max-replicas", kMostRunReplicas);
   if (settings.max_replicas == 0) settings.max_replicas = devices;
   if (settings.min_replicas > settings.max_replicas)
-    throw UsageError(fmt::format("tune: --min-replicas {} is above --max-replicas {}", settings.min_replicas,
+    throw UsageError(fmt::format("tune: --min-replicas {} is greater than --max-replicas {}", settings.min_replicas,
                                  settings.max_replicas));
   if (settings.min_replicas > devices)
-    throw UsageError(fmt::format("tune: --min-replicas must be at most {}, the number of devices, not {}", devices,
+    throw UsageError(fmt::format("tune: --min-replicas must be at most the number of devices ({}), not {}", devices,
                                  settings.min_replicas));
   if (!options.parallel.empty() && options.parallel != "auto")
     settings.parallel = parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
@@ -115,11 +116,11 @@ double parse_hours(const std::string& text) {
   double hours = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hours);
   if (error != std::errc() || end != text.data() + text.size() || !(hours > 0) || !std::isfinite(hours))
-    throw UsageError(fmt::format("tune: invalid --gpu-hours '{}'; expected a number above 0, such as 40", text));
+    throw UsageError(fmt::format("tune: invalid --gpu-hours '{}'; expected a number greater than 0, such as 40", text));
   return hours;
 }
 
-// Sets what may change when a study is resumed.
+// Sets the limits and settings that may change when a study is resumed.
 void set_limits(TunePlan& plan, const TuneOptions& options) {
   plan.json = options.json;
   if (!options.trials.empty()) plan.settings.trials = parse_tune_count(options.trials, "--trials", kMaxTrials);
@@ -130,7 +131,7 @@ void set_limits(TunePlan& plan, const TuneOptions& options) {
         fmt::format("tune: invalid --share '{}'; expected goodput, promise or equal", plan.settings.share));
   if (options.time.empty()) return;
   plan.time = env::parse_duration(options.time, "tune: --time");
-  if (plan.time->count() == 0) throw UsageError("tune: --time must be above 0, such as 2h");
+  if (plan.time->count() == 0) throw UsageError("tune: --time must be greater than 0, such as 2h");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 namespace tune = sched::tune;
 
-// The prefix of the names of Optuna samplers.
+// Prefix of Optuna samplers' names.
 constexpr std::string_view kOptuna = "optuna:";
 
 std::unique_ptr<tune::Sampler> make_optuna_sampler(const tune::StudySettings& settings, const std::string& study,

@@ -10,9 +10,9 @@
 
 namespace adaptdl::cli {
 
-// Throws UsageError if the sampler is unknown, or cannot be used because Python or a package is missing. `journal` is
-// the storage of the study; without it, an Optuna sampler sees a study without trials. Throws HelperInterrupted if a
-// signal to stop arrives that the caller has blocked.
+// `journal` is the study's storage; without it, an Optuna sampler sees a study without trials. Throws UsageError if the
+// sampler is unknown, or cannot be used because Python or a package is missing. Throws HelperInterrupted if a stop
+// signal arrives that the caller has blocked.
 std::unique_ptr<sched::tune::Sampler> make_study_sampler(const sched::tune::StudySettings& settings,
                                                          const std::string& study = "",
                                                          const std::filesystem::path& journal = {});

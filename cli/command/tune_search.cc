@@ -33,9 +33,9 @@ constexpr int kSearchStopped = 128 + SIGTERM;
 constexpr int kNoResult = 1;  // also after errors
 constexpr int kUsageExit = 2;
 constexpr int kLookForResultsEvery = 50;  // ms between polls for results
-constexpr int kMaxSettleTries = 40;       // number of polls until trials on this machine must have settled
+constexpr int kMaxSettleTries = 40;       // maximum number of polls until trials on this machine have settled
 
-// Reads the signals to stop, and to continue after Ctrl-Z, which it blocks.
+// Blocks stop signals, and the signal that continues the process after Ctrl-Z, and reads them.
 class SearchSignals {
  public:
   SearchSignals() {
@@ -49,7 +49,7 @@ class SearchSignals {
     fd_ = sched::Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) throw Error("cannot create a descriptor for signals");
   }
-  // Drops late signals: the end of the search has answered them.
+  // Drops late signals, because the search has already ended.
   ~SearchSignals() {
     signalfd_siginfo info;
     while (::read(fd_.get(), &info, sizeof info) > 0) {
@@ -59,9 +59,9 @@ class SearchSignals {
   SearchSignals(const SearchSignals&) = delete;
   SearchSignals& operator=(const SearchSignals&) = delete;
 
-  // Updates the report, and waits up to `limit` milliseconds for a signal to stop. Returns its number, or 0.
+  // Updates the report, and waits up to `limit` milliseconds for a stop signal. Returns its number, or 0.
   int wait(SearchReport& report, int limit = kLookForResultsEvery) {
-    // After Ctrl-Z, the report must not wipe what it drew before, so the signal to continue is handled first.
+    // After Ctrl-Z, the report must not wipe what it drew before the stop, so SIGCONT is handled first.
     if (const int number = take(report)) return number;
     report.update();
     pollfd readable{fd_.get(), POLLIN, 0};
@@ -69,7 +69,7 @@ class SearchSignals {
   }
 
  private:
-  // Returns the number of a signal to stop that has arrived, or 0 if there is none.
+  // Returns the number of a stop signal that has arrived, or 0 if there is none.
   int take(SearchReport& report) {
     signalfd_siginfo info;
     if (::read(fd_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return 0;
@@ -82,7 +82,7 @@ class SearchSignals {
   sched::Fd fd_;
 };
 
-// Reports that the journal waits for its lock.
+// Reports when the journal waits for its lock.
 class JournalNotices {
  public:
   JournalNotices(tune::Journal& journal, SearchReport& report) : journal_(journal) {
@@ -101,8 +101,8 @@ class JournalNotices {
 
 std::string interruption(int signal) { return fmt::format("interrupted by SIG{}", ::sigabbrev_np(signal)); }
 
-// Waits until the runs of a search that was killed have saved their checkpoints, because their trials can continue only
-// then. Returns the signal that arrived meanwhile, or 0 if all runs have saved.
+// Waits until the runs of a killed search have saved their checkpoints, because their trials can continue only after
+// that. Returns the number of a stop signal that arrives before that, or 0 if all runs have saved.
 int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, const tune::Study& study,
                         tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
   for (const sched::RunEntry& run : runs)
@@ -111,7 +111,7 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
     report.notice("waiting for launchers of the previous search to end");
   while (runner.any_previous_launcher())
     if (const int number = signals.wait(report)) return number;
-  // By now, launchers that were about to begin their runs have recorded them.
+  // Launchers that were about to start their runs have recorded them by now.
   for (const sched::RunEntry& run : runner.previous_runs(trials)) {
     while (sched::is_alive(run))
       if (const int number = signals.wait(report)) return number;
@@ -122,9 +122,9 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
 
 // The trials, on this machine or in a cluster.
 struct Trials {
-  std::unique_ptr<kube::Client> client;  // of the cluster; null: the trials run on this machine
+  std::unique_ptr<kube::Client> client;  // null if the trials run on this machine
   std::unique_ptr<tune::SearchRunner> runner;
-  // Takes over the trials of an earlier search. Returns the signal that arrived meanwhile, or 0.
+  // Takes over an earlier search's trials. Returns the number of a stop signal that arrives before the end, or 0.
   std::function<int(const tune::Study& study, SearchReport& report, SearchSignals& signals)> adopt;
 
   const char* interrupt_text() const { return client ? "Ctrl-C does not wait" : "Ctrl-C kills them"; }
@@ -162,10 +162,10 @@ Trials make_local_trials(const TunePlan& plan, const tune::StudyDirectory& direc
   return trials;
 }
 
-// Makes the trials save checkpoints after the search has failed.
+// Stops the trials, which save checkpoints, after the search has failed.
 void stop_trials(const Trials& trials, SearchReport& report, SearchSignals& signals) {
   tune::SearchRunner& runner = *trials.runner;
-  // Signals that arrived while a sampler worked asked to stop; if left pending, they would end this process later.
+  // Stop signals that arrived while a sampler was working would end this process later if they were left pending.
   while (signals.wait(report, 0) != 0) {
   }
   if (!runner.any_left()) return;
@@ -176,15 +176,15 @@ void stop_trials(const Trials& trials, SearchReport& report, SearchSignals& sign
     if (signals.wait(report) == SIGINT) runner.kill();
 }
 
-// Waits until the rest of the search's work is done, for a limited time on this machine, in a cluster until a signal.
+// Waits until the search's remaining work is done: for a limited time on this machine, or until a signal in a cluster.
 void settle(const TunePlan& plan, const Trials& trials, SearchReport& report, SearchSignals& signals) {
   bool noticed = false;
   for (int i = 0; !trials.runner->settle() && (trials.client || i < kMaxSettleTries); ++i) {
     if (trials.client && i >= kMaxSettleTries && !std::exchange(noticed, true))
-      report.notice(fmt::format("waiting for the cluster to change jobs of the study ({})", trials.interrupt_text()));
+      report.notice(fmt::format("waiting for the cluster to change the study's jobs ({})", trials.interrupt_text()));
     if (signals.wait(report) == 0 || !trials.client) continue;
     report.notice(fmt::format(
-        "interrupted: jobs of the study are left; `adaptdl tune --resume --study {}` deletes them", plan.study));
+        "interrupted: some of the study's jobs are left; `adaptdl tune --resume --study {}` deletes them", plan.study));
     return;
   }
 }
@@ -211,7 +211,7 @@ void search_to_end(const TunePlan& plan, tune::Search& search, const Trials& tri
   settle(plan, trials, report, signals);
 }
 
-// Describes a study that has reached its limit of device-hours.
+// Describes a study that has reached its device-hours limit.
 std::string used_up_text(const TunePlan& plan, double device_seconds) {
   return fmt::format("study '{}' has used {} of its {:g} device-hours", plan.study, format_hours(device_seconds),
                      plan.settings.gpu_hours);
@@ -221,7 +221,7 @@ std::string used_up_text(const TunePlan& plan, double device_seconds) {
   throw UsageError(fmt::format("tune: {}; raise --gpu-hours", used_up_text(plan, device_seconds)));
 }
 
-// Returns the sampler of the study, or null if a signal to stop arrived while its helper process started.
+// Returns the study's sampler, or null if a stop signal arrived while the sampler's helper process was starting.
 std::unique_ptr<tune::Sampler> make_interruptible_sampler(const TunePlan& plan, const tune::StudyDirectory& directory) {
   try {
     return make_study_sampler(plan.settings, plan.study, directory.journal());
@@ -240,7 +240,7 @@ SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::S
     while (number == 0) number = signals.wait(report);
     return {false, kSearchStopped, interruption(number)};
   }
-  // This comes after everything that may be interrupted: from now on, the jobs of an earlier search are followed.
+  // This comes after everything that may be interrupted, because it begins to follow an earlier search's jobs.
   if (const int number = trials.adopt(study, report, signals)) return {false, kSearchStopped, interruption(number)};
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
@@ -269,13 +269,13 @@ void check_device_hours(const TunePlan& plan, const tune::Study& study) {
 }
 
 int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory) {
-  // A reader of the notices that went away must not end the search.
+  // The search must survive a reader of its notices that exits.
   ::signal(SIGPIPE, SIG_IGN);
   // The report and the runner refer to each other.
   tune::SearchRunner* of_report = nullptr;
   SearchReport report(plan, journal, [&of_report](int number) { return of_report->status(number); });
   const JournalNotices notices(journal, report);
-  // Destroyed before the report, so that signals end the process while the report waits for a reader at its end.
+  // This is destroyed before the report, so that signals end the process while the report waits for its reader.
   SearchSignals signals;
   const Trials trials =
       plan.settings.cluster ? make_cluster_trials(plan, directory, report) : make_local_trials(plan, directory, report);

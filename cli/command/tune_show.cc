@@ -136,11 +136,11 @@ const tune::Trial& best_of(const OpenStudy& open) {
   return *best;
 }
 
-// Copies the checkpoints to a directory that does not exist, or is empty.
+// Copies the checkpoints to a directory, which must be empty or not exist.
 void export_checkpoints(const OpenStudy& open, const tune::Trial& best, const fs::path& to) {
   if (open.study().user_attributes.contains(tune::kSettings) && tune::settings_of(open.study()).cluster)
     throw Error(
-        fmt::format("the checkpoints of trial {0} are in the volume of its job; copy them with `adaptdl cp "
+        fmt::format("the checkpoints of trial {0} are on its job's volume; copy them with `adaptdl cp "
                     "{1}-{0}:/adaptdl/checkpoint {2}`",
                     best.number, open.study().name, to.string()));
   const fs::path from = open.directory.path() / "trials" / std::to_string(best.number) / "checkpoints";
@@ -224,11 +224,11 @@ void add_study_verbs(CLI::App& app) {
     verb.add_option("study", options.study, "Name of the study")->required()->type_name("STUDY");
   };
   add_verb("ls", "List studies", list_all);
-  const auto [show, show_options] = add_verb("show", "Show the trials of a study", show_study);
+  const auto [show, show_options] = add_verb("show", "Show a study's trials", show_study);
   add_study(*show, *show_options);
-  const auto [best, best_options] = add_verb("best", "Show the parameters of the best trial", show_best);
+  const auto [best, best_options] = add_verb("best", "Show the best trial's parameters", show_best);
   add_study(*best, *best_options);
-  best->add_option("--export", best_options->output, "Copy the checkpoints of the trial to this directory")
+  best->add_option("--export", best_options->output, "Copy the trial's checkpoints to this directory")
       ->type_name("DIR");
   add_study_importance(app);
 }

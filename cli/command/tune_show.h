@@ -17,7 +17,7 @@ void add_study_verbs(CLI::App& app);
 // Returns "running", "paused", "waiting", "complete", "pruned" or "failed".
 std::string state_text(const sched::tune::Trial& trial);
 
-// Returns the value of a trial that ended, else the last one that it reported, which may be NaN.
+// Returns the value of a trial that has ended, or the last value that another trial reported, which may be NaN.
 std::optional<double> value_of(const sched::tune::Trial& trial);
 
 // Returns text such as "lr=0.01 opt=sgd", with four significant digits per number.
@@ -26,7 +26,7 @@ std::string parameters_text(const sched::tune::Trial& trial);
 // Returns a trial as `adaptdl tune show --json` prints it.
 nlohmann::json trial_json(const sched::tune::Study& study, const sched::tune::Trial& trial);
 
-// Returns how many trials are in each state, by the names of state_text().
+// Returns the number of trials in each state, under the names that state_text() returns.
 nlohmann::json count_states(const sched::tune::Study& study);
 
 }  // namespace adaptdl::cli

@@ -27,17 +27,17 @@ struct StudyOptions {
   std::vector<std::string> values;  // NAME=VALUE
 };
 
-// Ends the search of the study; its trials save checkpoints.
+// Ends the study's search; the trials save checkpoints.
 void stop_search(const OpenStudy& open) {
   const std::string& name = open.directory.name();
   const auto searcher = open.directory.searcher();
-  if (!searcher) throw Error(fmt::format("study '{}' is not being searched", name));
+  if (!searcher) throw Error(fmt::format("no search of study '{}' is running", name));
   ::kill(*searcher, SIGTERM);
   while (open.directory.searcher() == searcher) std::this_thread::sleep_for(kLookForEndEvery);
   print_out("stopped {}; to continue: adaptdl tune --resume --study {}\n", name, name);
 }
 
-// Prunes a trial that has not ended, whether it is running or not.
+// Prunes a trial that has not ended, even if it is not running.
 void stop_trial(const OpenStudy& open, const std::string& text) {
   const auto& trials = open.study().trials;
   if (trials.empty()) throw Error(fmt::format("study '{}' has no trials", open.study().name));
@@ -108,11 +108,11 @@ void add_study_changes(CLI::App& app) {
     verb->add_option("study", options->study, "Name of the study")->required()->type_name("STUDY");
     return verb;
   };
-  CLI::App* const stopping = add_verb("stop", "Stop the search of a study, with checkpoints, or prune one trial");
-  stopping->add_option("trial", options->trial, "Number of the trial")->type_name("TRIAL");
+  CLI::App* const stopping = add_verb("stop", "Save checkpoints and stop a study's search, or prune one trial");
+  stopping->add_option("trial", options->trial, "Number of the trial to prune")->type_name("TRIAL");
   stopping->callback([options] { stop(*options); });
-  CLI::App* const queueing = add_verb("enqueue", "Add a trial with these parameters, which runs next");
-  queueing->add_option("values", options->values, "Values of parameters; the sampler chooses the others")
+  CLI::App* const queueing = add_verb("enqueue", "Add a trial with these parameters, to run next");
+  queueing->add_option("values", options->values, "Parameter values; the sampler chooses the other parameters")
       ->required()
       ->type_name("NAME=VALUE");
   queueing->callback([options] { enqueue(*options); });

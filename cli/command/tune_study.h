@@ -1,4 +1,4 @@
-// Opens existing studies, and defines the verbs of `adaptdl tune` that change one: stop and enqueue.
+// Opens existing studies, and defines the verbs of `adaptdl tune` that change a study: stop and enqueue.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,9 +13,9 @@ namespace adaptdl::cli {
 struct OpenStudy {
   sched::tune::StudyDirectory directory;
   std::unique_ptr<sched::tune::Journal> journal;
-  std::string metric;  // "value" for a study of another tool
+  std::string metric;  // "value" for a study that another tool created
 
-  // Returns the study as the storage has it now. Throws Error if it was deleted from there.
+  // Returns the study's current state in the storage. Throws Error if the study was deleted from the storage.
   const sched::tune::Study& study() const;
 };
 

@@ -10,7 +10,7 @@
 
 namespace adaptdl::image {
 
-// Credentials for a registry; if all fields are empty, requests are anonymous. Never printed.
+// Credentials for a registry; if all fields are empty, requests are anonymous.
 struct Credentials {
   std::string user, password;
   std::string identity_token;  // a refresh token, used instead of user and password
@@ -20,20 +20,21 @@ struct Credentials {
 };
 
 struct AuthFile {
-  std::map<std::string, Credentials> auths;    // keyed by registry, or registry and the start of a repository path
+  std::map<std::string, Credentials> auths;    // keyed by registry, optionally followed by a repository path prefix
   std::map<std::string, std::string> helpers;  // credHelpers: the helper for each registry
-  std::string store;                           // credsStore: the helper for all other registries; empty: none
+  std::string store;                           // credsStore: the helper for all other registries; may be empty
 };
 
-// `name` identifies the file in messages. Throws Error with the name and the part that cannot be read.
+// Parses a credentials file. `name` identifies the file in messages. Throws Error that names the file and the part that
+// cannot be read.
 AuthFile parse_auth_file(std::string_view text, const std::string& name);
 
-// Normalizes a key of such a file to host[:port][/path]: removes the scheme, and the path that older versions append.
-// All names of Docker's own registry become docker.io.
+// Normalizes a key from a credentials file to host[:port][/path]: removes the scheme, and the path that older Docker
+// versions append. All names of Docker Hub become docker.io.
 std::string normal_key(std::string_view key);
 
-// Returns the entry for a repository: that of the longest key which is a prefix of it, for example registry/a/b for
-// registry/a/b/c. Empty entries are ignored. Null if there is none.
+// Returns the entry whose key is the longest prefix of the repository, for example registry/a/b for registry/a/b/c;
+// nullopt if there is none. Empty entries are ignored.
 std::optional<Credentials> find_auth(const AuthFile& file, const std::string& registry, const std::string& repository);
 
 // Returns the helper for a registry; empty if there is none.

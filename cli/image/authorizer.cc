@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::seconds;
 
-// The default of the token protocol for responses without expires_in.
+// The token protocol's default lifetime for responses without expires_in.
 constexpr seconds kLifetime{60};
 
 std::string scope_text(const Scopes& scopes) { return fmt::format("{}", fmt::join(scopes, " ")); }
@@ -34,7 +34,7 @@ std::string basic(const Credentials& credentials) {
   return "Basic " + encode_base64(credentials.user + ":" + credentials.password);
 }
 
-// Returns the wanted scopes and those that the registry's challenge names in addition.
+// Returns the requested scopes, plus any others that the registry's challenge names.
 Scopes all_scopes(const Challenge& challenge, Scopes scopes) {
   const std::string asked = challenge.parameter("scope");
   for (std::size_t at = 0; at < asked.size();) {
@@ -160,11 +160,11 @@ Authorizer::Token Authorizer::fetch(const Challenge& challenge, const Credential
                     context_.registry, server));
   const http::Response response = context_.send(token_request(challenge, credentials, scopes), stop);
   if (response.status / 100 != 2)
-    throw refusal_error(fmt::format("the token server {} of {} refused the request", server, context_.registry),
+    throw refusal_error(fmt::format("the token server {} for {} refused the request", server, context_.registry),
                         context_.registry, response, credentials.source);
   const std::optional<TokenAnswer> answer = parse_token(response.body);
-  if (!answer) throw Error(fmt::format("the token server {} of {} sent no token", server, context_.registry));
-  // Tokens are replaced before they expire, so that a request that is under way does not fail.
+  if (!answer) throw Error(fmt::format("the token server {} for {} returned no token", server, context_.registry));
+  // Tokens are replaced before they expire, so that a request in flight does not fail.
   return {answer->token, Clock::now() + answer->lifetime - std::min(seconds(10), answer->lifetime / 5)};
 }
 

@@ -19,8 +19,8 @@
 
 namespace adaptdl::image {
 
-// The actions of a request, such as "repository:library/busybox:pull". The first scope names the repository whose
-// credentials are used.
+// The actions that a request performs, such as "repository:library/busybox:pull". The first scope names the repository
+// whose credentials are used.
 using Scopes = std::vector<std::string>;
 
 std::string repository_scope(const std::string& repository, std::string_view actions);
@@ -29,17 +29,18 @@ class Authorizer {
  public:
   struct Context {
     std::string registry;     // for messages
-    bool plain_http = false;  // the registry itself is reached without TLS
+    bool plain_http = false;  // whether the registry itself is contacted without TLS
     std::function<Credentials(const std::string& repository, const std::stop_token&)> credentials;
-    // Sends a request to a token server, with the CA certificates that are needed to trust it.
+    // Sends a request to a token server, using the CA certificates required to verify it.
     std::function<http::Response(http::Request, const std::stop_token&)> send;
   };
   explicit Authorizer(Context context) : context_(std::move(context)) {}
 
-  // Returns the value of the Authorization header; empty until the registry has sent a challenge. May send a request to
-  // the token server, and throws if that fails.
+  // Returns the Authorization header's value; empty until the registry has sent a challenge. May send a request to the
+  // token server, and throws if that request fails.
   std::string header(const Scopes& scopes, const std::stop_token& stop);
-  // Records a 401 response to a request with the header `used`. Returns whether a retry with a new header may succeed.
+  // Records a 401 response to a request whose Authorization header was `used`. Returns whether a retry with a new
+  // header may succeed.
   bool refused(const http::Response& response, const std::string& used, const Scopes& scopes);
   // Returns where the credentials for these scopes come from, for messages; empty if there are none.
   std::string source(const Scopes& scopes, const std::stop_token& stop);
@@ -62,7 +63,8 @@ class Authorizer {
   std::map<std::string, Token> tokens_;             // keyed by scopes
 };
 
-// The token in a token server's response, and its lifetime; parse_token returns null if the response has no token.
+// A token from a token server's response, and its lifetime. parse_token() returns nullopt if the response contains no
+// token.
 struct TokenAnswer {
   std::string token;
   std::chrono::seconds lifetime;

@@ -18,7 +18,7 @@ bool BaseImage::may_have(const std::string& path) const {
     const auto found = object.is_object() ? object.find(key) : object.end();
     return found == object.end() ? nlohmann::json() : *found;
   };
-  // A layer without a history entry may contain anything, except the first, which is a distribution's base.
+  // A layer without a history entry may contain anything. The first layer is an exception: it is a distribution's base.
   const nlohmann::json history = at(whole, "history");
   std::size_t told = 0;
   for (const nlohmann::json& each : history) {
@@ -79,7 +79,7 @@ const BaseImage& BaseImages::get(const std::string& name, const Platform& platfo
     image.digest = found.digest;
     base.config = parse_config(config(image, found.config));
     if (base.config.diff_ids.size() != found.layers.size())
-      throw Error("the configuration and the manifest of the image list different numbers of layers");
+      throw Error("the image's configuration and manifest list different numbers of layers");
     for (std::size_t i = 0; i < found.layers.size(); ++i)
       base.layers.push_back({found.layers[i], base.config.diff_ids[i], image.full()});
   } catch (const http::Stopped&) {

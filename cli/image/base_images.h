@@ -1,7 +1,7 @@
-// The images that a Dockerfile names: their manifests and configurations, cached where possible.
+// The manifests and configurations of the images that a Dockerfile names, cached where possible.
 //
-// A tag is resolved at every build, since it may have moved; the content of a digest is downloaded only once.
-// Threading: one thread. Lifetime: the constructor's arguments outlive the object.
+// Every build resolves tags again, since they may have moved; content with a known digest is downloaded only once.
+// Threading: an object must be used from one thread. Lifetime: the constructor's arguments must outlive the object.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 namespace adaptdl::image {
 
 struct BaseImage {
-  std::string digest;  // of the manifest
+  std::string digest;  // the manifest's digest
   ParsedConfig config;
   std::vector<BuiltLayer> layers;
   // Returns whether the history or configuration suggests that the image contains the path (stage_files.h).
@@ -29,7 +29,7 @@ class BaseImages {
   BaseImages(const BuildCache& cache, Registry& registry, std::stop_token stop)
       : cache_(cache), registry_(registry), stop_(std::move(stop)) {}
 
-  // Throws Error that names the image, and http::Stopped.
+  // Throws Error that names the image, or http::Stopped.
   const BaseImage& get(const std::string& name, const Platform& platform);
 
  private:

@@ -40,8 +40,8 @@ std::string read_whole(const net::Fd& fd, const fs::path& file) {
 
 BlobStore::BlobStore(fs::path directory) : directory_(std::move(directory)) {
   std::error_code error;
-  // Layers are unpacked beside the blobs, and other users must not run their set-id files. An existing directory keeps
-  // its mode, which its owner chose.
+  // Layers are unpacked next to the blobs, and other users must not run set-id files from them. An existing directory
+  // keeps its mode, which its owner chose.
   if (fs::create_directories(directory_, error)) ::chmod(directory_.c_str(), 0700);
   if (!error) fs::create_directories(directory_ / "blobs" / "sha256", error);
   if (error) throw Error(fmt::format("cannot create the directory {}: {}", directory_.string(), error.message()));
@@ -115,7 +115,7 @@ std::string BlobStore::Draft::commit(const std::string& expected) {
     throw Error(fmt::format("digest mismatch: got {}, expected {}", digest, one_line(expected, 160)));
   const fs::path file = store_.path_of(digest);
   if (::fchmod(fd_.get(), 0644) != 0 || ::rename(file_.c_str(), file.c_str()) != 0) {
-    std::error_code error;  // the directory of another algorithm may be missing
+    std::error_code error;  // the directory for another algorithm may not exist yet
     fs::create_directories(file.parent_path(), error);
     if (::rename(file_.c_str(), file.c_str()) != 0) fail_blob("write", file);
   }
@@ -163,7 +163,7 @@ std::uint64_t BlobStore::remove_drafts() const {
     struct stat info {};
     if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || ::fstat(fd.get(), &info) != 0 || info.st_nlink == 0)
       continue;
-    // Skip drafts that have just been committed, or created and not yet locked.
+    // Skip drafts that were committed a moment ago, or created but not locked yet.
     if (std::chrono::system_clock::now() - std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec) <
         std::chrono::seconds(5))
       continue;

@@ -1,8 +1,9 @@
 // A directory of blobs, named by their digests: blobs/sha256/HEX, as in an OCI layout.
 //
-// A blob is written to a draft file, which is renamed when it is complete; drafts that a killed process left behind are
-// removed by remove_drafts(). The modification time of a blob's file is the time when the blob was last used.
-// Threading: any thread, and several processes may share a directory; a Draft belongs to one thread at a time.
+// A blob is written to a draft file, which is renamed when it is complete; remove_drafts() removes drafts that killed
+// processes left behind. A blob file's modification time is the time when the blob was last used.
+// Threading: any thread may use a store, and several processes may share a directory. A Draft must be used from one
+// thread at a time.
 #pragma once
 
 #include <chrono>
@@ -26,16 +27,17 @@ class BlobStore {
   const std::filesystem::path& directory() const { return directory_; }
   // Returns the path at which a blob is stored if it exists. REQUIRES: is_digest(digest).
   std::filesystem::path path_of(const std::string& digest) const;
-  // Returns a blob's file and marks it as used; null if it does not exist, or its size is not `size`.
+  // Returns a blob's path and marks the blob as used; nullopt if it does not exist or its size is not `size`.
   std::optional<std::filesystem::path> find(const std::string& digest, std::optional<std::uint64_t> size = {}) const;
-  // Returns a blob's bytes and marks it as used. Null if it does not exist, or if its bytes do not match the digest;
-  // then the damaged file is removed. For blobs that fit in memory: configurations and manifests. Throws Error.
+  // Returns a blob's bytes and marks it as used; nullopt if it does not exist. If its bytes do not match the digest,
+  // removes the damaged file and returns nullopt. Intended for blobs that fit in memory, that is, configurations and
+  // manifests. Throws Error.
   std::optional<std::string> read(const std::string& digest) const;
 
   // Removes the blob if its bytes do not match the digest or cannot be read. Does not mark it as used.
   void check(const std::string& digest) const;
 
-  // A blob that is being written; it is removed if it is not committed.
+  // A blob that is being written; the destructor removes it unless it was committed.
   class Draft {
    public:
     explicit Draft(const BlobStore& store, std::string_view algorithm = "sha256");
@@ -45,7 +47,7 @@ class BlobStore {
 
     void write(std::string_view bytes);  // throws Error, for example if the disk is full
     std::uint64_t size() const { return size_; }
-    // Names the blob by its digest, which it returns. Throws Error if `expected` is given and differs.
+    // Stores the blob under its digest, and returns the digest. Throws Error if `expected` is not empty and differs.
     std::string commit(const std::string& expected = "");
 
    private:
@@ -67,7 +69,7 @@ class BlobStore {
   std::vector<Info> list() const;
   // Returns true if the blob existed.
   bool remove(const std::string& digest) const;
-  // Removes the drafts that no process is writing any more, and returns their size in bytes.
+  // Removes drafts that no process is writing anymore, and returns their total size in bytes.
   std::uint64_t remove_drafts() const;
 
  private:

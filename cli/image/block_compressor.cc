@@ -11,7 +11,7 @@
 namespace adaptdl::image {
 namespace {
 
-// The blocks are so large that compressing them independently costs less than 1 % in size.
+// Blocks are large enough that compressing them independently increases the size by less than 1 %.
 std::size_t block_size_of(Compression compression) {
   return compression == Compression::kZstd ? std::size_t{2} << 20 : std::size_t{512} << 10;
 }
@@ -23,13 +23,13 @@ int level_of(const LayerOptions& options) {
     throw Error(
         fmt::format("invalid compression level {}: {} accepts 1 to {}", options.level, zstd ? "zstd" : "gzip", most));
   if (options.level != 0) return options.level;
-  // Level 4 of gzip makes layers 3 % larger than level 6, but in much less time, and builds are interactive.
+  // Gzip level 4 produces layers 3 % larger than level 6 but is much faster, and builds are interactive.
   return zstd ? 3 : 4;
 }
 
 unsigned threads_of(const LayerOptions& options) {
   const unsigned wanted = options.threads != 0 ? options.threads : std::thread::hardware_concurrency();
-  // More threads would not help, as one thread reads and digests the input, and each needs some megabytes.
+  // More threads would not help, since a single thread reads and digests the input. Each thread uses a few megabytes.
   return std::clamp(wanted, 1u, options.compression == Compression::kZstd ? 8u : 16u);
 }
 

@@ -1,7 +1,7 @@
-// Compresses a stream in blocks, several at once; the output does not depend on the number of threads.
+// Compresses a stream in blocks, several in parallel; the output does not depend on the number of threads.
 //
-// Each block becomes a separate gzip member or zstd frame; their concatenation is the output. Threading: an object
-// belongs to one thread, on which the sink is called; it starts threads of its own from the second block on.
+// Each block becomes a separate gzip member or zstd frame; the output is their concatenation. Threading: an object must
+// be used from one thread, which also calls the sink. Once the first block is full, it starts its own threads.
 #pragma once
 
 #include <condition_variable>
@@ -24,13 +24,14 @@ class BlockCompressor {
  public:
   using Sink = std::function<void(std::string_view)>;
 
-  // `options` gives compression, level and threads. Exceptions of the sink propagate from advance() and finish().
+  // `options` specifies the compression, its level, and the number of threads. Exceptions from the sink propagate out
+  // of advance() and finish().
   BlockCompressor(const LayerOptions& options, Sink sink);
   ~BlockCompressor();
   BlockCompressor(const BlockCompressor&) = delete;
   BlockCompressor& operator=(const BlockCompressor&) = delete;
 
-  // space() returns the buffer for the next bytes, at least one; advance() tells how many of them were written.
+  // space() returns a non-empty buffer for the next bytes; advance() reports how many bytes the caller wrote to it.
   std::span<char> space();
   void advance(std::size_t count);
   // Passes the remaining bytes to the sink. Must be called once.
@@ -57,7 +58,7 @@ class BlockCompressor {
   std::condition_variable work_, done_;
   bool ending_ = false;
   std::deque<std::unique_ptr<Block>> blocks_;  // in order, until they are delivered
-  std::size_t begun_ = 0;                      // number of blocks that a thread has begun, from the oldest on
+  std::size_t begun_ = 0;                      // number of blocks, from the oldest, that threads have started
   std::vector<std::unique_ptr<Block>> spare_;
   std::vector<std::jthread> threads_;
 };

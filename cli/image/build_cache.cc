@@ -82,7 +82,7 @@ BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory
   lock_ = net::Fd(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_)
     throw Error(one_line(fmt::format("cannot open the build cache {}: {}", directory_.string(), std::strerror(errno))));
-  // A process that holds the lock exclusively removes what killed builds have left.
+  // A process that holds the lock exclusively removes what killed builds have left behind.
   if (lock(LOCK_EX | LOCK_NB)) {
     clean_work();
     check_after_boot();
@@ -114,7 +114,7 @@ void BuildCache::check_after_boot() const {
   const fs::path mark = directory_ / "boot";
   if (current.empty() || text_of_file(mark) == current) return;
   for (const BlobStore::Info& blob : blobs_.list()) blobs_.check(blob.digest);
-  // The marks of complete trees are removed first.
+  // Remove the marks of complete trees first: a tree without its mark counts as incomplete.
   for (const auto& each : fs::directory_iterator(directory_ / "used")) fs::remove(each.path());
   for (const auto& each : fs::directory_iterator(directory_ / "trees")) remove_tree(each.path());
   write_whole(mark, current);
@@ -218,7 +218,7 @@ std::vector<Kept> all_kept(const fs::path& directory, const BlobStore& blobs) {
     all.push_back({each.last_write_time(), bytes, "", directory / "trees" / each.path().filename()});
   }
   for (const auto& each : fs::directory_iterator(directory / "mounts")) {
-    // Builds touch the lock file of a cache mount that they use; the directory's own time does not show its use.
+    // Builds touch the lock file of each cache mount that they use; the directory's own time does not reflect its use.
     std::error_code none;
     const auto used = fs::last_write_time(each.path().string() + ".lock", none);
     all.push_back({none ? each.last_write_time() : used, bytes_below(each.path()), "", each.path()});
@@ -233,7 +233,7 @@ std::vector<Kept> all_kept(const fs::path& directory, const BlobStore& blobs) {
 }  // namespace
 
 BuildCache::Pruned BuildCache::prune(std::uint64_t limit, bool wait, const std::stop_token& stop) {
-  // flock() cannot upgrade a lock atomically: other processes may acquire it in between.
+  // flock() cannot upgrade a lock atomically: another process may acquire it first.
   lock(LOCK_UN);
   while (!lock(LOCK_EX | LOCK_NB)) {
     if (!wait) {

@@ -1,21 +1,21 @@
-// The build cache: the results that builds keep in one directory for later ones.
+// The build cache: a directory in which builds store results for later builds.
 //
 //   blobs/        layers, configurations and manifests, by digest
-//   steps/KEY     the result of a step: its layer, and what is known about it
-//   trees/CHAIN   unpacked layers, by chain id (layer_shelf.h), for overlays
+//   steps/KEY     a step's result: its layer, and the directories and links that it created
+//   trees/CHAIN   unpacked layers, by chain ID (layer_shelf.h), for overlays
 //   used/CHAIN    the size of a tree in bytes; its modification time is the tree's last use
 //   downloads/KEY the results of ADD with a URL
 //   files/KEY     the digests of a context's files
-//   mounts/       directories of RUN --mount=type=cache
+//   mounts/       directories for RUN --mount=type=cache
 //   work/         temporary files of running builds
-//   boot          the kernel's boot id at the time when the cache was last checked
+//   boot          the kernel's boot ID when the cache was last checked
 //
 // A build holds a shared lock on the cache; a process cleans the cache only while it holds the lock exclusively. Files
-// get their final names when they are complete, so a killed build leaves a consistent cache. Nothing is synced to the
-// disk, so files may lack their contents after a power failure: the first build after a reboot verifies the digests of
-// all blobs, and removes the trees.
+// receive their final names only when they are complete, so a killed build leaves a consistent cache. Nothing is synced
+// to the disk, so files may lack their contents after a power failure: the first build after a reboot verifies the
+// digests of all blobs, and removes the trees.
 //
-// Threading: any thread, and any number of processes.
+// Threading: any thread, and any number of processes, may use the cache.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +36,14 @@ namespace adaptdl::image {
 struct BuiltLayer {
   Descriptor descriptor;
   std::string diff_id;
-  std::string from;  // the reference to pull it from; empty: it was built here
+  std::string from;  // the reference to pull it from; empty if it was built locally
 };
 
 // The result of a step.
 struct StepRecord {
-  std::optional<BuiltLayer> layer;       // none: the step changed nothing
+  std::optional<BuiltLayer> layer;       // unset if the step changed nothing
   std::int64_t date = 0;                 // the image's time after the step
-  std::vector<std::string> directories;  // directories (and links) it created: everything below them is known
+  std::vector<std::string> directories;  // directories (and links) that it created; all files below them are known
   std::vector<std::string> links;
 };
 
@@ -55,15 +55,16 @@ class BuildCache {
   const BlobStore& blobs() const { return blobs_; }
   const std::filesystem::path& directory() const { return directory_; }
 
-  // Returns null if no record exists, or if its layer was deleted.
+  // Returns nullopt if there is no record, or if its layer was deleted.
   std::optional<StepRecord> find_step(const std::string& key) const;
   void keep_step(const std::string& key, const StepRecord& record) const;
 
-  // A small JSON file in the subdirectory `kind`, such as "downloads"; find() returns null if there is none.
+  // find() reads a small JSON file from the subdirectory `kind`, such as "downloads", and returns null if it does not
+  // exist; keep() writes one.
   nlohmann::json find(const std::string& kind, const std::string& key) const;
   void keep(const std::string& kind, const std::string& key, const nlohmann::json& value) const;
 
-  // Returns the directory of an unpacked layer, and marks it as used; null if there is none.
+  // Returns the directory of an unpacked layer, and marks it as used; nullopt if there is none.
   std::optional<std::filesystem::path> find_tree(const std::string& chain_id) const;
   std::filesystem::path tree_path(const std::string& chain_id) const;
   void used_tree(const std::string& chain_id, std::uint64_t bytes) const;
@@ -73,10 +74,10 @@ class BuildCache {
 
   struct Pruned {
     std::uint64_t before = 0, after = 0;  // bytes
-    bool busy = false;                    // other builds are running: nothing was removed
+    bool busy = false;                    // nothing was removed because other builds are running
   };
-  // Shrinks the cache to `limit` bytes, least recently used files first; 0 empties it. With `wait`, waits for other
-  // builds to end. REQUIRES: the process has no other BuildCache. Throws Error, and http::Stopped.
+  // Shrinks the cache to `limit` bytes, removing the least recently used files first; 0 empties it. With `wait`, waits
+  // for other builds to end. REQUIRES: the process has no other BuildCache object. Throws Error or http::Stopped.
   Pruned prune(std::uint64_t limit, bool wait, const std::stop_token& stop = {});
 
  private:
@@ -89,8 +90,8 @@ class BuildCache {
   net::Fd lock_;
 };
 
-// Returns the size limit of a cache: `wanted`, else ADAPTDL_BUILD_CACHE_LIMIT, else the smaller of 20 GiB and a tenth
-// of its disk. Throws UsageError.
+// Returns a cache's size limit: `wanted` if set, else ADAPTDL_BUILD_CACHE_LIMIT, else the smaller of 20 GiB and a tenth
+// of the disk. Throws UsageError.
 std::uint64_t cache_limit(const std::optional<std::uint64_t>& wanted, const std::filesystem::path& directory);
 
 // Writes the file atomically: after a failure its old contents are unchanged. Throws Error.

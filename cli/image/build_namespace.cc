@@ -27,7 +27,7 @@ int enter(int flags) {
   return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : errno;
 }
 
-// Tries enter() in a child process, as a partial success cannot be undone. Returns errno, or 0.
+// Tries enter() in a child process, since a partial success cannot be undone. Returns errno, or 0.
 int try_enter(int flags) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(enter(flags));
@@ -38,7 +38,7 @@ int try_enter(int flags) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
 }
 
-// Maps only the process's own ids, to root. Maps that newuidmap or newgidmap has written are kept.
+// Maps only the process's own user and group IDs, to root. Keeps maps that newuidmap or newgidmap has written.
 void map_one_id(uid_t user, gid_t group) {
   const auto write = [](const char* file, const std::string& text) {
     const int fd = ::open(file, O_WRONLY | O_CLOEXEC);
@@ -60,7 +60,7 @@ BuildNamespace enter_user_namespace() {
   const gid_t group = ::getegid();
   IdMapper mapper;
   if (const int error = enter(kFlags); error != 0) return {why_no_user_namespace(error), "", false};
-  // The change of ids clears the dumpable flag, without which the process's files in /proc belong to another user.
+  // Changing IDs clears the dumpable flag; without it, the process's files in /proc belong to another user.
   ::prctl(PR_SET_DUMPABLE, 1);
   BuildNamespace result{"", mapper.map(), true};
   if (!result.one_id.empty()) map_one_id(user, group);
@@ -89,7 +89,7 @@ std::string why_no_user_namespace(int error) {
   if (is("/proc/sys/user/max_user_namespaces", '0'))
     return "user namespaces are disabled; have an administrator run: sysctl user.max_user_namespaces=15000";
   if (error == ENOSPC)
-    return "the kernel's limit on user or mount namespaces is reached; see sysctl user.max_user_namespaces and "
+    return "the kernel's limit on user or mount namespaces has been reached; see sysctl user.max_user_namespaces and "
            "user.max_mnt_namespaces";
   if (is("/proc/sys/kernel/unprivileged_userns_clone", '0'))
     return "only root may create user namespaces; have an administrator run: sysctl kernel.unprivileged_userns_clone=1";
@@ -100,7 +100,7 @@ std::string why_no_user_namespace(int error) {
     return "a container's seccomp profile forbids namespaces; start the container with --security-opt "
            "seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes with the seccompProfile and "
            "appArmorProfile Unconfined, or as privileged";
-  return fmt::format("the kernel forbids user and mount namespaces here: {}", std::strerror(error));
+  return fmt::format("the kernel does not allow user and mount namespaces: {}", std::strerror(error));
 }
 
 std::string one_id_hint() {

@@ -81,7 +81,7 @@ BuildSettings settings_of(const BuildOptions& options) {
   return settings;
 }
 
-// Reads the triggers of base images until the plan contains all of them.
+// Reads the base images' triggers until the plan contains all of them.
 Plan plan_of(const Dockerfile& dockerfile, const BuildSettings& settings, BaseImages& images) {
   ImageTriggers triggers;
   for (;;) {
@@ -129,11 +129,11 @@ void check_options(const BuildOptions& options) {
   std::error_code error;
   if (!fs::is_directory(options.context, error))
     throw Error(one_line(fmt::format("{} is not a directory", options.context.string())));
-  if (options.push && options.tags.empty()) throw UsageError("--push needs an image name (-t NAME)");
+  if (options.push && options.tags.empty()) throw UsageError("--push requires an image name (-t NAME)");
   for (const Reference& tag : options.tags)
     if (!tag.digest.empty())
       throw UsageError(
-          fmt::format("invalid image name '{}': use a tag; the digest is only known after the build", tag.full()));
+          fmt::format("invalid image name '{}': use a tag; the digest is known only after the build", tag.full()));
 }
 
 }  // namespace

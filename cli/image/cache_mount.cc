@@ -29,14 +29,14 @@ constexpr std::chrono::milliseconds kPause(20);
                           error == EINVAL ? one_id_hint() : ""));
 }
 
-// The directory appears atomically; if another process creates it first, that one is used.
+// Creates the directory atomically; if another process creates it first, uses that directory.
 void make_cache_directory(const fs::path& directory, const Mount& mount,
                           const std::function<void(const fs::path&)>& fill) {
   std::string draft = directory.string() + ".XXXXXX";
   if (::mkdtemp(draft.data()) == nullptr) fail_cache(draft, errno);
   try {
     if (fill) fill(draft);
-    // The mode is set last, as changing the owner clears set-id bits.
+    // Set the mode last, since changing the owner clears set-id bits.
     if (::chown(draft.c_str(), mount.user.value_or(0), mount.group.value_or(0)) != 0 ||
         ::chmod(draft.c_str(), mount.mode.value_or(0755)) != 0)
       fail_cache(directory, errno);

@@ -1,9 +1,10 @@
-// The directory of a cache mount while a step uses it. RUN --mount=type=cache,sharing= decides whether other steps, of
-// this build or another, wait for it, share it, or get a directory of their own.
+// A cache mount's directory while a step uses it. The sharing= option of RUN --mount=type=cache decides whether other
+// steps, in this build or in another, wait for the directory, share it, or use a directory of their own.
 //
-// The directory of all cache mounts has KEY and KEY.lock for each; KEY-1, KEY-2 … where a private one was in use.
+// The directory of all cache mounts contains KEY and KEY.lock for each mount, and KEY-1, KEY-2, … if a private mount
+// was in use when another step needed it.
 //
-// Threading: any thread. Lifetime: the lock is held as long as the object or the process lives; the contents are kept.
+// Lifetime: the lock is held until the object is destroyed or the process ends; the directory's contents are kept.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +19,8 @@ namespace adaptdl::image {
 
 class CacheMount {
  public:
-  // `fill` writes the first contents of a new directory. Waits until it is free. Throws Error, and http::Stopped.
+  // Waits until the directory is free. `fill` writes the initial contents of a new directory. Throws Error or
+  // http::Stopped.
   CacheMount(const std::filesystem::path& caches, const Mount& mount, const std::stop_token& stop,
              const std::function<void(const std::filesystem::path& directory)>& fill = nullptr);
 

@@ -7,7 +7,7 @@
 namespace adaptdl::image {
 namespace {
 
-// The characters of a token in RFC 9110.
+// Returns whether RFC 9110 allows the character in a token.
 bool is_token_letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) ||
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
@@ -39,7 +39,7 @@ class Reader {
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
     return text;
   }
-  // Reads a token or a quoted string; null if the string is not terminated.
+  // Reads a token or a quoted string; nullopt if the string is not terminated.
   std::optional<std::string> value() {
     if (!skip('"')) return token();
     std::string text;

@@ -1,4 +1,4 @@
-// The header WWW-Authenticate, in which a server states the authentication that it requires.
+// The WWW-Authenticate header, in which a server states the authentication that it requires.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ struct Challenge {
   std::string parameter(const std::string& name) const;  // empty if there is none
 };
 
-// Parses the challenges of one header, up to the first that is malformed.
+// Parses the challenges in one header, up to the first malformed one.
 std::vector<Challenge> parse_challenges(std::string_view header);
 
 }  // namespace adaptdl::image

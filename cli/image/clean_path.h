@@ -1,4 +1,4 @@
-// Functions on path strings, which do not access the file system.
+// Functions on path strings. They do not access the file system.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace adaptdl::image {
 
-// Returns the shortest equivalent path: without "." and double or trailing slashes, and with ".." resolved where
+// Returns the shortest equivalent path: without ".", double slashes or trailing slashes, and with ".." resolved where
 // possible; "." if nothing is left. Symbolic links are not considered.
 std::string clean_path(std::string_view path);
 

@@ -23,7 +23,7 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_directory(const TreeFile& file) { return file.entry.type == Entry::Type::kDirectory; }
 
-// Finds the sources that one text of a COPY names, and follows links.
+// Finds the sources that one source argument of a COPY names, following links.
 class Finder {
  public:
   Finder(const FileTree& tree, const Copy& copy)
@@ -31,7 +31,7 @@ class Finder {
 
   std::vector<CopySource> find(const std::string& text) {
     std::string path = clean_path("/" + text).substr(1);
-    // With --parents, the part before "/./" does not belong to the target.
+    // With --parents, the part before "/./" is not part of the target.
     pivot_.clear();
     if (const std::size_t at = text.find("/./"); parents_ && at != std::string::npos)
       pivot_ = clean_path("/" + text.substr(0, at)).substr(1);
@@ -95,7 +95,7 @@ class Finder {
     }
   }
 
-  // Returns whether a pattern of --exclude matches; `path` is relative to the source.
+  // Returns whether an --exclude pattern matches; `path` is relative to the source.
   bool excludes(const std::string& path) const { return !excludes_.empty() && excludes_.ignores(path); }
 
   void add(const std::string& path, const std::string& text, std::vector<CopySource>& sources) const {

@@ -100,7 +100,7 @@ class CopyPlanner {
       const std::string path = source.directory || directory || item.target.find('/') != std::string::npos
                                    ? joined_path(destination, item.target)
                                    : destination;
-      // The attributes of a context's root directory are accidental, and are not copied.
+      // The attributes of a context's root directory are arbitrary, so they are not copied.
       if (path == destination && item.file.entry.path.empty()) {
         make_directories(destination);
         continue;

@@ -1,7 +1,7 @@
-// Plans the contents of a COPY's layer: every source at the place below the destination where BuildKit puts it.
+// Plans the contents of a COPY's layer: every source has the path that BuildKit gives it below the destination.
 //
-// An existing directory keeps its attributes and gets no entry; a missing one is created. Missing directories above the
-// destination get the owner of --chown.
+// An existing directory keeps its attributes and has no entry in the plan; a missing directory is created. Missing
+// directories above the destination belong to the owner in --chown.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Owner {
   std::uint32_t user = 0, group = 0;
 };
 
-// A file whose content is not in a tree: a heredoc, or the download of a URL.
+// A file whose content is not in a tree: a heredoc, or a file downloaded from a URL.
 struct GivenFile {
   Entry entry;  // its path is the file's name
   std::string content;
@@ -41,17 +41,17 @@ struct GivenFile {
 
 struct CopyInput {
   const Copy* copy = nullptr;
-  const FileTree* tree = nullptr;  // of the sources; null if none of them is in a tree
+  const FileTree* tree = nullptr;  // contains the sources; null if no source is in a tree
   std::vector<CopySource> sources;
   std::vector<GivenFile> given;
   std::optional<Owner> owner;
-  std::int64_t date = 0;  // of directories that are created
+  std::int64_t date = 0;  // the time of directories that are created
   bool unpack = false;    // whether archives among the sources are unpacked
 };
 
 struct PlannedEntry {
   Entry entry;
-  const TreeFile* file = nullptr;  // the source of the content: either `file` in the tree, or `given`
+  const TreeFile* file = nullptr;  // the content comes either from `file` in the tree, or from `given`
   const GivenFile* given = nullptr;
 };
 
@@ -60,20 +60,21 @@ struct PlannedCopy {
   struct Archive {
     const TreeFile* file = nullptr;
     const GivenFile* given = nullptr;
-    std::string at;  // the directory it is unpacked into
+    std::string at;  // the directory that the archive is unpacked into
   };
   std::vector<Archive> archives;
 };
 
-// Returns null if the plan depends on files that are not known yet. Throws Error, without file and line, if the copy is
-// impossible. The input must outlive the plan.
+// Returns nullopt if the plan depends on files that are not known yet. Throws Error, without file and line, if the copy
+// is impossible. The input must outlive the plan.
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const Surroundings& to);
 
-// Returns the directories of `path`, inclusive, that do not exist, outermost first; null as above.
+// Returns `path` and the directories above it that do not exist, outermost first; nullopt if the result depends on
+// files that are not known yet.
 std::optional<std::vector<std::string>> missing_directories(const std::string& path, const Surroundings& to);
 
 struct WrittenCopy {
-  std::vector<std::string> directories, links;  // that were created
+  std::vector<std::string> directories, links;  // created by the copy
   std::size_t entries = 0;
 };
 WrittenCopy write_copy(const PlannedCopy& plan, const CopyInput& input, LayerWriter& layer,

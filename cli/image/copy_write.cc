@@ -38,7 +38,7 @@ class Writer {
     if (entry.type != Entry::Type::kFile) return layer_.add(entry);
     if (planned.given != nullptr) return add_given(entry, *planned.given);
     const TreeFile& file = *planned.file;
-    // Hard links between files of a stage are kept, as the copies have the same owner and mode, too.
+    // Hard links between a stage's files are kept, since the copies also have the same owner and mode.
     if (file.links > 1 && input_.copy->from.size() > 0) {
       const auto [first, is_new] = first_.emplace(std::pair(file.stamp.device, file.stamp.inode), entry.path);
       if (!is_new) {

@@ -30,7 +30,7 @@ std::optional<Credentials> ask(const std::string& program, const std::string& se
   switch (done.end) {
     case End::kNotStarted:
       throw Error(done.code == ENOENT ? fmt::format("{} not found in PATH", program)
-                                      : fmt::format("cannot start it: {}", std::strerror(done.code)));
+                                      : fmt::format("cannot be started: {}", std::strerror(done.code)));
     case End::kStopped:
       throw http::Stopped();
     case End::kTimeOver:
@@ -56,9 +56,9 @@ Credentials parse_helper_answer(const std::string& text) {
     const auto found = answer.find(key);
     return found != answer.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  if (!answer.is_object()) throw Error("its output is not valid credentials");
+  if (!answer.is_object()) throw Error("its output is not a JSON object");
   Credentials credentials{at("Username"), at("Secret"), "", "", ""};
-  if (credentials.user.empty() || credentials.password.empty()) throw Error("its output has no Username or no Secret");
+  if (credentials.user.empty() || credentials.password.empty()) throw Error("its output lacks a Username or a Secret");
   if (credentials.user == "<token>") {
     credentials.identity_token = std::move(credentials.password);
     credentials.user.clear();

@@ -39,12 +39,12 @@ class Decompressor::Codec {
 
 namespace {
 
-// zlib, bzip2 and xz use the same stream structure with different names.
+// zlib, bzip2 and xz have the same stream structure under different names.
 template <typename Stream, typename Byte>
 class StreamCodec : public Decompressor::Codec {
  public:
   bool step(std::string_view& input, char*& output, std::size_t& room) override {
-    // The input pointer of bzip2 is not const.
+    // bzip2's input pointer is not const.
     stream_.next_in = reinterpret_cast<Byte*>(const_cast<char*>(input.data()));
     stream_.avail_in = static_cast<decltype(stream_.avail_in)>(input.size());
     stream_.next_out = reinterpret_cast<std::remove_const_t<Byte>*>(output);

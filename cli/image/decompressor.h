@@ -1,6 +1,6 @@
 // Reads a file that may be compressed with gzip, bzip2, xz or zstd; its first bytes determine the format.
 //
-// Threading: an object belongs to one thread.
+// Threading: an object must be used from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class Decompressor {
   std::string buffer_;
   std::string_view input_;  // the unread part of buffer_
   bool file_ended_ = false;
-  std::unique_ptr<Codec> codec_;  // null: the file is not compressed
+  std::unique_ptr<Codec> codec_;  // null if the file is not compressed
   bool between_ = true;           // between two members or frames, or after the last one
 };
 

@@ -1,6 +1,6 @@
-// Content digests in the notation of registries: "sha256:" and 64 hexadecimal digits.
+// Content digests in registry notation: "sha256:" and 64 hexadecimal digits.
 //
-// Threading: a Digester belongs to one thread at a time.
+// Threading: a Digester must be used from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace adaptdl::image {
 
-// Returns whether the text is a digest by sha256 or sha512, in lower case.
+// Returns whether the text is a sha256 or sha512 digest, in lower case.
 bool is_digest(std::string_view text);
 
 // Returns the hexadecimal digits of a digest. REQUIRES: is_digest(digest).
@@ -21,7 +21,7 @@ class Digester {
  public:
   // `algorithm` is sha256 or sha512. Throws Error for any other.
   explicit Digester(std::string_view algorithm = "sha256");
-  // Uses the algorithm of a digest. Throws Error if it is not a valid digest.
+  // Returns a Digester with the algorithm of `digest`. Throws Error if that is not a valid digest.
   static Digester of(std::string_view digest);
   ~Digester();
   Digester(const Digester& other);

@@ -56,7 +56,7 @@ Stage stage_of(const InstructionParts& parts, const std::vector<Stage>& before) 
   return stage;
 }
 
-// Checks the stages that --from and from= name, when all stages are known.
+// Checks the stages that --from and from= name. Must be called when all stages are known.
 void check_sources(const Dockerfile& dockerfile, const DockerfileLines& lines) {
   for (const Stage& stage : dockerfile.stages) {
     for (const Instruction& instruction : stage.instructions) {
@@ -121,9 +121,9 @@ Instruction parse_trigger(std::string_view text, const std::string& file, Lines 
     return instruction;
   } catch (const Error& error) {
     std::string_view why = error.what();
-    // The line number within the trigger does not belong to the file.
+    // A line number within the trigger is not a line number in the file.
     if (dynamic_cast<const PlacedError*>(&error) != nullptr) why.remove_prefix(why.find(": ", file.size()) + 2);
-    lines.fail(place.first, fmt::format("cannot run an ONBUILD trigger of the base image: {}", why));
+    lines.fail(place.first, fmt::format("cannot run the base image's ONBUILD trigger: {}", why));
   }
 }
 
@@ -141,7 +141,7 @@ std::optional<std::size_t> stage_named(const std::vector<Stage>& stages, std::si
   }
   if (found == number) throw Error(fmt::format("from={} refers to its own stage", from));
   if (found > number)
-    throw Error(fmt::format("from={} refers to a later stage, that of line {}", from, stages[found].lines.first));
+    throw Error(fmt::format("from={} refers to a later stage (line {})", from, stages[found].lines.first));
   return found;
 }
 

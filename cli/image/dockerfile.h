@@ -1,5 +1,5 @@
-// The syntax tree of a Dockerfile: stages and their instructions, with line numbers. Faults that can be detected
-// without building are rejected here, with file and line; variables are not expanded yet (expansion.h).
+// A Dockerfile's syntax tree: stages and their instructions, with line numbers. Errors that can be detected without
+// building are reported here, with file and line. Variables are expanded later (expansion.h).
 #pragma once
 
 #include <chrono>
@@ -21,14 +21,14 @@ struct Lines {
 struct Heredoc {
   std::string name;
   std::string content;  // as in the file; for COPY and ADD with '<<-', without leading tabs
-  bool expand = true;   // variables are expanded, as the name was not quoted
+  bool expand = true;   // whether variables are expanded; false if the name was quoted
   bool strip_tabs = false;
 };
 
 // The command of RUN, CMD and ENTRYPOINT.
 struct CommandLine {
-  bool exec = false;               // written as JSON; otherwise `words` is one text for the shell
-  std::vector<std::string> words;  // empty: an empty JSON array
+  bool exec = false;               // written as JSON; if false, `words` contains one text for the shell
+  std::vector<std::string> words;  // empty for an empty JSON array
   std::vector<Heredoc> heredocs;   // only for RUN
 };
 
@@ -53,35 +53,35 @@ struct Label {
 struct Copy {
   bool add = false;  // the instruction is ADD
   std::vector<std::string> sources;
-  std::vector<Heredoc> files;  // additional sources, given by their content
+  std::vector<Heredoc> files;  // additional sources, written inline
   std::string destination;
-  std::string from;  // a stage by name or number, or an image; "": the build context
+  std::string from;  // a stage's name or number, or an image; "" for the build context
   std::string owner, mode, checksum;
   std::vector<std::string> excludes;  // patterns as in an ignore file
   bool link = false, parents = false;
-  std::optional<bool> unpack;  // unset: ADD unpacks local archives
+  std::optional<bool> unpack;  // if unset, ADD unpacks local archives
 };
 
 struct Mount {
   enum class Type { kBind, kCache, kTmpfs, kSecret };
   enum class Sharing { kShared, kPrivate, kLocked };
   Type type = Type::kBind;
-  std::string from;  // a stage by name, or an image; "": the build context, or for a cache an empty directory
+  std::string from;  // a stage's name, or an image; "" for the build context or, in a cache, an empty directory
   std::string source, target;
   bool read_only = true;
-  std::string id;                             // of a cache (default: its target) or a secret
-  Sharing sharing = Sharing::kShared;         // of a cache
-  bool required = false;                      // of a secret
-  std::optional<std::string> environment;     // of a secret: the environment variable that contains it
-  std::optional<unsigned> mode, user, group;  // of a cache or secret
-  std::size_t size = 0;                       // of a tmpfs, in bytes; 0: the system's default
+  std::string id;                             // a cache's ID (default: its target), or a secret's
+  Sharing sharing = Sharing::kShared;         // for a cache
+  bool required = false;                      // for a secret
+  std::optional<std::string> environment;     // for a secret: the environment variable that contains it
+  std::optional<unsigned> mode, user, group;  // for a cache or secret
+  std::size_t size = 0;                       // for a tmpfs, in bytes; 0 for the system's default
 };
 
 struct Run {
   enum class Network { kDefault, kNone, kHost };
   CommandLine command;
   std::vector<std::string> mount_texts;  // as written; their values are expanded later
-  std::vector<Mount> mounts;             // without the values that have variables; after the expansion, complete
+  std::vector<Mount> mounts;             // values that contain variables are missing until the expansion
   Network network = Network::kDefault;
 };
 
@@ -93,7 +93,7 @@ struct Entrypoint {
 };
 struct Healthcheck {
   std::vector<std::string> test;  // the first word is "NONE", "CMD" or "CMD-SHELL"
-  std::chrono::nanoseconds interval{}, timeout{}, start_period{}, start_interval{};  // 0: not set
+  std::chrono::nanoseconds interval{}, timeout{}, start_period{}, start_interval{};  // 0 if not set
   int retries = 0;
 };
 struct Expose {
@@ -135,29 +135,29 @@ struct Instruction {
 
 struct Stage {
   std::size_t number = 0;
-  std::string name;  // in lower case; "" if it has none
+  std::string name;  // in lower case; "" if the stage has no name
   std::string base;  // base and platform are not expanded
   std::string platform;
-  Lines lines;  // of its FROM
+  Lines lines;  // the FROM's lines
   std::string text;
   std::vector<Instruction> instructions;
 };
 
 struct Dockerfile {
-  std::string file;  // its name in messages
+  std::string file;  // the file's name in messages
   char escape = '\\';
   std::vector<Instruction> arguments;  // ARGs before the first stage
   std::vector<Stage> stages;           // at least one
 };
 
-// Throws Error in one line, "FILE:LINE: why".
+// Parses a Dockerfile. Throws a one-line Error, "FILE:LINE: why".
 Dockerfile parse_dockerfile(std::string_view text, const std::string& file);
 
-// Parses an ONBUILD instruction of a base image. `file` and `lines` are those of the FROM. Throws Error.
+// Parses an ONBUILD instruction from a base image. `file` and `lines` locate the FROM. Throws Error.
 Instruction parse_trigger(std::string_view text, const std::string& file, Lines lines);
 
-// Resolves --from or from= of an instruction in stage `number`: returns the number of an earlier stage, or null for an
-// image. Throws Error, without file and line, if it names a stage that is not earlier.
+// Resolves an instruction's --from or from= in stage `number`: returns the number of an earlier stage, or nullopt for
+// an image. Throws Error, without file and line, if `from` names the same stage or a later one.
 std::optional<std::size_t> stage_named(const std::vector<Stage>& stages, std::size_t number, const std::string& from);
 
 }  // namespace adaptdl::image

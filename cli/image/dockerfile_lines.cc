@@ -16,7 +16,7 @@ std::string_view without_leading(std::string_view line, std::string_view charact
 
 bool is_comment(std::string_view line) { return without_leading(line, kSpaces).starts_with('#'); }
 
-// Returns whether this is BuildKit's own syntax: docker/dockerfile:1 and its variants, from any registry.
+// Returns whether the image is BuildKit's own syntax: docker/dockerfile:1 or a variant of it, from any registry.
 bool is_known_syntax(std::string_view image) {
   std::string_view name = image.substr(0, image.find_first_of(" @"));
   if (const std::size_t colon = name.rfind(':');

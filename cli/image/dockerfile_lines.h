@@ -1,6 +1,6 @@
 // Splits a Dockerfile into lines: parser directives, comments, continuations and heredocs.
 //
-// Threading: one thread at a time. Lifetime: the text and the file's name must outlive the object.
+// Lifetime: the text and the file's name must outlive the object.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ class DockerfileLines {
     Lines lines;
     std::string text;
   };
-  // Returns the next instruction, with continuation lines joined; null at the end. Throws PlacedError.
+  // Returns the next instruction, with continuation lines joined; nullopt at the end. Throws PlacedError.
   std::optional<Logical> next();
   // Reads the heredoc `name`, and extends `lines` to its last line. Throws PlacedError.
   std::string heredoc(const std::string& name, bool strip_tabs, Lines& lines);

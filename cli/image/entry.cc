@@ -42,7 +42,7 @@ Entry::Type entry_type(mode_t mode, const std::string& path) {
   throw Error(fmt::format("/{} has a file type that a layer cannot contain", one_line(path, 300)));
 }
 
-// Repeats listxattr or getxattr with a larger buffer if the first one is too small.
+// Repeats listxattr or getxattr with a larger buffer if the first buffer is too small.
 template <typename Call>
 bool read_growing(std::string& bytes, Call call) {
   bytes.resize(256);
@@ -104,7 +104,7 @@ Entry read_entry(int directory, const std::string& name, std::string path) {
     if (size < 0) fail_entry("", entry.path);
     entry.link.resize(static_cast<std::size_t>(size));
   }
-  // The *at() system calls have no form for extended attributes.
+  // The system calls for extended attributes have no *at() variants.
   read_xattrs(fmt::format("/proc/self/fd/{}/{}", directory, name), entry);
   return entry;
 }

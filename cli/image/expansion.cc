@@ -19,7 +19,7 @@
 namespace adaptdl::image {
 namespace {
 
-// The kernel's limit for a variable, MAX_ARG_STRLEN, without the terminating zero.
+// The kernel's limit on a variable's size, MAX_ARG_STRLEN, without the terminating zero.
 constexpr std::size_t kLargestVariable = 128 * 1024 - 1;
 constexpr const char* kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr std::array<std::string_view, 5> kProxies{"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"};
@@ -44,7 +44,7 @@ void set(std::vector<Pair>& pairs, const std::string& name, const std::string& v
 void check_variable(const std::string& name, const std::string& value) {
   if (name.empty() || name.find('=') != std::string::npos) throw Error(fmt::format("invalid variable name '{}'", name));
   if (name.size() + value.size() > kLargestVariable)
-    throw Error(fmt::format("variable {} is larger than {} KiB, the limit of the kernel", name.substr(0, 64),
+    throw Error(fmt::format("variable {} is larger than {} KiB, the kernel's limit", name.substr(0, 64),
                             kLargestVariable >> 10));
 }
 
@@ -152,7 +152,7 @@ std::string StageWalk::expand(const std::string& text) const {
   return expand_word(text, {.escape = dockerfile_.escape}, [&](const std::string& name) { return variable(name); });
 }
 
-// All pairs are expanded in the environment before the instruction.
+// Expands all pairs in the environment that precedes the instruction.
 std::vector<Pair> StageWalk::expand(const std::vector<Pair>& pairs) const {
   std::vector<Pair> expanded;
   for (const Pair& pair : pairs) expanded.push_back({expand(pair.name), expand(pair.value)});
@@ -175,7 +175,7 @@ std::vector<Pair> StageWalk::run_proxies(const std::vector<Pair>& environment) c
   std::vector<Pair> proxies;
   for (const auto& [name, value] : settings_.build_arguments) {
     if (!is_proxy(name)) continue;
-    // Programs read either spelling.
+    // Some programs read only one of the two spellings.
     for (const std::string& spelled : {upper(name), lower(name)})
       if (find(environment, spelled) == nullptr && find(proxies, spelled) == nullptr)
         proxies.push_back({spelled, value});
@@ -266,7 +266,7 @@ void StageWalk::apply(Step& step, Run& run) {
   CommandLine command = run.command;
   std::string& text = command.words[0];
   if (heredoc_of(text)) {
-    // The command is only a heredoc: it is the script, and is run by its own interpreter if it names one.
+    // The command is only a heredoc, which is the script. If the script names an interpreter, that interpreter runs it.
     text = heredocs[0].strip_tabs ? without_tabs(heredocs[0].content) : heredocs[0].content;
     if (text.starts_with("#!")) {
       step.script = text;

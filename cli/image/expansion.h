@@ -1,12 +1,12 @@
-// Expands the instructions of a stage in order, each in its environment, and derives the image's configuration.
+// Expands a stage's instructions in order, each in its environment, and derives the image's configuration.
 //
 // Scopes follow the Dockerfile reference: ARGs before the first FROM apply only to FROMs, unless a stage declares them
-// again; --build-arg sets the value of a declared ARG; ENV, of the stage or its base, takes precedence over an ARG of
-// the same name; a stage that begins FROM another one inherits its ARGs and ENVs. Proxy variables in --build-arg
-// (HTTP_PROXY and similar) need no ARG, and are only in the environment of RUN; without an ARG, its key ignores them.
+// again; --build-arg sets the value of a declared ARG; an ENV in the stage or its base takes precedence over an ARG
+// with the same name; a stage that begins FROM another stage inherits that stage's ARGs and ENVs. Proxy variables in
+// --build-arg (HTTP_PROXY and similar) require no ARG, and appear only in the environment of RUN; without an ARG, they
+// are not part of RUN's key.
 //
-// Threading: one thread at a time. Lifetime: the Dockerfile, its stage and the settings outlive a StageWalk, which
-// outlives its steps.
+// Lifetime: the Dockerfile, its stage and the settings must outlive a StageWalk, which must outlive its steps.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct BuildSettings {
   std::map<std::string, std::string> build_arguments;
   Platform target = Platform::of_this_machine();
   Platform build = Platform::of_this_machine();
-  std::string target_stage;  // the argument of --target; "": the last stage
+  std::string target_stage;  // the argument of --target; "" for the last stage
 };
 
 struct ImageConfig {
@@ -35,7 +35,7 @@ struct ImageConfig {
   std::set<std::string> exposed_ports, volumes;
   std::string user, working_directory, stop_signal, author;
   std::optional<Healthcheck> healthcheck;
-  std::vector<std::string> shell;  // empty: /bin/sh -c
+  std::vector<std::string> shell;  // empty for /bin/sh -c
   std::vector<std::string> on_build;
 };
 
@@ -45,7 +45,8 @@ struct StageState {
   std::vector<Arg::One> arguments;  // in order, each name once; without a value if none was given
 };
 
-// Returns the variables of FROMs: the ARGs before the first one, and the platforms. Throws Error with file and line.
+// Returns the variables that FROMs can use: the ARGs before the first FROM, and the platforms. Throws Error with file
+// and line.
 std::map<std::string, std::string> global_arguments(const Dockerfile& dockerfile, const BuildSettings& settings);
 // Returns the names in --build-arg that no ARG declares and that are not proxies; these have no effect.
 std::vector<std::string> unused_build_arguments(const Dockerfile& dockerfile, const BuildSettings& settings);
@@ -56,24 +57,24 @@ struct Step {
   bool from_trigger = false;                 // from an ONBUILD of the stage's base
   // For RUN, COPY, ADD and WORKDIR: the values before the step.
   std::string user, working_directory;
-  // For RUN: its environment, the program with its arguments, and a script, if any, for the program's path.
+  // For RUN: its environment, the program with its arguments, and the script at the program's path, if any.
   std::vector<Pair> environment;
-  std::vector<Pair> proxies;  // additional variables, in no step's key
+  std::vector<Pair> proxies;  // additional variables, which no step's key contains
   std::vector<std::string> command;
   std::optional<std::string> script;
 };
 
-// The directory in which the script of a step is expected.
+// The directory in which a step's script is expected.
 inline constexpr const char* kScriptDirectory = "/dev/pipes";
 
 class StageWalk {
  public:
-  // `begin` is the state of the stage's base. The base's triggers are passed in `triggers`, and are executed first. A
-  // configuration without a PATH gets the default one.
+  // `begin` is the state at the end of the stage's base. `triggers` are the base's ONBUILD triggers, which are executed
+  // first. If the configuration contains no PATH, the default PATH is added.
   StageWalk(const Dockerfile& dockerfile, const Stage& stage, const BuildSettings& settings, StageState begin,
             std::vector<Instruction> triggers = {});
 
-  // Returns null at the end. Throws Error with file and line.
+  // Returns the next step; nullopt at the end. Throws Error with file and line.
   std::optional<Step> next();
   const StageState& state() const { return state_; }  // after the last step
 
@@ -86,7 +87,7 @@ class StageWalk {
   std::vector<std::string> shell_command(const CommandLine& command) const;
   std::string absolute(const std::string& path) const;
 
-  // Each overload expands the step's body, and applies it to the state.
+  // Each overload expands the step's body and applies it to the state.
   void apply(Step& step, Arg& arg);
   void apply(Step& step, Env& env);
   void apply(Step& step, Label& label);

@@ -1,4 +1,4 @@
-// Errors of failed system calls.
+// Errors for failed system calls.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace adaptdl::image {
 
-// Throws Error with what failed, and the message for `error`.
+// Throws Error with a description of what failed, and the system's message for `error`.
 [[noreturn]] inline void fail_call(const std::string& what, int error = errno) {
   throw Error(fmt::format("{}: {}", what, std::strerror(error)));
 }

@@ -1,8 +1,9 @@
-// The digests of a context's files, stored between builds, so that unchanged files are not read again.
+// The digests of a context's files, stored between builds so that unchanged files are not read again.
 //
-// A file counts as unchanged if its size, times, inode and device are the same. A file that was changed so shortly
-// before it was read that a later change could leave the same times is not stored.
-// Threading: one thread at a time; files are read by several threads. Lifetime: the tree must outlive the object.
+// A file counts as unchanged if its size, times, inode and device are the same. The digest of a file that changed just
+// before it was read is not stored, since a later change could leave the same times.
+// Threading: an object must be used from one thread at a time; it reads files in several threads. Lifetime: the tree
+// must outlive the object.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +21,7 @@ class FileDigests {
   // `memory` is the file that stores the digests; if it is missing or damaged, all files are read.
   FileDigests(const FileTree& tree, std::filesystem::path memory, unsigned threads);
 
-  // Sets the digests of all files in `sources`. Throws Error, and http::Stopped at a stop.
+  // Sets the digests of all files in `sources`. Throws Error, or http::Stopped after a stop request.
   void fill(std::vector<CopySource>& sources, const std::stop_token& stop);
   // Stores the digests of the files that fill() was called for. Write errors, such as a full disk, are ignored.
   void save();

@@ -126,7 +126,7 @@ std::vector<TreeFile> FileTree::list(const std::string& directory) const {
   if (!fd) return {};
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)), ::closedir);
   std::vector<std::string> names;
-  if (stream) errno = 0;  // readdir() sets it only if it fails
+  if (stream) errno = 0;  // readdir() sets errno only if it fails
   while (const dirent* each = stream ? ::readdir(stream.get()) : nullptr) {
     const std::string_view name = each->d_name;
     if (name != "." && name != ".." && each->d_type != DT_SOCK) names.emplace_back(name);
@@ -183,7 +183,7 @@ net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
-  // An overlay may show a file with another inode, and the files of a stage do not change.
+  // An overlay may report a different inode for the same file, and a stage's files do not change.
   if (kind_ == Kind::kContext && stamp_of(info) != stamp)
     throw Error(one_line(fmt::format("{}/{} changed while it was being copied; build again", name_, path)));
   return fd;

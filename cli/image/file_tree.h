@@ -1,7 +1,7 @@
-// The files of a directory that COPY reads: a build context without ignored files, or the files of a stage.
+// The files in a directory that COPY reads: a build context without its ignored files, or a stage's files.
 //
-// Nothing outside the directory is ever accessed: links are resolved as if it were the root, and a directory that is
-// replaced by a link in the meantime is not followed.
+// Nothing outside the directory is ever accessed: links are resolved as if the directory were the root, and if another
+// process replaces a directory by a link, the link is not followed.
 // Threading: const methods may be called from several threads at once.
 #pragma once
 
@@ -40,17 +40,18 @@ class FileTree {
   FileTree(const std::filesystem::path& root, Kind kind, IgnoreFile ignore = {});
 
   // Paths are relative to the root; "" is the root itself. Links are not followed: a path with a link in the middle
-  // counts as missing. Returns null if the file is missing or ignored. Throws Error that names the path.
+  // counts as missing. Returns nullopt if the file is missing or ignored. Throws Error that names the path.
   std::optional<TreeFile> find(const std::string& path) const;
   // Returns the entries of a directory, sorted by name, without ignored files and sockets.
   std::vector<TreeFile> list(const std::string& directory) const;
-  // Returns the path with all links followed, also the last; missing parts are kept. Throws Error for too many links.
+  // Returns the path with all links followed, including a final one; missing parts are kept. Throws Error if there are
+  // too many links.
   std::string resolve(const std::string& path) const;
   // Like resolve(), but does not follow the last part.
   std::string resolve_parent(const std::string& path) const;
   // Opens a regular file. Throws Error if a context's file no longer matches `stamp`.
   net::Fd open(const std::string& path, const FileStamp& stamp) const;
-  // Reads a small regular file, following links; null if there is none. Throws Error if it is over 8 MiB.
+  // Reads a small regular file, following links; nullopt if there is none. Throws Error if it is larger than 8 MiB.
   std::optional<std::string> read(const std::string& path) const;
 
   const std::string& name() const { return name_; }  // the directory's name, for messages

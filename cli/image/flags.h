@@ -1,4 +1,4 @@
-// The --flags of an instruction.
+// An instruction's --flags.
 #pragma once
 
 #include <initializer_list>
@@ -11,7 +11,7 @@ namespace adaptdl::image {
 
 class Flags {
  public:
-  // kRefused marks a flag of BuildKit that is not supported here; `reason` completes the message.
+  // kRefused marks a BuildKit flag that is not supported here; `reason` completes the error message.
   enum class Kind { kBool, kText, kTexts, kRefused };
   struct Known {
     std::string_view name;

@@ -6,9 +6,9 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr char32_t kStrayByte = 0xdc00;  // in the range of surrogates, which UTF-8 never encodes
+constexpr char32_t kStrayByte = 0xdc00;  // in the surrogate range, which UTF-8 never encodes
 
-// Returns the number of bytes of the character at the start of the text; 0 if it is not valid.
+// Returns the length in bytes of the character at the start of the text; 0 if it is not valid UTF-8.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -115,7 +115,7 @@ class Glob::States {
       if (kind == Kind::kDirectories) add_place(++place);  // enter the directories, or skip them
     }
   }
-  // Adds this position only, without those that follow it before the next character.
+  // Adds only this position, not those that can be reached from it without another character.
   void add_place(std::size_t place) {
     if (added_[place] == round_) return;
     added_[place] = round_;

@@ -42,7 +42,7 @@ std::string map_text(const std::vector<IdRange>& ranges) {
   return text;
 }
 
-// Runs newuidmap or newgidmap, which may map the ids of /etc/subuid and /etc/subgid. Returns why that failed, or "".
+// Runs newuidmap or newgidmap, which may map the IDs in /etc/subuid and /etc/subgid. Returns why that failed, or "".
 std::string run_mapper(const std::string& program, pid_t process, const std::vector<IdRange>& ranges) {
   std::vector<std::string> words{program, std::to_string(process)};
   for (const IdRange& range : ranges)
@@ -75,7 +75,7 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
 }
 
 std::string map_from_outside(pid_t process) {
-  // Root of a container that may map any id maps all ids that it has itself.
+  // Root in a container, if it may map any ID, maps all of its own IDs.
   if (map_own_ids(process)) return "";
   const std::string user = user_name();
   const std::vector<IdRange> users = subordinate_ids(text_of_file("/etc/subuid"), user, ::getuid(), ::getuid()),
@@ -83,7 +83,7 @@ std::string map_from_outside(pid_t process) {
   for (const auto& [ranges, file, option] :
        {std::tuple{&users, "/etc/subuid", "--add-subuids"}, {&groups, "/etc/subgid", "--add-subgids"}})
     if (ranges->size() < 2)
-      return fmt::format("{} has no IDs for {}; have an administrator run: usermod {} 100000-165535 {}", file, user,
+      return fmt::format("{} lists no IDs for {}; have an administrator run: usermod {} 100000-165535 {}", file, user,
                          option, user);
   // Groups come first: if only the users were mapped, there would be no fallback.
   if (std::string why = run_mapper("newgidmap", process, groups); !why.empty()) return why;
@@ -156,7 +156,7 @@ IdMapper::~IdMapper() {
 std::string IdMapper::map() {
   const char go = 1;
   std::string why;
-  if (::write(channel_, &go, 1) != 1) return "the process that maps IDs has ended";
+  if (::write(channel_, &go, 1) != 1) return "the process that maps IDs has exited";
   char buffer[512];
   for (ssize_t count; (count = ::read(channel_, buffer, sizeof buffer)) > 0;)
     why.append(buffer, static_cast<std::size_t>(count));

@@ -1,6 +1,6 @@
-// The id maps of a user namespace: the available ids, and how they are mapped.
+// A user namespace's ID maps: the available IDs, and how they are mapped.
 //
-// Threading: for a process with one thread.
+// Threading: the process must have only one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -16,24 +16,24 @@ struct IdRange {
   unsigned long inside = 0, outside = 0, count = 0;
 };
 
-// Returns the ranges that a file such as /etc/subuid or /etc/subgid grants to a user, in the file's order; malformed
-// lines are skipped. The first range maps id 0 to `own`.
+// Returns the ranges that a file such as /etc/subuid or /etc/subgid grants to a user, in the file's order, after a
+// first range that maps ID 0 to `own`. Skips malformed lines.
 std::vector<IdRange> subordinate_ids(std::string_view file, const std::string& user, uid_t number, unsigned long own);
 
-// Maps all ids of this process into the new user namespace of `process`, under the same numbers. Returns whether that
-// succeeded; it requires root.
+// Maps all of this process's IDs to the same numbers in the new user namespace of `process`. Requires root. Returns
+// whether that succeeded.
 bool map_own_ids(pid_t process);
 
-// A child process that stays in the original namespace and, on request, maps ids into the namespace of its parent. Both
-// ends of its channel are closed on exec.
+// A child process that stays in the original namespace and, on request, maps IDs into its parent's namespace. Both ends
+// of its channel are closed on exec.
 class IdMapper {
  public:
-  IdMapper();   // throws Error if no process can be started
+  IdMapper();   // throws Error if the process cannot be started
   ~IdMapper();  // waits until the child has ended
   IdMapper(const IdMapper&) = delete;
   IdMapper& operator=(const IdMapper&) = delete;
 
-  // Must be called in the new user namespace. Returns why files can belong to only one id, or "".
+  // Maps the IDs; must be called in the new user namespace. Returns why files can belong to only one ID, or "".
   std::string map();
 
  private:

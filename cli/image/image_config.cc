@@ -95,7 +95,7 @@ ImageConfig image_config(const json& object) {
   return config;
 }
 
-// Converts the media types of Docker's layers to the equivalent types of OCI.
+// Converts Docker's media types for layers to the equivalent OCI types.
 std::string oci_layer_type(const std::string& type) {
   if (type == media::kDockerLayerGzip) return std::string(media::kLayerGzip);
   if (type == "application/vnd.docker.image.rootfs.diff.tar") return std::string(media::kLayer);

@@ -1,4 +1,5 @@
-// An image's configuration as JSON, for OCI and Docker alike: parses a base image's, and writes that of a built image.
+// Image configurations as JSON, for both OCI and Docker: parses a base image's configuration, and writes a built
+// image's.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +20,18 @@ struct HistoryEntry {
   bool empty_layer = false;
 };
 
-// The configuration of a base image.
+// A base image's configuration.
 struct ParsedConfig {
   nlohmann::json whole;  // the whole JSON object
   ImageConfig config;    // without triggers
   std::vector<std::string> triggers;
   std::vector<std::string> diff_ids;
-  std::int64_t date = 0;  // time of creation, in seconds since 1970; 0 if not given
+  std::int64_t date = 0;  // creation time in seconds since 1970; 0 if not given
 };
-// Throws Error with the fault.
+// Throws Error that describes the fault.
 ParsedConfig parse_config(std::string_view bytes);
 
-// Returns the configuration of a built image: `base` (null: an empty image) with the changes by `config` and the steps.
+// Returns a built image's configuration: `base` (null for an empty image) with the changes from `config` and the steps.
 std::string config_json(const nlohmann::json& base, const ImageConfig& config, const Platform& platform,
                         std::int64_t date, const std::vector<HistoryEntry>& history,
                         const std::vector<std::string>& diff_ids);
@@ -38,10 +39,10 @@ std::string config_json(const nlohmann::json& base, const ImageConfig& config, c
 // Returns an OCI manifest.
 std::string manifest_json(const std::string& config, const std::vector<BuiltLayer>& layers);
 
-// Returns the text of a step for the history, as Docker writes it; for an ARG, only its name.
+// Returns a step's text for the history, as Docker writes it; for an ARG, only the name.
 std::string history_text(const Step& step);
 
-// Formats a time as "2026-01-31T12:00:00Z", and parses one: 0 if it is not valid.
+// time_text() formats a time as "2026-01-31T12:00:00Z"; parse_time() parses one, and returns 0 if it is not valid.
 std::string time_text(std::int64_t seconds);
 std::int64_t parse_time(const std::string& text);
 

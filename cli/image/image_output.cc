@@ -59,7 +59,7 @@ void copy_file(const fs::path& from, const fs::path& to, std::uint64_t size) {
   draft.commit();
 }
 
-// A tar archive of regular files, which gets its name when it is complete.
+// A tar archive of regular files. The archive receives its final name when it is complete.
 class TarFile {
  public:
   explicit TarFile(const fs::path& file) : draft_(file) {}

@@ -1,6 +1,6 @@
 // Writes a built image to an OCI directory, an archive for docker load, or a registry.
 //
-// Threading: one thread; pushing starts threads of its own.
+// Threading: push_image() starts its own threads, which may call `report` concurrently.
 #pragma once
 
 #include <filesystem>
@@ -27,8 +27,8 @@ void write_oci_directory(const BuiltImage& image, const std::vector<Reference>& 
 // REQUIRES: all layers are in the blob store. Writes the file atomically. Throws Error.
 void write_docker_archive(const BuiltImage& image, const std::vector<Reference>& tags, const BuildCache& cache,
                           const std::filesystem::path& file);
-// Pushes to each of the tags. Layers that the registry has are not sent, and those of base images are mounted where
-// possible. Returns REGISTRY/REPOSITORY@DIGEST for each tag. Throws Error, and http::Stopped.
+// Pushes the image to each tag. Layers that the registry already stores are not sent, and base image layers are mounted
+// where possible. Returns REGISTRY/REPOSITORY@DIGEST for each tag. Throws Error or http::Stopped.
 std::vector<std::string> push_image(const BuiltImage& image, const std::vector<Reference>& tags,
                                     const BuildCache& cache, Registry& registry, LayerShelf& shelf, BuildReport& report,
                                     unsigned threads, const std::stop_token& stop);

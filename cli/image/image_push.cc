@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kTransfers = 4;
 
-// Returns the repositories of the target's registry that may have a layer: its origin, and those pushed to before.
+// Returns the repositories in the target's registry that may contain a layer: its origin, and the earlier push targets.
 std::vector<std::string> repositories_with(const BuiltLayer& layer, const Reference& target,
                                            const std::vector<Reference>& pushed) {
   std::vector<std::string> repositories;
@@ -44,7 +44,7 @@ void push_to(const BuiltImage& image, const Reference& target, const std::vector
     there[i] = registry.has_blob(target, layers[i].descriptor.digest, stopped);
     if (there[i]) progress.there(layers[i].descriptor.size);
   });
-  // Layers of base images in the target's registry are not downloaded first, as the registry can usually mount them.
+  // Base image layers in the target's registry are not downloaded first, since the registry can usually mount them.
   std::vector<BuiltLayer> wanted;
   for (std::size_t i = 0; i < layers.size(); ++i)
     if (!there[i] && repositories_with(layers[i], target, before).empty()) wanted.push_back(layers[i]);

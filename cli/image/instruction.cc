@@ -30,7 +30,7 @@ class InstructionReader {
 
  private:
   Flags flags(const std::vector<Flags::Known>& known = {}) const { return Flags(parts_.name, parts_.flags, known); }
-  // Returns the arguments of an instruction that must have some.
+  // Returns the instruction's arguments. Throws Error if there are none.
   const std::string& needed(std::string_view what) const {
     if (parts_.rest.empty()) throw Error(fmt::format("{} needs {}", parts_.name, what));
     return parts_.rest;
@@ -167,7 +167,7 @@ Body InstructionReader::run() {
   if (!run.command.exec) run.command.heredocs = heredocs();
   for (const std::string& text : run.mount_texts) run.mounts.push_back(parse_mount(text));
   const std::string security = flags.text("security");
-  if (security == "insecure") throw Error("RUN --security=insecure is not supported: builds have no privileges");
+  if (security == "insecure") throw Error("RUN --security=insecure is not supported: builds run without privileges");
   if (flags.given("security") && security != "sandbox")
     throw Error(fmt::format("RUN --security: invalid value '{}': expected sandbox", security));
   const std::string network = flags.text("network");

@@ -1,4 +1,4 @@
-// Parses single instructions of a Dockerfile.
+// Parses single Dockerfile instructions.
 #pragma once
 
 #include <string>
@@ -18,14 +18,14 @@ struct InstructionParts {
 };
 InstructionParts split_instruction(std::string_view text, char escape);
 
-// Parses the instruction of a line; further lines are read for its heredocs. Throws PlacedError.
+// Parses the instruction on a line, and reads further lines for its heredocs. Throws PlacedError.
 Instruction parse_instruction(DockerfileLines& lines, const DockerfileLines::Logical& line);
 
-// Returns whether a text has no variable, quote or escape, and so is not changed by the expansion.
+// Returns whether a text contains no variable, quote or escape, so that expansion does not change it.
 bool is_plain(std::string_view text);
 
-// Checks a COPY or ADD. Unless `expanded`, texts that are not plain are left for the check after the expansion. Throws
-// Error without file and line.
+// Checks a COPY or ADD. Unless `expanded` is true, skips texts that are not plain; they are checked after expansion.
+// Throws Error without file and line.
 void check_copy(const Copy& copy, bool expanded);
 
 }  // namespace adaptdl::image

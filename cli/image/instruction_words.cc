@@ -71,7 +71,7 @@ std::optional<std::vector<std::string>> json_words(std::string_view text) {
   using nlohmann::json;
   text = trimmed(text);
   if (!text.starts_with('[')) return {};
-  // A text that is nested more deeply is an error, or not JSON, anyway.
+  // The parser limits the nesting depth, but no array of strings exceeds the limit.
   const json list = parse_foreign_json(text);
   if (!list.is_array()) return {};
   std::vector<std::string> words;
@@ -109,7 +109,7 @@ std::vector<Heredoc> heredocs_of(std::string_view line) {
   try {
     words = expand_words(line, {.keep_quotes = true, .keep_escapes = true, .keep_unset = true}, kNoVariables);
   } catch (const Error&) {
-    // The line does not follow the rules for words here; the shell interprets it.
+    // The line does not follow the Dockerfile's rules for words; the shell interprets it.
     return heredocs;
   }
   for (const std::string& word : words)

@@ -1,4 +1,4 @@
-// Splits the arguments of instructions; each kind of argument has its own rules.
+// Splits instruction arguments; each kind of argument has its own rules.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ std::vector<std::string> quoted_words(std::string_view text, char escape);
 // another way. Throws Error, without file and line, for an array with other elements.
 std::optional<std::vector<std::string>> json_words(std::string_view text);
 
-// Returns the heredoc that a word begins, without its content; null if it begins none.
+// Returns the heredoc that a word begins, without its content; nullopt if the word begins no heredoc.
 std::optional<Heredoc> heredoc_of(std::string_view word);
 // Returns all heredocs that a line begins.
 std::vector<Heredoc> heredocs_of(std::string_view line);

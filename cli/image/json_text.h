@@ -1,4 +1,4 @@
-// Strings in JSON from other programs.
+// String fields in JSON from other programs.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -58,7 +58,7 @@ struct LayerReader::Impl {
     }
   }
 
-  // Runs on the thread that reads ahead, if there is one.
+  // Runs on the read-ahead thread, if there is one.
   std::size_t decompress(char* data, std::size_t size) {
     const std::size_t count = stream.read(data, size);
     digester.update({data, count});
@@ -75,7 +75,7 @@ struct LayerReader::Impl {
 
   [[noreturn]] void too_large() const {
     throw Error(
-        fmt::format("{} bytes unpack to more than {} bytes, which is not plausible for a layer; create it again "
+        fmt::format("{} bytes unpack to more than {} bytes, which is not plausible for a layer; rebuild the layer "
                     "without such large empty files",
                     compressed, most));
   }
@@ -86,7 +86,7 @@ struct LayerReader::Impl {
       return false;
     }
     if (++entries > limits.entries) throw Error(fmt::format("more than {} entries", limits.entries));
-    // Holes take no bytes of the stream, but are read as zeros.
+    // Holes occupy no bytes in the stream, but are read as zeros.
     contents += entry.size;
     if (entry.size > most || contents > most) too_large();
     entry.path = inside_root(entry.path);
@@ -109,7 +109,7 @@ struct LayerReader::Impl {
   Digester digester;
   Decompressor stream;
   TarReader tar;
-  std::unique_ptr<ReadAhead> ahead;  // null: the file is small
+  std::unique_ptr<ReadAhead> ahead;  // null if the file is small
 };
 
 LayerReader::LayerReader(const std::filesystem::path& file, std::string name, const LayerLimits& limits,
@@ -146,7 +146,7 @@ bool is_archive(const std::filesystem::path& file) try {
     return count;
   });
   Entry first;
-  // An archive without entries counts, too, unless the file is empty.
+  // An archive without entries also counts, unless the file is empty.
   return tar.next(first) || !empty;
 } catch (const Error&) {
   return false;

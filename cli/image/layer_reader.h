@@ -1,8 +1,8 @@
 // Reads the entries of a layer, or of a tar archive that ADD unpacks, as a stream.
 //
-// For any input, reading terminates, possibly with an Error of one line that names the archive, and uses a few
-// megabytes of memory. Paths of entries are inside the root: one that leads outside is an Error.
-// Threading: a reader belongs to one thread.
+// For any input, reading terminates, possibly with a one-line Error that names the archive, and uses a few megabytes of
+// memory. All entry paths are inside the root: a path that leads outside is an Error.
+// Threading: a reader must be used from one thread.
 #pragma once
 
 #include <cstddef>
@@ -19,25 +19,26 @@ namespace adaptdl::image {
 
 // Layers that exceed these limits are rejected as decompression bombs.
 struct LayerLimits {
-  // Max bytes of the tar stream: `expanded`, plus `ratio` per compressed byte. The ratio is lower than deflate's 1032,
-  // which only zeros reach, and far above that of the files of real systems.
+  // The tar stream's maximum size in bytes is `expanded`, plus `ratio` per compressed byte. The ratio is lower than
+  // deflate's 1032, which only zeros reach, and far above the ratio of the files on real systems.
   std::uint64_t expanded = std::uint64_t{4} << 30;
   std::uint64_t ratio = 200;
   std::uint64_t entries = 4'000'000;
-  std::size_t depth = 256;  // of nested directories
+  std::size_t depth = 256;  // max levels of nested directories
 };
 
 class LayerReader {
  public:
-  // Errors call the file `name`: "layer sha256:…", "ADD's archive x.tar.gz". Throws Error if it cannot be opened.
+  // Error messages refer to the file as `name`, such as "layer sha256:…" or "ADD's archive x.tar.gz". Throws Error if
+  // the file cannot be opened.
   LayerReader(const std::filesystem::path& file, std::string name, const LayerLimits& limits = {},
               std::stop_token stop = {});
   ~LayerReader();
 
-  // Reads the next entry; returns false at the end. Whiteouts are returned as regular files. Targets of hard links are
-  // not required to exist. Throws Error, and http::Stopped at a stop.
+  // Reads the next entry; returns false at the end. Whiteouts are returned as regular files. The target of a hard link
+  // need not exist. Throws Error, or http::Stopped after a stop request.
   bool next(Entry& entry);
-  // Reads the current entry's content in order, holes as zeros; returns 0 at its end. Unread content is skipped.
+  // Reads the current entry's content in order, with holes as zeros; returns 0 at its end. next() skips unread content.
   std::size_t read(char* data, std::size_t size);
 
   // Returns the digest of the whole tar stream. REQUIRES: next() has returned false.
@@ -49,7 +50,8 @@ class LayerReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns whether ADD unpacks the file: a tar archive, plain or compressed with gzip, bzip2, xz or zstd, with any name.
+// Returns whether ADD unpacks the file, that is, whether its content is a tar archive, plain or compressed with gzip,
+// bzip2, xz or zstd.
 bool is_archive(const std::filesystem::path& file);
 
 }  // namespace adaptdl::image

@@ -65,7 +65,7 @@ StageView::~StageView() {
   try {
     remove_tree(work_);
   } catch (const Error&) {
-    // The directory is in work/, which is cleaned by the next process that locks the cache exclusively.
+    // The directory is in work/, which the next process that locks the cache exclusively cleans.
   }
 }
 
@@ -126,7 +126,7 @@ std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
     const std::size_t i = packed[number];
     UnpackOptions options{.limits = {}, .stop = stop, .budget = &budget, .lower = {}, .await_lower = {}};
     options.lower.assign(trees.end() - static_cast<std::ptrdiff_t>(i), trees.end());
-    // Lower layers were begun earlier, so at least one of them can always continue.
+    // Lower layers were started earlier, so at least one layer can always continue.
     options.await_lower = [&] {
       std::unique_lock lock(mutex);
       if (!changed.wait(lock, stop, [&] { return *going.begin() == i; })) throw http::Stopped();

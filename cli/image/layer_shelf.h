@@ -1,6 +1,7 @@
 // Provides layers: downloads their blobs into the store, and unpacks them for overlays.
 //
-// Threading: one thread; it starts threads of its own. Lifetime: the constructor's arguments must outlive the object.
+// Threading: an object must be used from one thread; it starts its own threads. Lifetime: the constructor's arguments
+// must outlive the object.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +20,7 @@
 
 namespace adaptdl::image {
 
-// A read-only view of the files of several layers, mounted while the object lives.
+// A read-only view of several layers' files, mounted until the object is destroyed.
 class StageView {
  public:
   StageView(const BuildCache& cache, const std::vector<std::filesystem::path>& trees);
@@ -32,8 +33,8 @@ class StageView {
   std::optional<FileTree> files_;
 };
 
-// Identifies a layer together with those below it. Unpacked layers are stored by this id, as a directory that the layer
-// does not list gets its attributes from the layers below.
+// Identifies a layer together with the layers below it. Unpacked layers are stored under this ID, since a directory
+// that a layer does not list takes its attributes from the layers below.
 std::string chain_id(const std::string& below, const std::string& diff_id);
 std::string chain_id(const std::vector<BuiltLayer>& layers);
 
@@ -44,7 +45,7 @@ class LayerShelf {
 
   // Downloads the layers that are not in the store, in parallel.
   void fetch(const std::vector<BuiltLayer>& layers);
-  // Unpacks the layers; returns their directories, topmost first, as overlays expect. Throws Error, and http::Stopped.
+  // Unpacks the layers; returns their directories, topmost first, as overlays expect. Throws Error or http::Stopped.
   std::vector<std::filesystem::path> trees(const std::vector<BuiltLayer>& layers);
   std::unique_ptr<StageView> view(const std::vector<BuiltLayer>& layers);
 

@@ -1,9 +1,10 @@
 // Writes a layer as a stream: a tar archive, compressed on several cores, into a blob store.
 //
-// The bytes depend only on the entries and the compression, not on the number of threads. A writer uses a few
-// megabytes, independent of the size of the files. gzip layers are a sequence of gzip members, and zstd layers a
-// sequence of frames, as both formats permit; each is compressed separately.
-// Threading: a writer belongs to one thread; it starts threads of its own. Lifetime: the store must outlive it.
+// The bytes depend only on the entries and the compression, not on the number of threads. A writer uses a few megabytes
+// of memory, however large the files are. A gzip layer is a sequence of gzip members, and a zstd layer a sequence of
+// frames, as both formats permit; each member or frame is compressed separately.
+// Threading: a writer must be used from one thread; it starts its own threads. Lifetime: the store must outlive the
+// writer.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +30,15 @@ enum class Compression { kNone, kGzip, kZstd };
 
 struct LayerOptions {
   Compression compression = Compression::kGzip;
-  int level = 0;         // 0: the default; gzip 1 (fast) to 12, zstd 1 to 19
-  unsigned threads = 0;  // for compression; 0: one per core
-  // SOURCE_DATE_EPOCH: later times are replaced by it. In seconds since 1970.
+  int level = 0;         // 0 for the default; gzip 1 (fast) to 12, zstd 1 to 19
+  unsigned threads = 0;  // for compression; 0 for one per core
+  // SOURCE_DATE_EPOCH, in seconds since 1970; it replaces all later times.
   std::int64_t latest_time = std::numeric_limits<std::int64_t>::max();
 };
 
 struct Layer {
   std::string media_type, digest;
-  std::uint64_t size = 0;       // of the blob, in bytes
+  std::uint64_t size = 0;       // the blob's size in bytes
   std::string diff_id;          // the digest of the tar stream
   std::uint64_t tar_bytes = 0;  // size of the tar stream
   std::size_t entries = 0;      // including whiteouts
@@ -49,17 +50,17 @@ class LayerWriter {
   // An unfinished layer leaves nothing in the store.
   ~LayerWriter();
 
-  // Entries are written in the order of the calls; readers expect parents first. A file with a size needs its content.
-  // Throws Error if the content's length differs from the entry's size (the file has changed), for names that are
-  // special in layers (.wh.…), and for a full disk; http::Stopped at a stop.
+  // Entries are written in the order of the calls; readers expect parents first. A non-empty file requires `content`.
+  // Throws Error if the content's length differs from the entry's size (the file has changed), if the name is special
+  // in layers (.wh.…), or if the disk is full, and http::Stopped after a stop request.
   void add(const Entry& entry, const Content& content = {});
-  // Hides this path of lower layers.
+  // Hides this path in lower layers.
   void whiteout(const std::string& path);
-  // Hides everything that lower layers have in this directory.
+  // Hides everything that lower layers contain in this directory.
   void opaque(const std::string& directory);
 
   std::size_t entries() const;
-  // Completes the layer, and puts it into the store. Must be called once.
+  // Completes the layer, and adds it to the store. Must be called once.
   Layer finish();
 
  private:

@@ -50,13 +50,13 @@ bool is_schema_1(const json& content, std::string_view type) {
                                                              : version != content.end() && *version == 1;
 }
 
-// Removes parameters, such as "; charset=utf-8", and types that only mean JSON or any content.
+// Removes parameters, such as "; charset=utf-8", and types that mean only JSON or arbitrary content.
 std::string_view essence(std::string_view type) {
   type = type.substr(0, type.find_first_of("; \t"));
   return type == "application/json" || type == "text/plain" || type == "application/octet-stream" ? "" : type;
 }
 
-// Returns the number of a variant such as v7; `none` without a variant, 0 for other variants.
+// Returns the number in a variant such as v7; `none` if there is no variant, and 0 for other variants.
 int level(const std::string& variant, int none) {
   if (variant.empty()) return none;
   return variant.size() == 2 && variant[0] == 'v' && variant[1] >= '1' && variant[1] <= '9' ? variant[1] - '0' : 0;
@@ -66,7 +66,7 @@ int level(const std::string& variant, int none) {
 int fitness(const Platform& built, const Platform& machine) {
   if (built.os != machine.os || built.architecture != machine.architecture) return 0;
   if (built.variant == machine.variant) return 100;
-  // Later generations of processors run code for earlier ones.
+  // Later processor generations run code for earlier ones.
   const int first = built.architecture == "arm64" ? 8 : 1;
   const int built_level = level(built.variant, first), machine_level = level(machine.variant, first);
   return built_level < machine_level ? built_level : 0;

@@ -1,4 +1,4 @@
-// The descriptions of images in registries: manifests and indexes, of OCI and of Docker (schema 2).
+// The descriptions of images in registries: OCI and Docker (schema 2) manifests and indexes.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ inline constexpr std::string_view kDockerManifest = "application/vnd.docker.dist
 inline constexpr std::string_view kDockerList = "application/vnd.docker.distribution.manifest.list.v2+json";
 }  // namespace media
 
-// Larger ones are rejected, as by registries.
+// Larger manifests are rejected; registries reject them as well.
 inline constexpr std::size_t kLargestManifest = std::size_t{4} << 20;
 
 // The type, digest and size of a blob or manifest.
 struct Descriptor {
   std::string media_type, digest;
   std::uint64_t size = 0;            // bytes
-  std::optional<Platform> platform;  // in an index
+  std::optional<Platform> platform;  // set only in an index
 };
 
 struct Manifest {
@@ -42,8 +42,9 @@ struct Index {
   std::vector<Descriptor> manifests;
 };
 
-// `type` is the media type that the server sent; empty: the one in the document. The digest is by sha256. Throws Error
-// with the fault: not JSON, another kind of document, Docker's schema 1.
+// Parses a manifest or an index. `type` is the media type that the server sent; if it is empty, the document's own
+// media type applies. The digest is a sha256 digest. Throws Error that describes the fault: not JSON, another kind of
+// document, or Docker's schema 1.
 std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view type);
 
 // Returns the manifest that fits a machine best. Throws Error that lists the available platforms.

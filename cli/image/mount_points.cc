@@ -26,7 +26,7 @@ std::string parent_of(const std::string& path) {
 }
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Restores the times of a directory after an entry was created or removed in it.
+// Restores a directory's times after an entry was created or removed in it.
 class KeptTimes {
  public:
   explicit KeptTimes(int directory) : directory_(directory) { known_ = ::fstat(directory, &status_) == 0; }
@@ -59,7 +59,7 @@ bool make(int root, const std::string& path, bool directory, bool keep_times) {
       net::Fd(::openat(parent.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644)));
 }
 
-// The target of a link. Links of /proc have none here: they may lead to this process's open files.
+// Returns a link's target. Refuses links in /proc, which may lead to this process's open files.
 std::optional<std::string> target_of(const net::Fd& link) {
   struct statfs system {};
   if (::fstatfs(link.get(), &system) != 0) return {};
@@ -122,7 +122,7 @@ FoundPath find_or_make(int root, const std::string& path, bool directory, std::v
 MountTraces::MountTraces(net::Fd upper, const std::vector<std::string>& made) : top_(std::move(upper)) {
   std::set<std::string> paths;
   for (const std::string& each : made) paths.insert(each);
-  // Without new mount points the overlay has not copied anything up.
+  // Without new mount points, the overlay has not copied anything up.
   if (!paths.empty()) note_all(top_.get(), "", paths);
 }
 

@@ -1,5 +1,5 @@
-// Mount points in a step's root, and the removal of those that were created for the step. They are removed from outside
-// the sandbox, in the overlay's upper directory: the command may have moved or replaced any of them.
+// Creates mount points in a step's root, and removes them after the step. They are removed from outside the sandbox, in
+// the overlay's upper directory, since the command may have moved or replaced any of them.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,22 +20,22 @@ struct FoundPath {
   std::string path;  // relative to the root, without links; "" is the root
 };
 
-// Resolves `path` in the directory `root`, following the root's own links, and creates what is missing: a directory or
-// an empty file. Appends each created path to `made`; with `keep_times`, the parent directory keeps its times. On
-// failure `file` is empty and errno is set: ENOTDIR or EISDIR if the path is of the other kind, ELOOP for links of
-// /proc. No other process may change the root meanwhile.
+// Resolves `path` in the directory `root`, following links in it, and creates missing parts: directories, and an empty
+// file at the end unless `directory` is true. Appends each created path to `made`; with `keep_times`, the parent
+// directories keep their times. On failure `file` is empty and errno is set: ENOTDIR or EISDIR if the path has the
+// wrong type, ELOOP for links in /proc. No other process may change the root during the call.
 FoundPath find_or_make(int root, const std::string& path, bool directory, std::vector<std::string>& made,
                        bool keep_times);
 
-// Records the mount points that were created, after everything is mounted and before the command starts, and removes
-// them after everything is unmounted.
+// The mount points that were created. They must be recorded after everything is mounted and before the command starts,
+// and removed after everything is unmounted.
 class MountTraces {
  public:
-  // Records those in the root's upper directory, and the directories that the overlay copied up because of them.
+  // Records the mount points in the root's upper directory, and the directories that the overlay copied up for them.
   MountTraces(net::Fd upper, const std::vector<std::string>& made);
-  // Records those in another directory, such as a cache mount's.
+  // Records the mount points in another directory, such as a cache mount's.
   static MountTraces in_directory(net::Fd directory, const std::vector<std::string>& made);
-  // Keeps what the command has filled or changed. Parent directories keep their times.
+  // Removes the mount points, except those that the command has filled or changed. Parent directories keep their times.
   void remove();
 
  private:
@@ -49,7 +49,7 @@ class MountTraces {
   void note_all(int directory, const std::string& path, const std::set<std::string>& made);
 
   net::Fd top_;
-  std::map<std::string, Trace> traces_;  // by their paths relative to it
+  std::map<std::string, Trace> traces_;  // keyed by path, relative to top_
 };
 
 }  // namespace adaptdl::image

@@ -41,7 +41,7 @@ void make_directory(const fs::path& path) {
   if (fs::create_directories(path, error); error) fail_overlay(path, error.value());
 }
 
-// The root of an overlay has the attributes of its upper directory.
+// An overlay's root has its upper directory's attributes.
 void make_upper(const fs::path& upper, const fs::path* lower) {
   if (fs::exists(upper)) return;
   make_directory(upper);
@@ -117,7 +117,7 @@ void mount_overlay(const OverlayLayers& layers, const fs::path& at) {
 
 Overlay::Overlay(const OverlayLayers& layers, fs::path at) : at_(std::move(at)) {
   std::exception_ptr error;
-  // The mount is made on a thread with a working directory of its own.
+  // Mount on a thread that has its own working directory.
   std::thread([&] {
     try {
       if (::unshare(CLONE_FS) != 0) fail_overlay("unshare", errno);

@@ -1,10 +1,10 @@
-// An overlay of directories, mounted while the object lives.
+// An overlay of directories, mounted until the object is destroyed.
 //
-// Its directories have the format of `userxattr`, also for root, so that root and other users can share them: entry.h
-// has the names.
+// Its directories use the `userxattr` format, even for root, so that root and other users can share them; entry.h
+// defines the names.
 //
-// Threading: any thread, one at a time for each object. Lifetime: files in the overlay must be closed before the object
-// is destroyed. REQUIRES: the process is in a build namespace (build_namespace.h).
+// Threading: an object must be used from one thread at a time. Lifetime: files in the overlay must be closed before the
+// object is destroyed. REQUIRES: the process is in a build namespace (build_namespace.h).
 #pragma once
 
 #include <filesystem>
@@ -14,19 +14,20 @@
 namespace adaptdl::image {
 
 struct OverlayLayers {
-  // Topmost first; none: an empty directory. Only the topmost occurrence of a repeated directory is mounted, which
-  // gives the same files.
+  // Topmost first; if there are none, the overlay is an empty directory. Only the topmost occurrence of a repeated
+  // directory is mounted; the others would not change the files.
   std::vector<std::filesystem::path> lower;
-  // The directory for changes, and one on the same file system for the kernel's use; both are created if they are
-  // missing ("upper" with the mode, owner, times and attributes of the topmost lower one). "" for a read-only overlay.
+  // The directory for changes, and a directory on the same file system for the kernel's use. Both are created if they
+  // are missing; a new `upper` receives the mode, owner, times and attributes of the topmost lower directory. Both are
+  // "" for a read-only overlay.
   std::filesystem::path upper, work;
 };
 
 class Overlay {
  public:
   // Mounts at `at`, an empty directory, which is created if it is missing. Paths may be long and contain any
-  // characters; the kernel accepts up to 500 lower directories. Devices in it cannot be opened, and changes are not
-  // synced to the disk. Throws Error with the kernel's reason, and the remedy.
+  // characters; the kernel accepts up to 500 lower directories. Devices in the overlay cannot be opened, and changes
+  // are not synced to the disk. Throws Error with the kernel's reason, and the remedy.
   Overlay(const OverlayLayers& layers, std::filesystem::path at);
   Overlay(Overlay&& other) noexcept;
   Overlay& operator=(Overlay&&) = delete;
@@ -38,7 +39,7 @@ class Overlay {
   std::filesystem::path at_;
 };
 
-// Mounts permanently, in a process with one thread, whose working directory it changes. Throws Error.
+// Mounts an overlay permanently, for a process with one thread; changes the working directory. Throws Error.
 void mount_overlay(const OverlayLayers& layers, const std::filesystem::path& at);
 
 }  // namespace adaptdl::image

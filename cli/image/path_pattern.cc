@@ -8,14 +8,14 @@
 namespace adaptdl::image {
 namespace {
 
-// Parses the wildcards of Go's filepath.Match and moby's "**".
+// Parses the wildcards of Go's filepath.Match and Moby's "**".
 class PatternReader {
  public:
   explicit PatternReader(std::string_view pattern) : pattern_(characters_of(pattern)) {}
 
   Glob read() {
-    // moby treats "**" before plain text as a suffix match: "**.md" matches a/b.md, which it would not with another
-    // wildcard in it.
+    // Moby treats "**" before plain text as a suffix match: "**.md" matches a/b.md. It does not if the text contains
+    // another wildcard.
     const bool any_ending = pattern_.starts_with(U"**") && !pattern_.starts_with(U"**/") &&
                             pattern_.find_first_of(U"*?[]\\", 2) == std::u32string::npos;
     while (at_ < pattern_.size()) {

@@ -1,4 +1,4 @@
-// Path patterns, as in ignore files and the sources of COPY.
+// Path patterns, as in ignore files and COPY sources.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace adaptdl::image {
 
-// Parses the wildcards of Go's filepath.Match and moby's "**". Throws Error with the reason, but not the pattern.
+// Parses the wildcards of Go's filepath.Match and Moby's "**". Throws Error with the reason, but not the pattern.
 Glob path_pattern(std::string_view pattern);
 
 // Returns whether the text contains a character that is special in patterns.

@@ -44,7 +44,7 @@ class Planner {
         globals_(global_arguments(dockerfile, settings)) {}
 
   Plan plan(std::size_t target) {
-    // Stages need only earlier ones, so in reverse order each is visited after all that need it.
+    // Stages need only earlier stages, so in reverse order each stage is visited after all stages that need it.
     std::set<std::size_t> needed{target};
     std::map<std::size_t, PlannedStage> planned;
     for (std::size_t number = 0; number <= target; ++number) planned.emplace(number, PlannedStage{});
@@ -58,7 +58,7 @@ class Planner {
     Plan plan;
     for (const std::size_t number : needed) {
       PlannedStage& stage = planned[number];
-      // A stage without --platform has the platform of its base stage.
+      // A stage without --platform inherits its base stage's platform.
       if (stage.base.stage && dockerfile_.stages[number].platform.empty())
         stage.platform = planned[*stage.base.stage].platform;
       add_images(plan, stage);
@@ -72,7 +72,7 @@ class Planner {
     throw Error(one_line(fmt::format("{}:{}: {}", dockerfile_.file, lines.first, why)));
   }
 
-  // Expands a text of FROM, and adds the variables in it that have no value to `unset`.
+  // Expands a text in FROM, and adds its variables that have no value to `unset`.
   std::string expand(const Stage& stage, const std::string& text, std::vector<std::string>& unset) const {
     try {
       return expand_word(text, {.escape = dockerfile_.escape},

@@ -1,4 +1,4 @@
-// The platform of an image: "linux/amd64", "linux/arm/v7".
+// An image's platform, such as "linux/amd64" or "linux/arm/v7".
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Platform {
   // architecture or an operating system. Throws Error that quotes the text, without file and line.
   static Platform parse(std::string_view text);
   static Platform of_this_machine();
-  // Converts what a registry or an image states, which may be any text.
+  // Converts values from a registry or an image, which may be any text.
   static Platform of_image(std::string_view os, std::string_view architecture, std::string_view variant);
   std::string to_string() const;
   bool operator==(const Platform&) const = default;

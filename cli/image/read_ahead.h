@@ -1,6 +1,7 @@
 // Reads on a separate thread, several buffers ahead of the consumer.
 //
-// Threading: belongs to one thread; the source is called on another, until it ends, throws, or the object is destroyed.
+// Threading: an object must be used from one thread. A second thread calls the source until the source ends or throws,
+// or the object is destroyed.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +23,8 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Reads up to `size` bytes, and returns their number; 0 at the end. Rethrows the source's exception after all bytes.
+  // Reads up to `size` bytes, and returns their number; 0 at the end. Rethrows the source's exception once all bytes
+  // have been returned.
   std::size_t read(char* data, std::size_t size);
 
  private:

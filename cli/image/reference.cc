@@ -24,7 +24,7 @@ bool all_of(std::string_view text, Test test) {
   return std::all_of(text.begin(), text.end(), test);
 }
 
-// Returns whether `use` returns true for all pieces between separators; stops at the first that does not.
+// Returns whether `use` returns true for all pieces between separators; stops at the first piece for which it does not.
 template <class Use>
 bool each_piece(std::string_view text, char separator, Use use) {
   for (;;) {
@@ -69,7 +69,7 @@ bool is_tag(std::string_view tag) {
          all_of(tag, [](char c) { return is_alphanumeric(c) || c == '_' || c == '.' || c == '-'; });
 }
 
-// A first component is a registry if it looks like a host; otherwise it belongs to a repository of Docker's registry.
+// The first component is a registry if it looks like a host; otherwise it belongs to a repository on Docker Hub.
 bool looks_like_host(std::string_view text) {
   return text == "localhost" || text.find_first_of(".:[") != std::string_view::npos ||
          std::any_of(text.begin(), text.end(), is_upper);

@@ -24,12 +24,12 @@ void check_content(const std::string& bytes, const std::string& digest, const st
   digester.update(bytes);
   if (digester.digest() != digest)
     throw Error(
-        fmt::format("{}: the received content does not match the digest {}; it was corrupted in the registry or on "
-                    "the way",
+        fmt::format("{}: the received content does not match the digest {}; it was corrupted in the registry or in "
+                    "transit",
                     what, digest));
 }
 
-// Returns the result of the first place that succeeds, or throws the last one's error. Failures of mirrors are ignored.
+// Returns the result of the first place that succeeds, or throws the last place's error. Mirror failures are ignored.
 template <class Call>
 auto first_of(const std::vector<Place>& places, Call call) {
   for (std::size_t i = 0; i + 1 < places.size(); ++i) try {
@@ -109,7 +109,7 @@ std::variant<Manifest, Index> Registry::Impl::fetch(const Place& place, const Re
 
 namespace {
 
-// The download of a blob, which the next place continues where the previous one failed.
+// A blob's download, which the next place resumes where the previous place failed.
 struct BlobPull {
   const Descriptor& blob;
   const std::function<void(std::string_view)>& sink;
@@ -124,7 +124,7 @@ struct BlobPull {
     skip = head.status == 206 ? 0 : offset;
     const std::string range(head.header("content-range"));
     if (head.status == 206 && !range.starts_with(fmt::format("bytes {}-", offset)))
-      throw Error(fmt::format("{}: requested the bytes from offset {}, but the registry sent '{}'", what, offset,
+      throw Error(fmt::format("{}: requested bytes from offset {}, but the registry sent '{}'", what, offset,
                               one_line(range, 60)));
   }
   bool take(std::string_view data) {
@@ -195,8 +195,8 @@ Manifest Registry::pull_manifest(const Reference& image, const Platform& machine
 void Registry::pull_blob(const Reference& image, const Descriptor& blob,
                          const std::function<void(std::string_view)>& sink, const std::stop_token& stop,
                          const Progress& progress) {
-  const std::string what = fmt::format("cannot pull {} of {}", blob.digest, image.full());
-  // Exceptions of the sink are not the fault of a place.
+  const std::string what = fmt::format("cannot pull {} from {}", blob.digest, image.full());
+  // An exception from the sink is not a place's fault.
   std::exception_ptr thrown;
   const std::function<void(std::string_view)> guarded = [&](std::string_view data) {
     try {
@@ -213,8 +213,8 @@ void Registry::pull_blob(const Reference& image, const Descriptor& blob,
   });
   if (pull.digester.digest() != blob.digest)
     throw Error(
-        fmt::format("{}: the received content does not match its digest; it was corrupted in the registry or on "
-                    "the way",
+        fmt::format("{}: the received content does not match its digest; it was corrupted in the registry or in "
+                    "transit",
                     what));
 }
 
@@ -222,8 +222,8 @@ bool Registry::has_blob(const Reference& image, const std::string& digest, const
   const Place place = impl_->own_place(image);
   http::Request request;
   request.method = "HEAD";
-  // A registry that redirects to the blob has it. One that was killed while it stored the blob may have left an empty
-  // link to it, and then answers 500 until the blob is pushed again.
+  // A registry that redirects to the blob contains it. A registry that was killed while it stored the blob may have
+  // left an empty link to it, and then answers 500 until the blob is pushed again.
   const http::Response response = impl_->ask(place, request, place.path("/blobs/" + digest), pull_scopes(place),
                                              fmt::format("cannot check for {} in {}", digest, image.full()), stop,
                                              {404, 500, 301, 302, 303, 307, 308});

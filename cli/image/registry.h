@@ -1,9 +1,11 @@
 // A client for image registries, which pulls and pushes as the OCI distribution specification defines. All content is
 // checked against its digest.
 //
-// Calls retry transient failures (a broken connection, 429, 5xx), and resume transfers. Other failures throw Error in
-// one line, with the image and the remedy; a stop throws http::Stopped within a fraction of a second.
-// Threading: any thread, several at once; callbacks run on the calling thread. Lifetime: connections outlive calls.
+// Calls retry transient failures (a broken connection, 429, 5xx), and resume transfers. Other failures throw a one-line
+// Error that names the image and the remedy. After a stop request, calls throw http::Stopped within a fraction of a
+// second.
+// Threading: any thread may call the methods, also concurrently; callbacks run on the calling thread. Connections stay
+// open between calls.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +24,11 @@
 
 namespace adaptdl::image {
 
-// The bytes transferred since the last call; negative if some must be transferred again.
+// Called with the number of bytes transferred since the last call; negative if some must be transferred again.
 using Progress = std::function<void(std::int64_t)>;
 
-// A blob to push: `read` reads up to `size` bytes from `offset` on, and returns their number; it may be called for any
-// part again. Its exceptions end the push.
+// A blob to push. `read` reads up to `size` bytes at `offset`, and returns their number; it may be called several times
+// for the same part. An exception that it throws ends the push.
 struct Blob {
   std::string digest;
   std::uint64_t size = 0;
@@ -46,16 +48,18 @@ class Registry {
   std::variant<Manifest, Index> pull(const Reference& image, const std::stop_token& stop = {});
   // Returns the manifest for `machine`, which the reference names or its index lists.
   Manifest pull_manifest(const Reference& image, const Platform& machine, const std::stop_token& stop = {});
-  // Passes all bytes of a blob to `sink`, in order and once each. Throws at the end if they do not match the digest.
+  // Passes a blob's bytes to `sink`, in order and each once. Throws Error at the end if they do not match the digest.
   void pull_blob(const Reference& image, const Descriptor& blob, const std::function<void(std::string_view)>& sink,
                  const std::stop_token& stop = {}, const Progress& progress = {});
 
-  // Returns false if the registry does not have the blob or answers 500.
+  // Returns false if the registry does not contain the blob or answers 500.
   bool has_blob(const Reference& image, const std::string& digest, const std::stop_token& stop = {});
-  // Sends nothing if the registry has the blob in the image's repository, or in one of `others` of the same registry.
+  // Sends nothing if the image's repository already contains the blob, or if the registry can mount it from one of the
+  // repositories `others`.
   Pushed push_blob(const Reference& image, const Blob& blob, const std::vector<std::string>& others = {},
                    const std::stop_token& stop = {}, const Progress& progress = {});
-  // Pushes under the reference's tag; without one, under its digest or else "latest". Returns the digest.
+  // Pushes a manifest under the reference's tag; without a tag, under its digest; without either, as "latest". Returns
+  // the digest.
   std::string push_manifest(const Reference& image, const std::string& media_type, const std::string& bytes,
                             const std::stop_token& stop = {});
 

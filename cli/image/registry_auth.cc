@@ -14,7 +14,7 @@
 namespace adaptdl::image {
 namespace {
 
-// Helpers know Docker's own registry by another name.
+// Helpers know Docker Hub by another name.
 std::string helper_server_of(const std::string& registry) {
   return registry == "docker.io" ? "https://index.docker.io/v1/" : registry;
 }

@@ -1,10 +1,9 @@
-// Selects the credentials for a registry: those of the first source that has some.
+// Selects the credentials for a registry, from the first source that contains any.
 //
-// The sources are the file that REGISTRY_AUTH_FILE names, and no other; without it, Docker's config.json (in
-// $DOCKER_CONFIG or ~/.docker), then containers' auth.json (in $XDG_RUNTIME_DIR/containers). Within a file,
-// `credHelpers` precedes `credsStore`, and both precede `auths`, so that an old entry does not hide a helper's.
-//
-// Threading: may be called from any thread; every call reads the files.
+// If REGISTRY_AUTH_FILE is set, the file that it names is the only source. If not, the sources are Docker's config.json
+// (in $DOCKER_CONFIG or ~/.docker), then containers' auth.json (in $XDG_RUNTIME_DIR/containers). Within a file,
+// `credHelpers` precedes `credsStore`, and both precede `auths`, so that an old entry does not hide a helper's
+// credentials. Every call reads the files again.
 #pragma once
 
 #include <chrono>
@@ -19,16 +18,17 @@
 namespace adaptdl::image {
 
 struct AuthOptions {
-  // The files to search, in order, instead of those of the environment.
+  // The files to search, in order, instead of the files that the environment specifies.
   std::vector<std::filesystem::path> files;
   std::chrono::milliseconds helper_patience = std::chrono::seconds(30);
 };
 
-// Returns empty credentials if no source has any. Throws Error if a file cannot be read or parsed, or a helper fails.
+// Returns empty credentials if no source contains any. Throws Error if a file cannot be read or parsed, or if a helper
+// fails.
 Credentials find_credentials(const std::string& registry, const std::string& repository,
                              const AuthOptions& options = {}, const std::stop_token& stop = {});
 
-// The files of the environment, in order; that of REGISTRY_AUTH_FILE must exist.
+// The files that the environment specifies, in order. The file that REGISTRY_AUTH_FILE names must exist.
 struct AuthPlace {
   std::filesystem::path file;
   bool required = false;

@@ -40,7 +40,7 @@ std::string way_out(const RegistryError& error, const std::string& registry, con
     case 405:
       return "the registry does not allow this; is it a read-only mirror?";
     case 413:
-      return "the request exceeds a size limit of the registry or of a proxy in front of it";
+      return "the request exceeds a size limit of the registry or a proxy in front of it";
     case 429:
       return credentials.empty() ? fmt::format("wait, or log in for a higher limit with {}", log_in(registry))
                                  : "wait a while and try again";

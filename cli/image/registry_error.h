@@ -1,4 +1,4 @@
-// Errors for a registry's refusals, in one line with the remedy.
+// Errors for requests that a registry refuses, in one line with the remedy.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class RegistryError : public Error {
   int status() const { return status_; }  // the HTTP status
   bool has_code(std::string_view code) const;
   std::optional<std::chrono::seconds> retry_after() const { return retry_after_; }
-  // Returns whether the same request may succeed a little later.
+  // Returns whether the same request may succeed later.
   bool may_pass() const;
 
  private:
@@ -37,8 +37,8 @@ struct Refusal {
 };
 Refusal parse_refusal(std::string_view body);
 
-// Creates the error for a response to an attempt (`what`, such as "cannot push x/y:z"). `credentials` is the source of
-// the credentials that were sent; empty: none were sent.
+// Creates the error for a response. `what` describes the failed operation, such as "cannot push x/y:z". `credentials`
+// is the source of the credentials that were sent; empty if none were sent.
 RegistryError refusal_error(const std::string& what, const std::string& registry, const http::Response& response,
                             const std::string& credentials);
 

@@ -15,7 +15,7 @@
 
 namespace adaptdl::image {
 
-// A source of an image: the registry, or a mirror of it, which may have another name for the repository.
+// A source for an image: the registry, or a mirror, in which the repository may have another name.
 struct Place {
   Session* session;
   std::string repository;
@@ -38,12 +38,13 @@ struct Registry::Impl {
   // Fetches the reference's manifest or index from a place, and checks it.
   std::variant<Manifest, Index> fetch(const Place& place, const Reference& image, const std::string& what,
                                       const std::stop_token& stop);
-  // Returns the response to a request to a place: a success, or one of the `others`. Retries transient failures.
+  // Sends a request to a place. Returns a successful response, or one whose status is in `others`; retries transient
+  // failures.
   http::Response ask(const Place& place, http::Request request, const std::string& path, const Scopes& scopes,
                      const std::string& what, const std::stop_token& stop, std::initializer_list<int> others = {});
 };
 
-// Runs `call`, and adds what was tried, and the remedy, to errors of connections and certificates.
+// Runs `call`; adds what was attempted, and the remedy, to connection and certificate errors.
 template <class Call>
 auto explained(const std::string& what, const std::string& host, Call call) {
   try {

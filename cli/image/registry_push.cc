@@ -18,13 +18,13 @@ namespace {
 
 Scopes push_scopes(const Place& place) { return {repository_scope(place.repository, "pull,push")}; }
 
-// Throws an error that is retried: the registry no longer knows the upload, which must be started again.
+// Throws an error that is retried: the registry no longer knows the upload, so the upload must be started again.
 [[noreturn]] void lose(const std::string& what) {
   const std::string reason = "the registry no longer knows the upload";
   throw http::ConnectionError(what + ": " + reason, reason, true);
 }
 
-// Returns the number of bytes that a range such as "0-99" states; "0-0", which may mean none or one, counts as none.
+// Returns the number of bytes in a range such as "0-99". "0-0" may mean zero bytes or one, and counts as zero.
 std::uint64_t received(std::string_view range) {
   if (range.starts_with("bytes=")) range.remove_prefix(6);
   std::uint64_t last = 0;
@@ -40,7 +40,7 @@ class Upload {
          const Progress& progress, std::string what)
       : place_(place), blob_(blob), options_(options), stop_(stop), progress_(progress), what_(std::move(what)) {}
 
-  // Uses the location that the registry gave for an upload.
+  // Begins at the upload location in the registry's response.
   void begin_at(const http::Response& response) {
     locate(response);
     offset_ = 0;
@@ -48,7 +48,8 @@ class Upload {
   }
   bool begun() const { return !location_.empty(); }
 
-  // Sends the remaining bytes; calls `missing` before the upload starts again. Returns false if it was not missing.
+  // Sends the remaining bytes. Before the upload starts again, calls `missing`, and returns false if the blob is no
+  // longer missing.
   bool run(const std::function<bool()>& missing) {
     Retrier retrier(options_.retry, stop_);
     for (bool first = true;; first = false) {
@@ -93,7 +94,7 @@ class Upload {
     if (response.status / 100 != 2) fail(response);
     begin_at(response);
   }
-  // Asks for the offset to continue at. If the registry no longer knows the upload, clears its location.
+  // Requests the offset to continue at. If the registry no longer knows the upload, clears the upload's location.
   void ask_where() {
     http::Request request;
     request.url = location_;
@@ -109,7 +110,7 @@ class Upload {
     unsure_ = false;
   }
 
-  // Returns whether that was the last request.
+  // Sends the next part. Returns whether that was the last request.
   bool send_next() {
     const std::uint64_t left = blob_.size - offset_;
     const bool last = options_.chunk == 0 || left <= options_.chunk;
@@ -154,7 +155,7 @@ class Upload {
     }
     const RegistryError error = place_.session->error(what_, response, push_scopes(place_), stop_);
     if (error.has_code("DIGEST_INVALID") && !again_) {
-      again_ = true;  // retry once: bytes may have been lost on the way
+      again_ = true;  // retry once: bytes may have been corrupted in transit
       location_.clear();
       lose(what_);
     }
@@ -215,7 +216,7 @@ Pushed Registry::push_blob(const Reference& image, const Blob& blob, const std::
   if (!is_digest(blob.digest))
     throw Error(fmt::format("invalid digest '{}': expected sha256:HEX or sha512:HEX", one_line(blob.digest)));
   const Place place = impl_->own_place(image);
-  const std::string what = fmt::format("cannot push {} of {}", blob.digest, image.full());
+  const std::string what = fmt::format("cannot push {} to {}", blob.digest, image.full());
   if (has_blob(image, blob.digest, stop)) return Pushed::kWasThere;
   Upload upload(place, blob, impl_->options, stop, progress, what);
   for (const std::string& other : others) {

@@ -10,18 +10,18 @@ namespace {
 
 constexpr int kMostRegistryRedirects = 5;
 
-// `host` may have a port.
+// `host` may contain a port.
 bool is_this_machine(std::string_view host) {
   return net::is_loopback(host.starts_with('[') ? host.substr(0, host.find(']') + 1)
                                                 : host.substr(0, host.find(':')));
 }
 
-// Returns the host that serves a registry, which differs for Docker's own.
+// Returns the host that serves a registry. Docker Hub's differs from the registry's name.
 std::string server_of(const std::string& registry) {
   return registry == "docker.io" ? "registry-1.docker.io" : registry;
 }
 
-// Returns the "https://host:port" of a URL.
+// Returns the "https://host:port" part of a URL.
 std::string_view origin_of(std::string_view url) {
   const std::size_t scheme = url.find("://");
   return scheme == std::string_view::npos ? "" : url.substr(0, url.find_first_of("/?#", scheme + 3));
@@ -84,9 +84,9 @@ bool Session::speaks_tls(const std::stop_token& stop) {
     ask("https");
     return true;
   } catch (const http::TlsError&) {
-    return true;  // it speaks TLS, but is not trusted; the request itself will report that
+    return true;  // the server speaks TLS, but is not trusted; the request itself will report that
   } catch (const http::ConnectionError&) {
-    // A server with TLS answers a request without TLS with 400, if at all.
+    // A TLS server that answers a request without TLS answers 400.
     return ask("http") == 400;
   }
 }
@@ -95,7 +95,7 @@ http::Response Session::authorized(http::Request& request, const Scopes& scopes,
                                    const std::function<http::Response(const http::Request&)>& exchange) {
   prepare(request);
   const std::vector<std::string> headers = request.headers;
-  // A first 401 may bring a challenge; a second may mean that a token has expired.
+  // The first 401 may contain a challenge; a second may mean that a token has expired.
   for (int left = 2;; --left) {
     const std::string header = authorizer_->header(scopes, stop);
     request.headers = headers;
@@ -156,7 +156,7 @@ RegistryError Session::error(const std::string& what, const http::Response& resp
 }
 
 std::string Session::resolve(const std::string& location, const std::string& base) const {
-  // Registries behind a proxy that terminates TLS may not know of it.
+  // A registry behind a proxy that terminates TLS may not know that clients use TLS.
   if (location.starts_with("http://") && base.starts_with("https://") && host_of(location) == host_of(base))
     return "https" + location.substr(4);
   if (location.find("://") != std::string::npos) return location;

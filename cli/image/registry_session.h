@@ -1,6 +1,6 @@
 // Sends requests to one registry, with its URL, trusted certificates and credentials.
 //
-// Threading: may be used from several threads at once. Lifetime: the options must outlive it.
+// Threading: may be used from several threads at once. Lifetime: the options must outlive the session.
 #pragma once
 
 #include <functional>
@@ -20,23 +20,23 @@ namespace adaptdl::image {
 
 class Session {
  public:
-  // `host` is host[:port], as in a reference; with "http://" before it, it is reached without TLS.
+  // `host` is host[:port], as in a reference; if it begins with "http://", requests do not use TLS.
   Session(std::string host, const RegistryOptions& options);
 
   const std::string& host() const { return host_; }
-  // Returns "https://host[:port]", or http. Probes the host if both are possible.
+  // Returns "https://host[:port]" or "http://host[:port]". Probes the host if both are possible.
   std::string base(const std::stop_token& stop);
 
   // Sends a request, and repeats it with credentials if they are required. `rewind` is called before each attempt. Only
-  // the status 401 leads to another attempt. Throws http::Stopped at a stop.
+  // status 401 leads to another attempt. Throws http::Stopped after a stop request.
   http::Response send(http::Request request, const Scopes& scopes, const std::stop_token& stop,
                       const std::function<void()>& rewind = {});
-  // The same for a response whose body is passed to `sink`; redirects are followed, to other hosts without credentials.
+  // Like send(), but passes the response's body to `sink`, and follows redirects; other hosts receive no credentials.
   http::Response stream(http::Request request, const Scopes& scopes, const std::stop_token& stop,
                         const std::function<bool(std::string_view)>& sink,
                         const std::function<void(const http::Response&)>& begin);
 
-  // Returns the error for a response that is not a success.
+  // Returns the error for an unsuccessful response.
   RegistryError error(const std::string& what, const http::Response& response, const Scopes& scopes,
                       const std::stop_token& stop);
   // Returns the absolute URL for a Location header, which may be only a path.
@@ -45,7 +45,7 @@ class Session {
  private:
   http::Response authorized(http::Request& request, const Scopes& scopes, const std::stop_token& stop,
                             const std::function<http::Response(const http::Request&)>& exchange);
-  // Sets the proxy, and the certificates for the host of the URL.
+  // Sets the proxy, and the certificates for the URL's host.
   void prepare(http::Request& request) const;
   bool speaks_tls(const std::stop_token& stop);
 

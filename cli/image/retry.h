@@ -1,6 +1,6 @@
 // Retries operations after failures that may be transient.
 //
-// Threading: a Retrier belongs to one thread.
+// Threading: a Retrier must be used from one thread.
 #pragma once
 
 #include <chrono>
@@ -19,10 +19,10 @@ class Retrier {
  public:
   Retrier(const RetryRule& rule, std::stop_token stop) : rule_(rule), stop_(std::move(stop)) {}
 
-  // REQUIRES: in an exception handler. Rethrows the exception if it is permanent, or the attempts are used up;
-  // otherwise returns after a pause that grows with each attempt. Throws http::Stopped at a stop.
+  // REQUIRES: called from an exception handler. Rethrows the exception if the failure is permanent or no attempts are
+  // left; if not, returns after a pause that grows with each attempt. Throws http::Stopped after a stop request.
   void wait();
-  // Reports progress, after which the count of attempts starts again.
+  // Reports progress, which resets the number of attempts.
   void progressed() { failed_ = 0; }
 
  private:

@@ -23,8 +23,8 @@ namespace adaptdl::image {
 namespace {
 
 constexpr std::size_t kFileBuffer = std::size_t{256} << 10;
-constexpr std::size_t kHole = 4096;      // a run of zeros of this size becomes a hole
-constexpr int kMostDirectoryLinks = 40;  // the limit of links in a path, as in the kernel
+constexpr std::size_t kHole = 4096;      // a run of this many zeros becomes a hole
+constexpr int kMostDirectoryLinks = 40;  // the kernel's limit on links in a path
 
 [[noreturn]] void fail_tree(std::string_view what, std::string_view path) {
   const char* why = std::strerror(errno);
@@ -33,7 +33,7 @@ constexpr int kMostDirectoryLinks = 40;  // the limit of links in a path, as in 
 
 bool is_whiteout(const struct stat& info) { return S_ISCHR(info.st_mode) && info.st_rdev == ::makedev(0, 0); }
 
-// The *at() system calls have no form for extended attributes.
+// The system calls for extended attributes have no *at() variants.
 std::string proc_path(int directory, const std::string& name) {
   return fmt::format("/proc/self/fd/{}/{}", directory, name);
 }
@@ -41,7 +41,7 @@ std::string proc_path(int directory, const std::string& name) {
 void set_xattrs(int directory, const std::string& name, const Entry& entry) {
   const std::string file = entry.xattrs.empty() ? "" : proc_path(directory, name);
   for (const auto& [key, value] : entry.xattrs) {
-    // A layer must not set the overlay's own attributes, nor those of this machine's security modules.
+    // A layer must not set attributes that belong to the overlay or to this machine's security modules.
     const bool usual = key.starts_with("user.") || key.starts_with("system.posix_acl_") || key == "security.capability";
     if (!usual || key.starts_with(kOverlayXattrPrefix)) continue;
     if (::lsetxattr(file.c_str(), key.c_str(), value.data(), value.size(), 0) == 0) continue;
@@ -129,7 +129,7 @@ net::Fd RootedTree::open_directory(const std::string& path, int flags) {
   return open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY | flags, Links::kInRoot);
 }
 
-// Returns the directory of `path`, which is created if necessary, and is open until the next call.
+// Returns the directory of `path`, and creates it if necessary. The descriptor stays open until the next call.
 int RootedTree::parent_of(const std::string& directory, const std::string& path) {
   if (last_ && last_directory_ == directory) return last_.get();
   net::Fd found = open_directory(directory, 0);
@@ -165,7 +165,7 @@ net::Fd RootedTree::make_parents(const std::string& directory, int links) {
     }
     const bool hides = there && is_whiteout(info);
     if (hides) ::unlinkat(parent.get(), name.c_str(), 0);
-    if (there && !hides) throw Error(fmt::format("'{}' has entries but is not a directory", one_line(path, 200)));
+    if (there && !hides) throw Error(fmt::format("'{}' contains entries but is not a directory", one_line(path, 200)));
     Entry looks = unsaid_ ? unsaid_(path) : Entry{};
     if (looks.type == Entry::Type::kSymlink && !hides) {
       if (::symlinkat(looks.link.c_str(), parent.get(), name.c_str()) != 0) fail_tree("create", path);
@@ -227,7 +227,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
   if (!there || !S_ISDIR(info.st_mode)) {
     clear(parent, parts, entry.path);
     if (::mkdirat(parent, parts.name.c_str(), 0700) != 0) fail_tree("create the directory", entry.path);
-    // The whiteout hid a directory of a lower layer, whose contents must stay hidden.
+    // The whiteout hid a directory in a lower layer, whose contents must stay hidden.
     if (there && is_whiteout(info)) opaque(entry.path);
   }
   set_attributes(parent, parts.name, entry, false);
@@ -277,7 +277,7 @@ void RootedTree::whiteout(const std::string& path) {
   if (::mknodat(parent, parts.name.c_str(), S_IFCHR, ::makedev(0, 0)) != 0) fail_tree("create the whiteout of", path);
 }
 
-// Opens a descriptor of its own, as a caller may be using the one that parent_of() keeps.
+// Opens its own descriptor, since a caller may be using the descriptor that parent_of() keeps.
 void RootedTree::opaque(const std::string& directory) {
   net::Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
@@ -290,7 +290,7 @@ void RootedTree::make_opaque(int directory, const std::string& path) {
   if (errno == ENOTSUP)
     throw Error(
         "the file system of the build cache does not support extended attributes; set ADAPTDL_BUILD_CACHE to a "
-        "directory on one that does, such as ext4, xfs or btrfs");
+        "directory on a file system that does, such as ext4, xfs or btrfs");
   fail_tree("mark as opaque", path);
 }
 

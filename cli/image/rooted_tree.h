@@ -1,7 +1,7 @@
-// Creates entries in a directory by their paths, and never outside it: links are followed as if the directory were the
-// root of the file system.
+// Creates entries in a directory by path, and never outside it: links are followed as if the directory were the file
+// system's root.
 //
-// Threading: an object belongs to one thread. Errors name the path in the tree.
+// Threading: an object must be used from one thread. Errors name the path in the tree.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace adaptdl::image {
 
-// A path's directory, and its name there.
+// A path's directory, and the name in that directory.
 struct PathParts {
   std::string directory, name;
 };
@@ -22,14 +22,14 @@ PathParts split_path(const std::string& path);
 
 class RootedTree {
  public:
-  // Returns the attributes of a directory that is created because entries are below it, or a link that leads to it.
+  // Returns the attributes of a directory that is created only because it contains an entry, or a link to use instead.
   using Unsaid = std::function<Entry(const std::string& path)>;
   RootedTree(net::Fd root, Unsaid unsaid);
 
-  // Creates an entry, and replaces what is at its path, with everything below; an existing directory is kept. Returns
-  // false for a device that may not be created. Throws Error.
+  // Creates an entry, replacing any existing file or directory tree at its path; a directory entry keeps an existing
+  // directory. Returns false for a device that the process may not create. Throws Error.
   bool make(const Entry& entry, const Content& content);
-  // Hides a path, or a directory's contents, of the layers below, with overlayfs' own marks.
+  // Hides a path, or a directory's contents, in the layers below, using overlayfs' own marks.
   void whiteout(const std::string& path);
   void opaque(const std::string& directory);
   // Restores the times of directories, which changed when entries were created in them.

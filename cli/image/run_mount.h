@@ -1,4 +1,4 @@
-// Parses the mounts of RUN, such as --mount=type=cache,target=/root/.cache.
+// Parses RUN's mounts, such as --mount=type=cache,target=/root/.cache.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@ namespace adaptdl::image {
 
 using Expand = std::function<std::string(const std::string& value)>;
 
-// Parses a mount. Without `expand`, values with variables are left out, and are checked when they are expanded. Throws
-// Error with the reason, without file and line.
+// Parses a mount. Without `expand`, values that contain variables are omitted; they are checked when they are expanded.
+// Throws Error with the reason, without file and line.
 Mount parse_mount(std::string_view text, const Expand& expand = nullptr);
 
 }  // namespace adaptdl::image

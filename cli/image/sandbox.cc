@@ -70,12 +70,12 @@ class LineCutter {
   std::string line_;
 };
 
-// The monitor of a sandbox; it ends with this object, and so does the sandbox.
+// A sandbox's monitor. The destructor stops the monitor and the sandbox.
 class Monitor {
  public:
   explicit Monitor(SandboxPlan plan) {
     plan.builder = ::getpid();
-    // Signal handlers of this process must not run in the child.
+    // This process's signal handlers must not run in the child.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -93,7 +93,7 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // Asks the monitor to kill all processes; it ends when they have.
+  // Requests that the monitor kill all processes; the monitor ends when they have ended.
   void stop() {
     if (pid_ > 0) ::kill(pid_, SIGTERM);
   }
@@ -109,7 +109,7 @@ class Monitor {
   Fd end_;
 };
 
-// Passes all bytes that are available to `take`. Returns false at the end of the stream.
+// Passes all available bytes to `take`. Returns false at the end of the stream.
 bool drain(const Fd& file, const std::function<void(std::string_view)>& take) {
   char buffer[65536];
   for (;;) {
@@ -123,7 +123,7 @@ bool drain(const Fd& file, const std::function<void(std::string_view)>& take) {
 StepEnd end_of(const std::string& report) {
   if (report.starts_with(kFailed)) throw Error(report.substr(1));
   int status = 0;
-  if (report.size() != 1 + sizeof status) throw Error("the processes of RUN were killed from outside the build");
+  if (report.size() != 1 + sizeof status) throw Error("the command's processes were killed from outside the build");
   std::memcpy(&status, report.data() + 1, sizeof status);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0};
 }
@@ -156,7 +156,7 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
   return end_of(told);
 }
 
-// The step's cache mounts. Each is locked once, and all steps use the same order, so that they cannot deadlock.
+// The step's cache mounts. Each mount is locked once, in the same order in all steps, so that steps cannot deadlock.
 class Caches {
  public:
   Caches(const SandboxStep& step, const std::stop_token& stop) {
@@ -213,7 +213,7 @@ std::string StepEnd::text() const {
 
 StepEnd run_in_sandbox(const SandboxStep& given, const OnStepLine& on_line, const std::stop_token& stop) {
   require_build_namespace("RUN");
-  if (given.command.empty()) throw Error("RUN has no command");
+  if (given.command.empty()) throw Error("the command is empty");
   const SandboxStep step = with_absolute_paths(given);
   const Caches caches(step, stop);
   step_filter();  // built once, not by every step's process

@@ -30,7 +30,7 @@ namespace adaptdl::image {
 namespace {
 
 // Docker's default set without CAP_MKNOD; CAP_NET_RAW is added with --network=none. CAP_NET_BIND_SERVICE allows nothing
-// on the machine's network, but executing a file that has it fails without it.
+// on the machine's network, but without it, a file that has this capability cannot be executed.
 constexpr unsigned kCapabilities[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FSETID,  CAP_FOWNER,           CAP_SETGID,
                                       CAP_SETUID, CAP_SETFCAP,      CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT,
                                       CAP_KILL,   CAP_AUDIT_WRITE};
@@ -53,8 +53,8 @@ void drop_capabilities(bool own_network) {
 }
 
 void become_user(const UserIds& user, bool own_network) {
-  // As in Docker and containerd, the user's own group is the first in the list. With a single id, groups cannot be set,
-  // and the previous ones are not mapped.
+  // As in Docker and containerd, the user's own group is the first in the list. With a single ID, groups cannot be set,
+  // and the previous groups are not mapped.
   std::vector<gid_t> groups{user.group};
   std::copy_if(user.groups.begin(), user.groups.end(), std::back_inserter(groups),
                [&](gid_t group) { return group != user.group; });
@@ -131,8 +131,8 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(files.output, 1) < 0 || ::dup2(files.output, 2) < 0)
     fail_call("cannot redirect standard input");
-  // All other descriptors are closed before a path of the image is resolved. The two move to high numbers first, as one
-  // may have the other's number.
+  // Close all other descriptors before resolving a path in the image. The two descriptors move to high numbers first,
+  // since each may have the other's new number.
   const int trouble = ::fcntl(files.trouble, F_DUPFD, 100), starter = ::fcntl(files.starter, F_DUPFD, 100);
   if (::dup2(trouble, kTroubleFd) < 0 || ::dup3(starter, kStarterFd, O_CLOEXEC) < 0 ||
       ::syscall(SYS_close_range, kStarterFd + 1U, ~0U, 0) != 0)

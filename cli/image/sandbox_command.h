@@ -1,6 +1,6 @@
 // Starts a step's command.
 //
-// Threading: for a process with one thread, in the step's root.
+// Threading: the process must have only one thread, and be in the step's root.
 #pragma once
 
 #include "image/sandbox.h"
@@ -18,9 +18,9 @@ void make_working_directory(const SandboxStep& step);
 inline constexpr int kTroubleFd = 3;
 
 struct CommandFiles {
-  int output = -1;   // becomes its standard output and error
+  int output = -1;   // becomes the command's standard output and error
   int trouble = -1;  // pipe for the reason why the command cannot start
-  int starter = -1;  // the program of step_exec.h
+  int starter = -1;  // the program in step_exec.h
 };
 
 // Closes all other descriptors, drops privileges, and executes the command through the starter. Throws Error on

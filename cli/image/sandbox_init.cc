@@ -39,8 +39,8 @@ void die_with_monitor(const Fd& monitor) {
   if (::poll(&gone, 1, 0) != 0) ::_exit(1);
 }
 
-// Gives up all rights over the machine and over the mounts. A build by root enters a user namespace that has the same
-// ids; any other build is already in one.
+// Gives up all privileges over the machine and the mounts. A build by root enters a user namespace with the same IDs;
+// any other build is already in a user namespace.
 void leave_machine(const Fd& monitor, const MadePaths& made) {
   if (!has_own_users() && ::unshare(CLONE_NEWUSER) != 0)
     throw Error(fmt::format("cannot create a user namespace for RUN: {}{}", why_no_user_namespace(errno),
@@ -52,14 +52,14 @@ void leave_machine(const Fd& monitor, const MadePaths& made) {
   }
   send_message(monitor.get(), message);
   if (receive_message(monitor.get()) != std::string(1, kGo)) ::_exit(1);
-  // A change of credentials has cleared the request.
+  // The change of credentials has cleared the parent-death signal.
   die_with_monitor(monitor);
   // The command may be root as well, and must not read the builder's memory.
   ::prctl(PR_SET_DUMPABLE, 0);
 }
 
-// Starts the command, waits for it, and kills the processes that it left. Returns its wait status. Throws Error if it
-// cannot be started.
+// Starts the command, waits for it, and kills the processes that it left behind. Returns the command's wait status.
+// Throws Error if the command cannot be started.
 int run_command(const SandboxStep& step, Fd output, Fd starter) {
   const UserIds user = step_user(step);
   make_working_directory(step);

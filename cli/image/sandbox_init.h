@@ -1,6 +1,6 @@
 // Process 1 of a sandbox: mounts the step's root, starts the command, and waits until all processes have ended.
 //
-// REQUIRES: a process that was just forked, has a single thread, and is the first of its process namespace.
+// REQUIRES: the process was just forked, has a single thread, and is the first in its process namespace.
 #pragma once
 
 #include "image/sandbox_monitor.h"

@@ -39,7 +39,7 @@ void write_all(int file, const char* data, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(file, data, size);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_call("cannot write to a pipe of the sandbox");
+    if (count < 0) fail_call("cannot write to a sandbox pipe");
     data += count;
     size -= static_cast<std::size_t>(count);
   }
@@ -57,7 +57,7 @@ bool read_all(int file, char* data, std::size_t size) {
   return true;
 }
 
-// Descriptors of other threads' steps must not stay open here.
+// Descriptors that belong to other threads' steps must not stay open here.
 void close_all_but(int one, int other) {
   const unsigned low = static_cast<unsigned>(std::min(one, other)), high = static_cast<unsigned>(std::max(one, other));
   if (low > 3) ::syscall(SYS_close_range, 3U, low - 1, 0);
@@ -81,7 +81,7 @@ void start_loopback() {
 
 void enter_namespaces(Run::Network network) {
   const bool alone = network == Run::Network::kNone;
-  // The command must not find the builder's keys. ENOSYS: the kernel has no keyrings.
+  // The command must not find the builder's keys. ENOSYS means that the kernel does not support keyrings.
   if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
     fail_call("cannot create a session keyring for RUN");
   if (::unshare(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | (alone ? CLONE_NEWNET : 0)) != 0)
@@ -126,7 +126,7 @@ class SandboxMonitor {
     ::kill(child_, SIGKILL);
     while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
     }
-    // No process of the sandbox is left, and its mounts are gone with its mount namespace.
+    // No process is left in the sandbox, and its mounts are gone with its mount namespace.
     for (MountTraces& traces : traces_) traces.remove();
     return report;
   }
@@ -147,7 +147,7 @@ class SandboxMonitor {
     plan_.output.reset();
   }
 
-  // Returns the report of process 1, or "" if it died or the builder asks to stop.
+  // Returns process 1's report, or "" if process 1 died or the builder requests a stop.
   std::string listen() {
     sigset_t stop;
     ::sigemptyset(&stop);

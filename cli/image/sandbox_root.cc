@@ -62,10 +62,10 @@ struct Prepared {
   std::string target;
   Fd mount;  // empty for a new tmpfs
   bool directory = true;
-  std::size_t size = 0;   // of the tmpfs
+  std::size_t size = 0;   // the tmpfs's size
   std::size_t cache = 0;  // number of the cache mount, from 1; 0 for other mounts
 };
-// An attached mount. What is created below it is not in the root's upper directory.
+// An attached mount. Files that are created below it are not in the root's upper directory.
 struct Placed {
   std::string path;       // relative to the root, without links
   std::size_t cache = 0;  // as above
@@ -95,7 +95,7 @@ class RootMaker {
   }
 
  private:
-  // Files of this step, kept in memory only.
+  // Prepares this step's own files, which are kept only in memory.
   void prepare_files() {
     files_ = step_.scratch / "files";
     if (::mkdir(files_.c_str(), 0700) != 0) fail_call(files_);
@@ -170,13 +170,13 @@ class RootMaker {
     return open_inside(tree, given.mount.source);
   }
 
-  // Opens the image's directory for a file system of the kernel. A link could lead it elsewhere, and its parts that
-  // must be hidden would be reachable at another path.
+  // Opens the image's directory for a kernel file system. With a link, the file system would be mounted elsewhere, and
+  // the parts that must be hidden could be reached at another path.
   Fd system_directory(const std::string& name) {
     const Fd found = open_rooted(root_.get(), name, O_PATH | O_NOFOLLOW, Links::kRefused);
     struct stat status {};
     if (found && (::fstat(found.get(), &status) != 0 || !S_ISDIR(status.st_mode)))
-      throw Error(fmt::format("RUN requires /{} in the image to be a directory", name));
+      throw Error(fmt::format("/{} in the image must be a directory", name));
     return place("/" + name, true).file;
   }
 
@@ -204,7 +204,7 @@ class RootMaker {
     try {
       proc = new_mount("proc", kInert);
     } catch (const Error&) {
-      // A container that hides parts of its /proc gets no new one. Its own shows processes with other numbers.
+      // A container that hides parts of its /proc cannot mount a new one. Its own /proc shows other process numbers.
       proc = clone_mount("/proc", true);
       restrict_mount(proc, kInert);
     }
@@ -219,7 +219,7 @@ class RootMaker {
     }
   }
 
-  // A new sysfs shows only the step's own network devices. A container that hides parts of its /sys gets no new one.
+  // A new sysfs shows only the step's own network devices. A container that hides parts of its /sys cannot mount one.
   void mount_sys() {
     const Fd at = system_directory("sys");
     Fd sys;
@@ -231,7 +231,7 @@ class RootMaker {
     if (!sys) try {
         sys = clone_mount("/sys", false);
       } catch (const Error&) {
-        // In a user namespace, the kernel does not allow a clone without the mounts below.
+        // In a user namespace, the kernel does not allow a clone without the mounts below it.
         sys = clone_mount("/sys", true);
         has_mounts = true;
       }
@@ -243,7 +243,7 @@ class RootMaker {
     mount_control_groups(sys);
   }
 
-  // With cgroup v2 the step sees only its own groups, else those of the machine.
+  // With cgroup v2, the step sees only its own groups; with v1, it sees the machine's groups.
   void mount_control_groups(const Fd& sys) {
     const Fd at = below(sys, "fs/cgroup");
     struct statfs system {};
@@ -256,7 +256,7 @@ class RootMaker {
 
   void mount_dev() {
     const Fd at = system_directory("dev");
-    // The devices that are mounted in it keep their own flags; no other device can be opened.
+    // The devices that are mounted in /dev keep their own flags; no other device can be opened.
     const Fd dev = new_mount("tmpfs", kPlain | MOUNT_ATTR_STRICTATIME, {{"mode", "0755"}, {"size", "65536k"}});
     attach_mount(dev, at.get(), "/dev");
     for (const char* device : kDevices) {
@@ -274,7 +274,7 @@ class RootMaker {
                                        {"core", "/proc/kcore"}})
       if (::symlinkat(target, dev.get(), name) != 0) fail_call("/dev");
     if (!step_.script) return;
-    // The script is kept in memory as well.
+    // The script is also kept in memory.
     const std::string scripts = fs::path(kScriptDirectory).lexically_relative("/dev");
     make_directory(dev.get(), scripts);
     write_file(below(dev, scripts).get(), fs::path(step_.command.at(0)).filename(), *step_.script, 0755);
@@ -294,7 +294,7 @@ class RootMaker {
     }
   }
 
-  // Opens a path in one of these mounts without following links. Empty if there is no such path.
+  // Opens a path in one of these mounts without following links. The descriptor is empty if the path does not exist.
   static Fd below(const Fd& mount, const std::string& path) {
     Fd file = open_rooted(mount.get(), path, O_PATH | O_NOFOLLOW, Links::kRefused);
     if (!file && errno != ENOENT) fail_call(path);
@@ -307,7 +307,7 @@ class RootMaker {
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) fail_call(path);
     if (!S_ISDIR(status.st_mode)) return attach_mount(clone_mount("/dev/null", false), file.get(), path);
-    // Clones of one empty file system are faster than several.
+    // Cloning one empty file system is faster than creating several.
     if (empty_) return attach_mount(clone_mount(empty_.get(), path, false), file.get(), path);
     empty_ = new_mount("tmpfs", MOUNT_ATTR_RDONLY | kInert, {{"size", "0k"}, {"mode", "0755"}});
     attach_mount(empty_, file.get(), path);

@@ -23,8 +23,9 @@
 namespace adaptdl::image {
 namespace {
 
-// What Podman's default profile allows to a container with the capabilities of a step, except for what Docker's allows
-// only with CAP_SYS_ADMIN, CAP_SYS_BOOT or CAP_SYSLOG. Names of other architectures have no effect.
+// The calls that Podman's default profile allows in a container with a step's capabilities, except for those that
+// Docker's profile allows only with CAP_SYS_ADMIN, CAP_SYS_BOOT or CAP_SYSLOG. Names from other architectures have no
+// effect.
 constexpr const char* kAllowed =
     "_llseek _newselect accept accept4 access adjtimex alarm arch_prctl arm_fadvise64_64 arm_sync_file_range bind "
     "breakpoint brk cacheflush capget capset chdir chmod chown chown32 chroot clock_adjtime clock_adjtime64 "
@@ -64,8 +65,8 @@ constexpr const char* kAllowed =
     "timerfd_settime timerfd_settime64 times tkill truncate truncate64 ugetrlimit umask uname unlink unlinkat utime "
     "utimensat utimensat_time64 utimes vfork wait4 waitid waitpid write writev ";
 
-// Known calls that fail with EPERM. All others fail with ENOSYS, so that a C library falls back to older ones: those of
-// newer kernels, and clone3, whose flags are in memory, which a filter cannot read.
+// Known calls that fail with EPERM. All other calls fail with ENOSYS, so that a C library falls back to older calls:
+// calls from newer kernels, and clone3, whose flags are in memory, which a filter cannot read.
 constexpr const char* kRefused =
     "acct add_key bdflush bpf clock_settime clock_settime64 delete_module fanotify_init finit_module fsconfig fsmount "
     "fsopen fspick init_module io_pgetevents io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp "
@@ -78,8 +79,8 @@ constexpr const char* kRefused =
 struct Companions {
   std::uint32_t native, others[2];
 };
-// Architectures whose programs a kernel runs besides its own, as in the profile. Programs of any other are killed, as
-// in runc and crun: if every call failed, they could not even exit.
+// Architectures whose programs a kernel runs in addition to its own, as in the profile. Programs for any other
+// architecture are killed, as in runc and crun: if every call failed, they could not even exit.
 constexpr Companions kCompanions[] = {{SCMP_ARCH_X86_64, {SCMP_ARCH_X86, SCMP_ARCH_X32}},
                                       {SCMP_ARCH_AARCH64, {SCMP_ARCH_ARM}},
                                       {SCMP_ARCH_MIPS64, {SCMP_ARCH_MIPS, SCMP_ARCH_MIPS64N32}},
@@ -88,7 +89,7 @@ constexpr Companions kCompanions[] = {{SCMP_ARCH_X86_64, {SCMP_ARCH_X86, SCMP_AR
                                       {SCMP_ARCH_MIPSEL64N32, {SCMP_ARCH_MIPSEL, SCMP_ARCH_MIPSEL64}},
                                       {SCMP_ARCH_S390X, {SCMP_ARCH_S390}}};
 
-// CLONE_NEWTIME is missing, as clone uses its bit for the signal's number.
+// CLONE_NEWTIME is missing, since clone uses its bit for the signal number.
 constexpr unsigned kNamespaces[] = {CLONE_NEWNS,   CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
                                     CLONE_NEWUSER, CLONE_NEWPID,    CLONE_NEWNET};
 #ifdef __s390__
@@ -97,13 +98,13 @@ constexpr unsigned kCloneFlags = 1;
 constexpr unsigned kCloneFlags = 0;
 #endif
 
-// PER_LINUX, PER_LINUX32, UNAME26, both of these, and the value that only queries.
+// PER_LINUX, PER_LINUX32, UNAME26, PER_LINUX32 with UNAME26, and the value that only queries the personality.
 constexpr std::uint32_t kPersonalities[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
 
-// The kernel's own crypto has had holes, and virtual machine sockets reach the host from any network namespace.
+// The kernel's crypto API has had vulnerabilities, and virtual machine sockets reach the host from any namespace.
 constexpr unsigned kRefusedFamilies[] = {AF_ALG, AF_VSOCK};
 // The other families below 64, as masks and values: the kernel reads 32 bits of the argument, while a comparison
-// without a mask reads 64. socketcall of 32-bit programs is not covered, as it has the family in memory.
+// without a mask reads 64. socketcall in 32-bit programs is not covered, since it passes the family in memory.
 struct Masked {
   std::uint32_t mask, value;
 };
@@ -118,12 +119,12 @@ class Filter {
       check(::seccomp_arch_add(context_.get(), architecture));
       check(::seccomp_arch_remove(context_.get(), SCMP_ARCH_NATIVE));
     }
-    // A binary search, in place of hundreds of comparisons.
+    // Use a binary search instead of hundreds of comparisons.
     check(::seccomp_attr_set(context_.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2));
   }
 
   void add(std::uint32_t action, const char* name) {
-    // An older library does not know all of them.
+    // An older library does not know all of the calls.
     if (const int number = ::seccomp_syscall_resolve_name(name); number != __NR_SCMP_ERROR)
       check(::seccomp_rule_add_array(context_.get(), action, number, 0, nullptr));
   }
@@ -176,7 +177,7 @@ std::vector<sock_filter> build_filter(std::uint32_t architecture) {
   return filter.program();
 }
 
-// The library can generate one program for all architectures, but takes more than twice as long.
+// The library can generate one program for all architectures, but that takes more than twice as long.
 std::vector<sock_filter> build_filters() {
   std::vector<std::uint32_t> architectures{::seccomp_arch_native()};
   for (const Companions& companions : kCompanions)
@@ -185,7 +186,7 @@ std::vector<sock_filter> build_filters() {
                    [](std::uint32_t other) { return other != 0; });
   std::vector<sock_filter> whole;
   for (const std::uint32_t architecture : architectures) {
-    // Calls that the programs so far kill are those of other architectures; the next program decides on them.
+    // The programs so far kill only calls from other architectures; the next program decides on those.
     for (std::size_t at = 0; at < whole.size(); ++at)
       if (whole[at].code == (BPF_RET | BPF_K) && whole[at].k == SECCOMP_RET_KILL_THREAD)
         whole[at] = BPF_STMT(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(whole.size() - at - 1));
@@ -206,7 +207,7 @@ void apply_filter(const std::vector<sock_filter>& program) {
   const sock_fprog whole{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
   if (::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &whole) == 0) return;
   if (errno == ENOSYS || errno == EINVAL)
-    fail_call("RUN needs a kernel with system call filters (CONFIG_SECCOMP_FILTER)");
+    fail_call("the kernel must support system call filters (CONFIG_SECCOMP_FILTER)");
   fail_call("cannot install the system call filter");
 }
 

@@ -23,7 +23,7 @@ Glob glob_of(std::string_view text) {
       glob.add_character(c);
     } else {
       c = ++at < pattern.size() ? pattern[at] : U'\0';
-      // '}' and '/' would end the pattern, so they are escaped as well.
+      // '}' and '/' would end the pattern, so they can be escaped as well.
       if (std::u32string_view(U"*?\\}/").find(c) == std::u32string_view::npos)
         throw Error(fmt::format("invalid pattern '{}': \\ can only escape * ? \\ }} and /", text));
       glob.add_character(c);

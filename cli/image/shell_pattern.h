@@ -1,4 +1,5 @@
-// Patterns in the substitutions of shell words: '*' is any text, '?' any character, and '\' makes the next one literal.
+// Patterns in shell word substitutions: '*' matches any text, '?' any character, and '\' makes the next character
+// literal.
 #pragma once
 
 #include <string>
@@ -6,10 +7,10 @@
 
 namespace adaptdl::image {
 
-// Removes the shortest or longest match at the start or the end. All functions throw Error that quotes the pattern.
+// Remove the shortest or longest match at the start or the end. All functions throw Error that quotes the pattern.
 std::string without_prefix(std::string_view value, std::string_view pattern, bool longest);
 std::string without_suffix(std::string_view value, std::string_view pattern, bool longest);
-// Replaces the first match, or all of them; of several at one place, the longest.
+// Replaces the first match, or all matches. At each place, the longest match is replaced.
 std::string replaced(std::string_view value, std::string_view pattern, std::string_view with, bool all);
 
 }  // namespace adaptdl::image

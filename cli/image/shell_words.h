@@ -1,4 +1,4 @@
-// BuildKit's shell words: variables, substitutions, quotes and escapes in the arguments of instructions.
+// BuildKit's shell words: variables, substitutions, quotes and escapes in instruction arguments.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace adaptdl::image {
 
-// Returns the value of a variable; null if it is not set.
+// Returns the value of a variable; nullopt if it is not set.
 using Variables = std::function<std::optional<std::string>(const std::string& name)>;
 
 struct WordRules {
   char escape = '\\';
-  bool keep_quotes = false;   // quotes have their effect, and are kept in the result
-  bool keep_escapes = false;  // escapes have their effect, and are kept in the result
+  bool keep_quotes = false;   // quotes take effect, and are kept in the result
+  bool keep_escapes = false;  // escapes take effect, and are kept in the result
   bool plain_quotes = false;  // quotes are ordinary characters
   bool keep_unset = false;    // references to unset variables are kept as written
 };
@@ -24,7 +24,7 @@ struct WordRules {
 // Throws Error with the reason, without file and line.
 std::string expand_word(std::string_view text, const WordRules& rules, const Variables& variables);
 
-// Does the same, then splits the result at unquoted spaces. Empty words are omitted.
+// Like expand_word(), but splits the result at unquoted spaces. Empty words are omitted.
 std::vector<std::string> expand_words(std::string_view text, const WordRules& rules, const Variables& variables);
 
 }  // namespace adaptdl::image

@@ -10,18 +10,20 @@
 
 namespace adaptdl::image {
 
-// Returns the contents of a regular file of at most 8 MiB; null if it does not exist. Throws Error with the file,
+// Returns the contents of a regular file of at most 8 MiB; nullopt if it does not exist. Throws Error with the file,
 // `what` and the reason.
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what);
 
-// The same for an open file, called `what` in messages. An empty descriptor with errno ENOENT or ENOTDIR gives null.
+// Like the function above, for an open file, called `what` in messages. Returns nullopt for an empty descriptor if
+// errno is ENOENT or ENOTDIR.
 std::optional<std::string> read_small_file(const net::Fd& file, std::string_view what);
 
-// The same for a file of a build. A path in the directory `context` is opened so that links in it cannot lead outside.
+// Like read_small_file(), for a build's file. A path in the directory `context` is opened so that links in it cannot
+// lead outside.
 std::optional<std::string> read_build_file(const std::filesystem::path& context, const std::filesystem::path& file,
                                            std::string_view what);
 
-// Returns the contents of a file, such as those in /proc; "" if it cannot be read.
+// Returns the contents of a file, such as one in /proc; "" if it cannot be read.
 std::string text_of_file(const std::filesystem::path& file);
 
 }  // namespace adaptdl::image

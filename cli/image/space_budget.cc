@@ -24,8 +24,8 @@ SpaceBudget::SpaceBudget(const fs::path& directory)
 
 void SpaceBudget::take(std::uint64_t bytes, std::uint64_t files) {
   const auto fail = [&](const std::string& what) {
-    throw Error(fmt::format("no space left: the unpacked image needs more than 95 % of the {} that are free in {}",
-                            what, one_line(directory_.string(), 300)));
+    throw Error(fmt::format("no space left: the unpacked image needs more than 95 % of the {} free in {}", what,
+                            one_line(directory_.string(), 300)));
   };
   if ((bytes_ += bytes) > most_bytes_) fail(fmt::format("{} MiB", (most_bytes_ / 95 * 100) >> 20));
   if ((files_ += files) > most_files_) fail(fmt::format("{} inodes", most_files_ / 95 * 100));

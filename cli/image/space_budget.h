@@ -1,4 +1,4 @@
-// Limits the space that the layers of an image may take together in a file system, so that they cannot fill it.
+// Limits the total space that an image's layers may occupy in a file system, so that they cannot fill it.
 #pragma once
 
 #include <atomic>
@@ -7,12 +7,13 @@
 
 namespace adaptdl::image {
 
-// Threading: any thread.
+// Threading: any thread may call take().
 class SpaceBudget {
  public:
-  // Allows 95 % of the free bytes and inodes in the file system of `directory`; everything if these are unknown.
+  // Allows 95 % of the free bytes and inodes in the file system that contains `directory`. If these numbers are
+  // unknown, there is no limit.
   explicit SpaceBudget(const std::filesystem::path& directory);
-  // Throws Error if this is more than what is left.
+  // Takes space from the budget. Throws Error if the remaining budget is too small.
   void take(std::uint64_t bytes, std::uint64_t files);
 
  private:

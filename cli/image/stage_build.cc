@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Must be incremented when a step gives a different result for the same input.
+// Must be incremented when a step produces a different result for the same input.
 constexpr int kKeyVersion = 1;
 
 std::string without_root(const std::string& path) {
@@ -107,7 +107,7 @@ const FileTree& StageBuild::view_of(const From& from) {
 
 const FileTree& StageBuild::own_files() {
   if (!own_view_) {
-    require_build_namespace("reading the files of the stage");
+    require_build_namespace("reading the stage's files");
     own_view_ = work_.shelf.view(built_.layers);
   }
   return own_view_->files();

@@ -1,6 +1,6 @@
 // Builds one stage: executes its steps in order, or takes their results from the cache.
 //
-// Threading: one thread at a time. Lifetime: the arguments must outlive the object. Private to the builder.
+// Lifetime: the arguments must outlive the object. Private to the builder.
 #pragma once
 
 #include <functional>
@@ -26,12 +26,12 @@ namespace adaptdl::image {
 // The state of a stage that is being built, or is complete.
 struct BuiltStage {
   StageState state;
-  nlohmann::json base;  // the base image's configuration; null: none
+  nlohmann::json base;  // the base image's configuration; null if there is none
   Platform platform;
   std::vector<BuiltLayer> layers;
   std::vector<HistoryEntry> history;
   std::string key;        // covers all steps so far
-  std::int64_t date = 0;  // of the newest file
+  std::int64_t date = 0;  // the newest file's time
   StageFiles files;
 };
 
@@ -50,7 +50,7 @@ struct BuildWork {
   unsigned threads = 1;
 
   std::map<std::size_t, BuiltStage> stages;
-  std::map<std::string, std::unique_ptr<StageView>> views;  // of what --from names, keyed by From::key
+  std::map<std::string, std::unique_ptr<StageView>> views;  // for the sources that --from names, keyed by From::key
   std::size_t step = 0, steps = 0, cached = 0;              // counts of shown steps
 
   LayerOptions layer_options() const;
@@ -79,7 +79,7 @@ class StageBuild {
   void workdir(const Step& step, const Workdir& workdir, const StepInfo& info);
   void run_step(const Step& step, const Run& run, const StepInfo& info);
 
-  // Takes the record of `key` from the cache, or from `make`, and applies it. With `runs`, any file may have changed.
+  // Applies the record for `key`, from the cache or from `make`. With `runs`, any file may have changed.
   void finish(const std::string& key, const StepInfo& info, const std::function<StepRecord()>& make, bool runs = false);
   std::string key_of(const nlohmann::json& parts) const;
   std::optional<Owner> owner(const std::string& name);
@@ -89,7 +89,7 @@ class StageBuild {
   Run::Network network_of(const Run& run) const;
   SandboxStep sandbox(const Step& step, const Run& run, const std::filesystem::path& scratch);
   std::optional<StepMount> step_mount(const Mount& mount);
-  // Returns the files that a bind of the context shows, and sets their key.
+  // Returns the files in a bind mount of the context, and sets `key` to their key.
   std::vector<CopySource> context_sources(const std::string& source, std::string& key);
   BuiltLayer context_layer(const std::string& source);
 
@@ -100,10 +100,10 @@ class StageBuild {
   std::unique_ptr<StageView> own_view_;
 };
 
-// Returns whether a step creates a layer, and so is shown.
+// Returns whether a step creates a layer. Only such steps are shown.
 bool makes_layer(const Instruction& instruction);
 
-// Returns a digest of everything that matters in a context's files; their times do not.
+// Returns a digest of everything that matters in a context's files; their times do not matter.
 std::string sources_key(const std::vector<CopySource>& sources);
 
 }  // namespace adaptdl::image

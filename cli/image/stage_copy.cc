@@ -70,7 +70,7 @@ void StageBuild::copy(const Step& step, const Copy& copy, const StepInfo& info) 
       input.given.push_back(std::move(file.file));
     }
   }
-  // With --link, and an owner given by numbers, the layer does not depend on those below.
+  // With --link and a numeric owner, the layer does not depend on the layers below.
   const bool alone = copy.link && copy.owner.find_first_not_of("0123456789:") == std::string::npos;
   const std::string layer_key = key_of({alone ? "" : built_.key, copy_description(copy), content});
   const std::string previous = built_.key;

@@ -8,12 +8,12 @@
 namespace adaptdl::image {
 namespace {
 
-// Entries in the root of some distribution, possibly as links.
+// Entries in the root directory of at least one distribution, possibly as links.
 constexpr std::array<std::string_view, 28> kRoots{"afs", "bin",     "boot",  "dev",    "efi",        "etc",   "home",
                                                   "lib", "lib32",   "lib64", "libx32", "lost+found", "media", "mnt",
                                                   "nix", "opt",     "proc",  "root",   "run",        "sbin",  "srv",
                                                   "sys", "sysroot", "tmp",   "ostree", "gnu",        "usr",   "var"};
-// Directories that all distributions have, and never as links.
+// Directories that exist in all distributions, and are never links.
 constexpr std::array<std::string_view, 21> kDirectories{"etc",
                                                         "home",
                                                         "mnt",
@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, 21> kDirectories{"etc",
                                                         "var",
                                                         "var/lib",
                                                         "var/cache"};
-// Entries of these directories are not a distribution's, but were created for the image.
+// Entries in these directories do not come from a distribution, but were created for the image.
 constexpr std::array<std::string_view, 6> kPlacesOfOthers{"mnt",     "opt",           "srv",
                                                           "usr/src", "usr/local/bin", "usr/local/sbin"};
 
@@ -43,8 +43,8 @@ bool contains(const auto& list, std::string_view path) {
   return std::find(list.begin(), list.end(), path) != list.end();
 }
 
-// Returns the path that the image itself must have created if it has `path`: "app" for "app/x", "opt/x" for "opt/x/y";
-// "" if a distribution may have it.
+// Returns the path that the image itself must have created if it contains `path`: "app" for "app/x", "opt/x" for
+// "opt/x/y"; "" if a distribution may contain it.
 std::string own_place(const std::string& path) {
   const std::string root = path.substr(0, path.find('/'));
   if (!contains(kRoots, root)) return root;
@@ -73,7 +73,7 @@ bool text_speaks_of(const std::string& text, const std::string& path) {
 
 PathKind StageFiles::find(const std::string& path) const {
   if (path.empty() || directories_.contains(path)) return PathKind::kDirectory;
-  if (links_.contains(path)) return PathKind::kUnknown;  // the target of the link is unknown
+  if (links_.contains(path)) return PathKind::kUnknown;  // the link's target is unknown
   for (std::size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0;
        slash = path.rfind('/', slash - 1)) {
     const std::string above = path.substr(0, slash);
@@ -102,7 +102,7 @@ void StageFiles::forget() {
 }
 
 void StageFiles::add(const std::vector<std::string>& directories, const std::vector<std::string>& links) {
-  // Entries from before a command may be gone, but those that are created now exist.
+  // Entries from before a command may be gone, but newly created entries exist.
   directories_.insert(directories.begin(), directories.end());
   links_.insert(links.begin(), links.end());
 }

@@ -1,8 +1,9 @@
-// Tracks what is known about a stage's files without reading them, so that COPY can write a layer without those below.
+// Tracks what is known about a stage's files without reading them, so that COPY can write a layer without the layers
+// below.
 //
-// For a base image whose layers have not been read, docs/images.md gives the rule: directories that every distribution
-// has (/etc, /usr/local/bin …) exist; paths that no distribution has (/app, /opt/x …) do not exist, unless the image's
-// history or configuration mentions them; all others are unknown.
+// For a base image whose layers have not been read, docs/images.md defines the rule: directories that exist in every
+// distribution (/etc, /usr/local/bin …) exist; paths that exist in no distribution (/app, /opt/x …) do not exist,
+// unless the image's history or configuration mentions them; all other paths are unknown.
 #pragma once
 
 #include <functional>
@@ -16,13 +17,13 @@ enum class PathKind { kMissing, kDirectory, kLink, kOther, kUnknown };
 
 class StageFiles {
  public:
-  // Paths have no slashes at their ends. Initially empty.
+  // Paths have no leading or trailing slashes. Initially, no file exists.
   PathKind find(const std::string& path) const;
-  // Starts with an image whose layers have not been read; `speaks_of` returns whether it may have a path.
+  // Starts with an image whose layers have not been read; `speaks_of` returns whether it may contain a path.
   void begin_unseen(std::function<bool(const std::string& path)> speaks_of);
-  // A command has been executed, so all files become unknown.
+  // Must be called after a command has been executed: all files become unknown.
   void forget();
-  // Adds the directories, which did not exist, and the links that a step has created.
+  // Adds the directories and links that a step has created; the directories did not exist before.
   void add(const std::vector<std::string>& directories, const std::vector<std::string>& links);
 
  private:
@@ -34,7 +35,8 @@ class StageFiles {
   std::set<std::string> directories_, links_;
 };
 
-// Returns whether a history and configuration, given as one text, mention the path; true if a distribution may have it.
+// Returns whether a history and configuration, given as one text, mention the path; also true if a distribution may
+// contain the path.
 bool text_speaks_of(const std::string& text, const std::string& path);
 
 }  // namespace adaptdl::image

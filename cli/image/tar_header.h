@@ -10,10 +10,10 @@ namespace adaptdl::image {
 
 inline constexpr std::size_t kTarBlock = 512;
 
-// Returns the blocks before an entry's content. Equal entries give equal bytes. Throws Error for an extended attribute
-// whose name cannot be written.
+// Returns the blocks before an entry's content. Equal entries yield equal bytes. Throws Error if the name of an
+// extended attribute cannot be written.
 std::string tar_header(const Entry& entry);
-// Returns the number of zero bytes after a content of this size.
+// Returns the number of zero bytes that follow content of this size.
 constexpr std::size_t tar_padding(std::uint64_t size) {
   return static_cast<std::size_t>((kTarBlock - size % kTarBlock) % kTarBlock);
 }

@@ -16,10 +16,10 @@
 namespace adaptdl::image {
 namespace {
 
-// The limit of Go's reader for the names and attributes of a file.
+// Go's tar reader has the same limit for a file's names and attributes.
 constexpr std::uint64_t kLargestSpecial = std::uint64_t{1} << 20;
 constexpr std::uint64_t kLargestSize = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kMostId = std::numeric_limits<std::uint32_t>::max() - 1;  // the number above means "no change"
+constexpr std::int64_t kMostId = std::numeric_limits<std::uint32_t>::max() - 1;  // the next number means "no change"
 constexpr std::string_view kXattr = "SCHILY.xattr.";
 
 [[noreturn]] void damaged(std::string_view why) { throw Error(fmt::format("invalid tar archive: {}", why)); }
@@ -175,7 +175,7 @@ void TarReader::read_records(std::uint64_t size, Records& records) {
     if (equals == 0 || equals == std::string_view::npos) damaged("invalid extended header");
     const std::string key(record.substr(0, equals));
     const std::string_view value = record.substr(equals + 1);
-    // The oldest format of sparse files has two records for each piece.
+    // The oldest sparse file format uses two records for each piece.
     if (key == "GNU.sparse.offset" || key == "GNU.sparse.numbytes") {
       std::string& map = records["GNU.sparse.map"];
       if (!map.empty()) map += ',';
@@ -186,7 +186,7 @@ void TarReader::read_records(std::uint64_t size, Records& records) {
   }
 }
 
-// Reads the next header, of an entry or a special one; returns false at the end.
+// Reads the next header, an entry's or a special one; returns false at the end.
 bool TarReader::read_header(Block& block) {
   if (!read_block(block)) return false;
   const auto is_zero = [&] { return std::all_of(block.begin(), block.end(), [](char c) { return c == '\0'; }); };
@@ -247,7 +247,7 @@ void TarReader::describe(const Block& block, Entry& entry) {
   if (!magic.starts_with("ustar")) return;
   entry.device_major = static_cast<std::uint32_t>(numeric_field(field(block, 329, 8)));
   entry.device_minor = static_cast<std::uint32_t>(numeric_field(field(block, 337, 8)));
-  // GNU's format has times and its sparse map in the place of the prefix.
+  // GNU's format stores times and the sparse map in place of the prefix.
   const std::string prefix = magic.starts_with(std::string_view("ustar\0", 6)) ? text(block, 345, 155) : "";
   if (!prefix.empty()) entry.path = fmt::format("{}/{}", prefix, entry.path);
 }
@@ -266,7 +266,7 @@ void TarReader::apply(const Records& records, Entry& entry) {
 }
 
 void TarReader::begin_sparse(const Block& block, const Records& records, Entry& entry) {
-  // The sizes in headers of links, devices and directories have no meaning.
+  // The sizes in the headers of links, devices and directories are meaningless.
   const char flag = block[156];
   stored_ = flag >= '1' && flag <= '6' ? 0 : entry.size;
   padding_ = tar_padding(stored_);
@@ -295,12 +295,12 @@ void TarReader::begin_sparse(const Block& block, const Records& records, Entry& 
   entry.size = size_;
   std::uint64_t stored = 0;
   for (const Piece& piece : pieces_) stored += piece.size;
-  if (stored != stored_) damaged("wrong size of a sparse file");
+  if (stored != stored_) damaged("wrong sparse file size");
 }
 
 void TarReader::add_piece(std::uint64_t offset, std::uint64_t size) {
   const std::uint64_t end = pieces_.empty() ? 0 : pieces_.back().offset + pieces_.back().size;
-  if (offset < end || offset > size_ || size > size_ - offset) damaged("invalid pieces of a sparse file");
+  if (offset < end || offset > size_ || size > size_ - offset) damaged("invalid sparse file map");
   pieces_.push_back({offset, size});
 }
 
@@ -315,7 +315,7 @@ void TarReader::read_old_map(const Block& block) {
   Block more{};
   for (bool extended = block[482] != 0; extended; extended = more[504] != 0) {
     if (!read_block(more)) damaged("unexpected end of file");
-    if (pieces_.size() > kLargestSpecial) damaged("too many pieces of a sparse file");
+    if (pieces_.size() > kLargestSpecial) damaged("too many pieces in a sparse file");
     take(more, 0, 21);
   }
 }
@@ -327,7 +327,7 @@ void TarReader::read_map_text(std::string_view map) {
     numbers.push_back(decimal(map.substr(0, comma), kLargestSize));
     map.remove_prefix(std::min(comma + 1, map.size()));
   }
-  if (numbers.size() % 2 != 0) damaged("invalid pieces of a sparse file");
+  if (numbers.size() % 2 != 0) damaged("invalid sparse file map");
   for (std::size_t i = 0; i < numbers.size(); i += 2) add_piece(numbers[i], numbers[i + 1]);
 }
 
@@ -339,7 +339,7 @@ void TarReader::read_map_in_content() {
   const auto read_line = [&] {
     for (line.clear();; ++at) {
       if (at == block.size()) {
-        if (stored_ < block.size()) damaged("invalid pieces of a sparse file");
+        if (stored_ < block.size()) damaged("invalid sparse file map");
         read_exactly(block.data(), block.size());
         stored_ -= block.size();
         at = 0;
@@ -352,7 +352,7 @@ void TarReader::read_map_in_content() {
     return decimal(line, kLargestSize);
   };
   const std::uint64_t count = read_line();
-  if (count > kLargestSpecial) damaged("too many pieces of a sparse file");
+  if (count > kLargestSpecial) damaged("too many pieces in a sparse file");
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t offset = read_line();
     add_piece(offset, read_line());

@@ -1,7 +1,7 @@
-// Reads the entries of a tar stream: ustar, pax, GNU's and the old format, and the sparse files of GNU tar.
+// Reads the entries in a tar stream: the ustar, pax, GNU and old formats, including GNU tar's sparse files.
 //
-// Accepts what the readers of Docker and containerd accept. Errors have one line, and do not name the archive.
-// Threading: an object belongs to one thread.
+// Accepts what the readers in Docker and containerd accept. Errors have one line, and do not name the archive.
+// Threading: an object must be used from one thread.
 #pragma once
 
 #include <array>
@@ -23,16 +23,17 @@ class TarReader {
   using Source = std::function<std::size_t(char* data, std::size_t size)>;
   explicit TarReader(Source source);
 
-  // Reads the next entry, with its names as in the archive; returns false at the end of the archive, after which the
-  // source may have more bytes. Throws Error.
+  // Reads the next entry, with names as in the archive; returns false at the end of the archive, after which the source
+  // may contain more bytes. Throws Error.
   bool next(Entry& entry);
-  // Reads the current entry's content in order, holes as zeros; returns 0 at its end. Throws Error if it is truncated.
+  // Reads the current entry's content in order, with holes as zeros; returns 0 at its end. Throws Error if the content
+  // is truncated.
   std::size_t read(char* data, std::size_t size);
 
  private:
   using Block = std::array<char, 512>;
   using Records = std::map<std::string, std::string>;
-  struct Piece {  // of a sparse file; between pieces are holes
+  struct Piece {  // a part of a sparse file; there are holes between pieces
     std::uint64_t offset, size;
   };
 
@@ -53,11 +54,11 @@ class TarReader {
   const Source source_;
   Records global_;
   std::uint64_t special_ = 0;      // bytes of the current entry's names and attributes, including global ones
-  std::uint64_t global_size_ = 0;  // bytes of the global ones
+  std::uint64_t global_size_ = 0;  // bytes of the global names and attributes
   std::uint64_t stored_ = 0;       // bytes of the current content that are not yet read
   std::uint64_t padding_ = 0;      // zero bytes after the content
-  std::uint64_t size_ = 0;         // of the current file, with holes
-  std::uint64_t at_ = 0;           // the offset in it
+  std::uint64_t size_ = 0;         // the current file's size, with holes
+  std::uint64_t at_ = 0;           // the offset in the current file
   bool sparse_ = false;
   std::vector<Piece> pieces_;
   std::size_t piece_ = 0;

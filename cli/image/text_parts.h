@@ -1,4 +1,4 @@
-// Helpers for the texts of Dockerfiles.
+// Helpers for Dockerfile text.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline std::string_view trimmed(std::string_view text) {
 
 inline bool is_digit(int c) { return c >= '0' && c <= '9'; }
 
-// Returns whether a source of ADD is a URL.
+// Returns whether an ADD source is a URL.
 inline bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
 
 // Converts ASCII letters.

@@ -31,7 +31,7 @@ constexpr std::string_view kTreeDraftPrefix = ".unpack-";
   throw Error(fmt::format("cannot {} {}: {}", what, one_line(path.string(), 300), why));
 }
 
-// A directory beside its final path, locked while it is in use; removed unless it is committed.
+// A directory next to its final path, locked while it is in use; removed unless it is committed.
 class DraftDirectory {
  public:
   explicit DraftDirectory(const fs::path& final) : final_(final) {
@@ -66,12 +66,12 @@ class DraftDirectory {
   net::Fd fd_;
 };
 
-// Returns the attributes of a directory, or of a link to one, in the layers below; null if they have none.
+// Returns the attributes of a directory, or of a link to a directory, in the layers below; nullopt if there is none.
 std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::string& path) {
   for (const fs::path& layer : lower) {
     net::Fd at(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!at) fail_unpack("open", layer);
-    bool hides = false;  // whether this layer hides the path in those below
+    bool hides = false;  // whether this layer hides the path in the layers below
     for (std::size_t begin = 0; at && begin < path.size();) {
       const std::size_t end = std::min(path.find('/', begin), path.size());
       const std::string name = path.substr(begin, end - begin);
@@ -95,7 +95,7 @@ std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::s
 // The meaning of a name in a layer.
 struct Meaning {
   enum class Kind { kEntry, kWhiteout, kOpaque, kNothing } kind;
-  std::string path;  // of the entry, or of what is hidden
+  std::string path;  // the path of the entry, or the hidden path
 };
 
 Meaning meaning_of(const Entry& entry) {
@@ -108,7 +108,7 @@ Meaning meaning_of(const Entry& entry) {
     return {device && entry.device_major == 0 && entry.device_minor == 0 ? kWhiteout : kEntry, entry.path};
   }
   if (!below && parts.name == kOpaqueName) return {kOpaque, parts.directory};
-  // Internal files of AUFS, which other programs ignore.
+  // AUFS's internal files, which other programs ignore.
   if (entry.path.starts_with(".wh..wh.") || entry.path.find("/.wh..wh.") != std::string::npos) return {kNothing, ""};
   const std::string name = parts.name.substr(std::min(parts.name.size(), kWhiteoutPrefix.size()));
   if (below || name.empty() || name == "." || name == "..")
@@ -119,16 +119,17 @@ Meaning meaning_of(const Entry& entry) {
 void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsigned& moved);
 
 void remove_at(int directory, const std::string& name, const net::Fd& top, int depth, unsigned& moved) {
-  constexpr int kDeepest = 64;  // each level holds a descriptor
+  constexpr int kDeepest = 64;  // each level keeps a descriptor open
   if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) return;
   if (errno != EISDIR && errno != EPERM) fail_unpack("remove", name);
   if (depth >= kDeepest) {
-    // Moves it to the top, where it is found later.
+    // Move it to the top directory, where it is found later.
     const std::string to = fmt::format(".removed-{}-{}", ::getpid(), moved++);
     if (::renameat(directory, name.c_str(), top.get(), to.c_str()) != 0) fail_unpack("remove", name);
     return;
   }
-  // Its mode may deny access. It is not changed by name, which may be that of a link that cannot be removed.
+  // The directory's mode may deny access. Change the mode through a descriptor: the name may belong to a link that
+  // cannot be removed.
   const net::Fd found(::openat(directory, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (found) ::chmod(fmt::format("/proc/self/fd/{}", found.get()).c_str(), 0700);
   const net::Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -167,7 +168,7 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
     none.mode = 0755;
     return look_below(options.lower, path).value_or(none);
   });
-  // Counts the bytes of the tar stream, as the holes of sparse files take no space.
+  // Charge the bytes of the tar stream, since holes in sparse files occupy no space.
   std::uint64_t charged = 0;
   const auto charge = [&](std::uint64_t files) {
     if (options.budget == nullptr) return;
@@ -206,7 +207,7 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
   tree.finish();
   const std::string found = layer.diff_id();
   if (!diff_id.empty() && found != diff_id)
-    throw Error(fmt::format("{}: digest mismatch: the content has the digest {}", name, found));
+    throw Error(fmt::format("{}: digest mismatch: the content's digest is {}", name, found));
   result.bytes = layer.tar_bytes();
   draft.commit();
   return result;

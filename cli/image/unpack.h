@@ -1,7 +1,7 @@
-// Unpacks a layer into a directory of its own, for an overlay mounted with "userxattr".
+// Unpacks a layer into its own directory, for an overlay mounted with "userxattr".
 //
-// Nothing outside the directory is written, whatever the layer contains: its links are resolved inside. Files of users
-// other than the caller require root, or a namespace of subordinate ids (build_namespace.h).
+// Nothing outside the directory is ever written: the layer's links are resolved inside it. Files that belong to users
+// other than the caller require root, or a namespace with subordinate IDs (build_namespace.h).
 // Threading: several processes may unpack one layer to the same path.
 #pragma once
 
@@ -21,11 +21,11 @@ namespace adaptdl::image {
 struct UnpackOptions {
   LayerLimits limits;
   std::stop_token stop;
-  SpaceBudget* budget = nullptr;  // null: no limit
-  // The directories of the layers below, topmost first. A directory that has entries in the layer, but is not listed
-  // there, gets its attributes from them, or becomes the link that it is in them; without this, an overlay would show
-  // it as root's, with mode 0755. So the result depends on the chain of layers up to this one, unless the layer lists
-  // all its directories.
+  SpaceBudget* budget = nullptr;  // null for no limit
+  // The directories of the layers below, topmost first. A directory that contains entries in the layer, but is not
+  // listed there, receives its attributes from the layers below; if it is a link there, it becomes the same link.
+  // Without these attributes, an overlay would show the directory as root's, with mode 0755. The result therefore
+  // depends on the layers below, unless the layer lists all its directories.
   std::vector<std::filesystem::path> lower;
   // Called before `lower` is read, to wait until these directories are complete.
   std::function<void()> await_lower;
@@ -33,19 +33,20 @@ struct UnpackOptions {
 
 struct Unpacked {
   std::uint64_t entries = 0;
-  std::uint64_t bytes = 0;  // of the tar stream
-  // Devices cannot be created in a user namespace, and are omitted; sandboxes have a /dev of their own.
+  std::uint64_t bytes = 0;  // size of the tar stream
+  // Devices cannot be created in a user namespace, and are omitted; sandboxes have their own /dev.
   std::size_t devices_left_out = 0;
-  std::size_t unsaid_directories = 0;  // 0: the result does not depend on `lower`
+  std::size_t unsaid_directories = 0;  // if 0, the result does not depend on `lower`
 };
 
-// Unpacks the blob's file to `directory`, which must not exist yet. It is unpacked beside it and renamed when it is
-// complete; if `directory` has been created in the meantime, that one is kept. An empty `diff_id` is not checked.
-// Throws Error that names the layer if it is damaged, malicious or does not match `diff_id`; http::Stopped at a stop.
+// Unpacks the blob's file to `directory`, which must not exist yet. The layer is unpacked to a draft next to it, which
+// is renamed when it is complete; if another process creates `directory` first, that directory is kept. The content is
+// not checked if `diff_id` is empty. Throws Error that names the layer if it is damaged, malicious or does not match
+// `diff_id`, and http::Stopped after a stop request.
 Unpacked unpack_layer(const std::filesystem::path& blob, const std::string& diff_id,
                       const std::filesystem::path& directory, const UnpackOptions& options = {});
 
-// Removes what killed processes left of unpacking into directories in `parent`; drafts that are in use are kept.
+// Removes drafts that killed processes left in `parent`; drafts that are in use are kept.
 void remove_unpack_drafts(const std::filesystem::path& parent);
 
 // Removes a tree of any depth, without following links. A missing tree is not an error. Throws Error.

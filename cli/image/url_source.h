@@ -1,6 +1,4 @@
-// Downloads files of ADD from URLs; known ones only if the server reports that they have changed.
-//
-// Threading: one thread.
+// Downloads ADD's files from URLs. Known files are downloaded again only if the server reports that they have changed.
 #pragma once
 
 #include <stop_token>
@@ -17,8 +15,8 @@ struct UrlFile {
   std::string digest;
 };
 
-// `checksum` is the required digest; if it is empty, the server is asked each time. Throws Error that names the URL
-// without its secrets, and http::Stopped.
+// `checksum` is the required digest; if it is empty, each call contacts the server. Throws Error that names the URL
+// without its secrets, or http::Stopped.
 UrlFile fetch_url(const std::string& url, const std::string& checksum, const BuildCache& cache, BuildReport& report,
                   const std::stop_token& stop);
 

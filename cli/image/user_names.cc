@@ -21,7 +21,7 @@ std::optional<unsigned> id_number(std::string_view text) {
   return value;
 }
 
-// Returns the fields of all lines that have at least `fields`, and are not comments.
+// Returns the fields of all lines that have at least `fields` fields and are not comments.
 std::vector<std::vector<std::string>> records(std::string_view file, std::size_t fields) {
   std::vector<std::vector<std::string>> result;
   for (const std::string& line : split(file, '\n')) {

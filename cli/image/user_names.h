@@ -1,4 +1,4 @@
-// Resolves the users and groups of an image, in USER, RUN and --chown.
+// Resolves an image's users and groups, for USER, RUN and --chown.
 #pragma once
 
 #include <sys/types.h>
@@ -12,15 +12,15 @@ namespace adaptdl::image {
 struct UserIds {
   uid_t user = 0;
   gid_t group = 0;
-  std::vector<gid_t> groups;  // the user's other groups in /etc/group; none if `name` gives a group
+  std::vector<gid_t> groups;  // the user's other groups in /etc/group; empty if `name` specifies a group
   std::string home = "/";
 };
 
-// Returns whether "name:group" requires the image's files, because a part of it is not a number.
+// Returns whether resolving "name:group" requires the image's files, because a part of it is not a number.
 bool names_users(std::string_view name);
 
 // Resolves "user" or "user:group", as names or numbers; "" is root. `passwd` and `group` are the contents of the
-// image's files, "" if missing. A number that is not in passwd has group 0. Throws Error with the name that is missing.
+// image's files, "" if missing. A number that is not in passwd has group 0. Throws Error with the missing name.
 UserIds find_user(std::string_view name, std::string_view passwd, std::string_view group);
 
 }  // namespace adaptdl::image

@@ -41,7 +41,7 @@ std::optional<double> take_decimal(std::string_view& text) {
 
 unsigned class_bits(char who) { return who == 'u' ? 04700 : who == 'g' ? 02070 : who == 'o' ? 01007 : 07777; }
 
-// Returns the bits of a permission for all classes.
+// Returns a permission's bits for all classes.
 unsigned permission_bits(char what, unsigned mode, bool is_directory) {
   switch (what) {
     case 'r':

@@ -14,14 +14,14 @@ namespace adaptdl::image {
 class FileMode {
  public:
   static FileMode parse(std::string_view text);
-  // Returns the permissions of a file after the change, given those before.
+  // Returns a file's permissions after the change, given the permissions before it.
   unsigned apply(unsigned mode, bool is_directory) const;
 
  private:
   struct Change {
     unsigned who;  // the bits of the selected classes
     char operation;
-    std::string what;  // letters of "rwxXst", or one of "ugo"
+    std::string what;  // letters from "rwxXst", or one letter from "ugo"
   };
   bool octal_ = false;
   unsigned mode_ = 0;
@@ -32,11 +32,11 @@ class FileMode {
 std::chrono::nanoseconds parse_duration(std::string_view text);
 // Parses sizes in bytes, with units of 1024: "64m", "1.5GiB", "1024".
 std::size_t parse_size(std::string_view text);
-// Parses a whole number in a base, of at most `most`.
+// Parses a whole number of at most `most` in the given base.
 unsigned parse_number(std::string_view text, unsigned base, unsigned most);
 bool parse_bool(std::string_view text);  // as in Go: 1 t true 0 f false
-// Parses the ports of EXPOSE, "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A port to publish, as in
-// "8080:80", is accepted and ignored.
+// Parses EXPOSE's ports, such as "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A port to publish, as
+// in "8080:80", is accepted and ignored.
 std::vector<std::string> parse_ports(std::string_view text);
 // Checks a signal: a number, or a name with or without "SIG".
 void check_signal(std::string_view text);

@@ -18,12 +18,12 @@ namespace {
 // These are lengths in pixels.
 constexpr double kWidth = 1200, kRight = 24, kHeader = 84, kPanelGap = 18, kPanel = 96, kFooter = 44;
 constexpr double kTallestSlot = 9, kMostHeight = 1400, kLeastHeight = 120;
-constexpr double kCharacter = 6.3;  // width of a character of the text
+constexpr double kCharacter = 6.3;  // width of a text character
 
 constexpr std::array<double, 10> kHues = {212, 28, 145, 350, 268, 48, 186, 318, 95, 8};
 constexpr std::array<double, 5> kShades = {0.47, 0.57, 0.41, 0.62, 0.52};
 
-// A dark page inverts the background and the text; the colours of jobs are legible on both.
+// A dark page inverts the background and the text; the job colors are legible on both.
 constexpr const char* kStyle = R"(<style>
 text{font:11px system-ui,"DejaVu Sans",sans-serif;fill:#24292f}
 .title{font-size:16px;font-weight:600}.dim{fill:#57606a}.job{font-size:8px;fill:#fff}
@@ -34,7 +34,7 @@ text{font:11px system-ui,"DejaVu Sans",sans-serif;fill:#24292f}
 </style>
 )";
 
-// A rectangle of slots that one job has for some time.
+// A rectangle of slots that one job occupies for some time.
 struct Block {
   int job = 0;
   double from = 0, to = 0;  // pixels from the left
@@ -48,7 +48,7 @@ class Plot {
 
  private:
   double x(double time) const { return left_ + (time - timeline_.begin) / span_ * (kWidth - kRight - left_); }
-  // Rounds to whole pixels, so that neighbours in time are neighbours in the picture.
+  // Rounds to whole pixels, so that blocks that are adjacent in time are adjacent in the picture.
   double column(double time) const { return std::round(x(time)); }
   double y(int slot) const { return kHeader + slot * slot_height_ + node_of_slot_[slot] * gap_; }
   double bottom() const {
@@ -104,7 +104,7 @@ void Plot::find_colours() {
   }
 }
 
-// Merges equal neighbouring slots of a node into blocks: with `free` the slots without a job, else those with one.
+// Merges equal adjacent slots on a node into blocks: the slots without a job if `free`, or else the slots with a job.
 std::vector<Block> Plot::blocks(bool free) const {
   std::vector<Block> all;
   std::map<std::tuple<int, double, double>, std::size_t> above;  // blocks that end with the previous slot
@@ -159,7 +159,7 @@ std::string Plot::cluster() const {
     free += svg_rectangle(block.from, y(block.slot), block.to - block.from, block.slots * slot_height_);
   std::string out = fmt::format("<path class=\"free\" d=\"{}\"/>\n", free);
 
-  constexpr double kWideEnough = 4;  // for edges that separate a block from its neighbours
+  constexpr double kWideEnough = 4;  // for edges that separate a block from its neighbors
   const std::vector<Block> jobs = blocks(false);
   std::vector<std::string> wide(timeline_.jobs.size()), narrow(timeline_.jobs.size());
   for (const Block& block : jobs) {
@@ -176,7 +176,7 @@ std::string Plot::cluster() const {
   return out + labels(jobs);
 }
 
-// Writes the name of each job once, in its largest block, if it fits there.
+// Writes each job's name once, in the job's largest block, if it fits there.
 std::string Plot::labels(const std::vector<Block>& jobs) const {
   constexpr double kText = 8;
   std::map<int, const Block*> largest;
@@ -196,7 +196,7 @@ std::string Plot::labels(const std::vector<Block>& jobs) const {
   return out;
 }
 
-// Writes the names of as many nodes as there is room for.
+// Writes as many node names as fit.
 std::string Plot::node_names() const {
   constexpr double kLine = 12;
   std::string out;
@@ -220,7 +220,7 @@ std::string Plot::node_names() const {
   return out;
 }
 
-// Draws about eight ticks, at round numbers of a unit of time.
+// Draws about eight ticks, at round numbers of a time unit.
 std::string Plot::time_axis() const {
   static constexpr double kSteps[] = {1,    2,    5,    10,    15,    30,    60,    120,    300,    600,     900,
                                       1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 31536000};
@@ -240,7 +240,7 @@ std::string Plot::time_axis() const {
   return out + svg_text((left_ + kWidth - kRight) / 2, base + 32, fmt::format("time in {}", name), "dim", "middle");
 }
 
-// Draws the counts as steps. If several cycles fall into one pixel, it shows the largest count, because peaks matter.
+// Draws the counts as steps. If several cycles fall into one pixel, the largest count is shown, because peaks matter.
 std::string Plot::step_path(int Timeline::Count::*value, double most) const {
   const double base = bottom() + kPanelGap + kPanel;
   std::map<int, int> by_column;

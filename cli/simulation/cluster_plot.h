@@ -1,7 +1,7 @@
 // Draws a cluster over time as an SVG that is legible on light and dark backgrounds: one row per GPU, grouped by node,
-// with one hue per application and one shade per job; and below it, how many jobs run and wait.
+// with one hue per application and one shade per job. A panel below shows how many jobs run and wait.
 //
-// Shapes narrower than a pixel are left out, and equal neighbours become one shape, so that the files of long traces of
+// Shapes narrower than a pixel are left out, and equal adjacent shapes are merged, so that files for long traces of
 // large clusters stay small.
 #pragma once
 

@@ -40,7 +40,7 @@ Json job_json(const CycleJob& job) {
   return out;
 }
 
-// Reads the members of an object; its errors name the object and the member.
+// Reads the members of an object. Errors name the object and the member.
 class Reader {
  public:
   Reader(const Json& object, std::string what) : object_(object), what_(std::move(what)) {
@@ -104,8 +104,7 @@ CycleJob parse_job(const Json& value) {
   job.state = static_cast<JobState>(found - kStates.begin());
   for (const Json& node : reader.list("allocation")) {
     if (!node.is_string())
-      throw Error(
-          fmt::format("the allocation of job {} must contain names of nodes, got {}", job.name, node.type_name()));
+      throw Error(fmt::format("the allocation of job {} must contain node names, got {}", job.name, node.type_name()));
     job.allocation.push_back(node.get<std::string>());
   }
   job.submission_time = reader.number("submission_time");
@@ -168,12 +167,12 @@ void read_cycle_log(const std::filesystem::path& file, const std::function<void(
       CycleRecord record = parse_cycle(line);
       visit(record);
     } catch (const Error& error) {
-      throw Error(
-          fmt::format("{}:{}: {}; expected a file of `adaptdl simulate --out`", file.string(), number, error.what()));
+      throw Error(fmt::format("{}:{}: {}; expected a file written by `adaptdl simulate --out`", file.string(), number,
+                              error.what()));
     }
   }
   if (number == 0)
-    throw Error(fmt::format("{}:1: file is empty; expected a file of `adaptdl simulate --out`", file.string()));
+    throw Error(fmt::format("{}:1: file is empty; expected a file written by `adaptdl simulate --out`", file.string()));
 }
 
 }  // namespace adaptdl::cli

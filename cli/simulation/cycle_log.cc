@@ -25,11 +25,11 @@ CycleLog::CycleLog(fs::path file, std::size_t tasks) : file_(std::move(file)), p
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     whole_.reset(std::tmpfile());
   } else {
-    // A symbolic link stays, and its target is replaced.
+    // A symbolic link is kept, and its target is replaced.
     if (fs::exists(status)) file_ = fs::canonical(file_, error);
     if (fs::exists(status) && ::access(file_.c_str(), W_OK) != 0) refuse(errno);
     const fs::path name = file_.parent_path() / fmt::format(".{}.{}", file_.filename().string(), ::getpid());
-    ::unlink(name.c_str());  // left by a killed process with the same id
+    ::unlink(name.c_str());  // a killed process with the same id may have left it
     const int descriptor = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) temporary_ = name;
     if (descriptor >= 0) whole_.reset(::fdopen(descriptor, "w+"));
@@ -85,7 +85,7 @@ void CycleLog::finished(std::size_t task) {
   finished_[task] = true;
   while (next_ < finished_.size() && finished_[next_]) {
     ++next_;
-    // The earlier cycles of the next task are appended; its later ones are written directly.
+    // The next task's earlier cycles are appended; its later cycles are written directly.
     if (next_ < finished_.size() && parts_[next_]) append(parts_[next_].get());
     if (next_ < finished_.size()) parts_[next_].reset();
   }

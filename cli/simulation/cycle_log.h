@@ -1,4 +1,4 @@
-// Stores every cycle of simulations in a file of JSON lines, which is written during the simulations and read back for
+// Stores every cycle of simulations as JSON lines in a file, which is written during the simulations and read back for
 // plots. docs/formats.md describes the format.
 #pragma once
 
@@ -14,16 +14,17 @@
 
 namespace adaptdl::cli {
 
-// Returns one cycle as a line, without its newline.
+// Returns one cycle as a line, without the newline.
 std::string cycle_line(const sched::CycleRecord& record);
 
-// Parses one line. Throws Error with the reason if the line does not have the format.
+// Parses one line. Throws Error, stating the reason, if the line is not in this format.
 sched::CycleRecord parse_cycle(const std::string& line);
 
-// The file has the cycles in the order of the tasks, however they run, so the same simulations give the same bytes. It
-// appears under its name, complete, when close() is called; until then, an existing file is untouched.
+// The file contains the cycles in task order, regardless of the order in which the tasks run, so the same simulations
+// produce the same bytes. The complete file appears under its name when close() is called; until then, an existing file
+// is untouched.
 //
-// Errors: Error, which names the file, if it cannot be written. Threading: used by one thread at a time.
+// Errors: throws Error, naming the file, if it cannot be written. Threading: must be used by one thread at a time.
 class CycleLog {
  public:
   // Throws UsageError if `file` cannot be created or is a directory. A file that is not regular (a pipe, a device) is
@@ -34,7 +35,7 @@ class CycleLog {
   CycleLog& operator=(const CycleLog&) = delete;
 
   void add(const sched::CycleRecord& record);
-  void finished(std::size_t task);  // no more cycles of this task follow
+  void finished(std::size_t task);  // no more cycles of this task will follow
   // REQUIRES finished() of every task.
   void close();
 
@@ -50,14 +51,14 @@ class CycleLog {
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path file_;
-  std::filesystem::path temporary_;  // empty once it is renamed, or if there is none
+  std::filesystem::path temporary_;  // empty after the rename, or if there is none
   File whole_;
-  std::vector<File> parts_;  // of each task that has begun and is not in `whole_` yet
+  std::vector<File> parts_;  // for each task that has begun and is not in `whole_` yet
   std::vector<bool> finished_;
   std::size_t next_ = 0;  // the first task that is not complete in `whole_`
 };
 
-// Calls `visit` with each cycle of a file. Throws Error ("FILE:LINE: REASON"), also for an empty file.
+// Calls `visit` with each cycle of a file. Throws Error ("FILE:LINE: REASON") if the file is empty or invalid.
 void read_cycle_log(const std::filesystem::path& file, const std::function<void(sched::CycleRecord&)>& visit);
 
 }  // namespace adaptdl::cli

@@ -16,7 +16,7 @@ namespace {
 
 using sched::SimulationResult;
 
-// A column: its header, its key in JSON (null: not in JSON), and the decimals and the unit in the table.
+// A column: its header, its key in JSON (null if it is not in JSON), and its decimals and unit in the table.
 struct Figure {
   const char* header;
   const char* key;

@@ -1,4 +1,4 @@
-// Formats the results of simulations, as a table for people and as JSON for programs.
+// Formats simulation results, as a table for people and as JSON for programs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,13 +9,14 @@
 
 namespace adaptdl::cli {
 
-// Columns that not every simulation has.
+// Columns that only some simulations have.
 struct ResultColumns {
-  bool node_hours = false;  // of clusters that change their size
-  bool costs = false;       // of nodes with prices
+  bool node_hours = false;  // for clusters whose size changes
+  bool costs = false;       // for nodes with prices
 };
 
-// Returns a row per simulation. With several workloads, a row "mean" per policy follows, with the means of its rows.
+// Returns a row per simulation. With several workloads, a row "mean" follows for each policy, with the means of the
+// policy's rows.
 Table result_table(std::span<const sched::SimulationResult> results, const ResultColumns& columns);
 
 // Returns an array with one object per simulation: workload, policy, average_jct_s, p50_jct_s, p99_jct_s, makespan_s,

@@ -1,7 +1,7 @@
-// SimulationScreen shows the progress of simulations in a line on standard error, at most ten times a second, if that
-// is a terminal that can redraw a line. It also passes the cycles to a log.
+// SimulationScreen shows the progress of simulations in a line on standard error if that is a terminal that can redraw
+// a line. It updates the line at most ten times per second. It also passes the cycles to a log.
 //
-// Threading: the functions of the observer may be called from any thread, the others from one thread.
+// Threading: the observer's functions may be called from any thread, all others from only one thread.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,9 @@ namespace adaptdl::cli {
 // The progress of all simulations.
 struct SimulationProgress {
   std::size_t simulations = 0, finished = 0;
-  std::size_t jobs = 0, completed = 0;   // of all simulations
+  std::size_t jobs = 0, completed = 0;   // in all simulations
   std::string newest;                    // the latest cycle: "workload-6 pollux at 2:03:00"
-  std::chrono::milliseconds elapsed{0};  // since the start
+  std::chrono::milliseconds elapsed{0};  // since the simulations started
 };
 
 // Returns at most `width` columns: "3/8 simulations  412/1,280 jobs  0:07  workload-6 pollux at 2:03:00".
@@ -34,7 +34,7 @@ class SimulationScreen : public sched::SimulationObserver {
 
   void cycle(const sched::CycleRecord& record) override;
   void finished(std::size_t task, const sched::SimulationResult& result) override;
-  // Wipes the line, once the simulations have ended.
+  // Erases the line. Must be called after the simulations have ended.
   void close() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Formats the elements of an SVG.
+// Formats SVG elements.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ std::string pixels(double value);
 std::string svg_text(double x, double y, std::string_view text, std::string_view classes,
                      std::string_view anchor = "start");
 
-// Returns the subpath of a rectangle.
+// Returns a subpath that draws a rectangle.
 std::string svg_rectangle(double x, double y, double width, double height);
 
 // Returns "#rrggbb" for a hue in degrees, and saturation and lightness from 0 to 1.

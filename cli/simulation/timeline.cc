@@ -15,7 +15,7 @@ using sched::NodeInfo;
 
 namespace {
 
-// Files of cycles contain no other resource.
+// Cycle files contain no other resource.
 int gpus_of(const NodeInfo& node) {
   return node.resources.empty() ? 0 : static_cast<int>(node.resources.begin()->second);
 }
@@ -39,8 +39,8 @@ int TimelineBuilder::job_index(const CycleJob& job) {
   return found->second;
 }
 
-// Assigns the slots of a node to its jobs from now on: jobs keep the slots that they have, and get the first free ones
-// for further replicas. REQUIRES enough slots for all replicas.
+// Assigns a node's slots to its jobs from `time` on: jobs keep the slots that they have, and receive the first free
+// slots for additional replicas. REQUIRES enough slots for all replicas.
 void TimelineBuilder::assign(const Timeline::Node& node, Slots& slots, std::map<int, int> wanted, double time) {
   slots.runs.resize(static_cast<std::size_t>(node.gpus));
   std::vector<int> now(slots.runs.size(), Timeline::kFree);

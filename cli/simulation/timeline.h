@@ -1,9 +1,9 @@
-// Timeline describes a cluster over time for a plot: which job had each GPU, and when.
+// Timeline describes a cluster over time for a plot: which job used each GPU, and when.
 //
-// A slot is one GPU of a node. Schedulers do not distinguish the GPUs of a node, so the builder assigns slots to the
-// replicas of a job, which keep them for as long as they are on the node.
+// A slot is one GPU on a node. Schedulers do not distinguish the GPUs on a node, so the builder assigns slots to a
+// job's replicas, which keep them for as long as they are on the node.
 //
-// Threading: used by one thread at a time.
+// Threading: must be used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct Timeline {
     std::string name;
     std::string gpu_type;
     int gpus = 0;
-    int first_slot = 0;  // of its slots, which are consecutive
+    int first_slot = 0;  // index of its first slot; its slots are consecutive
   };
   struct Job {
     std::string name;
@@ -34,13 +34,14 @@ struct Timeline {
   };
   struct Count {
     double time = 0;
-    int running = 0, waiting = 0;  // numbers of jobs, from then on
+    int running = 0, waiting = 0;  // numbers of jobs from then on
   };
 
   std::string workload, policy;
   std::vector<Node> nodes;  // in the order in which they appear
-  std::vector<Job> jobs;    // likewise
-  // The runs of each slot, in order of time; adjacent ones have different jobs. In a gap, the node does not exist.
+  std::vector<Job> jobs;    // in the order in which they appear
+  // The runs on each slot, in order of time; consecutive runs belong to different jobs. During a gap between runs, the
+  // node does not exist.
   std::vector<std::vector<Run>> slots;
   std::vector<Count> counts;
   double begin = 0, end = 0;
@@ -48,15 +49,16 @@ struct Timeline {
 
 class TimelineBuilder {
  public:
-  // Adds the next cycle of the simulation. Throws Error with the reason if time does not advance, or if an allocation
-  // does not fit the nodes of the cycle.
+  // Adds the next cycle of the simulation. Throws Error, stating the reason, if time does not advance or if an
+  // allocation does not fit the cycle's nodes.
   void add(const sched::CycleRecord& record);
 
-  // Returns the timeline, as the last call; the last cycle is as long as the one before. REQUIRES at least one cycle.
+  // Returns the timeline; must be the last call. The last cycle is assumed to be as long as the one before it. REQUIRES
+  // at least one cycle.
   Timeline finish();
 
  private:
-  // The slots of a node, with their runs; while the node is `there`, the last run of each slot is still open.
+  // A node's slots, with their runs. While the node exists (`there`), the last run on each slot is still open.
   struct Slots {
     std::vector<std::vector<Timeline::Run>> runs;
     bool there = false;

@@ -1,7 +1,5 @@
-// BuildScreen shows a build on standard error: its steps, the output of RUN, and transfers; on a terminal, a line below
+// BuildScreen shows a build on standard error: its steps, the output of RUN, and transfers. On a terminal, a line below
 // them shows the current activity.
-//
-// Threading: used by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -24,7 +22,7 @@ class BuildScreen final : public image::BuildReport {
   void transfer(const image::TransferInfo& transfer) override;
   void notice(std::string_view text) override;
 
-  // Shows the last lines that the failed step wrote, if they have not been shown.
+  // Shows the last lines of the failed step's output, if they have not been shown yet.
   void show_failure();
   void wipe();
 

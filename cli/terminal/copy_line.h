@@ -1,6 +1,4 @@
-// CopyLine shows the progress of a copy in the last line of a terminal.
-//
-// Threading: used by one thread at a time.
+// CopyLine shows the progress of a copy on the last line of a terminal.
 #pragma once
 
 #include <chrono>
@@ -11,17 +9,17 @@
 
 namespace adaptdl::cli {
 
-// Returns at most `width` columns: "x  512 MiB of 1.00 GiB  50%  120 MiB/s  0:04 left".
+// Returns text such as "x  512 MiB of 1.00 GiB  50%  120 MiB/s  0:04 left", of at most `width` columns.
 std::string copy_text(const std::string& name, std::uint64_t done, std::optional<std::uint64_t> total,
                       std::chrono::milliseconds elapsed, std::size_t width);
 
-// Redraws the line on standard error, if that is a terminal, at most ten times a second.
+// Redraws the line on standard error, if that is a terminal, at most ten times per second.
 class CopyLine {
  public:
   explicit CopyLine(std::string name);
   ~CopyLine() { clear(); }
   void show(std::uint64_t done, std::optional<std::uint64_t> total);
-  // Erases the line, for example before a line that stays.
+  // Erases the line, for example before a permanent line.
   void clear();
 
  private:

@@ -1,4 +1,4 @@
-// Formats what `adaptdl cost` shows: the usage of jobs by month and user or namespace, as a table and as JSON.
+// Formats what `adaptdl cost` shows: the jobs' usage by month and by user or namespace, as a table and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace adaptdl::cli {
 
 enum class CostBy { kUser, kNamespace };
 
-// The rows of one ledger, by descending cost, then by descending GPU hours.
+// The rows of one ledger, sorted by descending cost, then by descending GPU hours.
 struct MonthlyCost {
   kube::Month month;
   std::vector<kube::UsageSum> sums;  // only the user or only the namespace is set
@@ -20,8 +20,8 @@ struct MonthlyCost {
 
 MonthlyCost monthly_cost(const kube::UsageLedger& ledger, CostBy by, kube::Time now);
 
-// Returns the columns MONTH, USER or NAMESPACE, JOBS, GPU-HOURS and COST; the last row of each month is its total.
-// Unknown users and costs are "-".
+// Returns a table with the columns MONTH, USER or NAMESPACE, JOBS, GPU-HOURS and COST. The last row of each month is
+// its total. Unknown users and costs are "-".
 Table cost_table(const std::vector<MonthlyCost>& months, CostBy by);
 
 // Returns an array of objects {month, user or namespace, jobs, gpuHours, cost}. An unknown user or cost is null.

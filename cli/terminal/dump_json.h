@@ -6,7 +6,7 @@
 
 namespace adaptdl::cli {
 
-// Returns printable JSON (see printable.h) that any parser reads as an equal value, in one line if `indent` is -1.
+// Returns printable JSON (see printable.h) that any parser reads as an equal value, on one line if `indent` is -1.
 // Invalid UTF-8 becomes U+FFFD.
 std::string dump_json(const nlohmann::json& value, int indent = 2);
 std::string dump_json(const nlohmann::ordered_json& value, int indent = 2);

@@ -64,7 +64,7 @@ std::string bounds_text(const kube::Job& job) {
   return text;
 }
 
-// Returns how many replicas each node has: "node-a x2, node-b".
+// Returns the nodes and the number of replicas on each: "node-a x2, node-b".
 std::string allocation_text(const kube::JobView& view) {
   std::vector<std::string> nodes = view.job.allocation;
   if (nodes.empty()) {
@@ -80,7 +80,7 @@ std::string allocation_text(const kube::JobView& view) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// Lists the mounts of the containers and their volumes, which show where output is kept.
+// Lists the containers' mounts and their volumes, which show where output is stored.
 std::string mounts_text(const json& object) {
   Table table({{"MOUNT"}, {"SOURCE"}});
   const json& spec = field(object, {"spec", "template", "spec"});
@@ -125,7 +125,7 @@ std::string pods_text(const kube::JobView& view, kube::Time now) {
   return section("Replicas", table);
 }
 
-// Lists the conditions that the scheduler wrote to the status of the job.
+// Lists the conditions that the scheduler wrote to the job's status.
 std::string conditions_text(const json& object, kube::Time now) {
   Table table({{"CONDITION"}, {"STATUS"}, {"SINCE"}, {"REASON"}, {"MESSAGE"}});
   for (const json& condition : kube::array_field(object, {"status", "conditions"})) {
@@ -158,7 +158,7 @@ std::string hints_text(const json& train) {
   return section("Hints", table);
 }
 
-// Returns "" if no usage of the job is accounted for.
+// Returns "" if no usage is recorded for the job.
 std::string usage_text(const kube::JobUsage& usage, kube::Time now) {
   std::string text;
   if (const double hours = usage.gpu_hours(now); hours > 0) text = fmt::format("{:.2f} GPU hours", hours);
@@ -202,10 +202,10 @@ std::string goodput_text(const json& train, int nodes, int replicas) {
     const double goodput = job.speedup->goodput(nodes, replicas);
     const auto best = job.speedup->goodput_function().optimize(nodes, replicas, job.speedup->limits());
     const double batch = static_cast<double>(best.atomic_bsz) * (best.accum_steps + 1) * replicas;
-    return fmt::format("{} useful samples/s, {:.3g} times that of one replica, with batches of {}", rate_text(goodput),
-                       (*job.speedup)(nodes, replicas), count_text(batch));
+    return fmt::format("{} useful samples/s, {:.3g} times a single replica's goodput, with batches of {}",
+                       rate_text(goodput), (*job.speedup)(nodes, replicas), count_text(batch));
   } catch (const Error&) {
-    return "";  // contradictory hints describe nothing
+    return "";  // no goodput can be derived from contradictory hints
   }
 }
 

@@ -1,4 +1,4 @@
-// Formats all that is known of one run or job for people.
+// Formats everything that is known about one run or job for users to read.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +11,14 @@
 
 namespace adaptdl::cli {
 
-// Describes a run of this machine.
+// Describes a local run.
 std::string run_text(const sched::RunStatus& run, kube::Time now);
 
-// Describes a job: `object` is the AdaptDLJob, `events` are those about it and its pods.
+// Describes a job. `object` is the AdaptDLJob; `events` are the events about the job and its pods.
 std::string job_text(const nlohmann::json& object, const kube::JobView& view, std::vector<kube::Event> events,
                      const std::string& context, kube::Time now);
 
-// Describes how fast the job trains according to its hints; empty until enough was measured.
+// Describes how fast the job trains according to its hints. Returns "" until enough has been measured.
 std::string goodput_text(const nlohmann::json& train, int nodes, int replicas);
 
 }  // namespace adaptdl::cli

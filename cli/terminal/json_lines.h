@@ -1,7 +1,5 @@
-// JsonLines writes JSON objects to standard output, one per line, only as fast as the reader accepts them. The rest
-// waits in a queue, and is dropped if the reader went away.
-//
-// Threading: used by one thread at a time.
+// JsonLines writes JSON objects to standard output, one per line, only as fast as the reader accepts them. The other
+// objects wait in a queue, and are dropped if the reader exits.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +13,7 @@ class JsonLines {
   void put(const nlohmann::ordered_json& object);
   // Writes as much as the reader accepts without blocking.
   void write_some() { queue_.write_some(); }
-  // Writes everything, and blocks as long as that takes.
+  // Writes everything, and blocks until that is done.
   void write_all() { queue_.write_all(); }
 
  private:

@@ -1,8 +1,6 @@
 // NoticeLines writes notices to standard error, one line "adaptdl: TEXT" each, only as fast as the reader accepts them.
-// The rest waits in a queue. Notices are dropped while the queue is full, which the next one reports, and when the
-// reader has closed its end.
-//
-// Threading: used by one thread at a time.
+// Other notices wait in a queue. Notices are dropped while the queue is full, which is reported with the next notice,
+// and when the reader has closed its end.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +17,7 @@ class NoticeLines {
   void keep_all() { keep_all_ = true; }
   // Writes as much as the reader accepts without blocking.
   void write_some() { queue_.write_some(); }
-  // Writes everything, and blocks as long as that takes.
+  // Writes everything, and blocks until that is done.
   void write_all() { queue_.write_all(); }
 
  private:

@@ -14,7 +14,7 @@
 namespace adaptdl::cli {
 
 NoticeLog::NoticeLog(const std::filesystem::path& path) {
-  // If this fails, opening the file reports why.
+  // If this fails, opening the file fails too and reports why.
   create_private_file(path);
   file_.open(path, std::ios::app);
   if (!file_) throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
@@ -24,7 +24,7 @@ void NoticeLog::notice(std::string_view text) {
   print(fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), printable(text)));
 }
 
-// While the disk is full, text is lost, but later text is written again.
+// While the disk is full, text is lost; clear() allows later text to be written.
 void NoticeLog::print(std::string_view text) {
   file_.clear();
   file_ << text << std::flush;

@@ -1,5 +1,5 @@
-// NoticeLog appends the notices of a run without a terminal to a file, each with the time. The lines of the replicas
-// are in their own logs.
+// NoticeLog appends the notices of a run without a terminal to a file, each with the time. The replicas' lines are in
+// the replicas' own logs.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 
 class NoticeLog : public sched::LaunchObserver {
  public:
-  // Opens the file; a new one is private to the user. Throws Error if it cannot be written.
+  // Opens the file; a new file is private to the user. Throws Error if the file cannot be written.
   explicit NoticeLog(const std::filesystem::path& path);
 
   void line(int, sched::Stream, std::string_view, bool) override {}
@@ -25,7 +25,7 @@ class NoticeLog : public sched::LaunchObserver {
   bool congested() const override { return false; }
   bool output_closed() const override { return false; }
 
-  // Appends a text of several lines, such as a summary.
+  // Appends text of several lines, such as a summary.
   void print(std::string_view text);
 
  private:

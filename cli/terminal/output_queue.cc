@@ -51,7 +51,7 @@ void OutputQueue::write_piece() {
     return;
   }
   if (written < 0) {
-    // A full disk may have room later; a reader or a terminal that went away does not come back.
+    // A full disk may have space later; a reader or terminal that has gone does not come back.
     const bool for_good = errno == EPIPE || errno == EIO || errno == EBADF;
     if (for_good && chunk.fd >= 0 && chunk.fd < kStandard) refused_[chunk.fd] = true;
     written = static_cast<ssize_t>(piece);

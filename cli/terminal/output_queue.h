@@ -1,9 +1,9 @@
 // OutputQueue holds text that is written only as fast as its reader accepts it.
 //
-// The descriptors keep their mode, because a non-blocking one would surprise other processes that share them. So each
-// write has only as many bytes as poll(2) promises to accept, and a reader that stops holds up only the text. All text
-// keeps its order, across both streams: if they are the same terminal or file, lines appear in the order in which they
-// were put.
+// The descriptors stay in blocking mode, because other processes that share them do not expect non-blocking
+// descriptors. Each write therefore contains only as many bytes as poll(2) guarantees to be accepted, and a reader that
+// stops delays only the text. Text keeps its order across both streams: if they are the same terminal or file, lines
+// appear in the order in which they were put.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,18 @@ class OutputQueue {
   void put(int fd, std::string text);
 
   bool empty() const noexcept { return chunks_.empty(); }
-  // Returns whether so much text waits that no more should be put.
+  // Returns whether the queue holds so much text that no more should be put.
   bool full() const noexcept { return size_ >= kFull; }
-  // Returns the descriptor of the first waiting text; -1 if there is none.
+  // Returns the descriptor of the first queued text, or -1 if the queue is empty.
   int fd() const noexcept { return chunks_.empty() ? -1 : chunks_.front().fd; }
 
-  // Writes as much as is accepted without blocking. Text that is refused, for example by a full disk, is dropped; if
-  // the reader went away, so is all later text for it.
+  // Writes as much as is accepted without blocking. Drops text that is refused, for example by a full disk. If the
+  // reader has gone, also drops all later text for it.
   void write_some();
-  // Writes everything, and blocks as long as that takes.
+  // Writes everything, and blocks until that is done.
   void write_all();
 
-  // Returns whether the reader of a standard descriptor went away.
+  // Returns whether the reader of a standard descriptor has gone.
   bool refused(int fd) const noexcept { return fd >= 0 && fd < kStandard && refused_[fd]; }
 
  private:
@@ -44,7 +44,7 @@ class OutputQueue {
   void write_piece();
 
   std::deque<Chunk> chunks_;
-  std::size_t written_ = 0;  // of the first chunk
+  std::size_t written_ = 0;  // number of bytes of the first chunk that have been written
   std::size_t size_ = 0;
   bool refused_[kStandard] = {};
 };

@@ -1,9 +1,10 @@
-// Only these functions write the command's own text to standard output and error. Nothing in it can control a terminal.
+// Only these functions write the command's own text to standard output and standard error. They ensure that no text can
+// control the terminal.
 //
-// String arguments of a format may come from outside: they become printable (see printable.h), including their
-// newlines, so that they cannot begin a line of their own. Whole texts keep their lines and the colours of coloured().
+// String arguments of a format may contain untrusted text. They are made printable (see printable.h), including their
+// newlines, so that they cannot begin a new line. Whole texts keep their lines and the colors of coloured().
 //
-// Throws std::system_error if standard output cannot be written. Errors of standard error are ignored.
+// The functions throw std::system_error if standard output cannot be written. Errors on standard error are ignored.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,11 +32,11 @@ PrintArgument<T> print_argument(const T& value) {
   }
 }
 
-// Makes a text printable, except for newlines and, if `colour`, the sequences of coloured().
+// Makes text printable, except for newlines and, if `colour` is set, the sequences of coloured().
 std::string printable_text(std::string_view text, bool colour);
 
-// Prints lines of the command's own: a table, help, JSON. Text from outside in them must be printable already, as in a
-// Table; otherwise its newlines and colours are printed.
+// Prints whole lines of the command's own text: a table, help, JSON. Untrusted text in them must already be printable,
+// as in a Table; otherwise, its newlines and colors are printed.
 void print_text(std::string_view text, std::FILE* to = stdout);
 
 // Prints the output of a user's program, or a file, to standard output unchanged. Sets std::ferror(stdout) instead of
@@ -65,7 +66,7 @@ void print_prompt(fmt::format_string<PrintArgument<Args>...> format, const Args&
 // Erases the current line of the terminal on standard error.
 void erase_line() noexcept;
 
-// Replaces that line by a text, which must be one line.
+// Replaces the current line of that terminal with a text, which must be one line.
 void redraw_line(std::string_view text);
 
 // Erases the last `count` lines of the terminal on standard output.

@@ -23,7 +23,7 @@ std::string RunScreen::prefix(int rank, bool colour) const {
 }
 
 void RunScreen::line(int rank, sched::Stream stream, std::string_view text, bool) {
-  // A piece of a very long line is shown as a line of its own, because other text may follow it.
+  // A piece of a very long line is shown on its own line, because other text may follow it.
   const int fd = stream == sched::Stream::kOut ? STDOUT_FILENO : STDERR_FILENO;
   std::string out = prefix(rank, colour_[fd]);
   out += text;
@@ -49,12 +49,12 @@ void RunScreen::wipe_status() {
 
 void RunScreen::tick() {
   const auto now = Clock::now();
-  // While other text is pending, the line would be wiped at once.
+  // While other text is pending, the line would be wiped immediately.
   if (!status_wanted_ || !queue_.empty() || now - drawn_at_ < kRedrawEvery) return;
   drawn_at_ = now;
   const std::size_t width = terminal_width(STDERR_FILENO).value_or(kUsualWidth);
   const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
-  // One column stays free, because some terminals wrap a line that fills the last one.
+  // One column stays free, because some terminals wrap a line that fills the last column.
   const std::string text = status_text(progress_, replicas_, elapsed, width > 0 ? width - 1 : 0);
   queue_.put(STDERR_FILENO, "\r\x1b[K" + coloured(text, Colour::kDim, colour_[STDERR_FILENO]));
   queue_.write_some();

@@ -1,9 +1,10 @@
-// RunScreen shows a run of `adaptdl run`: the lines of the replicas, each with its rank, notices, and on a terminal a
-// status line below them.
+// RunScreen shows an `adaptdl run`: the replicas' lines, each with its rank, notices, and a status line below them on a
+// terminal.
 //
-// Lines keep their stream: standard output goes to standard output, errors and notices go to standard error. Colour is
-// decided for each of them. The status line is drawn on standard error, if that is a terminal that can redraw a line,
-// at most ten times a second; it is wiped before any other text appears and drawn again after it.
+// Lines keep their stream: replicas' output is written to standard output, and their errors and all notices to standard
+// error. Each stream is colored if it is a suitable terminal. The status line is drawn on standard error, if that is a
+// terminal that can redraw a line, at most ten times per second. It is wiped before other text appears and drawn again
+// after it.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,7 @@ class RunScreen : public sched::LaunchObserver {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `replicas` is the initial number of replicas of the job, for the status line.
+  // `replicas` is the job's initial number of replicas, for the status line.
   explicit RunScreen(int replicas);
 
   void replicas(int count) override { replicas_ = count; }
@@ -33,9 +34,9 @@ class RunScreen : public sched::LaunchObserver {
   bool congested() const override { return queue_.full(); }
   bool output_closed() const override;
 
-  // Writes a text of several lines to standard error, such as a summary.
+  // Writes text of several lines to standard error, such as a summary.
   void print(std::string_view text);
-  // Wipes the status line for good and writes all pending text, and blocks as long as that takes.
+  // Wipes the status line permanently and writes all pending text. Blocks until that is done.
   void close();
 
  private:

@@ -37,7 +37,7 @@ std::string checkpoint_name(const sched::CheckpointNote& note) {
   return printable(note.path.string()) + (note.epoch ? fmt::format(" (epoch {:g})", *note.epoch) : "");
 }
 
-// Describes the newest checkpoint from before the end of the run, and how to continue from it.
+// Describes the run's newest checkpoint, and how to continue from it.
 std::string where_to_go_on(const sched::LaunchResult& result, const RunSummary& about) {
   if (!about.checkpoints) return "adaptdl: no checkpoint was saved because of --no-checkpoint\n";
   if (!result.checkpoint) return "adaptdl: no checkpoint was saved\n";
@@ -63,8 +63,7 @@ std::string run_summary(const sched::LaunchResult& result, const RunSummary& abo
         return headline("adaptdl: stopped; no checkpoint was saved because of --no-checkpoint", Colour::kYellow);
       return headline(
                  "adaptdl: error: the replicas stopped without saving a checkpoint; either their first step had not "
-                 "begun, "
-                 "or the program does not handle SIGTERM",
+                 "begun, or the program does not handle SIGTERM",
                  Colour::kRed) +
              where_to_go_on(result, about);
     case Verdict::kGraceExpired:

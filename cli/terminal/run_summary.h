@@ -11,16 +11,16 @@
 namespace adaptdl::cli {
 
 struct RunSummary {
-  std::optional<std::filesystem::path> checkpoints;  // their directory; none: nothing is saved
+  std::optional<std::filesystem::path> checkpoints;  // their directory; nullopt if none are saved
   std::string resume;                                // the command that continues from them
   bool colour = false;
 };
 
-// Returns whole lines that describe the end of a run; empty if it simply finished. A failure comes first: the replica
-// that failed first, its last lines, and how the others ended; then the checkpoint, and how to continue.
+// Returns whole lines that describe how a run ended, or "" if it succeeded. They describe any failure first (the last
+// lines of the replica that failed first, its end, and how the others ended), then the checkpoint and how to continue.
 std::string run_summary(const sched::LaunchResult& result, const RunSummary& about);
 
-// Joins the words of a command, quoted for a shell where that is necessary.
+// Joins the words of a command, quoted for a shell where necessary.
 std::string shell_command(const std::vector<std::string>& words);
 
 }  // namespace adaptdl::cli

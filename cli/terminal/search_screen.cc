@@ -18,7 +18,7 @@ namespace adaptdl::cli {
 namespace {
 
 constexpr std::size_t kMinParameters = 12;  // columns
-constexpr std::size_t kMaxMetric = 16;      // columns of its name
+constexpr std::size_t kMaxMetric = 16;      // columns for the metric's name
 constexpr std::size_t kUsualHeight = 24;
 constexpr std::size_t kParameters = 2;  // index of the column
 
@@ -32,7 +32,7 @@ bool in_background(int fd) {
   return foreground >= 0 && foreground != ::getpgrp();
 }
 
-// Returns the columns of a line without its colour sequences.
+// Returns the width of a line in columns, without its color sequences.
 std::size_t visible_width(std::string_view line) {
   std::size_t width = display_width(line);
   for (std::size_t at = line.find('\x1b'); at != std::string_view::npos; at = line.find('\x1b', at + 1))
@@ -69,7 +69,7 @@ std::vector<Table::Column> trial_columns(const std::string& metric) {
           {"ETA", Align::kRight}};
 }
 
-// Returns the columns that are left for the parameters.
+// Returns the number of columns that are left for the parameters.
 std::size_t parameters_width(const std::vector<Table::Column>& columns,
                              const std::vector<std::vector<std::string>>& rows, std::size_t width) {
   std::size_t others = 2 * (columns.size() - 1);
@@ -146,7 +146,7 @@ SearchScreen::SearchScreen()
       fd_(terminal_ ? terminal_.get() : STDERR_FILENO),
       colour_(use_colour(STDERR_FILENO)) {}
 
-// One column stays free, because some terminals wrap a line that fills the last one, and one line for the cursor.
+// One column stays free, because some terminals wrap a line that fills the last column, and one line for the cursor.
 SearchScreen::Size SearchScreen::size() const {
   const std::size_t width = terminal_width(fd_).value_or(kUsualWidth);
   const std::size_t height = terminal_height(fd_).value_or(kUsualHeight);
@@ -154,12 +154,12 @@ SearchScreen::Size SearchScreen::size() const {
 }
 
 void SearchScreen::notice(std::string_view text) {
-  // While the terminal accepts nothing, notices beyond a limit are dropped.
+  // While the terminal accepts no output, notices beyond a limit are dropped.
   if (notices_.size() < OutputQueue::kFull) notices_ += "adaptdl: " + printable(text) + '\n';
 }
 
-// Returns the text that moves the cursor to the first line of what was drawn, and erases everything from there.
-// Terminals wrap lines that became too wide, so these count as several.
+// Returns the text that moves the cursor to the first drawn line, and erases everything from there. Lines that have
+// become too wide occupy several rows, because terminals wrap them.
 std::string SearchScreen::wiping() const {
   const std::size_t width = terminal_width(fd_).value_or(kUsualWidth);
   std::size_t rows = 0;

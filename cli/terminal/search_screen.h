@@ -1,12 +1,10 @@
-// SearchScreen shows `adaptdl tune` on a terminal: notices, which scroll, and below them a table of the trials that is
+// SearchScreen shows `adaptdl tune` on a terminal: scrolling notices, and below them a table of the trials that is
 // redrawn whenever it changes.
 //
 //   digits: 24 of 64 trials, 3 running, 12 paused, 2 complete, 7 pruned, 0 failed  1:07  0.12 device-hours
 //   best: trial 3, accuracy 0.9712: lr=0.02 opt=sgd
 //   TRIAL  STATE    PARAMETERS       ACCURACY  RUNG  REPLICAS  GOODPUT   ETA
 //      21  running  lr=0.004 opt=…     0.9312     1         2    5,120  0:42
-//
-// Threading: used by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -25,10 +23,10 @@ namespace adaptdl::cli {
 struct TrialRow {
   int number = 0;
   std::string state, parameters;
-  std::optional<double> value;  // the last one of the metric
+  std::optional<double> value;  // the metric's last value
   std::optional<int> rung, replicas;
   std::optional<double> goodput;                  // samples per second, weighted by their efficiency
-  std::optional<std::chrono::milliseconds> left;  // until its training ends
+  std::optional<std::chrono::milliseconds> left;  // time until its training ends
 };
 
 struct SearchSnapshot {
@@ -37,21 +35,21 @@ struct SearchSnapshot {
     int trials = 0;
   };
   std::string study, metric;
-  int trials = 0, all = 0;  // created so far, and in the end
+  int trials = 0, all = 0;  // number of trials created so far, and in the end
   std::vector<Count> counts;
-  std::chrono::milliseconds elapsed{0};  // of this search
-  double device_seconds = 0;             // of the study
+  std::chrono::milliseconds elapsed{0};  // time since this search began
+  double device_seconds = 0;             // the study's usage, including earlier searches
   std::optional<TrialRow> best;
   std::vector<TrialRow> rows;  // in the order in which they are shown
 };
 
-// Returns the lines of the table: at most `height`, none wider than `width`. If trials are left out, a last line says
-// how many. Long parameters are cut so that the other columns fit, as far as the width allows.
+// Returns the lines of the table: at most `height` lines of at most `width` columns. If trials are left out, the last
+// line shows how many. Long parameters are truncated so that the other columns fit, as far as the width allows.
 std::vector<std::string> search_lines(const SearchSnapshot& snapshot, std::size_t width, std::size_t height,
                                       bool colour);
 
-// Draws on the terminal of standard error, without blocking: if it is slow, stopped (Ctrl-S) or gone, the table is
-// drawn later, from newer lines. A process in the background draws no table.
+// Draws on the terminal of standard error, without blocking: if the terminal is slow, stopped (Ctrl-S) or gone, the
+// table is drawn later, from newer lines. A process in the background draws no table.
 class SearchScreen {
  public:
   using Clock = std::chrono::steady_clock;
@@ -70,23 +68,23 @@ class SearchScreen {
   bool colour() const noexcept { return colour_; }
   // Shows a line above the table, from the next draw() on.
   void notice(std::string_view text);
-  // Draws these lines in place of the previous ones, at most ten times a second.
+  // Replaces the previous lines with these, at most ten times per second.
   void draw(std::vector<std::string> lines, Clock::time_point now = Clock::now());
-  // The cursor is elsewhere, as after Ctrl-Z and fg: what was drawn stays, and the table is drawn again below it.
+  // Call this if the cursor has moved, as after Ctrl-Z and fg: the drawn table stays, and a new one is drawn below it.
   void forget() { drawn_.clear(); }
-  // Wipes the table and writes all notices, and blocks as long as that takes.
+  // Wipes the table and writes all notices. Blocks until that is done.
   void close();
 
  private:
   std::string wiping() const;
 
-  // A non-blocking file description of the terminal, of this process only; without one, standard error is used.
+  // This process's own non-blocking file description of the terminal; if there is none, standard error is used.
   sched::Fd terminal_;
   const int fd_;
   const bool colour_;
   OutputQueue queue_;
-  std::string notices_;             // that wait to be drawn
-  std::vector<std::string> drawn_;  // above the cursor
+  std::string notices_;             // notices that have not been drawn yet
+  std::vector<std::string> drawn_;  // drawn lines above the cursor
   Clock::time_point drawn_at_{};
 };
 

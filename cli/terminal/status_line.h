@@ -9,21 +9,22 @@
 
 namespace adaptdl::cli {
 
-// Returns the finite number under that key of a report; none if it is missing or not a finite number.
+// Returns the number under a report's key, or nullopt if it is missing or not a finite number.
 std::optional<double> progress_number(const nlohmann::json& progress, const char* key);
 
-// Formats such a number for people: whole, with thousands separators; small rates have two digits.
+// Format a number for users to read: as a whole number with thousands separators. Small rates have two digits instead.
 std::string count_text(double value);
 std::string rate_text(double per_second);
 // An unfinished epoch has two decimals: "0.53".
 std::string epoch_text(double epoch);
-// Returns the completed part of the work, from `progress` and `targetProgress`: "42%". None if one of them is missing.
+// Returns the completed part of the work, from `progress` and `targetProgress`: "42%". Returns nullopt if one of them
+// is missing.
 std::optional<std::string> percent_text(const nlohmann::json& progress);
 
-// Formats the last report of the replicas (an object with the keys of adaptdl/progress.h; a value that is missing or
-// not a number is left out), the number of replicas and the time since the start, in at most `width` columns:
+// Formats the replicas' last report, the number of replicas and the time since the start, in at most `width` columns:
 //   epoch 3  step 120/600  loss 0.1234  5,120 samples/s  batch 64  2 replicas  1:07
-// Without steps, the percentage is shown.
+// The report is an object with the keys of adaptdl/progress.h; values that are missing or not numbers are left out. If
+// it contains no steps, the percentage is shown.
 std::string status_text(const nlohmann::json& progress, int replicas, std::chrono::milliseconds elapsed,
                         std::size_t width);
 

@@ -1,6 +1,7 @@
 // Table formats text in aligned columns.
 //
-// Cells are made printable (see printable.h) and never wrap; columns are two spaces apart and have no trailing blanks.
+// Cells are made printable (see printable.h) and never wrap. Columns are separated by two spaces; lines have no
+// trailing blanks.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +25,10 @@ class Table {
   void add_row(std::vector<std::string> cells);
   bool empty() const noexcept { return rows_.empty(); }
 
-  // Returns the lines of the table, cut to `width` if it is given: the header, in bold with `colour`, then the rows.
+  // Returns the table's lines, truncated to `width` if given: the header, in bold if `colour` is set, and the rows.
   std::string render(std::optional<std::size_t> width = {}, bool colour = false) const;
 
-  // Prints the table to standard output, with the width and colour of the terminal there, if it is one.
+  // Prints the table to standard output. If that is a terminal, the table fits its width and may be colored.
   void print() const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// These are in the order of Colour.
+// These are in the order of the members of Colour.
 constexpr std::array<std::string_view, 8> kColourSequences{"\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m",
                                                            "\x1b[35m", "\x1b[36m", "\x1b[1m",  "\x1b[2m"};
 constexpr std::string_view kNoColour = "\x1b[0m";

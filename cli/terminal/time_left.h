@@ -1,4 +1,4 @@
-// TimeLeft estimates the time until the end of a run from its progress.
+// TimeLeft estimates the time until a run ends from the run's progress.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ class TimeLeft {
   using Time = std::chrono::steady_clock::time_point;
 
   // Updates the estimate with the run's status at that time, which may be unchanged. Returns `remaining_s` if the run
-  // reports it, else the time from `progress` to `targetProgress` at the speed since the replicas last changed; none
-  // until both were reported and `progress` has grown.
+  // reports it. Otherwise, returns the time from `progress` to `targetProgress` at the speed since the replicas last
+  // changed, or nullopt until both have been reported and `progress` has increased.
   std::optional<std::chrono::milliseconds> update(const sched::RunStatus& status, Time now);
 
  private:
@@ -24,7 +24,7 @@ class TimeLeft {
     Time time;
   };
 
-  std::optional<Mark> first_, last_;  // with the present replicas: the first report, and the last different one
+  std::optional<Mark> first_, last_;  // the first report with the current replicas, and the last that differed
 };
 
 }  // namespace adaptdl::cli

@@ -1,4 +1,4 @@
-// Formats what `adaptdl top` shows of a cluster: its nodes and the jobs on them, as tables and as JSON.
+// Formats what `adaptdl top` shows: a cluster's nodes and the jobs on them, as tables and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,16 +8,18 @@
 
 namespace adaptdl::cli {
 
-// Returns a row for each node, by name: NODE STATE GPUS JOBS. STATE is ready, cordoned, leaving (about to be removed)
-// or "not ready". GPUS is what all pods hold, of what the node has; CPUS takes its place if no node has GPUs. JOBS
-// lists the jobs with pods there and their numbers of pods, and as "others" the GPUs of other workloads.
+// Returns a row for each node, sorted by name: NODE STATE GPUS JOBS. STATE is ready, cordoned, leaving (about to be
+// removed) or "not ready". GPUS is the number of GPUs that all pods hold, and the number that the node has; if no node
+// has GPUs, CPUS replaces it. JOBS lists the jobs with pods on the node, each with its number of pods, and as "others"
+// the number of GPUs that other workloads hold.
 Table nodes_table(const sched::AllocatorCluster& cluster);
 
-// Returns a row for each job that has nodes, by name: JOB REPLICAS NODES GPUS GOODPUT. GPUS is what its pods hold.
-// GOODPUT is in samples per second, by the job's model, and "-" until the job has been measured.
+// Returns a row for each job that has nodes, sorted by name: JOB REPLICAS NODES GPUS GOODPUT. GPUS is the number of
+// GPUs that the job's pods hold. GOODPUT is in samples per second, as the job's model predicts it, and "-" until the
+// job has been measured.
 Table jobs_on_nodes_table(const sched::AllocatorCluster& cluster);
 
-// Returns both as an object with arrays `nodes` and `jobs`. Amounts are in the units of Kubernetes, CPUs in cores.
+// Returns both tables as an object with arrays `nodes` and `jobs`. Amounts are in Kubernetes units, CPUs in cores.
 nlohmann::json top_json(const sched::AllocatorCluster& cluster);
 
 }  // namespace adaptdl::cli

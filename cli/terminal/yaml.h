@@ -1,4 +1,4 @@
-// Formats JSON as YAML for people.
+// Formats JSON as YAML for users to read.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -7,7 +7,7 @@
 
 namespace adaptdl {
 
-// Decodes standard base64 with padding, ignoring white space. Returns none if `text` is not valid.
+// Decodes standard base64 with padding, ignoring white space. Returns nullopt if `text` is not valid.
 std::optional<std::string> decode_base64(std::string_view text);
 std::string encode_base64(std::string_view bytes);
 

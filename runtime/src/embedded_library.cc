@@ -13,8 +13,8 @@
 namespace adaptdl {
 namespace {
 
-// Returns the descriptor of a file in memory. It is never closed, because the dynamic loader identifies a library by
-// its path, and another library must not get the same path.
+// Writes the library to a file in memory and returns its descriptor. The descriptor is never closed, because the
+// dynamic loader identifies a library by its path, and no other library must get the same path.
 int write_to_memory(const EmbeddedLibrary& library) {
   const auto fail = [&library] {
     throw Error(fmt::format("cannot load the library for {}: {}; free some memory and file descriptors",

@@ -1,5 +1,5 @@
-// Shared libraries that are embedded in the executable file of the command. A solver and its dependencies are loaded
-// only when they are first needed, instead of at every start of the command, which is still a single file.
+// Shared libraries that are embedded in the command's executable, so that the command is a single file. A solver and
+// its dependencies are loaded only when they are first needed, not at every start of the command.
 //
 // Threading: may be called from any thread. Lifetime: a library stays loaded until the process ends.
 #pragma once
@@ -10,11 +10,12 @@ namespace adaptdl {
 
 struct EmbeddedLibrary {
   std::string_view bytes;
-  const char* purpose;  // purpose of its function, for the error message: "integer programs"
+  const char* purpose;  // what its function is used for, for the error message: "integer programs"
   const char* package;  // package to install, and how, for the error message
 };
 
-// Loads the library and returns its function `name`. Throws Error if that fails, as when a dependency is missing.
+// Loads the library and returns its function `name`. Throws Error if that fails, for example because a dependency is
+// missing.
 void* load_function(const EmbeddedLibrary& library, const char* name);
 
 }  // namespace adaptdl

@@ -21,7 +21,7 @@ std::optional<std::string> text(const char* name) {
   return value;
 }
 
-// Returns an integer from `low` to `high`. `note` explains the bounds in the error, if they need an explanation.
+// Returns the variable's value as an integer from `low` to `high`. `note`, if given, explains the bounds in the error.
 std::optional<int> number(const char* name, int low, int high, std::string_view note = "") {
   const auto value = text(name);
   if (!value) return std::nullopt;
@@ -42,7 +42,7 @@ struct Membership {
   int rank, replicas, nodes;
 };
 
-// Replaced as a whole; earlier ones are never freed, because other threads may still read them.
+// Replaced as a whole. Earlier values are never freed, because other threads may still read them.
 std::atomic<const Membership*> membership{nullptr};
 
 }  // namespace
@@ -128,7 +128,7 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
   if (error != std::errc{} || !begins_well || milliseconds_a_unit == 0)
     refuse("a duration such as 90s, 1.5h or 500ms (units ms, s, m, h, d; a bare number is seconds)");
   const double milliseconds = count * milliseconds_a_unit;
-  // 100 years can be added to the current time of any clock without overflow.
+  // Adding 100 years to any clock's current time does not overflow.
   if (milliseconds > 100 * 365 * 86400e3) refuse("at most 100 years");
   // Round up, because a tiny duration must not become 0, which has a special meaning.
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(milliseconds)));

@@ -6,7 +6,7 @@ namespace adaptdl {
 
 namespace {
 
-// Calls `use` with each character outside of strings, and its position, until it returns false.
+// Calls `use` with each character outside strings and its position, until `use` returns false.
 template <typename Use>
 void each_outside_strings(std::string_view text, Use use) {
   bool in_string = false;
@@ -51,7 +51,7 @@ nlohmann::json parse_foreign_json(std::string_view text, int deepest) {
 nlohmann::json parse_shallow_json(std::string_view text, int deepest) {
   if (!is_nested_deeper(text, deepest)) return nlohmann::json::parse(text, nullptr, false);
   std::string kept;
-  std::size_t from = 0;  // start of the next part that is kept
+  std::size_t from = 0;  // start of the next part to keep
   int depth = 0;
   each_outside_strings(text, [&](char c, std::size_t at) {
     if ((c == '[' || c == '{') && ++depth == deepest + 1) kept.append(text.substr(from, at - from)).append("null");

@@ -7,20 +7,20 @@
 
 namespace adaptdl {
 
-// The maximum depth: no valid document is nested deeper, and copies and dump() can recurse so far.
+// The default maximum depth. No legitimate document is nested more deeply, and copying and dump() can recurse this far.
 inline constexpr int kDeepestJson = 200;
 
-// Returns whether arrays and objects are nested deeper than `deepest`. The text need not be valid JSON.
+// Returns whether arrays and objects are nested more than `deepest` levels deep. The text need not be valid JSON.
 bool is_nested_deeper(std::string_view text, int deepest);
 
-// Returns approximately how many values the text has. Each uses up to 100 bytes of memory once it is parsed.
+// Returns approximately how many values the text contains. Each uses up to 100 bytes of memory once it is parsed.
 std::size_t count_values(std::string_view text);
 
-// Parses the text. Returns a discarded value (is_discarded()) if it is not valid JSON, has a number out of range, or is
-// nested deeper than `deepest`.
+// Parses the text. Returns a discarded value (is_discarded()) if it is not valid JSON, contains a number that is out of
+// range, or is nested more than `deepest` levels deep.
 nlohmann::json parse_foreign_json(std::string_view text, int deepest = kDeepestJson);
 
-// The same, but arrays and objects that are nested deeper are replaced by null.
+// The same, but replaces arrays and objects that are nested more deeply with null.
 nlohmann::json parse_shallow_json(std::string_view text, int deepest = kDeepestJson);
 
 }  // namespace adaptdl

@@ -23,8 +23,8 @@ Gate::Gate(Options options, net::Fd listener, Judge judge)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       listener_(std::move(listener)),
       judge_(std::move(judge)) {
-  if (!epoll_) throw Error("no file descriptors left for listening; see `ulimit -n`");
-  // If the library is missing, the owner gets the error here, and not the thread that serves the gate.
+  if (!epoll_) throw Error("no file descriptors left for listening; raise `ulimit -n`");
+  // Reports a missing library to the owner here, instead of to the thread that serves the gate.
   if (!options_.terms.secret.empty()) libcrypto();
   watch(listener_.get());
 }
@@ -67,7 +67,7 @@ void Gate::accept_all() {
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      // No descriptors are left: the connection stays in the queue, and its event would be reported again and again.
+      // No descriptors are left. The connection stays in the queue, and its event would be reported again and again.
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
       accepting_ = false;
       return;
@@ -82,7 +82,7 @@ void Gate::accept_all() {
                          net::Clock::now() + options_.handshake_time});
     if (!fresh) continue;
     watch(number);
-    hear(stranger);  // a replica sends its opening at once, so it has often arrived already
+    hear(stranger);  // a replica sends its opening immediately, so it has often arrived already
     if (!listener_) return;
   }
 }

@@ -75,7 +75,7 @@ Step End::take_body(std::string& body) {
   const std::string_view said = std::string_view(received_).substr(kSealSize, size);
   const Side other = side_ == Side::kConnecting ? Side::kAccepting : Side::kConnecting;
   if (!is_same_secret(std::string_view(received_).substr(0, kProofSize), proof(other, said))) {
-    why_ = "it does not have the secret of this job";
+    why_ = "it does not have this job's secret";
     return Step::kRefused;
   }
   body = said;
@@ -99,7 +99,7 @@ Step AcceptingEnd::take(std::string_view bytes, std::string& reply) {
   received_.append(bytes);
   if (!opened_) {
     const Step step = take_opening();
-    // The opening also shows an end of another version the version of this one.
+    // The opening also informs an end with another version of this end's version.
     if (step == Step::kProved || !why().empty()) reply = opening();
     if (step != Step::kProved) return step;
     opened_ = true;
@@ -121,7 +121,7 @@ Step ConnectingEnd::take(std::string_view bytes, std::string& reply) {
   received_.append(bytes);
   if (!asked_) {
     if (const Step step = take_opening(); step != Step::kProved) return step;
-    // The other end cannot answer before it has the request.
+    // The other end cannot answer before it has received the request.
     if (!received_.empty()) return Step::kRefused;
     reply = seal(request_);
     asked_ = true;

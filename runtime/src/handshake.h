@@ -1,11 +1,11 @@
-// The handshake on a new connection between two processes of a job: each end proves that it has the secret, by an
-// HMAC-SHA256 over random numbers of both ends. The format is in docs/formats.md, "Handshake".
+// The handshake on a new connection between two processes of a job: each end proves that it knows the secret, by an
+// HMAC-SHA256 over random numbers from both ends. docs/formats.md, "Handshake", specifies the format.
 //
 // The connecting end sends its opening, and the accepting end answers with its own. Then the connecting end sends its
-// request with a proof, and the accepting end, if that proof is valid, its answer with a proof. Requests and answers
-// are protected from changes, but they are not encrypted. With an empty secret, nothing is proved.
+// request with a proof. If that proof is valid, the accepting end sends its answer with a proof. Requests and answers
+// are protected from modification, but they are not encrypted. With an empty secret, nothing is proved.
 //
-// These classes do no input or output. Each holds the received bytes, up to the size of one message.
+// These classes perform no input or output. Each buffers the received bytes, up to the size of one message.
 // Threading: not thread-safe.
 #pragma once
 
@@ -24,13 +24,13 @@ inline constexpr std::uint32_t kVersion = 3;
 // The values that must be the same at both ends.
 struct Terms {
   std::string secret;
-  std::string purpose;  // of the connection; a proof is valid for only one purpose
+  std::string purpose;  // the connection's purpose; a proof is valid for only one purpose
 };
 
 enum class Step {
   kIncomplete,  // more bytes must arrive
   kRefused,     // the connection must be closed; why() returns the reason
-  kProved,      // the other end has the secret
+  kProved,      // the other end knows the secret
 };
 
 using Nonce = std::array<char, 32>;
@@ -48,10 +48,10 @@ class End {
 
   std::string opening() const;
   std::string seal(std::string_view body) const;
-  // Remove the other end's message from the received bytes.
+  // These functions remove the other end's message from the received bytes.
   Step take_opening();
   Step take_body(std::string& body);
-  // Return the minimum number of bytes that are missing from such a message.
+  // These functions return the minimum number of bytes that are missing from such a message.
   std::size_t missing_of_opening() const;
   std::size_t missing_of_body() const;
 
@@ -75,7 +75,7 @@ class AcceptingEnd : public End {
   // Processes received bytes. If `reply` is not empty afterwards, it must be sent. REQUIRES that every earlier call
   // returned kIncomplete. Bytes after the request are an error, since the other end must wait for the answer.
   Step take(std::string_view bytes, std::string& reply);
-  // After kProved: the other end's request, and the bytes that answer it with `body`.
+  // After kProved: the other end's request, and the bytes to send to answer it with `body`.
   const std::string& request() const noexcept { return request_; }
   std::string answer(std::string_view body) const { return seal(body); }
 
@@ -89,7 +89,8 @@ class ConnectingEnd : public End {
   ConnectingEnd(Terms terms, std::string request, std::size_t max_answer)
       : End(Side::kConnecting, std::move(terms), max_answer), request_(std::move(request)) {}
 
-  // Returns the minimum number of bytes that must still arrive. Read no more, to leave what follows in the socket.
+  // Returns the minimum number of bytes that must still arrive. Reading no more than this leaves the data that follows
+  // in the socket.
   std::size_t missing() const;
   // Returns the bytes to send first.
   std::string begin() const { return opening(); }
@@ -97,7 +98,7 @@ class ConnectingEnd : public End {
   Step take(std::string_view bytes, std::string& reply);
   // After kProved: the other end's answer.
   const std::string& answer() const noexcept { return answer_; }
-  // Returns whether the request was sent. If the connection is closed after that, the proof was probably rejected.
+  // Returns whether the request was sent. If the connection is closed afterwards, the proof was probably rejected.
   bool asked() const noexcept { return asked_; }
 
  private:

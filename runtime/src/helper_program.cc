@@ -28,7 +28,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-// Returns a socket from which `input` can be read. If it does not fit the buffer, returns none and sets errno.
+// Returns a socket from which `input` can be read. If `input` does not fit into the socket's buffer, returns an invalid
+// descriptor and sets errno.
 Fd socket_with(const std::string& input) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return Fd();
@@ -39,7 +40,7 @@ Fd socket_with(const std::string& input) {
   return sent == static_cast<ssize_t>(input.size()) ? std::move(read) : Fd();
 }
 
-// A started helper, which is killed on destruction unless it has ended.
+// A started helper program. The destructor kills it unless it has ended.
 class Process {
  public:
   ~Process() {
@@ -49,7 +50,7 @@ class Process {
     }
   }
 
-  // Returns 0, or the errno with which the start failed.
+  // Returns 0, or the errno that explains why the start failed.
   int start(const HelperProgram& program) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return errno;
@@ -61,7 +62,7 @@ class Process {
     return spawn(program, input, output);
   }
 
-  // Reads its output to the end and waits until it has ended.
+  // Reads the helper's output to the end and waits until the helper has ended.
   HelperOutcome finish(Clock::time_point deadline, const std::stop_token& stop) {
     const auto is_over = [&] { return stop.stop_requested() || Clock::now() >= deadline; };
     HelperOutcome outcome{End::kExited, 0, ""};
@@ -86,7 +87,7 @@ class Process {
   }
 
  private:
-  // The helper starts with default signal handlers and no blocked signals, regardless of those of this process.
+  // The helper starts with default signal handlers and no blocked signals, regardless of this process's settings.
   int spawn(const HelperProgram& program, const Fd& input, const Fd& output) {
     std::vector<std::string> words = program.arguments;
     words.insert(words.begin(), program.name);

@@ -1,6 +1,6 @@
 // Runs external helper programs, such as credential helpers and plugins, which answer a request on standard output.
 //
-// Threading: may be called while other threads run. A helper inherits the standard error of this process.
+// Threading: may be called while other threads run. A helper inherits this process's standard error.
 #pragma once
 
 #include <chrono>
@@ -13,25 +13,27 @@
 namespace adaptdl {
 
 struct HelperProgram {
-  std::string name;                                       // searched in the PATH unless it contains a slash
-  std::vector<std::string> arguments;                     // without the name of the program
-  std::optional<std::vector<std::string>> environment{};  // as "NAME=value"; none: that of this process
-  // Its whole standard input, at most 64 KiB. If none, it inherits that of this process, which may be a terminal.
+  std::string name;                                       // looked up in PATH unless it contains a slash
+  std::vector<std::string> arguments;                     // without the program's name
+  std::optional<std::vector<std::string>> environment{};  // as "NAME=value"; nullopt: this process's
+  // Its complete standard input, at most 64 KiB. If nullopt, the helper inherits this process's standard input, which
+  // may be a terminal.
   std::optional<std::string> input{};
 };
 
 struct HelperOutcome {
   enum class End { kExited, kSignalled, kNotStarted, kTimeOver, kStopped, kTooMuch };
   End end;
-  int code;            // exit code, signal, or the errno with which the start failed
+  int code;            // exit code, signal, or the errno of a failed start
   std::string output;  // empty unless it exited
 };
 
 inline constexpr std::size_t kMostHelperOutput = std::size_t{1} << 20;
 
-// Runs a helper until it has closed its output and ended. It is killed if that takes longer than `patience`, if a stop
-// is requested, or if it prints more than kMostHelperOutput bytes. The processes that it started are killed too, unless
-// it inherits the input: it must then stay in the terminal's foreground process group to be able to prompt the user.
+// Runs a helper until it has closed its output and ended. The helper is killed if that takes longer than `patience`, if
+// a stop is requested, or if it prints more than kMostHelperOutput bytes. The processes that it started are also
+// killed, unless it inherits the standard input: in this case, it must stay in the terminal's foreground process group
+// to be able to prompt the user.
 HelperOutcome run_helper(const HelperProgram& program, std::chrono::milliseconds patience,
                          const std::stop_token& stop = {});
 

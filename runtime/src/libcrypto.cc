@@ -17,7 +17,7 @@ Libcrypto load() {
   Libcrypto loaded;
 #define ADAPTDL_LOAD(name)                                                    \
   loaded.name = reinterpret_cast<decltype(&::name)>(::dlsym(library, #name)); \
-  if (loaded.name == nullptr) throw Error(fmt::format("{} lacks " #name "; {}", kLibrary, kWayOut));
+  if (loaded.name == nullptr) throw Error(fmt::format("{} does not contain " #name "; {}", kLibrary, kWayOut));
   ADAPTDL_LIBCRYPTO(ADAPTDL_LOAD)
 #undef ADAPTDL_LOAD
   return loaded;

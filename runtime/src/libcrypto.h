@@ -1,4 +1,4 @@
-// OpenSSL's libcrypto, loaded at its first use. Linking it would add milliseconds to every start of the command.
+// OpenSSL's libcrypto, loaded on first use. Linking to it would add milliseconds to every start of the command.
 //
 // Threading: may be called from any thread. Lifetime: the library stays loaded.
 #pragma once

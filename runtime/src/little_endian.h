@@ -1,4 +1,4 @@
-// Encodes the unsigned integers of messages, which are little-endian on every machine.
+// Encodes and decodes the unsigned integers in messages, which are little-endian on every machine.
 #pragma once
 
 #include <cstddef>

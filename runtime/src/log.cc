@@ -12,8 +12,8 @@
 namespace adaptdl::log {
 namespace {
 
-// Folds a text of several lines into one, so that every line has the prefix. Escapes unprintable characters, because a
-// text may quote other programs.
+// Joins the lines of a text into one, so that every line of output has the prefix. Escapes unprintable characters,
+// because the text may quote other programs.
 void write_line(std::string_view prefix, std::string_view text) {
   std::string flat(text);
   std::replace(flat.begin(), flat.end(), '\n', ' ');

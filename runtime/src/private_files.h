@@ -8,7 +8,7 @@
 
 namespace adaptdl {
 
-// The modes with which they are created.
+// The modes of created files and directories.
 inline constexpr mode_t kPrivateFile = 0600;
 inline constexpr mode_t kPrivateDirectory = 0700;
 

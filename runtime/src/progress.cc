@@ -47,7 +47,7 @@ class Channel {
   }
 
  private:
-  // Uses the descriptor that the environment names now. Returns whether there is one.
+  // Switches to the descriptor that the environment currently names. Returns whether there is one.
   bool open() {
     int given = -1;
     try {

@@ -1,4 +1,4 @@
-// Connections between replicas that prove that they belong to the same job, and send their ranks.
+// Connections on which replicas prove that they belong to the same job and send their ranks.
 //
 // Threading: may be called from any thread.
 #pragma once
@@ -14,7 +14,7 @@
 namespace adaptdl {
 
 // Waits until each of `ranks` has connected to the listener, then closes the listener and returns the connections.
-// Throws CollectiveError at the deadline, and when the descriptor `stop` becomes readable (-1: none).
+// Throws CollectiveError at the deadline, and when the descriptor `stop`, if not -1, becomes readable.
 std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
                                     net::Clock::time_point deadline, int stop = -1);
 

@@ -1,4 +1,4 @@
-// The secrets by which processes of a job authenticate each other.
+// The secrets with which a job's processes authenticate each other.
 #pragma once
 
 #include <string>
@@ -10,10 +10,11 @@ namespace adaptdl {
 std::string make_secret();
 
 // Returns the secret for connections between replicas to which one of them has sent `once`. It combines `once` with the
-// job's secret (ADAPTDL_SUPERVISOR_TOKEN), if there is one, so that overhearing `once` on the network does not suffice.
+// job's secret (ADAPTDL_SUPERVISOR_TOKEN), if there is one, so that intercepting `once` on the network does not
+// suffice.
 std::string secret_for(const std::string& once);
 
-// Compares a given secret with the expected one, in a time that does not depend on where they differ.
+// Compares a given secret with the expected one. The time that this takes does not depend on where they differ.
 bool is_same_secret(std::string_view given, std::string_view secret);
 
 }  // namespace adaptdl

@@ -27,7 +27,7 @@ const std::string kLoopback = "127.0.0.1";
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// Returns the addresses of `host`; if there are none, sets `why` to the reason.
+// Returns the addresses of `host`. If there are none, sets `why` to the reason.
 Addresses resolve(const std::string& host, std::uint16_t port, int flags, std::string& why) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -96,7 +96,7 @@ std::string text(Address& address) {
   return host;
 }
 
-// Binds and listens; on failure, returns no descriptor and sets errno.
+// Binds and listens. On failure, returns an invalid descriptor and sets errno.
 Fd try_listen(const sockaddr* address, socklen_t size) {
   Fd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return {};
@@ -110,7 +110,8 @@ Fd try_listen(const sockaddr* address, socklen_t size) {
   return fd;
 }
 
-// A connection to a free local port can connect to itself: its ends have the same address, and no process listens.
+// A socket that connects to a free local port can connect to itself: both ends have the same address, and no process
+// listens.
 bool connected_to_itself(int fd) {
   Address own, other;
   return ::getsockname(fd, own.get(), &own.size) == 0 && ::getpeername(fd, other.get(), &other.size) == 0 &&
@@ -178,7 +179,7 @@ Listener listen_on(const std::string& host, std::uint16_t port) {
     const bool only_v4 = address && address->ai_family == AF_INET;
     Address any = any_address(only_v4 ? AF_INET : AF_INET6, port);
     fd = try_listen(any.get(), any.size);
-    if (!fd && !only_v4 && errno != EADDRINUSE) {  // the machine may have no IPv6
+    if (!fd && !only_v4 && errno != EADDRINUSE) {  // the machine may not support IPv6
       any = any_address(AF_INET, port);
       fd = try_listen(any.get(), any.size);
     }

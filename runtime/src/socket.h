@@ -42,22 +42,24 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens where peers that connect to `host` find it: on that address if it is a loopback address or "localhost", and
-// otherwise on all interfaces, because a host's own name may resolve to a loopback address on that host. `port` 0 means
-// any free port. It may be reserved by a socket that is bound with SO_REUSEADDR but does not listen. Throws Error.
+// Listens where peers that connect to `host` reach it: on that address if it is a loopback address or "localhost", and
+// otherwise on all interfaces, because a host's own name may resolve to a loopback address on that host. If `port` is
+// 0, chooses a free port. The port may be reserved by a socket that is bound with SO_REUSEADDR but does not listen.
+// Throws Error.
 Listener listen_on(const std::string& host, std::uint16_t port);
 
-// Listens on a free port of only `address`, which must be an IP address of this machine. Throws Error.
+// Listens only on `address`, which must be an IP address of this machine, on a free port. Throws Error.
 Listener listen_at(const std::string& address);
 
-// Accepts the next pending connection and sets `from` to its address. On failure, returns no descriptor and sets errno.
+// Accepts the next pending connection and sets `from` to its address. On failure, returns an invalid descriptor and
+// sets errno.
 Fd accept_from(int listener, std::string& from);
 
 // Tries each address of `host` once. An unspecified address (0.0.0.0, ::) means this machine. If none answers by
-// `deadline`, returns no descriptor and sets `why` to the reason.
+// `deadline`, returns an invalid descriptor and sets `why` to the reason.
 Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
 
-// How long another host may be silent before it counts as lost: 25 s.
+// How long another host may be silent before it is considered lost: 25 s.
 struct Patience {
   int idle_seconds = 10, interval_seconds = 5, probes = 3;  // TCP keepalive, which checks idle connections
   int retransmits = 7;  // retransmissions of sent data, at intervals that double from 0.2 s: 0.2 * (2^7 - 1) s
@@ -65,9 +67,9 @@ struct Patience {
 // Tests reduce these values before they connect.
 inline Patience patience;
 
-// Returns whether the other host has not acknowledged sent data for that long. By default, the kernel would continue
-// for a quarter of an hour. (TCP_USER_TIMEOUT would also cover idle connections, but it ends connections to a live peer
-// that reads slowly.)
+// Returns whether the other host has not acknowledged sent data for as long as `patience` allows. By default, the
+// kernel would keep trying for a quarter of an hour. (TCP_USER_TIMEOUT would also cover idle connections, but it ends
+// connections to a live peer that reads slowly.)
 bool host_is_silent(int fd);
 
 // Waits until the socket is ready for the `events` of poll(2) or has failed. Returns false at the deadline.

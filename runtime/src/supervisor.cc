@@ -76,7 +76,7 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
       if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
             fmt::format("the supervisor has been unreachable for {} min: {}", kMaxDisconnected.count(), error.what()));
-      // If the deadline cut this attempt short, the failure of the one before is more informative.
+      // If the deadline cut this attempt short, the previous attempt's failure is more informative.
       if (last.empty() || Clock::now() < deadline) last = error.what();
     }
     std::this_thread::sleep_for(

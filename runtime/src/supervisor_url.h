@@ -1,4 +1,4 @@
-// URLs and answers of the supervisor.
+// The supervisor's URLs and answers.
 #pragma once
 
 #include <string>

@@ -7,13 +7,13 @@
 namespace adaptdl {
 
 struct Utf8Character {
-  char32_t code;     // value of the byte if invalid
+  char32_t code;     // the byte's value if invalid
   std::size_t size;  // bytes
   bool valid;
 };
 
-// Decodes the first character. A byte that does not begin a valid sequence counts as an invalid character. REQUIRES
-// that `text` is not empty.
+// Decodes the first character. A byte that does not begin a valid sequence is an invalid character. REQUIRES that
+// `text` is not empty.
 Utf8Character first_utf8_character(std::string_view text);
 
 // Returns whether `text` is valid UTF-8, as JSON requires.

@@ -21,17 +21,18 @@ void ClusterCalls::unreachable(const std::string& why) {
   const std::scoped_lock lock(mutex_);
   if (unreachable_) return;
   unreachable_ = true;
-  notice_(fmt::format("a call to the cluster failed and is being retried; its jobs continue: {}", why));
+  notice_(fmt::format("cluster call failed: {}; retrying while the jobs continue", why));
 }
 
 void ClusterCalls::answered() {
   const std::scoped_lock lock(mutex_);
-  if (unreachable_) notice_("calls to the cluster succeed again");
+  if (unreachable_) notice_("cluster calls succeed again");
   unreachable_ = false;
 }
 
 bool ClusterCalls::may_pass(Attempt& attempt, const std::exception& error) {
-  // A try that took long, such as following a log, was accepted before it failed, so earlier refusals do not count.
+  // An attempt that took long, such as following a log, was accepted before it failed, so earlier refusals no longer
+  // count.
   const auto now = std::chrono::steady_clock::now();
   if (now - attempt.began > kube::kStarting) attempt = {.began = attempt.began};
   if (const auto* const answer = dynamic_cast<const kube::ApiError*>(&error)) {
@@ -40,7 +41,7 @@ bool ClusterCalls::may_pass(Attempt& attempt, const std::exception& error) {
       if (!attempt.refused) attempt.refused = now;
       return now - *attempt.refused < kube::kStarting;
     }
-    if (code == 409) return true;  // conflict: another change came first
+    if (code == 409) return true;  // a conflict with another change
     if (code < 500 && code != 429) return false;
   } else if (dynamic_cast<const Error*>(&error) == nullptr || dynamic_cast<const http::Stopped*>(&error) != nullptr) {
     return false;

@@ -1,7 +1,7 @@
-// Repeats calls to the API server of a search's cluster until they are answered: a search takes days, and a cluster may
-// be unreachable for a part of that time.
+// Retries calls to the cluster's API server until they are answered, because a search takes days and the cluster may be
+// unreachable for part of that time.
 //
-// Threading: any thread. The client must outlive this object.
+// Threading: any thread may call the functions. The client must outlive this object.
 #pragma once
 
 #include <chrono>
@@ -25,9 +25,10 @@ class ClusterCalls {
 
   kube::Client& client() const noexcept { return client_; }
 
-  // Repeats `work` until it succeeds, and returns its result. Throws http::Stopped at a stop, and what `work` throws if
-  // no later try can succeed: some ApiErrors, and anything but an Error. A refusal, or a 404 that names no object, is
-  // an error only if it lasts, because a starting server may answer so before it knows its own rules and resources.
+  // Retries `work` until it succeeds, and returns its result. Throws http::Stopped when a stop is requested. Rethrows
+  // what `work` throws if no retry can succeed: some ApiErrors, and any exception that is not an Error. A refusal, or a
+  // 404 that names no object, is an error only if it persists, because a starting server may answer like this before it
+  // has loaded its rules and resources.
   template <typename Work>
   auto persist(const std::stop_token& stop, const Work& work) {
     for (Attempt attempt;;) {
@@ -48,15 +49,15 @@ class ClusterCalls {
     }
   }
 
-  // Send a notice once when a call has failed, and once when calls succeed again.
+  // Send one notice when calls begin to fail, and one when they succeed again.
   void unreachable(const std::string& why);
   void answered();
 
  private:
   struct Attempt {
-    std::chrono::steady_clock::time_point began;                   // when the last try began
-    std::chrono::milliseconds pause{100};                          // before the next try
-    std::optional<std::chrono::steady_clock::time_point> refused;  // since when the server has been refusing
+    std::chrono::steady_clock::time_point began;                   // when the last attempt began
+    std::chrono::milliseconds pause{100};                          // before the next attempt
+    std::optional<std::chrono::steady_clock::time_point> refused;  // when the server began to refuse
   };
 
   bool may_pass(Attempt& attempt, const std::exception& error);

@@ -18,18 +18,18 @@ namespace {
 
 using nlohmann::json;
 
-// The pause before a log that has ended is read again because the job continues.
+// The pause before a log is read again if it ended but the job continues.
 constexpr std::chrono::milliseconds kFollowAgain{500};
-// How long reading the log of a trial that has ended is tried again.
+// How long to retry reading the log of a trial that has ended.
 constexpr std::chrono::seconds kReadLog{30};
 
-// The job's name belongs to another object. This is not an Error, because calls are repeated after an Error.
+// The job's name belongs to another object. This is not an Error, because calls that throw an Error are retried.
 class Taken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// A result cannot be stored. This is not an Error, because calls are repeated after an Error.
+// A result cannot be stored. This is not an Error, because calls that throw an Error are retried.
 struct Unstored {
   std::exception_ptr why;
 };
@@ -43,7 +43,7 @@ bool is_of_trial(const json& job, const json& trial) {
   return true;
 }
 
-// Returns a merge patch that the API server refuses if another job has the name by now.
+// Returns a merge patch that the API server refuses if the name now belongs to another job.
 json suspension(const std::string& uid, bool suspend) {
   return {{"metadata", {{"uid", uid}}}, {"spec", {{"suspend", suspend}}}};
 }
@@ -145,7 +145,7 @@ std::optional<json> ClusterTrial::find_job() const {
   }
 }
 
-// An earlier search, or a try whose answer was lost, may have done a part of this.
+// An earlier search, or an attempt whose response was lost, may already have done part of this.
 void ClusterTrial::begin(const std::stop_token& stop) {
   calls_.persist(stop, [this] {
     std::optional<json> job = find_job();
@@ -163,7 +163,7 @@ void ClusterTrial::begin(const std::stop_token& stop) {
 
 json ClusterTrial::create() {
   kube::Client& client = calls_.client();
-  // The claim is created first, because the job could not start without it.
+  // The claim is created first, because the job cannot start without it.
   try {
     client.create(kube::path(kube::kPersistentVolumeClaims, submission_.name_space()), submission_.claim);
   } catch (const kube::ApiError& error) {
@@ -183,14 +183,14 @@ void ClusterTrial::resume(const json& job) {
                           suspension(kube::text_field(job, {"metadata", "uid"}), false));
 }
 
-// Returns when the job has ended, was deleted or is suspended, and sometimes before.
+// Returns once the job has ended, was deleted or is suspended, and sometimes earlier.
 void ClusterTrial::follow(const std::stop_token& stop) {
   calls_.persist(stop, [&] { read_logs(true, stop); });
   if (stop.stop_requested()) throw http::Stopped();
 }
 
-// Reads what following may have missed, for example because a node was out of reach when the job ended. The remaining
-// logs of a job that has ended or is suspended do not change.
+// Reads what follow() may have missed, for example because a node was unreachable when the job ended. The logs of a job
+// that has ended or is suspended no longer grow.
 void ClusterTrial::read_rest(const std::stop_token& stop) {
   const auto until = std::chrono::steady_clock::now() + kReadLog;
   calls_.persist(stop, [&] {

@@ -1,10 +1,10 @@
-// Follows the job of a trial from its start, or from when the search found it running, to its end.
+// Follows a trial's job from its start, or from the time when the search found it running, to its end.
 //
-// To start a trial, the job and the claim of its volume are created, or the suspended job is resumed. To stop it, the
-// job is suspended. Meanwhile the log of rank 0 is followed, and its results are stored and delivered. The job does not
-// depend on this object: it continues after the object is destroyed.
+// Starting a trial creates its job and volume claim, or resumes its suspended job. Stopping the trial suspends the job.
+// While the job runs, this object follows the log of rank 0, and stores and delivers the results in it. The job
+// continues after this object is destroyed.
 //
-// Threading: the owner calls the functions from one thread. The functions of Owner are called by threads of the trial.
+// Threading: call the functions from one thread. The trial's own threads call the Owner functions.
 #pragma once
 
 #include <atomic>
@@ -29,21 +29,21 @@ class ClusterTrial {
   struct Owner {
     std::function<void(const nlohmann::json& job)> found;  // the job exists; may be called more than once
     std::function<void(TrialEvent event)> deliver;
-    std::function<void(std::exception_ptr error)> fail;  // the search must end; for example, a result cannot be stored
+    std::function<void(std::exception_ptr error)> fail;  // the search must end, e.g. a result cannot be stored
   };
 
   // Starts the trial, whose job is `submission`. All references must outlive this object; its thread uses `output`.
   ClusterTrial(int number, kube::Submission submission, ClusterCalls& calls, OutputRecord& output, Owner owner);
-  // Ends the threads and leaves the job as it is.
+  // Ends the threads without changing the job.
   ~ClusterTrial();
   ClusterTrial(const ClusterTrial&) = delete;
   ClusterTrial& operator=(const ClusterTrial&) = delete;
 
-  // Starts to suspend the job. Returns at once.
+  // Begins to suspend the job, and returns immediately.
   void stop();
-  // Asks the threads to end without delivering an end of the trial. Returns at once.
+  // Tells the threads to end without delivering the trial's end, and returns immediately.
   void abandon();
-  // Returns whether the end was delivered, or the trial is no longer followed because of an error or abandon().
+  // Returns whether the trial's end was delivered, or its job is no longer followed because of an error or abandon().
   bool is_over() const noexcept { return over_; }
 
  private:
@@ -73,7 +73,7 @@ class ClusterTrial {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool begun_ = false;
-  std::string uid_;  // of the job; empty until it was found
+  std::string uid_;  // the job's uid; empty until the job is found
   std::atomic<bool> over_ = false;
   std::jthread follower_, stopper_;  // last, because they use all other members
 };

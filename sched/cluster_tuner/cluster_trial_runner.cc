@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kReadUsageEvery{5};
-// The pause before a watch that ended is started again.
+// The pause before a watch that ended is restarted.
 constexpr std::chrono::seconds kWatchAgain{5};
 
 std::string lower_case(std::string text) {
@@ -69,7 +69,8 @@ void ClusterTrialRunner::adopt(const Study& study) {
     if (number >= static_cast<int>(study.trials.size()) || job.suspend) continue;
     const Trial& trial = study.trials[static_cast<std::size_t>(number)];
     const bool runs = is_running(trial);
-    // If it does not run, a search was killed after it ended or paused the trial, before it suspended the job.
+    // If the trial is not running, a search was killed after it ended or paused the trial but before it suspended the
+    // job.
     if (runs || is_paused(trial) || !job.ended()) {
       kube::Submission submission;
       submission.job = {{"metadata",
@@ -130,7 +131,7 @@ std::vector<TrialEvent> ClusterTrialRunner::poll() {
     taken.swap(events_);
   }
   for (TrialEvent& event : taken) {
-    // The thread of an abandoned trial may have delivered an end, too.
+    // An abandoned trial's thread may also have delivered an end.
     if (!trials_.contains(event.number)) continue;
     if (std::holds_alternative<TrialEnd>(event.what)) trials_.erase(event.number);
     events.push_back(std::move(event));
@@ -185,8 +186,8 @@ std::optional<RunStatus> ClusterTrialRunner::status(int number) const {
   return status;
 }
 
-// The clocks of this machine and of the cluster may differ, so the time for which a job has held its devices is
-// measured here, up to when it was last known to hold them.
+// This machine's clock and the cluster's may differ. The time for which a job has held its devices is therefore
+// measured with this machine's clock, up to the last moment at which the job was known to hold them.
 std::optional<RunUsage> ClusterTrialRunner::usage_of(int number) {
   const std::scoped_lock lock(mutex_);
   const auto found = jobs_.find(number);

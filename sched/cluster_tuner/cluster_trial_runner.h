@@ -1,11 +1,11 @@
-// Runs trials as jobs of a cluster, whose operator divides the devices among them.
+// Runs trials as cluster jobs. The cluster's operator divides the devices among them.
 //
 //   STUDY/trials/N/output.jsonl   the results of trial N (see output_record.h)
 //
-// The jobs outlive the search: while no search is running, trials continue, and the next search takes them over. What
-// they print meanwhile is read from the logs of their pods, as far as these still exist.
+// The jobs outlive the search: while no search is running, trials continue, and the next search takes them over. It
+// reads their output from the logs of the pods that still exist.
 //
-// Threading: the functions are called from one thread; each active trial has a thread of its own.
+// Threading: call the functions from one thread. Each active trial has its own thread.
 #pragma once
 
 #include <chrono>
@@ -36,16 +36,16 @@ namespace adaptdl::sched::tune {
 
 struct ClusterTrialPlan {
   TrialJobPlan job;
-  std::filesystem::path directory;  // of the study
+  std::filesystem::path directory;  // the study's directory
   std::string metric;
   std::function<void(std::string_view)> notice = [](std::string_view) {};  // called by poll(), settle() and any_left()
 };
 
 class ClusterTrialRunner final : public SearchRunner {
  public:
-  // The client must outlive this object. Throws as Client does if the jobs of the study cannot be listed.
+  // The client must outlive this object. Throws as Client does if the study's jobs cannot be listed.
   ClusterTrialRunner(kube::Client& client, ClusterTrialPlan plan);
-  // Leaves the jobs as they are.
+  // Does not change the jobs.
   ~ClusterTrialRunner() override;
   ClusterTrialRunner(const ClusterTrialRunner&) = delete;
   ClusterTrialRunner& operator=(const ClusterTrialRunner&) = delete;
@@ -56,7 +56,7 @@ class ClusterTrialRunner final : public SearchRunner {
 
   void start(int number, const Values& values) override;
   void stop(int number) override;
-  // Does nothing, because the operator of the cluster divides the devices.
+  // Does nothing, because the cluster's operator divides the devices.
   void set_share(int, const RunShare&) override {}
   bool is_active(int number) const override { return trials_.contains(number); }
   std::vector<TrialEvent> poll() override;
@@ -68,15 +68,15 @@ class ClusterTrialRunner final : public SearchRunner {
   bool settle() override;
   void stop_all() override;
   bool any_left() override;
-  // Leaves the jobs as they are; they save their checkpoints without this object.
+  // Does not change the jobs; they save their checkpoints without this object.
   void kill() override;
   std::optional<RunStatus> status(int number) const override;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Holding {
-    std::optional<kube::Time> since;  // when the job got its devices, by the cluster's clock
-    Clock::time_point seen;           // the same by this machine's clock
+    std::optional<kube::Time> since;  // when the job received its devices, by the cluster's clock
+    Clock::time_point seen;           // the same time by this machine's clock
   };
 
   void begin(int number, kube::Submission submission);
@@ -95,17 +95,17 @@ class ClusterTrialRunner final : public SearchRunner {
 
   mutable std::mutex mutex_;  // guards the members from here to `wake_`
   std::map<int, kube::Job> jobs_;
-  std::map<int, std::string> claims_;  // by trial: the volume claims of jobs that were not removed yet
+  std::map<int, std::string> claims_;  // by trial: the volume claim of its job, until that is removed
   std::map<int, Holding> holding_;
   std::vector<TrialEvent> events_;
   std::exception_ptr failure_;
   std::deque<std::string> notices_;
-  std::deque<int> removals_;                      // trial numbers; the job of the first is being removed
-  std::optional<Clock::time_point> interrupted_;  // since when the watch of the jobs has had no answer
+  std::deque<int> removals_;                      // trials whose jobs must be removed; the first is in progress
+  std::optional<Clock::time_point> interrupted_;  // when the job watch lost its connection
   std::condition_variable_any wake_;
 
   std::map<int, std::unique_ptr<OutputRecord>> outputs_;
-  std::map<int, std::unique_ptr<ClusterTrial>> trials_;  // active ones
+  std::map<int, std::unique_ptr<ClusterTrial>> trials_;  // active trials
   Clock::time_point usage_read_{};
   std::jthread watcher_, remover_;  // last, because they use all other members
 };

@@ -46,7 +46,7 @@ void OutputRecord::load() {
       stored_.push_back(*result);
     } catch (const std::exception&) {
       throw Error(
-          fmt::format("invalid line {} in {}; expected a result of metric '{}'", number, file_.string(), metric_));
+          fmt::format("invalid line {} in {}; expected a result for metric '{}'", number, file_.string(), metric_));
     }
   }
   std::error_code error;

@@ -1,8 +1,8 @@
-// The results that the replicas of a trial printed, stored on this machine.
+// Stores, on this machine, the results that a trial's replicas print.
 //
-// Logs of a cluster are deleted with their pods, and are read from their start again after a connection broke or a
-// search was killed. So each result is stored before it is delivered, with its pod and the time at which it was
-// printed. A later search delivers the stored results in the same order, and a line that is read again is recognized.
+// In a cluster, a log is deleted with its pod. After a connection broke or a search was killed, logs are read again
+// from the start. Each result is therefore stored before it is delivered, with its pod and the time at which it was
+// printed. A later search delivers the stored results in the same order and recognizes lines that it reads again.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -24,16 +24,16 @@ class OutputRecord {
  public:
   using Time = std::chrono::system_clock::time_point;
 
-  // Reads the file, which need not exist. An incomplete last line, left by a crash, is removed. Throws Error if the
-  // file cannot be read or has an invalid line.
+  // Reads the file, which need not exist. Removes an incomplete last line, which a crash may leave. Throws Error if the
+  // file cannot be read or contains an invalid line.
   OutputRecord(std::filesystem::path file, std::string metric);
 
-  // Returns the results of the file, in order; the next call returns none.
+  // Returns the results that the file contained, in order. Later calls return none.
   std::vector<Result> take_stored();
-  // Must be called before all logs are read from their start again.
+  // Must be called before all logs are read again from the start.
   void restart() { seen_.clear(); }
-  // Returns the result in a line that a pod, given by its uid, has printed, once it is on disk. Returns none if the
-  // line has no result or was there before. Throws Error if it cannot be stored.
+  // Stores the result in a line that a pod printed, and returns it once it is on disk. `pod` is the uid of the pod.
+  // Returns nullopt if the line contains no result or was added before. Throws Error if the result cannot be stored.
   std::optional<Result> add(const std::string& pod, Time time, std::string_view line);
 
  private:

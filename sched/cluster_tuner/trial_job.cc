@@ -20,7 +20,7 @@ constexpr char kParametersVolume[] = "adaptdl-parameters";
 constexpr char kParametersDirectory[] = "/adaptdl/trial";
 constexpr char kParametersFile[] = "params.json";
 
-// Escapes text for commands and variables, in which Kubernetes replaces $(NAME), and $$ by $.
+// Escapes text for commands and variables, where Kubernetes expands $(NAME) and replaces $$ with $.
 std::string literal(const std::string& text) {
   std::string escaped;
   for (const char c : text) escaped.append(c == '$' ? 2 : 1, c);
@@ -81,7 +81,7 @@ std::string trial_selector(const std::string& study_id) { return fmt::format("{}
 void check_job_names(const std::string& study) {
   if (!kube::not_a_job_prefix(study + '-').empty())
     throw UsageError(fmt::format(
-        "tune: invalid study name '{}' for jobs of a cluster; expected lowercase letters, digits and '-', beginning "
+        "tune: invalid study name '{}' for cluster jobs; expected lowercase letters, digits and '-', beginning "
         "with a letter or digit",
         study));
 }
@@ -96,7 +96,7 @@ kube::Submission make_trial_job(const TrialJobPlan& plan, int number, const Valu
   json& container = pod_template["spec"]["containers"][0];
   set_program(container, make_command(plan.command, values));
   set_variable(container, "ADAPTDL_RESULTS_FILE", "/dev/stdout");
-  // Otherwise Python would buffer what it prints.
+  // Without this variable, Python would buffer its output.
   if (!has_variable(container, "PYTHONUNBUFFERED")) set_variable(container, "PYTHONUNBUFFERED", "1");
   add_parameters(pod_template, values);
   kube::SubmissionOptions options = plan.submission;

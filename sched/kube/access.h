@@ -1,7 +1,7 @@
 // How to reach a cluster, as a kubeconfig's context or a pod's service account describes it.
 //
-// These are plain values. Files that may change while a command runs (a token, a certificate that is rotated) are named
-// here but not read, and `credentials.h` runs credential plugins. Never print these values whole: they contain secrets.
+// These are plain values. Files that may change while a command runs (a token or a rotated certificate) are only named
+// here; credentials.h reads them and runs credential plugins. Never print these values whole: they contain secrets.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace adaptdl::kube {
 
-// A PEM text or a token, either given in place or read from a file. If both members are empty, there is none.
+// A PEM text or a token: inline in `value`, or in `file`. If both are empty, there is no secret.
 struct Secret {
   std::string value;
   std::string file;
@@ -22,12 +22,12 @@ struct Secret {
 struct ExecPlugin {
   std::string api_version, command, install_hint;
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;  // added to that of this process
+  std::map<std::string, std::string> environment;  // added to this process's environment
   bool provide_cluster_info = false;
   enum class Input { kNever, kIfAvailable, kAlways };
   Input input = Input::kIfAvailable;  // whether the plugin may read the user's terminal
   std::string config;                 // JSON: the `config` of the cluster's extension client.authentication.k8s.io/exec
-  std::string directory;              // of the kubeconfig; a command with a slash is relative to it
+  std::string directory;              // the kubeconfig's directory, from which a command with a slash is resolved
 };
 
 struct Access {

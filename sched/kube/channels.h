@@ -1,11 +1,12 @@
 // The channels of a command in a container: its input, its outputs, and a status that reports how it ended.
 //
-// They are carried by SPDY/3.1, which every API server and kubectl before 1.31 speak, or by a WebSocket if something on
-// the way does not pass SPDY. SPDY is preferred: nodes decode a WebSocket's input at half the speed and do not accept
-// an end of it before Kubernetes 1.30, and a WebSocket is opened by GET, which fewer users are permitted than SPDY's
-// POST.
+// The channels use SPDY/3.1, which every API server supports (and which kubectl used before 1.31), or a WebSocket if a
+// proxy on the way does not pass SPDY. SPDY is preferred: nodes decode a WebSocket's input at half the speed, and
+// before Kubernetes 1.30 they do not recognize the end of that input. Besides, a WebSocket is opened with GET, which
+// fewer users are permitted to use than SPDY's POST.
 //
-// Threading: every call is made in the thread that runs the context, with at most one `receive` and one `send` pending.
+// Threading: every member must be called in the thread that runs the context, with at most one `receive` and one `send`
+// pending.
 #pragma once
 
 #include <boost/asio/error.hpp>
@@ -34,17 +35,17 @@ class Channels {
   using Sent = std::function<void(boost::system::error_code)>;
 
   virtual ~Channels() = default;
-  // Passes the next bytes of any channel to `done`; the bytes are valid only during that call. Otherwise passes an
-  // error: `eof` when all channels have ended or the server closed, else kCutOff, kMalformed or the connection's error.
-  // No call follows an error.
+  // Passes the next bytes from any channel to `done`; they are valid only during that call. On failure, passes an
+  // error: `eof` if all channels have ended or the server has closed the connection, or else kCutOff, kMalformed or the
+  // connection's error. Do not call `receive` again after an error.
   virtual void receive(Received done) = 0;
   // Sends input. The bytes must stay valid until `done` is called.
   virtual void send(std::span<const std::byte> bytes, Sent done) = 0;
-  // Sends pings from now on to keep the connection in use; this also keeps the context busy.
+  // Starts to send pings, so that the connection is not closed as idle. The pings also keep the context running.
   virtual void keep_alive() = 0;
 };
 
-// The answer of a server that does not switch to SPDY.
+// A server's answer if it does not switch to SPDY.
 struct Declined {
   int code = 0;
   std::string body;

@@ -10,7 +10,7 @@ namespace adaptdl::kube {
 
 void check_text(std::string_view text, const std::string& name) {
   if (is_utf8(text) && text.find('\0') == std::string_view::npos) return;
-  throw Error(one_line(fmt::format("{}: not valid UTF-8 text; save it in that encoding", name)));
+  throw Error(one_line(fmt::format("{}: not valid UTF-8 text; save it as UTF-8", name)));
 }
 
 }  // namespace adaptdl::kube

@@ -1,4 +1,4 @@
-// Checks that files and options from outside the program are UTF-8 text.
+// Checks that input (files and options) is UTF-8 text.
 #pragma once
 
 #include <string>
@@ -6,9 +6,10 @@
 
 namespace adaptdl::kube {
 
-// Throws an Error that names the file if `text` is not valid UTF-8 or contains a NUL, as text in other encodings does.
+// Throws an Error that names the file if `text` is not valid UTF-8 or contains a NUL, as UTF-16 text does.
 void check_text(std::string_view text, const std::string& name);
-// The message for a scalar of a valid file that is not valid UTF-8: yaml-cpp decodes some escapes to a single byte.
+// The message for a scalar that is not valid UTF-8 although its file is: yaml-cpp decodes some escapes to a single
+// byte.
 inline constexpr std::string_view kNoText = "unsupported escape (such as \\N or \\_); write the character itself";
 
 }  // namespace adaptdl::kube

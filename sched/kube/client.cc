@@ -38,7 +38,7 @@ const char* name(Propagation propagation) {
 }
 
 json parse(const Call& call, const std::string& body) {
-  // The server may store an object that is nested too deeply; it must not hide the others of a list.
+  // An object that is nested too deeply must not hide the other objects in a list.
   json object = parse_shallow_json(body);
   if (!object.is_object())
     throw Error(fmt::format("{} {}: the response is not a JSON object; is this the address of an API server?",
@@ -102,7 +102,8 @@ std::string Client::list(const std::string& collection, const ListOptions& optio
     try {
       page = impl_->call(call, stop);
     } catch (const ApiError& error) {
-      // The server keeps a list's version for some minutes only; its answer has a token to continue with.
+      // The server keeps a list's version for only a few minutes. Its answer contains a token to continue the list
+      // with.
       if (!error.gone() || next.empty() || error.continue_token().empty()) throw;
       next = error.continue_token();
       continue;

@@ -1,8 +1,8 @@
 // A client of one Kubernetes API server, over REST.
 //
-// Connections are kept and reused; each call in progress has its own. Failed calls are retried with back-off, and as
-// Retry-After asks: reads always, and changes only if the server did not accept them (no connection, 429, 503 with
-// Retry-After). Credentials are obtained when they are first needed and again after a 401.
+// Connections are reused, and concurrent calls use separate connections. Failed calls are retried after a back-off or
+// after the time in Retry-After: reads always, changes only if the server did not accept them (no connection, 429, or
+// 503 with Retry-After). Credentials are obtained when they are first needed and again after a 401.
 //
 // Threading: every member may be called from any thread at any time. Lifetime: a client must outlive the objects that
 // use it (Session, PortForward, …).
@@ -50,7 +50,7 @@ class Client {
  public:
   struct Options {
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(5);
-    std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of a call; streams have none
+    std::chrono::milliseconds timeout = std::chrono::seconds(60);  // per call; streams have no limit
     std::chrono::milliseconds patience = std::chrono::seconds(8);  // how long a failing call is retried
   };
   explicit Client(Access access);
@@ -68,7 +68,7 @@ class Client {
   nlohmann::json remove(const std::string& path, const RemoveOptions& options = {});
 
   // Calls `each` for every object of a collection, page by page, and returns the list's resourceVersion. As in every
-  // list, the objects lack apiVersion and kind. If a continue token expires, the remaining objects are of a later
+  // list, the objects lack apiVersion and kind. If a continue token expires, the remaining objects come from a later
   // version than the returned one; a watch that starts at the returned version delivers the differences.
   std::string list(const std::string& collection, const ListOptions& options,
                    const std::function<void(nlohmann::json&&)>& each, std::stop_token stop = {});
@@ -79,8 +79,8 @@ class Client {
   void stream(const std::string& path, const Query& query, std::stop_token stop,
               const std::function<bool(std::string_view)>& sink);
 
-  // Opens a connection for a WebSocket, on which nothing has been sent yet; TLS, proxy and client certificate are the
-  // same as for other calls. The first request must carry `authorization_headers` (each "Name: value").
+  // Opens a connection for a WebSocket without sending anything on it. TLS, proxy and client certificate are the same
+  // as for other calls. The first request must carry `authorization_headers` (each "Name: value").
   std::unique_ptr<RawConnection> connect();
   std::vector<std::string> authorization_headers();
   // Throws the ApiError for a response on such a connection.

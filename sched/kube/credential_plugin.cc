@@ -95,7 +95,7 @@ PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience
   const bool terminal = ::isatty(0) == 1;
   const ExecPlugin::Input input = access.exec->input;
   if (input == ExecPlugin::Input::kAlways && !terminal)
-    throw Error(fmt::format("{} asks for input, but standard input is not a terminal", plugin_name(access)));
+    throw Error(fmt::format("{} requires input, but standard input is not a terminal", plugin_name(access)));
   using End = HelperOutcome::End;
   const HelperOutcome done = run_helper(program_of(access, terminal && input != ExecPlugin::Input::kNever), patience);
   const std::string& hint = access.exec->install_hint;

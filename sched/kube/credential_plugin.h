@@ -19,7 +19,8 @@ struct PluginAnswer {
 };
 
 // Runs the plugin of `access`, which must have one. Throws Error if the plugin is missing (with its install hint),
-// fails, runs for longer than `patience`, or prints anything else. No message contains what the plugin printed.
+// fails, runs for longer than `patience`, or does not print a valid ExecCredential. No message contains the plugin's
+// output.
 PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience);
 
 // Parses an ExecCredential of that API version. Throws Error.

@@ -22,11 +22,11 @@ namespace {
 using nlohmann::json;
 using std::chrono::system_clock;
 constexpr std::chrono::seconds kReadAgain{60};  // how often files are re-read
-// Time limits for a plugin; the longer one applies if it may ask the user, who may have to log in somewhere.
+// Time limits for a plugin. The longer one applies if the plugin may prompt the user, who may have to log in first.
 constexpr std::chrono::minutes kPluginPatience{2};
 constexpr std::chrono::minutes kPersonPatience{10};
 
-// Refuses control characters, so that a value from outside cannot end a header and begin another.
+// Rejects control characters, so that a value cannot end a header and begin another.
 std::string header(std::string_view name, std::string_view value, std::string_view what) {
   if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; }))
     throw Error(fmt::format("{} contains a line break or another control character", what));
@@ -80,7 +80,7 @@ std::vector<std::string> impersonation(const Access& access) {
   return headers;
 }
 
-// Prefers the file's token while the file exists, and the one given in place otherwise, as kubectl does.
+// Returns the token from the file if the file exists, or else the inline token, as kubectl does.
 std::string token_of(const Access& access) {
   if (access.token.file.empty()) return access.token.value;
   const std::string what = fmt::format("the token of user '{}'", access.user);
@@ -98,7 +98,7 @@ void check_certificate(const Access& access, const std::string& pem) {
   const std::optional<Certificate> certificate = read_certificate(pem);
   if (!certificate) throw Error(fmt::format("the client certificate of user '{}' is not valid PEM", access.user));
   if (certificate->expires < system_clock::now())
-    throw Error(fmt::format("the client certificate of user '{}' of context '{}' expired at {}; get a new kubeconfig",
+    throw Error(fmt::format("the client certificate of user '{}' in context '{}' expired at {}; get a new kubeconfig",
                             access.user, access.context, in_utc(certificate->expires)));
 }
 
@@ -153,7 +153,7 @@ bool Credentials::refused(std::uint64_t version) {
 
 std::string Credentials::in_words() {
   const std::lock_guard lock(mutex_);
-  std::string words = fmt::format("user '{}' of context '{}'", access_.user, access_.context);
+  std::string words = fmt::format("user '{}' in context '{}'", access_.user, access_.context);
   if (!access_.impersonate_user.empty()) words += fmt::format(", impersonating '{}'", access_.impersonate_user);
   if (!access_.server.starts_with("https://"))
     return words + ", without credentials because the connection is not encrypted";

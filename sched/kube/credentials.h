@@ -1,7 +1,8 @@
-// The credentials that authorise the next request to an API server.
+// The credentials that authorize the next request to an API server.
 //
-// Tokens and certificates may change while a command runs: files are re-read every minute, a plugin is run again when
-// its answer expires, and both happen after the server refused the credentials. No message contains a secret.
+// Tokens and certificates may change while a command runs. Files are read again every minute, a plugin is run again
+// when its credentials expire, and both happen after the server has refused the credentials. No message contains a
+// secret.
 //
 // Threading: every member may be called from any thread at any time; concurrent callers share one run of a plugin.
 // Lifetime: keeps a copy of the access.
@@ -22,22 +23,22 @@ namespace adaptdl::kube {
 struct Authorization {
   std::vector<std::string> headers;  // "Name: value": Authorization and Impersonate-*
   std::string certificate, key;      // PEM; both or neither
-  std::uint64_t version = 0;         // identifies these credentials in a call of `refused`
+  std::uint64_t version = 0;         // identifies these credentials in a call to `refused`
 };
 
 class Credentials {
  public:
   explicit Credentials(Access access);
 
-  // Throws Error if a file cannot be read, a certificate has expired, or a plugin is missing, fails, prints nothing
-  // usable or takes too long.
+  // Throws Error if a file cannot be read, a certificate has expired, or a plugin is missing, fails, prints no valid
+  // credentials or takes too long.
   Authorization current();
 
   // Reports that the server answered 401 to the credentials of that version. Returns whether it is worth calling
   // `current` again, which then re-reads the files or runs the plugin again.
   bool refused(std::uint64_t version);
 
-  // Describes the user in a message about 401 or 403: "user 'ada' of context 'lab', with a token that expired at ...".
+  // Describes the user in a message about 401 or 403: "user 'ada' in context 'lab', with a token that expired at ...".
   std::string in_words();
 
  private:

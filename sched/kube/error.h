@@ -21,7 +21,7 @@ class ApiError : public Error {
   const std::string& reason() const { return reason_; }  // metav1.StatusReason, such as "NotFound"; empty if missing
   const nlohmann::json& details() const { return details_; }             // Status.details, or null
   const std::string& server_message() const { return server_message_; }  // Status.message
-  // After a list's continue token has expired, this token continues the list, though at a later resourceVersion.
+  // After a list's continue token has expired, this token continues the list at a later resourceVersion.
   const std::string& continue_token() const { return continue_token_; }
   bool not_found() const { return code_ == 404; }
   bool conflict() const { return code_ == 409; }

@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using nlohmann::json;
 
-constexpr std::size_t kAhead = std::size_t{4} << 20;  // limit of output that is buffered before `read`
+constexpr std::size_t kAhead = std::size_t{4} << 20;  // limit for output that has not been read yet
 constexpr std::size_t kMostStatus = std::size_t{1} << 20;
 
 Query query_of(const ExecOptions& options) {
@@ -58,12 +58,12 @@ struct Outcome {
   std::string failure;  // why there is no exit code
 };
 
-// Parses the message of the status channel.
+// Parses the status channel's message.
 Outcome outcome_of(const std::string& text) {
   json status = parse_foreign_json(text);
   if (!status.is_object()) return {-1, "invalid status from the server"};
   if (const auto word = status.find("status"); word != status.end() && *word == "Success") return {0, ""};
-  status["kind"] = "Status";  // nodes leave it out
+  status["kind"] = "Status";  // nodes omit it
   const Status parsed = parse_status(500, status.dump());
   if (parsed.reason == "NonZeroExitCode" && parsed.details.is_object()) {
     const auto causes = parsed.details.find("causes");
@@ -131,7 +131,7 @@ struct Session::Impl {
     changed.notify_all();
   }
 
-  // Runs in a thread of the caller.
+  // Runs in the caller's thread.
   void send(std::span<const std::byte> bytes) {
     {
       const std::scoped_lock lock(mutex);
@@ -159,7 +159,7 @@ struct Session::Impl {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Piece> pieces;  // guarded by `mutex`, as the members down to `outcome` are
+  std::deque<Piece> pieces;  // guarded by `mutex`, like the members below up to `outcome`
   std::size_t queued = 0;
   bool paused = false, ended = false;
   std::string broken;

@@ -1,7 +1,7 @@
 // Runs a command in a container, or attaches to the container's own process, over SPDY or a WebSocket (channels.h).
 //
 // Threading: one thread may write while another reads. Lifetime: destroying a Session closes the connection, but old
-// servers then let the command run. Input has no end-of-file, so mark its end (by a size or an end mark).
+// servers let the command continue. Input has no end of file, so mark its end (by a size or an end mark).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace adaptdl::kube {
 
 struct ExecOptions {
-  std::string name_space, pod, container;  // an empty container: the pod's default
+  std::string name_space, pod, container;  // if `container` is empty: the pod's default container
   std::vector<std::string> command;        // empty: attach to the container's process
   bool in = false, out = true, err = true, tty = false;
 };
@@ -30,12 +30,13 @@ class Session {
 
   enum class From { kOut, kErr };
   // Waits for output and passes it to `sink`. Returns false when the command has ended; `exit_code` is then known.
-  // Throws http::ConnectionError if the connection broke before.
+  // Throws http::ConnectionError if the connection breaks first.
   bool read(const std::function<void(From, std::string_view)>& sink);
 
   // Waits until the bytes are sent. Throws http::ConnectionError.
   void write(std::span<const std::byte> bytes);
-  // The command's exit code, once `read` has returned false. Throws an Error with the reason if it could not be run.
+  // The command's exit code, once `read` has returned false. Throws an Error with the reason if the command could not
+  // be run.
   int exit_code() const;
 
  private:

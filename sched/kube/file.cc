@@ -24,7 +24,7 @@ constexpr int kPipePatience = 5000;  // ms
 }  // namespace
 
 std::optional<std::string> read_if_there(const std::filesystem::path& file, std::string_view what) {
-  // The file may be a pipe, but one without a writer must not block the command.
+  // The file may be a pipe, and a pipe without a writer must not block the command.
   const sched::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return {};

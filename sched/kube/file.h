@@ -12,7 +12,7 @@ namespace adaptdl::kube {
 // it contains, and the reason if it cannot be read.
 std::optional<std::string> read_if_there(const std::filesystem::path& file, std::string_view what);
 
-// Does the same, but throws Error if the file does not exist, too.
+// Like read_if_there, but also throws Error if the file does not exist.
 std::string read_file(const std::filesystem::path& file, std::string_view what);
 
 // Returns the text without leading and trailing white space, such as a file's last line break.

@@ -1,4 +1,4 @@
-// Finds the pod and the port that a port-forward leads to. Only `find_target` sends requests to the server.
+// Finds the target of a port-forward: a pod and its port. Only `find_target` sends requests to the server.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct ForwardTarget {
   std::uint16_t port = 0;
 };
 
-// Returns a pod's port, given by number or by a container port's name; if empty, the first container port. Throws
-// Error.
+// Returns a pod's port. `port` is a number or the name of a container port; if it is empty, the first container port is
+// returned. Throws Error.
 std::uint16_t port_of_pod(const nlohmann::json& pod, const std::string& port);
 
-// Returns the pods' port, a number or a name, behind a service's port (by number or name; empty: the first). Throws
-// Error.
+// Returns the pod port (a number or a name) behind a service's port. `port` is a number or a name; if it is empty, the
+// service's first port is used. Throws Error.
 std::string target_port_of_service(const nlohmann::json& service, const std::string& port);
 
 // Returns the label selector of a service's pods, "key=value,…". Throws Error for a service without a selector.

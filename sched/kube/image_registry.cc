@@ -17,11 +17,11 @@ using nlohmann::json;
 
 constexpr const char* kService = "adaptdl-registry";
 constexpr const char* kPort = "registry";
-// Where registries usually are: the namespace of share/deploy, and the operator's.
+// The namespaces that usually contain the registry: the one in share/deploy and the operator's.
 constexpr std::array kNameSpaces = {"adaptdl-registry", "adaptdl"};
 constexpr const char* kWaysOut =
     "install one as described in docs/deploy.md, set ADAPTDL_SUBMIT_REPO to your own repository, or use --image with "
-    "an image that is already pushed";
+    "an image that has already been pushed";
 
 }  // namespace
 
@@ -42,8 +42,8 @@ std::optional<ImageRegistry> choose_image_registry(const std::vector<json>& serv
   const auto is_ours = [](const ImageRegistry& one) { return one.service == kService; };
   if (std::ranges::count_if(found, is_ours) == 1) return *std::ranges::find_if(found, is_ours);
   throw Error(
-      fmt::format("the cluster has several image registries ({}); set ADAPTDL_SUBMIT_REPO to a repository, or use "
-                  "--image with an image",
+      fmt::format("the cluster has several image registries ({}); choose a repository with "
+                  "ADAPTDL_SUBMIT_REPO, or use --image with an image that has already been pushed",
                   fmt::join(names, ", ")));
 }
 
@@ -67,7 +67,7 @@ ImageRegistry find_image_registry(Client& client, const std::string& name_space)
   }
   if (auto found = choose_image_registry(services)) return *found;
   throw Error(
-      fmt::format("the cluster of context {} has no image registry (a service labelled app=docker-registry with a node "
+      fmt::format("the cluster (context '{}') has no image registry (a service labeled app=docker-registry with a node "
                   "port named registry); {}",
                   client.access().context, kWaysOut));
 }

@@ -16,11 +16,12 @@ struct ImageRegistry {
   int node_port = 0;  // images are pulled as localhost:NODEPORT/…
 };
 
-// Chooses from services labelled app=docker-registry, of which those with a node port named "registry" count. Of
-// several, the only one named adaptdl-registry is chosen, or else Error is thrown. Returns null if there is none.
+// Chooses among services labeled app=docker-registry. Only services with a node port named "registry" are considered.
+// If there are several, the one named adaptdl-registry is chosen; throws Error unless exactly one has that name.
+// Returns null if there is no such service.
 std::optional<ImageRegistry> choose_image_registry(const std::vector<nlohmann::json>& services);
 
-// Finds the registry of a cluster. If the user may not list all namespaces, searches only `name_space`,
+// Finds a cluster's registry. If the user may not list all namespaces, searches only `name_space`,
 // "adaptdl-registry" and "adaptdl". Throws an Error that suggests what to do if there is none.
 ImageRegistry find_image_registry(Client& client, const std::string& name_space);
 

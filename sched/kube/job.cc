@@ -116,7 +116,7 @@ Event parse_event(const json& object) {
   event.reason = text_field(object, {"reason"});
   event.message = text_field(object, {"message"});
   event.count = int_field(object, {"count"}).value_or(int_field(object, {"series", "count"}).value_or(1));
-  // Which of these fields is set depends on the event's author and on the API that was used.
+  // Which of these fields is set depends on the component that reported the event and on the API that it used.
   for (const auto& last : {time_field(object, {"series", "lastObservedTime"}), time_field(object, {"lastTimestamp"}),
                            time_field(object, {"eventTime"}), time_field(object, {"firstTimestamp"}),
                            time_field(object, {"metadata", "creationTimestamp"})}) {

@@ -1,5 +1,5 @@
-// What a cluster's objects report about a job: the AdaptDLJob itself, the pods that are its replicas, and the events
-// about both. The values are small, so that thousands of jobs fit, and the objects may lack any field.
+// The state of a job as its cluster reports it: the AdaptDLJob itself, the pods that are its replicas, and the events
+// about both. The values are small, so that thousands of jobs fit into memory. Any field of the objects may be missing.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,10 +24,10 @@ struct Job {
 
   // One of Pending Starting Running Stopping Suspended Succeeded Failed; empty until a scheduler has acted on the job.
   std::string phase;
-  std::string reason, message;          // of the phase
-  std::string condition;                // message of the condition that changed last; empty if none has one
+  std::string reason, message;          // why the job is in this phase
+  std::string condition;                // message of the newest condition that has one; may be empty
   std::vector<std::string> allocation;  // one node name per replica
-  std::optional<int> group;             // number of the start, from 0; pods carry it too
+  std::optional<int> group;             // number of the job's start, from 0; pods record it, too
   std::optional<int> replicas, ready;
   std::optional<Time> completed;
   nlohmann::json train;  // the training hints; null if there are none
@@ -42,25 +42,25 @@ struct Replica {
   std::string name_space, job, name, uid, node;
   std::string owner;          // uid of its job
   int rank = -1, group = -1;  // -1 if the pod has no annotation
-  int number = -1;            // in its group; unlike the rank, it never changes; default: the rank
+  int number = -1;            // number in its group, which never changes, unlike the rank; default: the rank
   int of = 0;                 // number of replicas in its group; 0 if unknown
   std::string container;      // the first container
   std::string phase;          // Pending Running Succeeded Failed Unknown
   bool ready = false;
   bool started = false;  // its container has run and has a log
-  bool ended = false;    // the pod has finished for good
+  bool ended = false;    // the pod has ended and will not restart
   bool leaving = false;  // its deletion was requested
-  bool waits = false;    // on a node but not started; only events tell why
-  int restarts = 0;      // of its containers, the maximum
+  bool waits = false;    // on a node but not started; only events report why
+  int restarts = 0;      // maximum among its containers
   std::optional<Time> created;
-  // Why it does not run, or how it failed, in words; empty if it is fine.
+  // Why the pod does not run, or how it failed; empty if it is healthy.
   std::string trouble;
 };
 Replica parse_replica(const nlohmann::json& pod);
 
 struct Event {
   std::string kind, name_space, name;  // the object it is about
-  std::string uid;                     // of the same object; may be empty
+  std::string uid;                     // uid of that object; may be empty
   std::string type;                    // Normal or Warning
   std::string reason, message;
   int count = 1;
@@ -68,7 +68,7 @@ struct Event {
 };
 Event parse_event(const nlohmann::json& object);
 
-// The label selector of all jobs' pods, and that of one job's pods.
+// The label selectors for the pods of all jobs and for one job's pods.
 inline constexpr const char* kReplicaSelector = "adaptdl=true";
 std::string replica_selector(const std::string& job);
 

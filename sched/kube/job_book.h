@@ -1,5 +1,5 @@
-// Collects the jobs of a cluster, each with its pods and the reason for its state, from objects that arrive one by one
-// from lists or watches.
+// Collects a cluster's jobs, with their pods and the reasons for their states, from objects that lists or watches
+// deliver one by one.
 #pragma once
 
 #include <map>
@@ -38,7 +38,7 @@ class JobBook {
 
   std::map<std::string, Job> jobs_;                             // by namespace/name
   std::map<std::string, Pods> pods_;                            // by namespace/name of the job; see Pods
-  std::map<std::string, std::map<std::string, Event>> events_;  // by namespace/name of the subject; by event name
+  std::map<std::string, std::map<std::string, Event>> events_;  // by namespace/name of the subject, then by event name
 };
 
 }  // namespace adaptdl::kube

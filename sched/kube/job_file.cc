@@ -39,7 +39,7 @@ class Check {
     if (!root.is_object()) fail(Pointer(), "not an AdaptDLJob; expected apiVersion, kind, metadata and spec");
     kind();
     known(Pointer(), {"apiVersion", "kind", "metadata", "spec", "status"});
-    root.erase("status");  // a job written out by kubectl has one
+    root.erase("status");  // kubectl's output contains one
     metadata();
     spec();
     return std::move(root);
@@ -204,7 +204,7 @@ class Check {
       fail(at / "name", fmt::format("{} {}", field_name(at / "name"), why));
     if (!names.insert(name).second) fail(at / "name", fmt::format("duplicate container name '{}'", name));
     if (text(at / "image").empty() && needs_image)
-      fail(at, fmt::format("{} has no image; only that of the first container is built", field_name(at)));
+      fail(at, fmt::format("{} has no image; an image is built only for the first container", field_name(at)));
     for (const char* list : {"command", "args"}) {
       for (std::size_t i = 0; i < count(at / list); ++i) {
         if (find(at / list / i) == nullptr) fail(at / list / i, fmt::format("{} is empty", field_name(at / list / i)));

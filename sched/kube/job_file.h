@@ -1,7 +1,7 @@
 // Parses AdaptDLJob files as users write them: YAML or JSON, with one job per document.
 //
-// Refuses, with file, line and field, what the API server would accept but no job could run with: the server does not
-// check a job's pod template until the scheduler creates a pod from it.
+// Rejects errors that the API server would accept but that would keep a job from running: the server does not check a
+// job's pod template until the scheduler creates a pod from it. Messages name the file, line and field.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@ struct JobFileNeeds {
   bool image = true;  // the first container must name an image too; false: the caller adds one
 };
 
-// Returns the jobs of a text, ready to be created except for what submission.h adds: without a status and the fields
-// that only the server sets. Messages refer to `file`. Throws Error.
+// Returns the jobs in a text, without a status and the fields that only the server sets. They are ready to be created
+// except for what submission.h adds. Messages refer to the text as `file`. Throws Error.
 std::vector<nlohmann::json> parse_job_file(std::string_view text, const std::string& file, const JobFileNeeds& needs);
 
 }  // namespace adaptdl::kube

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// The server would only queue more concurrent requests.
+// More concurrent requests would only wait in the server's queue.
 constexpr std::size_t kAtOnce = 16;
 
 std::vector<json> get_jobs(Client& client, const JobQuery& query) {
@@ -53,7 +53,7 @@ std::optional<std::size_t> count_stored(Client& client, const std::string& colle
   return here + rest->get<std::size_t>();
 }
 
-// Reads the cache, and the store too if its number of jobs differs because the cache lags behind.
+// Reads the cache, and then the store if its number of jobs differs because the cache lags behind.
 std::vector<json> list_all_jobs(Client& client, const JobQuery& query) {
   const std::string collection = path(kAdaptDLJobs, query.name_space);
   ListOptions options{.label_selector = query.selector, .field_selector = {}};

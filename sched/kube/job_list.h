@@ -1,6 +1,4 @@
-// Lists the jobs of a cluster in their current state.
-//
-// Threading: may be called from any thread.
+// Lists a cluster's jobs in their current state.
 #pragma once
 
 #include <string>
@@ -17,12 +15,12 @@ struct JobQuery {
   std::vector<std::string> names;  // only these jobs of the namespace; empty: all jobs
 };
 
-// Lists jobs and pods concurrently, then events if they could explain more. Names without a job are ignored. Throws
-// like Client.
+// Lists jobs and pods concurrently, then events if they could explain more. Names for which no job exists are ignored.
+// Throws what Client throws.
 //
 // Jobs given by name are read from the server's store. Everything else comes from its watch cache, which may be a
-// moment old but costs the server much less. If the store counts another number of jobs than the cache has, the jobs
-// are read from the store, so that a job created a moment ago is listed.
+// moment old but costs the server much less. If the number of jobs in the store differs from the number in the cache,
+// the jobs are read from the store, so that a job that was just created is listed.
 std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now);
 
 }  // namespace adaptdl::kube

@@ -20,11 +20,12 @@ namespace {
 
 using Clock = LogStream::Clock;
 
-// How long a line waits for older lines of a silent replica (kSettles), and of one without any output yet (kOpens).
+// How long a line waits for older lines from a silent replica (kSettles) and from a replica without any output yet
+// (kOpens).
 constexpr auto kSettles = std::chrono::milliseconds(200);
 constexpr auto kOpens = std::chrono::seconds(1);
 constexpr auto kLooksEvery = std::chrono::milliseconds(100);
-// How long the logs of an ended job may be silent before the rest is given up.
+// How long an ended job's logs may be silent before reading stops.
 constexpr auto kJobFarewell = std::chrono::seconds(5);
 constexpr std::size_t kBatch = 1000;  // lines
 
@@ -64,7 +65,7 @@ class JobLogs {
     const std::lock_guard lock(signal_.mutex);
     if (!wanted(replica) || !known_.insert(replica.uid).second) return;
     LogStreamOptions options{.since = {}, .tail = {}, .previous = query_.previous, .follow = query_.follow};
-    // A replica that appears later is shown from its start.
+    // A replica that appears later is shown from the beginning of its log.
     if (present) {
       options.since = query_.since;
       options.tail = query_.tail;
@@ -146,7 +147,7 @@ class JobLogs {
     return false;
   }
 
-  // The job has ended: starts the logs of its remaining pods, which will write nothing more afterwards.
+  // Called when the job has ended. Starts to read the logs of its remaining pods; no further pod will be created.
   void end(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       try {
@@ -156,7 +157,7 @@ class JobLogs {
       } catch (const http::ConnectionError&) {
         std::this_thread::sleep_for(kLooksEvery);
       } catch (const ApiError&) {
-        // Retry this error too: the watch does not report the job's end again.
+        // Retry after this error, too: the watch does not report the job's end again.
         std::this_thread::sleep_for(kLooksEvery);
       }
     }
@@ -171,7 +172,7 @@ class JobLogs {
     if (why.empty() != outage_.empty()) {
       outage_ = why;
       notices_.push_back(why.empty() ? "the cluster responds again"
-                                     : "the log continues when the cluster responds again: " + why);
+                                     : "the log is paused because the cluster does not respond: " + why);
       signal_.changed.notify_all();
     }
     return true;
@@ -267,11 +268,11 @@ class JobLogs {
   std::vector<std::string> notices_;
   std::string outage_;
   bool over_ = false;                            // the job has ended
-  std::optional<Clock::time_point> over_since_;  // when the job ended or, later, when the last line came
+  std::optional<Clock::time_point> over_since_;  // when the job ended or, later, when the last line arrived
   bool job_seen_ = false;                        // the watch has reported the job or kSynced
   std::exception_ptr failed_;
   std::vector<std::unique_ptr<LogStream>> streams_;
-  std::vector<std::jthread> watches_;  // last, as it uses all other members
+  std::vector<std::jthread> watches_;  // last, because the threads use all other members
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Merges the logs of a job's replicas in the order of their times, across restarts and changes of size.
+// Merges the logs of a job's replicas by timestamp, across restarts and changes of size.
 //
-// Each replica's log is a stream that is read concurrently. Lines are ordered by the nodes' timestamps; while logs are
-// followed, a line waits for older lines of other replicas, but only for a moment.
+// Each replica's log is streamed concurrently. Lines are ordered by the nodes' timestamps. While logs are followed, a
+// line waits for older lines from other replicas, but only for a moment.
 //
 // Threading: read_job_logs calls its sinks only in the calling thread. It buffers about LogStream::kFull per replica.
 #pragma once
@@ -23,28 +23,28 @@ struct JobLogsQuery {
   std::string name_space, job;
   std::optional<int> rank;                    // only the replica of this rank
   std::optional<std::chrono::seconds> since;  // maximum age of lines
-  std::optional<int> tail;                    // maximum number of lines of each present replica
+  std::optional<int> tail;                    // maximum number of lines per replica that exists at the start
   bool previous = false;                      // show the previous containers, which have ended
-  bool follow = false;                        // until the job ends or is deleted
+  bool follow = false;                        // read until the job ends or is deleted
   bool until_suspended = false;               // with `follow`: also until it is suspended and its replicas have ended
 };
 
 struct JobLogsSinks {
-  // Receives a line without its line break, and its time. Returning false stops the reading.
+  // Receives a line without its line break, and the line's time. Return false to stop reading.
   std::function<bool(const Replica& replica, Time time, std::string_view line)> line;
-  // Called when no further line is ready, to show what was buffered. Returning false stops the reading.
+  // Called when no more lines are ready, to show what was buffered. Return false to stop reading.
   std::function<bool()> flush;
   // Receives other messages, for example that the cluster is unreachable.
   std::function<void(const std::string& text)> notice;
 };
 
-// There are no logs, and none will follow.
+// Thrown if there are no logs and none will follow.
 class NoLogs : public Error {
  public:
   using Error::Error;
 };
 
-// Throws NoLogs, and otherwise like Client.
+// Throws NoLogs and what Client throws.
 void read_job_logs(Client& client, const JobLogsQuery& query, std::stop_token stop, const JobLogsSinks& sinks);
 
 }  // namespace adaptdl::kube

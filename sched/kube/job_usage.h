@@ -1,9 +1,9 @@
-// The resources that an AdaptDLJob has used: the field `usage` of its status, which the operator writes.
+// The resources that an AdaptDLJob has used: the `usage` field of its status, which the operator writes.
 //
 //   gpuSeconds, cost               used until `since`
-//   gpus, costPerHour, since       what the job holds since then; missing while it holds nothing
+//   gpus, costPerHour, since       what the job has held since then; missing while it holds nothing
 //
-// `cost` and `costPerHour` are in the currency of the operator's prices, and missing without prices.
+// `cost` and `costPerHour` are in the currency of the operator's prices. They are missing if no prices are set.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,15 +21,15 @@ struct JobUsage {
   std::optional<Time> since;
 
   double gpu_hours(Time now) const;
-  // Returns null if the job has never held anything that has a price.
+  // Returns null if the job has never held anything with a price.
   std::optional<double> total_cost(Time now) const;
-  // Adds up what the job held until `now`; from then on it holds the new amounts.
+  // Adds what the job held until `now`; from then on, the job holds the new amounts.
   void hold(double new_gpus, std::optional<double> new_cost_per_hour, Time now);
-  // Adds up what the job held until `now`; from then on it holds nothing.
+  // Adds what the job held until `now`; from then on, the job holds nothing.
   void release(Time now);
 };
 
-// Returns the usage of a job. Fields that are missing or invalid count as 0 or as missing.
+// Returns a job's usage. Missing and invalid fields are treated as 0 or as missing.
 JobUsage parse_usage(const nlohmann::json& job);
 nlohmann::json to_json(const JobUsage& usage);
 

@@ -15,14 +15,14 @@ namespace {
 
 using nlohmann::json;
 
-// The time that a scheduler needs to act on a job, or a kubelet to act on a pod.
+// How long a scheduler may take to act on a job, or a kubelet to act on a pod.
 constexpr auto kActs = std::chrono::seconds(30);
 
 bool is_any_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::ranges::find(words, word) != words.end();
 }
 
-// Returns the text in one line, without the prefix that one server adds to another's error.
+// Returns the text in one line, without the gRPC prefix that a server adds to another server's error.
 std::string tidy(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   static const std::regex noise(R"(rpc error: code = \w+ desc = )");
@@ -78,7 +78,7 @@ std::string waiting_trouble(const json& status, const json& container) {
   if (is_pull_failure(reason)) {
     std::string image = text_field(container, {"image"});
     if (image.empty()) image = text_field(status, {"image"});
-    // "Back-off" does not give the cause, but an event does.
+    // A "Back-off" message does not include the cause, but an event does.
     return with("cannot pull the image " + image, message.starts_with("Back-off") ? "" : message);
   }
   if (reason == "CrashLoopBackOff") {
@@ -115,7 +115,7 @@ std::string scheduling_trouble(const json& pod) {
   return "";
 }
 
-// Explains a pod's state as a whole.
+// Explains the state of a pod as a whole.
 std::string pod_end(const json& pod) {
   const std::string reason = text_field(pod, {"status", "reason"});
   const std::string message = text_field(pod, {"status", "message"});
@@ -136,7 +136,7 @@ struct Phrase {
   Phrase(const char* text, const char* words) : pattern(text), plain(words) {}
 };
 
-// The wordings of various versions of the scheduler.
+// The wordings of several scheduler versions.
 const auto& phrases() {
   static const std::array all = {
       Phrase{R"((\d+) Insufficient (\S+))", "$1 with insufficient $2"},
@@ -147,15 +147,15 @@ const auto& phrases() {
       Phrase{R"((\d+) node\(s\) (?:had|has) (?:untolerated )?taints? \{(.+)\}(?:, that the pod didn't tolerate)?)",
              "$1 with the untolerated taint $2"},
       Phrase{R"((\d+) node\(s\) had taints? that the pod didn't tolerate)", "$1 with an untolerated taint"},
-      Phrase{R"((\d+) node\(s\) had volume node affinity conflict)", "$1 without access to its volume"},
+      Phrase{R"((\d+) node\(s\) had volume node affinity conflict)", "$1 without access to the pod's volume"},
       Phrase{R"((\d+) node\(s\) didn't find available persistent volumes to bind)", "$1 without an available volume"},
-      Phrase{R"((\d+) node\(s\) didn't have free ports for the requested pod ports)", "$1 with its port in use"},
+      Phrase{R"((\d+) node\(s\) didn't have free ports for the requested pod ports)", "$1 with the pod's port in use"},
       Phrase{R"((\d+) node\(s\) (?:weren't|were not) ready|(\d+) node\(s\) not ready)", "$1$2 not ready"},
   };
   return all;
 }
 
-// Returns the problem with a volume claim in a message of the scheduler or an event.
+// Returns the problem with a volume claim that a message from the scheduler or an event reports.
 std::string volume_trouble(const std::string& message) {
   if (message.find("ersistent") == std::string::npos) return "";
   std::smatch found;
@@ -179,7 +179,7 @@ std::string plain_unschedulable(std::string_view original) {
   if (!std::regex_match(message, head, shape)) return with("no node found", message);
   const std::string total = head[2];
   std::string rest = head[3];
-  // A taint may contain a comma itself.
+  // A taint may contain a comma.
   static const std::regex comma(R"(, (?=\d+ ))");
   std::vector<std::string> parts;
   for (std::sregex_token_iterator part(rest.begin(), rest.end(), comma, -1), end; part != end; ++part) {
@@ -192,7 +192,7 @@ std::string plain_unschedulable(std::string_view original) {
     }
     parts.push_back(std::move(text));
   }
-  return fmt::format("no node fits: of {}, {}", total, fmt::join(parts, ", "));
+  return fmt::format("no node fits ({} in total): {}", total, fmt::join(parts, ", "));
 }
 
 std::string unhealthy_device(const json& pod) {
@@ -277,7 +277,7 @@ std::string replica_trouble(const Replica& replica, std::span<const Event> event
   return said.empty() || (pull && !said.starts_with("cannot pull")) ? replica.trouble : said;
 }
 
-// Explains the replicas' problem; one that several replicas share is given once.
+// Explains the replicas' problem. A problem that several replicas share is reported once.
 std::string replicas_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events) {
   int group = -1;
   for (const Replica& replica : replicas) group = std::max(group, replica.group);
@@ -288,7 +288,8 @@ std::string replicas_why(const Job& job, std::span<const Replica> replicas, std:
     if (replica.group != group || (replica.leaving && !job.ended())) continue;
     ++all;
     const std::string trouble = replica_trouble(replica, events);
-    // After a request to stop, 143 follows a checkpoint: not a failure of a job that may be moved or suspended.
+    // After a request to stop, exit code 143 means that a checkpoint was saved. This is not a failure if the job may be
+    // moved or suspended.
     const bool may_stop = job.preemptible || job.suspend;
     if (trouble.empty() || (may_stop && trouble == "exited with code 143")) continue;
     if (ranks[trouble].empty()) order.push_back(trouble);
@@ -326,9 +327,9 @@ std::string quiet_why(const Job& job, std::span<const Replica> replicas, Time no
                        : "no scheduler has acted on it yet";
   }
   if (job.phase == "Pending" && job.allocation.empty() && replicas.empty())
-    return job.group ? "waits for nodes to continue on" : "waits for free nodes";
-  if (job.phase == "Starting" && replicas.empty() && age > kActs) return "its pods are not created yet";
-  if (job.phase == "Stopping") return "its replicas save a checkpoint and end";
+    return job.group ? "waiting for free nodes to resume on" : "waiting for free nodes";
+  if (job.phase == "Starting" && replicas.empty() && age > kActs) return "its pods have not been created yet";
+  if (job.phase == "Stopping") return "its replicas are saving a checkpoint before they end";
   return "";
 }
 
@@ -337,7 +338,7 @@ std::string quiet_why(const Job& job, std::span<const Replica> replicas, Time no
 std::string job_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events, Time now) {
   if (job.deleted) return deletion_why(job, replicas);
   if (job.phase == "Succeeded") return "";
-  // Earlier events and ended pods may give other reasons, which no longer matter.
+  // The reasons in earlier events and ended pods no longer matter.
   if (job.phase == "Suspended") return tidy(job.message);
   if (std::string why = replicas_why(job, replicas, events); !why.empty()) return why;
   if (job.ended()) {

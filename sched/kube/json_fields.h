@@ -1,6 +1,6 @@
-// Reads objects from outside the program: a field that is missing or has the wrong type counts as empty.
+// Reads objects from outside the program: a field that is missing or has the wrong type is treated as empty.
 //
-// References that these functions return are valid as long as the object.
+// The returned references are valid as long as the object is.
 #pragma once
 
 #include <initializer_list>
@@ -12,7 +12,7 @@
 
 namespace adaptdl::kube {
 
-// Returns the value at the end of the path; null if there is none.
+// Returns the value at the end of the path, or a null value if there is none.
 inline const nlohmann::json& field(const nlohmann::json& object, std::initializer_list<const char*> path) {
   static const nlohmann::json none;
   const nlohmann::json* here = &object;
@@ -50,7 +50,7 @@ inline std::optional<Time> time_field(const nlohmann::json& object, std::initial
   return parse_time(text_field(object, path));
 }
 
-// Returns the elements of an array; nothing if the value has another type.
+// Returns the elements of an array, or no elements if the value has another type.
 inline const nlohmann::json::array_t& array_field(const nlohmann::json& object,
                                                   std::initializer_list<const char*> path) {
   static const nlohmann::json::array_t none;

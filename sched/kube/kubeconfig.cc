@@ -30,7 +30,7 @@ std::string names_of(const Files& files) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Returns the item of that name in `list`, from the first file that has one.
+// Returns the item with that name in `list`, from the first file that contains one.
 std::optional<Entry> named(const Files& files, std::string_view list, std::string_view name) {
   for (const Entry& file : files) {
     std::optional<Entry> found;
@@ -131,7 +131,7 @@ ExecPlugin read_plugin(const Entry& entry, const Entry& cluster) {
   for (const Entry& variable : entry.list("env")) {
     const std::string name = variable.text("name");
     if (name.empty() || name.find('=') != std::string::npos)
-      variable.fail("an environment variable of the plugin has no valid name");
+      variable.fail("the plugin has an environment variable without a valid name");
     plugin.environment[name] = variable.text("value");
   }
   plugin.provide_cluster_info = entry.flag("provideClusterInfo");
@@ -189,7 +189,7 @@ void read_user(const Entry& entry, const Entry& cluster, Access& access) {
   }
 }
 
-// Returns the part that a context names by `key`, such as its "cluster".
+// Returns the entry to which a context refers by `key`, such as its "cluster".
 Entry part_of(const Files& files, const Entry& context, const std::string& name, std::string_view key,
               std::string_view list) {
   const std::string wanted = context.text(key);

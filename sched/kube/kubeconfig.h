@@ -14,19 +14,19 @@ namespace adaptdl::kube {
 
 struct AccessChoice {
   std::string context;     // empty: the current context
-  std::string name_space;  // empty: the context's, else "default"
+  std::string name_space;  // empty: the context's namespace, or "default" if it has none
 };
 
-// Returns the files of $KUBECONFIG (colon-separated), else ~/.kube/config.
+// Returns the files in $KUBECONFIG (colon-separated), or ~/.kube/config if it is not set.
 std::vector<std::filesystem::path> kubeconfig_files();
 
-// Returns the access that kubectl would use. Files are merged: the first that has a value wins, and missing files are
-// skipped. If the files are missing or empty, and no context is named, a pod uses its service account. Returns null if
-// no cluster is configured: there is no file, and neither a file nor a context was named. Throws an Error that names
-// the file, the line if known, and what to do.
+// Returns the access that kubectl would use. Files are merged: for each setting, the first file that contains it wins,
+// and missing files are skipped. If all files are missing or empty and `choice` names no context, a process in a pod
+// uses the pod's service account. Returns null if no cluster is configured, that is, if no file exists and neither
+// KUBECONFIG nor a context is specified. Throws an Error that names the file, the line if known, and what to do.
 std::optional<Access> find_access(const AccessChoice& choice);
 
-// Does the same for one text, whose relative paths refer to `directory`. For tests and fuzzing.
+// Like find_access, but for one text, whose relative paths refer to `directory`. For tests and fuzzing.
 Access parse_kubeconfig(std::string_view yaml, const std::filesystem::path& directory, const AccessChoice& choice);
 
 }  // namespace adaptdl::kube

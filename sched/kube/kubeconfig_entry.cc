@@ -21,7 +21,7 @@ constexpr std::size_t kLargestConfig = std::size_t{4} << 20;
 constexpr int kDeepestConfig = 64;
 constexpr int kMostSettings = 10000;  // values in a plugin's settings
 
-// yaml-cpp rejects tabs and some escapes of JSON, so JSON is serialised again without them.
+// yaml-cpp rejects tabs and some JSON escapes, so JSON is parsed and serialized again without them.
 std::string plain_yaml(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') return std::string(text);

@@ -20,7 +20,7 @@ class Entry {
   // Parses a whole text. Messages refer to it as `name`; relative paths refer to `directory`. Throws Error.
   static Entry parse(std::string_view text, const std::string& name, const std::filesystem::path& directory);
 
-  // Returns a map's value for a key; nothing if it is missing or null. Throws Error if this entry is not a map.
+  // Returns the value for a key in a map; nullopt if it is missing or null. Throws Error if this entry is not a map.
   std::optional<Entry> find(std::string_view key) const;
   // Returns the items of the list under a key; empty if the key is missing. Throws Error if the value is not a list.
   std::vector<Entry> list(std::string_view key) const;

@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kClockSetBack{10};
 
 std::string LogPosition::since() const {
   if (!newest_) return "";
-  // Servers ignore fractions of a second, so none is sent.
+  // Servers ignore fractions of a second, so they are not sent.
   return to_string(begin()).substr(0, 19) + 'Z';
 }
 
@@ -46,7 +46,7 @@ bool TimedLines::add(std::string_view bytes, const Sink& sink) {
   }
   begun_ += bytes;
   if (begun_.size() < kLongest + kStamp) return true;
-  // The rest may be the beginning of a time and stays for the next piece.
+  // The rest may be the beginning of a time, so it is kept for the next piece.
   const bool more = give(std::string_view(begun_).substr(0, kLongest), false, sink);
   begun_.erase(0, kLongest);
   return more;

@@ -1,11 +1,11 @@
 // Records how much of a log has been shown, so that it can be requested again without losing or repeating a line.
 //
-// A log is requested again from a time on, so repeated lines must be distinguished from new ones: for each time, as
-// many lines are repeated as were shown. Times may decrease by less than a second from line to line, because container
-// runtimes read standard output and standard error separately. The answer may also include lines from before the first
-// shown line, which were not requested.
+// A log can be requested only from a given time on, so repeated lines must be distinguished from new ones: for each
+// time, the server repeats as many lines as were shown. Times may decrease by less than a second from line to line,
+// because container runtimes read standard output and standard error separately. The answer may also include lines from
+// before the first shown line, which were not requested.
 //
-// Threading: used by one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -28,23 +28,23 @@ class LogPosition {
   std::string since() const;
   // The latest time of a shown line.
   std::optional<Time> newest() const { return newest_; }
-  // Returns whether the next line, which has that time, is new. It then counts as shown.
+  // Returns whether the next line, which has that time, is new. A new line is then recorded as shown.
   bool take(Time time);
 
  private:
-  // When a log that is requested again begins. REQUIRES: newest_ is set.
+  // The time from which the log is requested again. REQUIRES: newest_ is set.
   Time begin() const { return std::chrono::floor<std::chrono::seconds>(*newest_) - std::chrono::seconds(1); }
 
-  std::optional<Time> first_, newest_;  // of the shown lines: the first one's, and the latest
+  std::optional<Time> first_, newest_;  // the first shown line's time, and the latest time of a shown line
   std::map<Time, std::size_t> shown_;   // number of shown lines by time, from begin() on
-  std::map<Time, std::size_t> again_;   // the part of these that has not been repeated since reopen()
+  std::map<Time, std::size_t> again_;   // shown lines that have not been repeated since reopen()
 };
 
-// Cuts a log with timestamps into lines. Very long lines are passed on in pieces that share one time.
+// Splits a log with timestamps into lines. Very long lines are passed on in pieces that share one time.
 //
 // Container runtimes store a long line in records of 16 KiB, and kubelets before 1.21 write the time before each
-// record, in the middle of the line; these times are removed. A line has the time of its last record, because a log
-// that is requested again may begin with any record.
+// record, in the middle of the line; these times are removed. A line has its last record's time, because a log that is
+// requested again may begin with any record.
 class TimedLines {
  public:
   static constexpr std::size_t kLongest = std::size_t{1} << 20;        // bytes per piece
@@ -54,12 +54,12 @@ class TimedLines {
   bool add(std::string_view bytes, const Sink& sink);
   // Ends the log: passes on a last line without a line break.
   bool finish(const Sink& sink);
-  // Forgets an incomplete line; it will be sent again.
+  // Discards an incomplete line, which the server will send again.
   void reset();
 
  private:
   bool give(std::string_view line, bool ends, const Sink& sink);
-  // Removes a time from the front of `text` and keeps it in last_. Returns false if there is none.
+  // Removes a time from the front of `text` and stores it in last_. Returns false if there is none.
   bool strip_time(std::string_view& text);
 
   std::string begun_;          // the incomplete line

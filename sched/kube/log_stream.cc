@@ -12,15 +12,16 @@ namespace {
 
 constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
 constexpr auto kLongestReopenPause = std::chrono::milliseconds(2000);
-// How long the reading of a log that is not followed is retried without a new line.
+// How long reading is retried without a new line if the log is not followed.
 constexpr auto kPatience = std::chrono::seconds(8);
-// How long the log of a deleted pod may be silent before the rest is given up.
+// How long a deleted pod's log may be silent before reading stops.
 constexpr auto kPodFarewell = std::chrono::seconds(2);
 constexpr auto kLookAtFarewellEvery = std::chrono::milliseconds(100);
 
 // Returns whether waiting may help, because the server or the node is temporarily unavailable.
 bool may_pass(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
-// Returns whether the server refused the user. A starting server may do so before it has loaded its own rules.
+// Returns whether the server refused the user. A starting server may do so before it has loaded its authorization
+// rules.
 bool is_refusal(const ApiError& error) { return error.code() == 401 || error.code() == 403; }
 
 }  // namespace
@@ -94,10 +95,10 @@ void LogStream::run(std::stop_token stop) {
       try {
         const auto now = look(stop);
         if (!now) return;
-        // The last lines of a container that has restarted since then are in its previous log.
+        // If the container has restarted since then, its last lines are in its previous log.
         if (now->restarts > known_restarts) read(stop, false, true);
         known_restarts = now->restarts;
-        // Once the pod has ended, its whole log can be read, whatever ended the last read.
+        // Once the pod has ended, its whole log can be read, no matter why the last read ended.
         last_read = now->ended;
         if (last_read && outcome == Outcome::kEnded) continue;
       } catch (const Error&) {
@@ -130,7 +131,7 @@ LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previ
   splitter_.reset();
   position_.reopen();
   const auto sink = [&](Time time, std::string_view text) { return put(stop, time, text); };
-  // A deleted pod's log is given up even if nothing arrives any more.
+  // Stops reading a deleted pod's log even if nothing more arrives.
   std::stop_source over;
   const std::stop_callback stopped(stop, [&over] { over.request_stop(); });
   std::jthread farewell;

@@ -1,4 +1,4 @@
-// Streams the log of one replica into a queue of bounded size, and reconnects when the connection breaks.
+// Streams one replica's log into a queue of bounded size, and reconnects when the connection breaks.
 //
 // Threading: each stream reads in its own thread; its queue is guarded by the LogSignal that all streams of a job
 // share. Lifetime: the client and the signal must outlive the stream, whose destructor stops it within a moment.
@@ -28,8 +28,8 @@ struct LogSignal {
 
 struct LogStreamOptions {
   std::optional<std::chrono::seconds> since;  // maximum age of lines
-  std::optional<int> tail;                    // maximum number of lines from before
-  bool previous = false;                      // of the previous container
+  std::optional<int> tail;                    // maximum number of lines that already exist
+  bool previous = false;                      // read the previous container's log
   bool follow = false;
 };
 
@@ -55,7 +55,7 @@ class LogStream {
   bool heard() const { return heard_; }  // a line has arrived
   const std::exception_ptr& failed() const { return failed_; }
 
-  // Call this when the pod is gone; what does not arrive within a moment is then given up.
+  // Call this when the pod no longer exists. The stream then ends once no line has arrived for a moment.
   void leave();
 
  private:
@@ -82,8 +82,8 @@ class LogStream {
   bool done_ = false, heard_ = false;
   std::exception_ptr failed_;
   std::atomic<bool> left_ = false;
-  Clock::time_point last_line_ = Clock::now();  // when a line arrived or was popped last
-  std::jthread thread_;                         // last, as it uses all other members
+  Clock::time_point last_line_ = Clock::now();  // when a line was last added or popped
+  std::jthread thread_;                         // last, because the thread uses all other members
 };
 
 }  // namespace adaptdl::kube

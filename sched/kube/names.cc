@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kLongestLabel = 63;
 constexpr std::size_t kLongestJob = kLongestLabel - std::string_view("-999-99").size();
-// The API server's alphabet for generated names; without vowels it forms no words.
+// The API server's alphabet for generated names; it has no vowels, so that names contain no words.
 constexpr std::string_view kAlphabet = "bcdfghjklmnpqrstvwxz2456789";
 constexpr std::size_t kDrawn = 5;
 

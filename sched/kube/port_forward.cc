@@ -48,7 +48,7 @@ std::vector<tcp::acceptor> listen(asio::io_context& context, const std::string& 
   }
   if (!acceptors.empty()) return acceptors;
   if (error == asio::error::address_in_use)
-    throw UsageError(fmt::format("port {} of {} is in use; choose another, or 0 for a free one", port, address));
+    throw UsageError(fmt::format("port {} on {} is in use; choose another, or 0 for a free one", port, address));
   throw UsageError(fmt::format("cannot listen on {} port {}: {}", address, port, error.message()));
 }
 
@@ -103,7 +103,7 @@ struct PortForward::Impl {
     if (notice && *notice) (*notice)(line);
   }
 
-  // Runs in the thread of `serve`.
+  // Runs in the thread that called `serve`.
   void accept(tcp::acceptor& acceptor) {
     connections.remove_if([](const Connection& each) { return each.over.load(); });
     auto& fresh = waiting.emplace_back();
@@ -119,7 +119,7 @@ struct PortForward::Impl {
       accept(acceptor);
     });
   }
-  // File descriptors have run out; some become free when connections end.
+  // Tries again after file descriptors have run out; some become free when connections end.
   void retry(tcp::acceptor& acceptor) {
     auto timer = std::make_shared<asio::steady_timer>(context, std::chrono::milliseconds(200));
     timer->async_wait([this, timer, &acceptor](error_code) {
@@ -160,7 +160,7 @@ void PortForward::serve(std::stop_token stop, const std::function<void(const std
   }
   for (tcp::acceptor& acceptor : impl_->acceptors) acceptor.close();
   for (Impl::Connection& connection : impl_->connections) {
-    // Repeat this, because a connection that is being opened starts to run only later.
+    // Repeat this, because a connection that is being opened can be stopped only once it runs.
     for (; !connection.over; std::this_thread::sleep_for(std::chrono::milliseconds(10))) connection.relay.stop();
   }
   impl_->connections.clear();

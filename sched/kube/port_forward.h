@@ -1,4 +1,4 @@
-// Forwards a local port to a port of a pod, or of a service's ready pods, through the API server.
+// Forwards a local port to a port of a pod, or of one of a service's ready pods, through the API server.
 //
 // Bytes are passed unchanged, so HTTP, redirects, WebSockets and uploads behave as if the server were local. Each local
 // connection has its own stream, whose failure does not affect others. If a service's pod disappears, later connections
@@ -17,16 +17,16 @@ namespace adaptdl::kube {
 
 struct ForwardOptions {
   std::string name_space;
-  std::string pod;                    // the pod, or else `service`
+  std::string pod;                    // empty if `service` is set
   std::string service;                // one of its ready pods is used
-  std::string port;                   // number or name, of the service if one is given; empty: the first
-  std::string address = "127.0.0.1";  // host name or address of this machine to listen on
+  std::string port;                   // number or name of the pod's or service's port; empty: the first
+  std::string address = "127.0.0.1";  // local host name or address to listen on
   std::uint16_t local_port = 0;       // 0: a free port
 };
 
 class PortForward {
  public:
-  // Starts to listen; clients that connect wait until `serve` runs. Throws UsageError if the port is taken or the
+  // Starts to listen; clients that connect wait until `serve` runs. Throws UsageError if the port is in use or the
   // address does not belong to this machine.
   PortForward(Client& client, const ForwardOptions& options);
   ~PortForward();

@@ -1,7 +1,7 @@
 // Kubernetes quantities ("1500m", "2Gi", "1e3"), as in k8s.io/apimachinery, pkg/api/resource.
 //
-// The API server's syntax is accepted, and quantities are written in the same canonical form. Only amounts beyond
-// 8*10^28, which no machine has, are refused.
+// The API server's syntax is accepted, and quantities are written in the same canonical form. Only amounts above
+// 8*10^28, which no machine has, are rejected.
 #pragma once
 
 #include <compare>
@@ -11,7 +11,7 @@
 
 namespace adaptdl::kube {
 
-// An exact amount in steps of a nano.
+// An exact amount with a resolution of one nano (10^-9).
 class Quantity {
  public:
   enum class Format { kDecimalSi, kBinarySi, kDecimalExponent };
@@ -23,7 +23,7 @@ class Quantity {
   double value() const;
   std::int64_t ceil() const;        // whole units, rounded away from zero and limited to ±INT64_MAX
   std::int64_t ceil_milli() const;  // thousandths, rounded and limited in the same way
-  // The result keeps the left side's format, unless that is zero. Throw Error if the result overflows.
+  // The result keeps the left side's format, unless the left side is zero. Throw Error if the result overflows.
   Quantity& operator+=(const Quantity& other);
   Quantity& operator-=(const Quantity& other);
   friend std::strong_ordering operator<=>(const Quantity& a, const Quantity& b) { return a.nano_ <=> b.nano_; }

@@ -13,8 +13,9 @@ using boost::beast::error_code;
 constexpr std::size_t kRelayPiece = std::size_t{64} << 10;
 constexpr std::size_t kPortHeader = 2;  // each channel begins with its port number
 constexpr std::size_t kLongestError = 2000;
-// The protocol cannot signal the end of one direction, and a local client that has gone looks like one that only
-// listens. After its end of file, the client counts as gone once the pod has sent nothing for this long.
+// The protocol cannot signal the end of one direction, and a local client that has disconnected looks like one that
+// only listens. After a client's end of file, the client is assumed to have disconnected once the pod has sent nothing
+// for this long.
 constexpr std::chrono::seconds kSilence(20);
 enum PortChannel : unsigned char { kData = 0, kError = 1 };
 

@@ -16,7 +16,7 @@ class Relay {
   Relay() : local_(context_) {}
   // The socket for accepting the local connection.
   boost::asio::ip::tcp::socket& local() { return local_; }
-  // Opens the WebSocket to the pod, and throws what its constructor throws.
+  // Opens a WebSocket to the pod. Throws what WebSocket's constructor throws.
   void open(Client& client, const std::string& name_space, const ForwardTarget& target);
   // Passes bytes in both directions until the connection ends. Returns why the pod's port could not be reached, or "".
   std::string run();
@@ -34,7 +34,7 @@ class Relay {
   std::unique_ptr<WebSocket> remote_;
   std::unique_ptr<boost::asio::steady_timer> silence_;  // started when the local client ends its output
   std::vector<char> from_remote_, from_local_;
-  std::size_t headers_[2] = {0, 0};  // bytes received of each channel's header
+  std::size_t headers_[2] = {0, 0};  // number of bytes received of each channel's header
   bool message_begins_ = true;
   unsigned char channel_ = 0;
   std::string error_;

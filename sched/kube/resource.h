@@ -40,8 +40,8 @@ inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs"
 std::string path(const Resource& resource, std::string_view name_space, std::string_view name = {},
                  std::string_view subresource = {});
 
-// Returns whether resourceVersion `a` is older than `b`. They are formally opaque, but all known API servers use
-// numbers; returns false if one of them is not a number.
+// Returns whether resourceVersion `a` is older than `b`. Resource versions are formally opaque, but all known API
+// servers use numbers; returns false if either is not a number.
 bool is_older_version(std::string_view a, std::string_view b);
 
 }  // namespace adaptdl::kube

@@ -21,8 +21,9 @@ struct RetryRule {
   std::chrono::milliseconds first = std::chrono::milliseconds(100), most = std::chrono::milliseconds(2000);
 };
 
-// Returns the pause before the next attempt; null if there must be none. `attempt` counts from 1, `elapsed` is the time
-// since the first one began, and `random`, from 0 to 1, spreads the clients of a server that becomes available again.
+// Returns the pause before the next attempt; nullopt if the call must not be retried. `attempt` counts from 1,
+// `elapsed` is the time since the first attempt began, and `random`, from 0 to 1, spreads the retries of many clients
+// when a server becomes available again.
 std::optional<std::chrono::milliseconds> retry_pause(const RetryRule& rule, const Failure& failure, int attempt,
                                                      std::chrono::milliseconds elapsed, double random);
 

@@ -105,7 +105,7 @@ class SpdyChannels : public Channels {
       const bool ended = std::ranges::find(open_, channel) == open_.end();
       if (event.kind == Kind::kReset) {
         if (!ended) return done(asio::error::connection_reset, {}, {});
-        continue;  // reset of the input: the command reads no more
+        continue;  // the input was reset: the command no longer reads it
       }
       if (event.ends) std::erase(open_, channel);
       if (event.data.empty() || channel == Channel::kIn) continue;
@@ -161,8 +161,8 @@ class SpdyChannels : public Channels {
                             });
   }
 
-  // Answers the server's pings, which have even ids; odd ids are answers to ours. Returns false if the server sends
-  // pings without reading the answers.
+  // Answers the server's pings, which have even ids; odd ids are answers to this client's pings. Returns false if the
+  // server sends pings without reading the answers.
   bool answer_ping(std::uint32_t id) {
     if (id % 2 != 0) return true;
     if (++answers_ > kMostAnswers) return false;

@@ -30,7 +30,8 @@ std::string control_frame(Control type, const std::string& payload) {
   return frame + payload;
 }
 
-// Encodes one header as a part of the connection's zlib stream; it is not compressed and so needs no dictionary.
+// Encodes one header as a part of the connection's zlib stream. The header is stored uncompressed and requires no
+// dictionary.
 std::string header_block(std::string_view name, std::string_view value, bool first) {
   std::string header;
   put(header, 1);

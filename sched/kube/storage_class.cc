@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr const char* kOldDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class";
 
-// Provisioners of shared file systems, identified by a word of their name between '.', '/' and '-'.
+// Provisioners of shared file systems, identified by a word in their name, delimited by '.', '/' or '-'.
 constexpr std::array<std::string_view, 17> kSharedWords{
     "efs",  "nfs",     "cephfs", "azurefile", "filestore", "glusterfs", "fsx",     "lustre",   "beegfs",
     "weka", "juicefs", "smb",    "longhorn",  "quobyte",   "cfs",       "moosefs", "seaweedfs"};
@@ -71,7 +71,7 @@ StorageChoice choose_job_storage(const std::vector<json>& classes, const std::st
   }
   if (chosen != nullptr) return {name_of(*chosen)};
   if (!several) {
-    // A volume that only one node can mount is enough if there is only one.
+    // A volume that only one node can mount is enough if the cluster has only one node.
     const auto found = classes.size() == 1 ? classes.begin() : std::ranges::find_if(classes, is_default_storage);
     if (found != classes.end()) return {name_of(*found), "ReadWriteOnce"};
   }
@@ -93,8 +93,8 @@ StorageChoice choose_job_storage(Client& client, const std::string& wanted) {
   if (!classes) {
     if (!wanted.empty()) return {wanted};
     throw Error(
-        fmt::format("user {} is not permitted to list the storage classes of the cluster; choose one that several "
-                    "nodes can share with --checkpoint-storage-class",
+        fmt::format("user {} is not permitted to list the cluster's storage classes; use "
+                    "--checkpoint-storage-class to choose one whose volumes several nodes can share",
                     client.access().user));
   }
   const auto nodes = visible(kNodes);

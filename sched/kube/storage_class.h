@@ -1,4 +1,4 @@
-// Chooses the storage class of a cluster whose volumes all replicas of a job can share.
+// Chooses a storage class in a cluster whose volumes all replicas of a job can share.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace adaptdl::kube {
 // The annotation that marks the default class.
 inline constexpr const char* kDefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class";
 
-// Returns whether its provisioner is known to create volumes that several nodes can mount for writing.
+// Returns whether the class's provisioner is known to create volumes that several nodes can mount for writing.
 bool is_shared_storage(const nlohmann::json& storage_class);
 bool is_default_storage(const nlohmann::json& storage_class);
 
@@ -21,13 +21,13 @@ struct StorageChoice {
   std::string access_mode = "ReadWriteMany";
 };
 
-// Returns the class for a job's volume: `wanted` if not empty; else a class that is known to be shared, the default one
-// first; else, if there is a single node (`several` is false), the default or only class. Throws an Error that lists
-// the classes.
+// Returns the class for a job's volume: `wanted` if it is not empty, or else a class with volumes that are known to be
+// shared, preferably the default class. If there is no such class and the cluster has a single node (`several` is
+// false), returns the default or only class. Throws an Error that lists the classes.
 StorageChoice choose_job_storage(const std::vector<nlohmann::json>& classes, const std::string& wanted, bool several);
 
-// Does the same for a cluster. If the user may not list the nodes, several are assumed; if the user may not list the
-// classes, `wanted` is assumed to exist. Throws Error, and like Client.
+// Does the same with a cluster's classes and nodes. If the user may not list the nodes, several nodes are assumed; if
+// the user may not list the classes, `wanted` is assumed to exist. Throws Error and what Client throws.
 StorageChoice choose_job_storage(Client& client, const std::string& wanted);
 
 }  // namespace adaptdl::kube

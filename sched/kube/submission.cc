@@ -86,7 +86,7 @@ std::string claim_path(const Submission& one) {
   return path(kPersistentVolumeClaims, one.name_space(), text_field(one.claim, {"metadata", "name"}));
 }
 
-// Returns the pod of a replica, as far as it is known before the scheduler creates it.
+// Returns a replica's pod, as far as it is known before the scheduler creates it.
 json sample_pod(const json& job) {
   json pod = job["spec"]["template"];
   json labels = field(pod, {"metadata", "labels"}), notes = field(pod, {"metadata", "annotations"});
@@ -99,7 +99,7 @@ json sample_pod(const json& job) {
   return pod;
 }
 
-// Another job has the name that the file or the user gave.
+// Throws the error for a job name, from the file or the user, that another job already has.
 [[noreturn]] void refuse_taken(const Submission& one) {
   throw Error(
       fmt::format("job '{}' already exists in namespace '{}'; delete it with `adaptdl delete {}`, or choose another "
@@ -175,17 +175,18 @@ Submission Submitter::dry_run(const Submission& one) {
 void Submitter::check(const std::vector<Submission>& all, const std::function<void(const std::string&)>& notice) {
   for (const Submission& one : all) {
     dry_run(one);
-    // The server accepts any pod template in a job, and checks it only when the scheduler creates a pod, or here.
+    // The server accepts any pod template in a job. It checks a template only when a pod is created, as in this dry
+    // run.
     try {
       client_.create(path(kPods, one.name_space()), sample_pod(one.job),
                      {{"dryRun", "All"}, {"fieldValidation", "Strict"}});
     } catch (const ApiError& error) {
       if (error.code() == 422 || error.code() == 400)
         throw Error(fmt::format("the pods of job {} would be rejected: {}", one.name(), error.what()));
-      // Users who submit jobs need no permission to create pods.
+      // Users may submit jobs without the permission to create pods.
       if (error.code() == 403 &&
           std::string_view(error.what()).find("cannot create resource") == std::string_view::npos)
-        notice(fmt::format("the pods of job {} would be rejected at present: {}", one.name(), error.what()));
+        notice(fmt::format("the pods of job {} would currently be rejected: {}", one.name(), error.what()));
     }
   }
 }
@@ -212,7 +213,7 @@ void Submitter::begin(const Submission& one) {
 
 json Submitter::create_one(Submission one, const std::stop_token& stop) {
   if (stop.stop_requested()) throw http::Stopped();
-  // The claim comes first: a job without its claim would be stuck, but a claim without a job is unused.
+  // The claim comes first: a job without its claim would be stuck, but a claim without a job is merely unused.
   begin(one);
   client_.create(path(kPersistentVolumeClaims, one.name_space()), one.claim);
   if (stop.stop_requested()) throw http::Stopped();
@@ -245,7 +246,8 @@ void Submitter::undo(const std::function<void(const std::string&)>& notice) {
   };
   for (const Submission& one : begun) {
     attempt("job " + one.name(), [&] {
-      // If an answer was lost, the job may exist or not; a job of that name with another claim is not ours.
+      // If an answer was lost, the job may or may not exist. A job with that name but another claim was not created
+      // here.
       const json job = client_.get(job_path(one));
       if (claim_of(job) != claim_of(one.job)) return;
       client_.remove(job_path(one),

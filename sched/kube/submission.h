@@ -1,5 +1,5 @@
-// Submits jobs to a cluster: completes the jobs of a job file, and creates each job with its volume so that a failure
-// leaves neither.
+// Submits jobs to a cluster: completes the jobs in a job file, and creates each job together with its volume, so that a
+// failure leaves neither behind.
 //
 // Threading: a Submitter is used by one thread at a time, but `undo` may be called from any thread.
 #pragma once
@@ -25,11 +25,11 @@ inline constexpr const char* kTensorBoardPath = "/adaptdl/tensorboard";
 
 struct SubmissionOptions {
   std::string name_space;              // for jobs without a namespace
-  bool name_space_asked_for = false;   // a job with another namespace is refused
-  std::string name;                    // replaces the file's name, by NAME-xxxxx
-  std::string image;                   // of the first container; empty: the file's
+  bool name_space_asked_for = false;   // a job with another namespace is rejected
+  std::string name;                    // if not empty, the job is named NAME-xxxxx
+  std::string image;                   // for the first container; empty: the image in the file
   std::string pull_secret;             // for the image's registry; empty: none
-  std::vector<std::string> arguments;  // replaces those of the first container; empty: the file's
+  std::vector<std::string> arguments;  // for the first container; empty: the arguments in the file
   std::optional<int> min_replicas, max_replicas;
   std::string tensorboard;  // name of a TensorBoard; empty: none
   std::string claim;        // name of the job's volume claim; empty: a random one
@@ -37,27 +37,27 @@ struct SubmissionOptions {
   std::optional<StorageChoice> storage;  // null: the cluster's default class
 };
 
-// A job with a name, and the claim of its volume, which the job must own.
+// A job with a name, and its volume claim, which the job must own.
 struct Submission {
   nlohmann::json job, claim;
   std::string name() const;
   std::string name_space() const;
 };
 
-// Returns the name of the claim of the job's volume; empty if it has none.
+// Returns the name of the job's volume claim; empty if the job has none.
 std::string claim_of(const nlohmann::json& job);
-// Makes the job, as returned by the server, the owner of its volume's claim. Throws like Client.
+// Makes the job, as the server returned it, the owner of its volume claim. Throws what Client throws.
 void own_claim(Client& client, const nlohmann::json& job);
 
-// Completes a job of parse_job_file. Throws UsageError for an invalid name, size or number of replicas.
+// Completes a job from parse_job_file. Throws UsageError for an invalid name, size or number of replicas.
 Submission make_submission(nlohmann::json job, const SubmissionOptions& options);
 
 class Submitter {
  public:
   explicit Submitter(Client& client) : client_(client) {}
 
-  // Checks all submissions on the server without creating anything, and throws Error if it refuses one. `notice`
-  // receives what may keep a job waiting.
+  // Checks all submissions on the server without creating anything, and throws Error if the server rejects one.
+  // `notice` receives problems that may keep a job waiting.
   void check(const std::vector<Submission>& all, const std::function<void(const std::string&)>& notice);
   // Returns what the server would create for a submission, without creating it.
   Submission dry_run(const Submission& one);

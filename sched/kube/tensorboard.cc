@@ -71,7 +71,7 @@ std::string why_not_ready(const std::vector<json>& pods, const std::string& name
     if (pod.value("/metadata/labels"_json_pointer, json::object()).value(kLabel, "") != name) continue;
     if (const std::string trouble = pod_trouble(pod); !trouble.empty()) return trouble;
   }
-  // Without a pod, the Deployment has the reason, such as a quota.
+  // If there is no pod, the Deployment reports the reason, such as a quota.
   for (const json& condition : deployment.value("/status/conditions"_json_pointer, json::array())) {
     if (condition.value("type", "") == "ReplicaFailure") return condition.value("message", "");
   }
@@ -107,7 +107,7 @@ TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options) {
                        {"command", {"tensorboard"}},
                        {"args", {"--host=0.0.0.0", "--logdir=/adaptdl/tensorboard"}},
                        {"ports", {{{"containerPort", kTensorBoardPort}}}},
-                       // With this probe, the Service does not route browsers to it before it answers.
+                       // With this probe, the Service does not route browsers to TensorBoard before it answers.
                        {"readinessProbe", {{"tcpSocket", {{"port", kTensorBoardPort}}}, {"periodSeconds", 2}}},
                        {"volumeMounts", {{{"name", "logdir"}, {"mountPath", "/adaptdl/tensorboard"}}}}};
   const json volume{{"name", "logdir"}, {"persistentVolumeClaim", {{"claimName", name}}}};
@@ -170,12 +170,12 @@ void create_tensorboard(Client& client, const std::string& name_space, const Ten
           fmt::format("{} '{}' already exists in namespace '{}'; choose another name, or delete that TensorBoard first",
                       resource.kind, name, name_space));
   }
-  // A dry run finds what admission, quotas and permissions refuse before anything is created.
+  // A dry run detects rejections by admission, quotas and permissions before anything is created.
   const Query dry{{"dryRun", "All"}};
   client.create(path(kPersistentVolumeClaims, name_space), objects.claim, dry);
   client.create(path(kServices, name_space), objects.service, dry);
   client.create(path(kDeployments, name_space), objects.deployment, dry);
-  // If another process creates a TensorBoard of that name at the same time, this fails before anything exists that
+  // If another process creates a TensorBoard with that name at the same time, this fails before anything exists that
   // would have to be deleted.
   const json deployment = client.create(path(kDeployments, name_space), objects.deployment);
   try {
@@ -191,7 +191,7 @@ void create_tensorboard(Client& client, const std::string& name_space, const Ten
     try {
       remove_all(client, name_space, name);
     } catch (const Error&) {
-      // The first error is the one to report.
+      // Report the first error instead.
     }
     throw;
   }
@@ -226,7 +226,7 @@ TensorBoard get_tensorboard(Client& client, const std::string& name_space, const
     if (board.name == name) return std::move(board);
   }
   throw Error(fmt::format(
-      "TensorBoard instance '{}' not found in namespace '{}'; `adaptdl tensorboard list` shows those that exist", name,
+      "TensorBoard instance '{}' not found in namespace '{}'; `adaptdl tensorboard list` shows the existing ones", name,
       name_space));
 }
 
@@ -237,10 +237,10 @@ void wait_until_ready(Client& client, const std::string& name_space, const std::
   for (bool first = true; !stop.stop_requested(); first = false) {
     const TensorBoard board = get_tensorboard(client, name_space, name);
     if (board.ready > 0) return;
-    if (first) notice(fmt::format("waiting for TensorBoard instance {} to be ready", name));
+    if (first) notice(fmt::format("waiting for TensorBoard instance '{}' to be ready", name));
     if (board.why.empty()) well = Clock::now();
     if (Clock::now() - well > kTroubleLasts)
-      throw Error(fmt::format("TensorBoard instance {} did not become ready: {}", name, board.why));
+      throw Error(fmt::format("TensorBoard instance '{}' did not become ready: {}", name, board.why));
     if (!board.why.empty() && board.why != told) notice(told = board.why);
     std::this_thread::sleep_for(kLookEvery);
   }
@@ -258,7 +258,7 @@ void delete_tensorboard(Client& client, const std::string& name_space, const std
   };
   while (is_there()) {
     if (Clock::now() > until)
-      throw Error(fmt::format("TensorBoard instance {} is being deleted, but its volume or pods still exist", name));
+      throw Error(fmt::format("TensorBoard instance '{}' is being deleted, but its volume or pods still exist", name));
     std::this_thread::sleep_for(kLookEvery);
   }
 }

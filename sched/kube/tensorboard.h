@@ -1,5 +1,5 @@
-// Manages the TensorBoards of a cluster. Each is a Deployment, the volume that jobs write to, and a Service, all as
-// AdaptDL's Python command creates them, so that both commands can be mixed.
+// Manages a cluster's TensorBoards. A TensorBoard consists of a Deployment, the volume that jobs write to, and a
+// Service. AdaptDL's Python command creates the same objects, so that both commands can be used together.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ struct TensorBoardObjects {
   nlohmann::json deployment, claim, service;  // claim and service have no owner yet
 };
 
-// Returns "adaptdl-tensorboard-NAME", the name of all its objects. Throws UsageError if that is not a valid name.
+// Returns "adaptdl-tensorboard-NAME", the name of all objects of a TensorBoard. Throws UsageError if it is not valid.
 std::string tensorboard_object_name(const std::string& name);
 // Throws UsageError for an invalid name or size.
 TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options);
@@ -35,7 +35,7 @@ TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options);
 // Returns `wanted`, or else the cluster's default class, or one that several nodes can share. Throws Error.
 std::string choose_storage_class(const std::vector<nlohmann::json>& classes, const std::string& wanted);
 
-// Throws Error if one of the objects exists already, or cannot be created; in the latter case none is left.
+// Throws Error if one of the objects already exists or cannot be created; in the latter case, none of them remains.
 void create_tensorboard(Client& client, const std::string& name_space, const TensorBoardOptions& options);
 
 struct TensorBoard {
@@ -47,16 +47,16 @@ struct TensorBoard {
 };
 std::vector<TensorBoard> list_tensorboards(Client& client, const std::string& name_space);
 
-// Throws Error if it does not exist.
+// Throws Error if the TensorBoard does not exist.
 TensorBoard get_tensorboard(Client& client, const std::string& name_space, const std::string& name);
 
-// Waits until it is ready or a stop is requested. `notice` receives one line at the start, and each reason why it is
-// not ready. Throws Error if it does not exist, or if such reasons last for 60 s.
+// Waits until the TensorBoard is ready or a stop is requested. `notice` receives a line at the start and each reason
+// why the TensorBoard is not ready. Throws Error if it does not exist, or if such reasons last for 60 s.
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
                       const std::function<void(const std::string&)>& notice);
 
-// Deletes all its objects, and waits until its pods and volume are gone. Throws Error if it does not exist, or if this
-// takes longer than 90 s.
+// Deletes the TensorBoard's objects and waits until its pods and volume no longer exist. Throws Error if the
+// TensorBoard does not exist or if this takes longer than 90 s.
 void delete_tensorboard(Client& client, const std::string& name_space, const std::string& name);
 
 }  // namespace adaptdl::kube

@@ -72,7 +72,7 @@ std::optional<std::int64_t> unit_of(std::string_view name) {
   return {};
 }
 
-// Removes one part, such as "1.5h", from the front of the text and returns its nanoseconds. Returns null if it is
+// Removes one part, such as "1.5h", from the front of the text and returns its nanoseconds. Returns null if the part is
 // invalid or too long.
 std::optional<Wide> take_part(std::string_view& text) {
   Wide whole = 0, fraction = 0, scale = 1;

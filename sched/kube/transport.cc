@@ -28,7 +28,7 @@ double random_fraction() {
   return std::uniform_real_distribution<>()(generator);
 }
 
-// Returns false if a stop was requested before the time was over.
+// Returns false if a stop was requested before the time had passed.
 bool pause(milliseconds time, const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -51,7 +51,8 @@ class TunnelConnection : public RawConnection {
 
 }  // namespace
 
-// The credentials and the TLS settings. Unchanged settings remain the same object, so that connections are reused.
+// The credentials and the TLS settings. As long as the settings do not change, the same object is returned, so that
+// connections are reused.
 struct Transport::Identity {
   explicit Identity(const Access& of) : access(of), credentials(of) {}
 
@@ -199,7 +200,7 @@ void Transport::refuse(const std::string& method, const std::string& path, int c
 
 void Transport::unreachable(const http::ConnectionError& error, milliseconds tried) const {
   const std::string what =
-      fmt::format("the cluster of context {} at {}", access_.context, http::without_user(access_.server));
+      fmt::format("the cluster (context '{}') at {}", access_.context, http::without_user(access_.server));
   if (error.sent())
     throw http::ConnectionError(fmt::format("the connection to {} broke: {}", what, error.reason()), error.reason(),
                                 true);
@@ -212,7 +213,7 @@ void Transport::unreachable(const http::ConnectionError& error, milliseconds tri
 
 void Transport::distrust(const http::TlsError& error) const {
   throw Error(
-      fmt::format("cannot trust the cluster of context {} at {}: {}; check certificate-authority, tls-server-name and "
+      fmt::format("cannot trust the cluster (context '{}') at {}: {}; check certificate-authority, tls-server-name and "
                   "the client certificate in the kubeconfig",
                   access_.context, http::without_user(access_.server), error.reason()));
 }

@@ -11,7 +11,7 @@
 
 namespace adaptdl::kube {
 
-// An API server waits up to 30 s for a node before it reports that it is unavailable.
+// An API server waits up to 30 s for a node before it reports the node as unavailable.
 inline constexpr std::chrono::seconds kHandshakeTimeout(40);
 // Proxies and firewalls may drop a connection that is silent for long.
 inline constexpr std::chrono::seconds kPing(30);

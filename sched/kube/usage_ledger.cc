@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kLedgerData = "usage.json";
-constexpr std::size_t kMaxUser = 256;  // bytes; a longer name is not a user's
+constexpr std::size_t kMaxUser = 256;  // bytes; longer names are ignored
 
 std::optional<double> number(const json& object, const char* name) {
   const json& value = field(object, {name});
@@ -184,7 +184,7 @@ JobUsage UsageLedger::until_end(JobUsage stored, JobUsage current) const {
   stored.release(end);
   current.release(end);
   if (exact) return current;
-  // Since the month ended, the job has released its resources or holds others, so its current usage may be too high.
+  // After the month ended, the job released its resources or received others, so its current usage may be too high.
   stored.gpu_seconds = std::min(stored.gpu_seconds, current.gpu_seconds);
   if (stored.cost && current.cost) stored.cost = std::min(*stored.cost, *current.cost);
   return stored;

@@ -1,9 +1,10 @@
 // The usage of all jobs in a calendar month, including deleted jobs. The operator stores it in one ConfigMap per month,
 // so its size is limited to 1 MiB: about 3,000 jobs that have not been deleted.
 //
-// The usage of an existing job is that of its status (job_usage.h), less what it had used when the month began. A
-// deleted job is added to a sum in two steps, so that repeating a step whose answer was lost counts nothing twice:
-// first the job is marked as deleted, and once that is stored, the sum is increased and the job removed.
+// An existing job's usage is the usage in its status (job_usage.h) minus what the job had used when the month began. A
+// deleted job is added to a sum in two steps: the job is first marked as deleted, and once the mark is stored, the sum
+// is increased and the job is removed. A step whose answer was lost can thus be repeated without counting anything
+// twice.
 #pragma once
 
 #include <compare>
@@ -21,10 +22,10 @@
 
 namespace adaptdl::kube {
 
-// The annotation with the name of the user who created the job, as known to the API server.
+// The annotation that contains the name of the user who created the job, as authenticated by the API server.
 inline constexpr const char* kSubmitterAnnotation = "adaptdl/submitter";
 
-// The label app.kubernetes.io/name of the ConfigMaps.
+// The value of the ConfigMaps' label app.kubernetes.io/name.
 inline constexpr const char* kUsageLabel = "adaptdl-usage";
 inline ListOptions usage_ledgers() {
   return {.label_selector = std::string("app.kubernetes.io/name=") + kUsageLabel, .field_selector = {}};
@@ -38,7 +39,7 @@ class Month {
   static std::optional<Month> parse(std::string_view text);
 
   Time begin() const;
-  Time end() const;  // begin of the next month
+  Time end() const;  // the beginning of the next month
   std::string to_string() const;
   friend auto operator<=>(const Month&, const Month&) = default;
 
@@ -59,7 +60,7 @@ struct UsageSum {
   UsageSum& operator+=(const UsageSum& other);
 };
 
-// A job's usage at some time.
+// A job's usage at a point in time.
 struct UsageRecord {
   std::string uid, name_space, name, user;
   JobUsage usage;
@@ -73,7 +74,7 @@ class UsageLedger {
 
   // Parses the data of a ConfigMap. Throws Error if it is not a JSON object; missing or invalid fields count as 0.
   static UsageLedger parse(Month month, const nlohmann::json& config_map);
-  // Returns the data of a ConfigMap.
+  // Returns the data to store in a ConfigMap.
   nlohmann::json data() const;
 
   Month month() const { return month_; }
@@ -81,12 +82,13 @@ class UsageLedger {
   bool is_deleted(const std::string& uid) const;
 
   // Records the usage of all existing jobs, and of jobs that were deleted since the last call and no longer hold
-  // anything. A job in neither list was deleted as well, and is charged until `now`. REQUIRES: the ledger is stored in
-  // its current state.
+  // anything. A recorded job in neither list has been deleted as well, and is charged until `now`. REQUIRES: the
+  // ledger's current state is stored.
   void record(const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted, Time now);
 
-  // Closes this month and returns the ledger of a later one, in which the jobs have used nothing yet. What a job used
-  // between its last record and the end of this month counts for the later one, unless the job still holds it.
+  // Closes this month and returns the ledger for a later month, in which the jobs have used nothing yet. What a job
+  // used between its last record and the end of this month is charged to the later month, unless the job still holds
+  // it.
   UsageLedger close(Month later, const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted);
 
   // Returns the usage until `now`, or until the end of the month, by user and namespace.
@@ -95,7 +97,7 @@ class UsageLedger {
  private:
   struct Job {
     std::string name_space, name, user;
-    double gpu_hours_before = 0;  // until the month began
+    double gpu_hours_before = 0;  // used before the month began
     std::optional<double> cost_before;
     JobUsage usage;
     bool deleted = false;

@@ -124,7 +124,7 @@ class Watcher {
       if (partial.size() > kLongestLine) throw Error(fmt::format("{}: an object is larger than 64 MiB", collection_));
       return !done() && !expired_;
     });
-    // Do not repeat watches without a pause if the server ends each one at once, even without an error.
+    // Pause between watches if the server ends each of them immediately, even without an error.
     if (!done() && Clock::now() - begin < std::chrono::seconds(1)) pause("the server ends each watch immediately");
   }
 
@@ -178,7 +178,7 @@ class Watcher {
     refused_since_.reset();
   }
 
-  // Does not report the first failure: most connections that break can be reopened at once.
+  // Does not report the first failure: most connections that break can be reopened immediately.
   void pause(const std::string& why) {
     ++failures_;
     if (failures_ > 1 && !interrupted_) {
@@ -198,7 +198,7 @@ class Watcher {
   const std::stop_token stop_;
   const std::function<bool(Change&&)>& handle_;
   std::unordered_map<std::string, Known> known_;  // reported objects, by uid
-  std::string version_;                           // everything up to it was reported
+  std::string version_;                           // everything up to this resourceVersion was reported
   bool expired_ = false;                          // the server no longer has version_
   bool ended_ = false, interrupted_ = false;
   int failures_ = 0;  // since the last success

@@ -1,8 +1,9 @@
-// Watches a collection: first reports every existing object, then each change, as long as the caller wants.
+// Watches a collection: first reports every existing object, then each change, until the caller stops it.
 //
-// Watching resumes whenever a watch ends: from the last resourceVersion (kept recent by bookmarks) after a broken
-// connection or a restart of the API server; after 410 with a new list, of which only the differences are reported. So
-// no change of state is lost or reported twice, though several changes of one object may be reported as one.
+// When a watch ends, another one is started. After a broken connection or a restart of the API server, it continues
+// from the last resourceVersion (kept recent by bookmarks). After 410, it begins with a new list, of which only the
+// differences are reported. No change of state is lost or reported twice, though several changes to one object may be
+// reported as one.
 #pragma once
 
 #include <chrono>
@@ -20,18 +21,18 @@ struct Change {
     kAdded,
     kModified,
     kDeleted,
-    kSynced,      // no object: all objects of the first or of a new list were reported; or the server answers
+    kSynced,      // no object: all objects of the first list or a new list were reported, or the server answers
                   // again after kInterrupted, and the changes since then follow
     kInterrupted  // no object: the server is unreachable because of `message`; the watch is retried
   };
   Kind kind;
-  nlohmann::json object;  // if a new list reveals the deletion, it has only the name, namespace and uid
+  nlohmann::json object;  // contains only name, namespace and uid if a new list revealed the deletion
   std::string message;
 };
 
 // Calls `handle` in this thread until it returns false or a stop is requested, which takes effect within 0.1 s. Throws
-// what the first list throws. Later, throws ApiError for errors that waiting does not fix (403, 404), but only after
-// kStarting, because a starting server may answer so before it has loaded its own rules and resources.
+// what the first list throws. Later, throws ApiError for errors that waiting does not fix (403, 404), but only if they
+// last for kStarting: a starting server may report them before it has loaded its rules and resources.
 inline constexpr std::chrono::seconds kStarting{15};
 void watch(Client& client, const std::string& collection, const ListOptions& options, std::stop_token stop,
            const std::function<bool(Change&&)>& handle);

@@ -1,6 +1,6 @@
-// A WebSocket to an API server, on a raw connection of the client. Used only by exec and port-forward.
+// A WebSocket to an API server, on one of the client's raw connections. Used only by exec and port-forward.
 //
-// Threading: used by one thread at a time, which runs the context.
+// Threading: not thread-safe; used by the thread that runs the context.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,14 +19,14 @@ class WebSocket {
  public:
   using Stream = boost::beast::websocket::stream<boost::asio::local::stream_protocol::socket, false>;
 
-  // Connects, and runs `context` until the server has agreed to one of the protocols (separated by ", "). Throws
+  // Connects, and runs `context` until the server has accepted one of the protocols (separated by ", "). Throws
   // ApiError if the server refuses, http::ConnectionError and Error.
   WebSocket(boost::asio::io_context& context, Client& client, const std::string& path, const Query& query,
             const std::string& protocols);
 
   Stream& stream() { return stream_; }
   const std::string& protocol() const { return protocol_; }
-  // Sends pings from now on, because proxies may drop a silent connection; this also keeps the context busy.
+  // Starts to send pings, because proxies may drop a silent connection. The pings also keep the context running.
   void keep_alive();
 
  private:

@@ -55,7 +55,7 @@ class WebSocketChannels : public Channels {
   WebSocket socket_;
   std::vector<char> buffer_;
   Channel channel_{};
-  bool begins_ = true;  // the next byte begins a message and is its channel
+  bool begins_ = true;  // the next byte begins a message and identifies its channel
 };
 
 }  // namespace

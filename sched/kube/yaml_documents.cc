@@ -80,7 +80,7 @@ class DocumentReader {
   int left_ = kMostDocumentValues;
 };
 
-// Before a comma, and other characters that begin no value, yaml-cpp finds an endless sequence of empty documents.
+// Before a comma or another character that cannot begin a value, yaml-cpp finds an endless sequence of empty documents.
 class EndlessDocuments : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override {

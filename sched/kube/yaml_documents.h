@@ -1,4 +1,4 @@
-// Parses YAML as kubectl does, into JSON documents that know the lines of their values.
+// Parses YAML as kubectl does, into JSON documents with the line of each value.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// BackOff computes how long to wait after each of several failures before anything is started again.
+// BackOff computes how long to wait after a failure before anything is started again.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@ struct BackOff {
   std::chrono::milliseconds pause{0};  // after the last failure; 0 if there was none
   Time failed_at{};
 
-  // Records a failure at `now` and returns the pause after it: kFirstBackOff, which doubles with each further failure
-  // up to kLongestBackOff, and kFirstBackOff again after kBackOffMemory without any.
+  // Records a failure at `now` and returns the pause after it. The first pause is kFirstBackOff. It doubles with each
+  // further failure, up to kLongestBackOff, and is kFirstBackOff again after kBackOffMemory without a failure.
   std::chrono::milliseconds next(Time now);
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = MembershipAction::Kind;
 
-// Removes one occurrence of the device from the list. Returns whether there was one.
+// Removes one occurrence of the device from the list. Returns false if there is none.
 bool take_device(std::vector<std::string>& devices, const std::string& device) {
   const auto found = std::ranges::find(devices, device);
   if (found == devices.end()) return false;
@@ -142,7 +142,8 @@ void Membership::broken(int replica, int generation, Time now) {
   Replica* member = find(replica);
   if (member == nullptr || member->role != Role::kMember || generation != state_.generation) return;
   member->broken = true;
-  // A newcomer's group may break only because the others are in a long step, or saving, in the previous generation.
+  // A newcomer's report does not count: its group may break only because the others are still in a long step, or
+  // saving, in the previous generation.
   if (!state_.broken_since && member->trained) state_.broken_since = now;
 }
 
@@ -173,11 +174,12 @@ bool Membership::ended(int replica, End end, Time now) {
     if (stopping_ && gone.trained && !a_member_has_trained() && !state_.finished_at) state_.finished_at = now;
     return survived;
   }
-  // A newcomer that was killed because it is not needed has not failed, but one that was killed for being late has.
+  // A newcomer that was killed because it was not needed has not failed, but a newcomer that was killed because it was
+  // late has.
   const bool unneeded = gone.killed && !gone.late;
   if (gone.role == Role::kLeaving || unneeded || stopping_) return true;
   newcomer_failed(now);
-  // A kill from outside is no evidence that the next newcomer would fail as well.
+  // If the newcomer was killed from outside, the next one need not fail.
   if (end == End::kKilled && !gone.killed) --state_.newcomer_failures;
   return true;
 }
@@ -187,7 +189,7 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
     if (!state_.finished_at) state_.finished_at = now;
     return false;
   }
-  // The replica joined when the work was done, and the others have finished without it.
+  // The replica joined when the work was done, and the others finished without it.
   if (state_.finished_at && !gone.trained) return true;
   if (end == End::kCheckpointed || given_up_ || state_.finished_at || (!options_.survives && !stopping_)) return false;
   const bool never_joined = stopping_ && !gone.trained;
@@ -196,7 +198,7 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
   // Any number of members can save a checkpoint.
   const bool enough = stopping_ || count(Role::kMember) >= static_cast<std::size_t>(target_.min);
   if (follows_ != true || !a_member_has_trained() || (!enough && !state_.can_join)) return never_joined;
-  // A member that was listed but had not begun to train costs nothing of the budget.
+  // The death of a member that was listed but had not begun to train is not charged to the budget.
   if (end == End::kFailed && gone.trained && !budget_->spend()) return false;
   if (gone.trained) {
     state_.start_after = now + budget_->back_off(now);
@@ -233,7 +235,7 @@ std::vector<MembershipAction> Membership::decide(Time now) {
   return std::exchange(actions_, {});
 }
 
-// Leavers must not end before all members train without them. From then on, they have the grace to end.
+// Leavers must not end before all members train without them. From then on, they have the grace period to end.
 void Membership::take_leave(Time now) {
   if (!settled()) return;
   for (Replica& replica : state_.replicas) {
@@ -260,7 +262,7 @@ void Membership::finish(Time now) {
   const bool can_save = a_member_has_trained();
   for (Replica& replica : state_.replicas) {
     const bool never_joined = replica.role == Role::kLoading || replica.role == Role::kWaiting;
-    // A member that was listed at the very end may find no group to join.
+    // A member that was listed just before the end may find no group to join.
     const bool finds_nobody = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
     const bool too_late = replica.role == Role::kMember && !replica.trained && finds_nobody;
     if (never_joined || too_late) kill(replica, "no longer needed");
@@ -302,7 +304,7 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
     replica.late = true;
     kill(replica, "it was not ready to join in time");
   }
-  // The device of a leaver is not free until the leaver has ended.
+  // A leaver's device is not free until the leaver has ended.
   std::vector<std::string> taken;
   for (const Replica& replica : state_.replicas) {
     if (replica.role == Role::kLeaving) taken.push_back(replica.device);
@@ -327,7 +329,7 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
   return !loading;
 }
 
-// After the current generation was lost, the next one is issued as soon as it can have enough members.
+// After the current generation is lost, issues the next one as soon as it can have enough members.
 void Membership::regroup(Time now) {
   if (a_member_dies()) return;
   const std::size_t left = count(Role::kMember);
@@ -341,9 +343,9 @@ void Membership::regroup(Time now) {
   if (all_here && left + count(Role::kWaiting) >= min) {
     issue({}, true, fmt::format("continuing with {}", replicas(left + count(Role::kWaiting))));
   } else if (state_.newcomer_failures >= kNewcomerTries || !state_.can_join) {
-    actions_.push_back(
-        {.kind = Kind::kFail,
-         .why = fmt::format("{} left of at least {}, and replacements cannot join", replicas(left), target_.min)});
+    actions_.push_back({.kind = Kind::kFail,
+                        .why = fmt::format("only {} left, but at least {} required, and replacements cannot join",
+                                           replicas(left), target_.min)});
   }
 }
 
@@ -369,7 +371,7 @@ void Membership::plan_live(const Difference& difference, Time now) {
   const std::size_t members = count(Role::kMember);
   const std::size_t staying = members - difference.leavers.size();
   const bool may_issue = settled();
-  // Devices are given back without waiting for newcomers, unless too few members would be left.
+  // Devices are returned without waiting for newcomers, unless too few members would be left.
   if (!difference.leavers.empty() && !leavers_wait()) {
     if (may_issue) issue(difference.leavers, false, fmt::format("from {} to {}", members, replicas(staying)));
     return;
@@ -378,7 +380,8 @@ void Membership::plan_live(const Difference& difference, Time now) {
   const std::size_t ready = count(Role::kWaiting);
   const bool enough = staying + ready >= static_cast<std::size_t>(target_.min);
   if (may_issue && all_here && enough && ready > 0) {
-    // Newcomers get the states from a member: if none stays, the leavers leave after the newcomers have joined.
+    // Newcomers receive the states from a member, so if no member stays, the leavers leave only after the newcomers
+    // have joined.
     const std::vector<int> leavers = staying > 0 ? difference.leavers : std::vector<int>();
     issue(leavers, true, fmt::format("from {} to {}", members, replicas(members - leavers.size() + ready)));
   } else if (state_.newcomer_failures >= kNewcomerTries && ready == 0) {

@@ -1,18 +1,18 @@
-// Membership decides which replicas a job has, and how that changes while it runs. It is a state machine over one start
-// of the job, without processes, pods, sockets or a clock. The launcher of a machine and the operator of a cluster use
-// it; to them, a device is a GPU of the machine and a node of the cluster, respectively.
+// Membership decides which replicas a job has, and how they change while the job runs. It is a state machine for one
+// start of the job, without processes, pods, sockets or a clock. It is used by the local launcher, for which a device
+// is a GPU, and by the cluster's operator, for which a device is a node.
 //
 // A generation is an ordered list of members; a member's place in it is its rank. Planned changes: newcomers are
-// started and load while the members continue to train. Once the newcomers wait for the next generation, it lists them
-// last. Leavers are no longer listed and end by themselves. Failures: the members that survive a death continue in the
-// next generation, at once if there are enough of them, and otherwise once replacements have joined. A program that
-// cannot follow generations is instead stopped with a checkpoint, to be started again with the new number of replicas.
-// A death by SIGKILL is not counted against the FailureBudget.
+// started and load while the members continue to train. Once the newcomers wait for the next generation, that
+// generation lists them last. Leavers are not listed any more and exit on their own. Failures: the members that survive
+// a death continue in the next generation, immediately if there are enough of them, or else once replacements have
+// joined. A program that cannot follow generations is instead stopped with a checkpoint and started again with the new
+// number of replicas. A death by SIGKILL is not counted against the FailureBudget.
 //
-// Use: report what happens, then carry out the actions that decide() returns, in their order. Replicas are identified
-// by a number that counts up from 0 and is never used twice.
+// To use it, report what happens, and then carry out the actions that decide() returns, in order. Replicas are
+// identified by numbers, which count up from 0 and are never reused.
 //
-// Threading: used by one thread.
+// Threading: must be used by one thread.
 #pragma once
 
 #include <chrono>
@@ -26,20 +26,20 @@
 
 namespace adaptdl::sched {
 
-// The replicas that a run should have: one on each of these devices. A device that is listed twice gets two, and an
-// empty name means no particular device. With fewer than `min` members, the run does not continue.
+// The replicas that a run should have: one on each of these devices. A device that is listed twice gets two replicas,
+// and an empty name means no particular device. The run does not continue with fewer than `min` members.
 struct MembershipTarget {
   std::vector<std::string> devices;
   int min = 1;
-  bool by_user = false;  // requested by a user, so it need not wait for kRestartEvery
+  bool by_user = false;  // requested by a user, so it need not wait for restart_after
 };
 
 struct MembershipAction {
   enum class Kind {
     kStart,    // start `replica` on `device` as a newcomer that may join `generation`, presumably as `rank` of `size`
     kIssue,    // issue `generation`, whose members by rank are `members`
-    kKill,     // kill `replica` because of `why`, as a hung one if `hung`
-    kRestart,  // stop all with a checkpoint and start again on the target; repeated until stop() is called
+    kKill,     // kill `replica` because of `why`; `hung` if it hung
+    kRestart,  // stop all with a checkpoint and start again on the target; issued until stop() is called
     kFail,     // the run cannot continue because of `why`
     kNotice,   // show `why` to the user
   };
@@ -60,13 +60,14 @@ class FailureBudget {
   using Time = BackOff::Time;
   virtual ~FailureBudget() = default;
 
-  // Counts a failure. Returns false, and counts nothing, if the budget is already used up.
+  // Counts a failure. If the budget is already used up, counts nothing and returns false.
   virtual bool spend() = 0;
   // Returns how long to wait before anything is started after a failure at `now`, counted or not.
   virtual std::chrono::milliseconds back_off(Time now) = 0;
 };
 
-// All that a Membership knows about its replicas. This must be kept to continue it elsewhere. Times are the caller's.
+// Everything that a Membership knows about its replicas, which must be kept to continue it elsewhere. Times are the
+// caller's.
 struct MembershipState {
   using Time = FailureBudget::Time;
   enum class Role { kLoading, kWaiting, kMember, kLeaving };
@@ -75,23 +76,23 @@ struct MembershipState {
     std::string device;
     Role role = Role::kLoading;
     Time started{};                // when a newcomer was started
-    int trains = -1;               // newest generation that it has reported to train in; -1 if none
-    bool trained = false;          // it has trained in some generation; assumed for the first members
-    bool broken = false;           // it reported that the current generation broke
-    bool killed = false;           // an action orders to kill it
-    bool late = false;             // it is killed because it did not get ready in time
-    std::optional<Time> leave_by;  // deadline of a leaver, once the others have left it
+    int trains = -1;               // newest generation in which it reported to train; -1 if none
+    bool trained = false;          // it has trained in a generation; assumed for the first members
+    bool broken = false;           // it reported that the current generation's group broke
+    bool killed = false;           // a kKill action for it was returned
+    bool late = false;             // it was killed because it was not ready in time
+    std::optional<Time> leave_by;  // a leaver's deadline, set once the others train without it
 
     bool operator==(const Replica&) const = default;
   };
 
   int generation = 0;
   int next = 0;                   // number of the next replica to be started
-  std::vector<Replica> replicas;  // the members in order of rank, and the others
+  std::vector<Replica> replicas;  // the members in order of rank, then all others
   std::optional<Time> broken_since;
-  std::optional<Time> finished_at;  // when a member finished, or the last one that had trained stopped
+  std::optional<Time> finished_at;  // when a member finished, or the last trained member stopped
   bool regroup = false;             // the current generation is lost
-  bool incomplete = false;          // a member of the current generation is gone
+  bool incomplete = false;          // a member of the current generation has ended
   bool can_join = true;
   Time start_after{};  // after a failure, no newcomer is started before this time
   int newcomer_failures = 0;
@@ -105,22 +106,22 @@ class Membership {
   using Time = FailureBudget::Time;
 
   struct Options {
-    bool survives = false;                   // the others survive a member's death
-    bool can_join = true;                    // replicas can join the program while it runs
-    bool can_restart = true;                 // the program can be started again from checkpoints
-    std::chrono::milliseconds grace{30000};  // for leavers to end, once the others have left them
+    bool survives = false;                   // whether the others survive a member's death
+    bool can_join = true;                    // whether replicas can join the program while it runs
+    bool can_restart = true;                 // whether the program can restart from checkpoints
+    std::chrono::milliseconds grace{30000};  // for leavers to end once the others train without them
     std::chrono::milliseconds hang_wait = kHangWait;
-    std::chrono::milliseconds join_limit = kJoinLimit;  // for newcomers to load; the job trains meanwhile
+    std::chrono::milliseconds join_limit = kJoinLimit;  // for newcomers to load while the job trains
     Time restart_after{};                               // earliest time of a kRestart that no user requested
   };
   enum class End { kDone, kCheckpointed, kKilled, kFailed };  // kKilled: by a SIGKILL
 
-  // Begins with generation 0, whose members are the replicas 0, 1, ...: one for each device of the target.
+  // Begins with generation 0, whose members are replicas 0, 1, ..., one for each device in the target.
   Membership(Options options, MembershipTarget target, FailureBudget& budget);
   // Continues from the state of another Membership with this target. The program's reports must be repeated.
   Membership(Options options, MembershipTarget target, FailureBudget& budget, MembershipState state);
 
-  // Changes the target. A change that is under way is completed or undone as needed.
+  // Changes the target. A change in progress is completed or undone as needed.
   void set_target(MembershipTarget target);
   // Reports whether the program can follow generations.
   void set_follows(bool follows) noexcept { follows_ = follows; }
@@ -128,19 +129,19 @@ class Membership {
   void progressed(Time now);
   // Reports that a newcomer is ready to join.
   void waits(int replica, Time now);
-  // Reports that a member's group of this generation broke.
+  // Reports that a member's group broke in this generation.
   void broken(int replica, int generation, Time now);
   // Reports that a member trains in this generation.
   void trains(int replica, int generation);
-  // Reports that a newcomer found that its program cannot be joined.
+  // Reports that a newcomer has found that replicas cannot join its program.
   void cannot_join(int replica);
-  // Reports that a replica is gone. Returns whether the run continues without it. If it does not, the whole run ends:
+  // Reports that a replica has ended. Returns whether the run continues without it. If not, the whole run ends, because
   // the member finished, was stopped, or failed in a way that the others cannot survive.
   bool ended(int replica, End end, Time now);
-  // Reports that the run is ending: newcomers are killed, and nothing new is planned. Members that have lost others, or
-  // lose them from now on, get a generation in which to save a checkpoint.
+  // Reports that the run is ending: newcomers are killed, and nothing new is planned. Members that have lost other
+  // members, or lose them from now on, get a generation in which to save a checkpoint.
   void stop() noexcept { stopping_ = true; }
-  // Reports that all replicas are about to be killed, so that nothing is planned for those that are left.
+  // Reports that all replicas are about to be killed, so that nothing is planned for the remaining ones.
   void give_up() noexcept { stopping_ = given_up_ = true; }
 
   std::vector<MembershipAction> decide(Time now);
@@ -155,15 +156,15 @@ class Membership {
   bool is_newcomer(int replica) const;
   bool can_join() const noexcept { return state_.can_join; }
   const MembershipTarget& target() const noexcept { return target_; }
-  // Returns whether the members are those of the target and all train together.
+  // Returns whether the members match the target and all train together.
   bool steady() const;
-  // Returns whether the work is done, so that the members end and no others are started.
+  // Returns whether the work is done, so that the members end and no replicas are started.
   bool finishing() const noexcept { return state_.finished_at.has_value(); }
   // Returns whether members that should leave must wait for newcomers, because too few would be left.
   bool leavers_wait() const;
   // Returns whether the run would end if this member were killed, but the others could save a checkpoint first.
   bool can_save_without(int replica) const;
-  // Returns whether there is no way to get other members than the current ones.
+  // Returns whether the members can no longer be changed.
   bool is_stuck(Time now) const;
 
  private:
@@ -173,13 +174,13 @@ class Membership {
   struct Difference {
     std::vector<int> leavers;
     std::vector<std::string> missing;   // devices without a member
-    std::vector<std::string> to_start;  // missing devices that have no newcomer either
+    std::vector<std::string> to_start;  // missing devices for which there is no newcomer
     std::vector<int> surplus;           // newcomers whose device is no longer in the target
   };
 
   Replica* find(int replica);
   const Replica* find(int replica) const;
-  // A killed replica still counts as a member until it is gone, but no longer in any other role.
+  // A killed replica is counted as a member until it has ended, but not in any other role.
   std::size_t count(Role role) const;
   bool settled() const;
   bool a_member_has_trained() const;
@@ -196,7 +197,7 @@ class Membership {
   void plan(Time now);
   void plan_live(const Difference& difference, Time now);
   void plan_restart(Time now);
-  // Starts and kills newcomers as needed. Returns whether none of them is still loading.
+  // Starts and kills newcomers as needed. Returns whether no newcomer is still loading.
   bool bring_newcomers(const Difference& difference, std::size_t staying, Time now);
   void issue(const std::vector<int>& leavers, bool with_newcomers, const std::string& why);
   void kill(Replica& replica, const std::string& why, bool hung = false);

@@ -114,7 +114,7 @@ std::vector<JobClass> classes_of(const AllocatorCluster& cluster, const std::set
 }
 
 // Returns the nodes that a job keeps while nodes are allocated to jobs that may use fewer nodes: its whole allocation
-// if it is pinned, otherwise those of its minimum number of replicas.
+// if it is pinned, or else the nodes of its minimum number of replicas.
 Allocation kept(const AllocatorJob& job) {
   if (is_pinned(job)) return job.current;
   const auto count = std::min(job.current.size(), static_cast<std::size_t>(std::max(job.info.min_replicas, 1)));

@@ -1,11 +1,11 @@
-// Decides which jobs get which nodes by running a scheduling policy (policy/policy.h) on the state of the cluster.
+// Allocates nodes to jobs by running a scheduling policy (policy/policy.h) on the state of the cluster.
 //
-// New jobs get nodes immediately by first fit; each scheduling cycle, the policy allocates nodes to all jobs. Policies
-// assume that all jobs may use the same nodes. Jobs are therefore grouped by the nodes that they may use (node
+// New jobs receive nodes immediately by first fit; in each scheduling cycle, the policy allocates nodes to all jobs.
+// Policies assume that all jobs may use the same nodes. Jobs are therefore grouped by the nodes that they may use (node
 // selector, affinity, tolerations), and the policy runs once per group, starting with the group that has the fewest
 // nodes.
 //
-// With a pool of nodes that can be added and removed, each cycle also decides how many there should be (node_pool.h).
+// If the cluster has a pool of nodes that can be added and removed, each cycle also decides on its size (node_pool.h).
 //
 // Threading: not thread-safe.
 #pragma once
@@ -29,7 +29,7 @@ namespace adaptdl::sched {
 struct AllocatorJob {
   JobInfo info;
   nlohmann::json pod;                         // a replica's pod, which determines the nodes that the job may use
-  Allocation current;                         // the allocation that the job has or is about to get
+  Allocation current;                         // the allocation that the job has or is about to receive
   std::map<std::string, int> live;            // number of pods that may still run, by node
   std::map<std::string, Resources> requests;  // requests of these pods, by node
   std::string uid;
@@ -44,7 +44,7 @@ void subtract_job(const AllocatorJob& job, std::map<std::string, Resources>& fre
 // Returns how many replicas that each request `replica` fit into `free`.
 std::int64_t room_for(const Resources& replica, const Resources& free);
 
-// Returns the number of different nodes.
+// Returns the number of different nodes in the allocation.
 std::size_t count_nodes(const Allocation& allocation);
 // Returns the goodput that the job's model predicts for its allocation: samples per second, weighted by their
 // statistical efficiency. Empty until the job has been measured.
@@ -54,7 +54,7 @@ struct AllocatorCluster {
   double now = 0;  // seconds
   std::vector<AllocatorJob> jobs;
   std::vector<NodeFacts> nodes;
-  std::map<std::string, Resources> used;  // held by pods that do not belong to `jobs`, by node
+  std::map<std::string, Resources> used;  // held by pods that belong to none of `jobs`, by node
   // The part of `used` that will soon be released by pods of jobs that are suspended, deleted or have ended, by node.
   std::map<std::string, Resources> released_soon;
   std::optional<NodePool> pool;   // empty if no nodes are added or removed
@@ -76,10 +76,10 @@ class Allocator {
   static bool must_move_job(const AllocatorCluster& cluster);
   // Returns decisions for all jobs except held jobs and running jobs that must not be moved.
   CycleDecisions cycle(const AllocatorCluster& cluster);
-  // Returns whether the policy can decide on the size of a pool. If not, clusters must not have a pool.
+  // Returns whether the policy can decide on the size of a pool. If it cannot, the cluster must not have a pool.
   bool chooses_size() const { return policy_->chooses_size(); }
-  // Returns whether new jobs get nodes by first fit. False for policies that do not adapt the batch size, because their
-  // next cycle would undo it.
+  // Returns whether new jobs receive nodes by first fit. This is false for policies that do not adapt the batch size,
+  // because their next cycle would undo the allocation.
   bool uses_first_fit() const { return policy_->adapts_batch_size(); }
   // Allocates nodes to the jobs that wait for first fit, the oldest first, and returns the decisions. Jobs that do not
   // fit into the free resources are omitted.

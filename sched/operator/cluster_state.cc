@@ -33,7 +33,7 @@ std::string job_id(const json& object, const std::string& uid) {
   return uid.empty() ? "" : text_field(object, {"metadata", "namespace"}) + '/' + uid;
 }
 std::string id_of(const json& job) { return job_id(job, uid_of(job)); }
-// Returns the id of the job whose replica the pod is; empty if there is none.
+// Returns the id of the job to which a replica's pod belongs; empty if the pod is not a replica.
 std::string job_of(const json& pod) { return job_id(pod, text_field(owner_of(pod), {"uid"})); }
 
 double seconds_of(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
@@ -102,7 +102,7 @@ std::string ClusterState::put_job(const json& object) {
   if (entry.id == id && kube::is_older_version(version_of(object), version_of(entry.object))) return "";
   if (entry.id != id) key_by_id_.erase(entry.id);
   entry = {object, id};
-  // No code reads managedFields, and they grow with the status.
+  // No code reads managedFields, and the field grows with the status.
   if (json& metadata = entry.object["metadata"]; metadata.is_object()) metadata.erase("managedFields");
   key_by_id_[id] = key;
   return key;
@@ -273,7 +273,8 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   std::vector<bool> stopping;                // by index into cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     kube::Job job = kube::parse_job(entry.object);
-    // These jobs get no decisions. Pods that they still have are treated like those of other workloads that end soon.
+    // No decisions are made for these jobs. Their remaining pods are treated like pods of other workloads that end
+    // soon.
     if (job.ended() || job.deleted || job.suspend) continue;
     // In large clusters, the hints in the status may be minutes old.
     if (json newest = hints ? hints(key, job.uid) : json(); !newest.empty()) job.train = std::move(newest);
@@ -308,7 +309,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     if (pod == pods_.end()) return DeviceInventory::Owner::kUnknownPod;
     return index.contains(pod->second.job) ? DeviceInventory::Owner::kReplica : DeviceInventory::Owner::kOtherPod;
   };
-  // Amounts are not added up: devices that other pods request by the name of an extended resource are also in claims.
+  // Amounts are not added, because devices that other pods request by an extended resource's name are also in claims.
   for (const auto& [node, devices] : devices_.allocated(owner)) {
     for (const auto& [resource, amount] : devices) {
       std::int64_t& used = cluster.used[node][resource];
@@ -319,7 +320,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
 }
 
 // Returns the node with its published devices. If a device plugin provides the same resource, only the plugin's devices
-// count, as for the Kubernetes scheduler.
+// are counted, as in the Kubernetes scheduler.
 NodeFacts ClusterState::with_devices(NodeFacts node) const {
   const auto found = devices_.by_node().find(node.name);
   if (found == devices_.by_node().end()) return node;

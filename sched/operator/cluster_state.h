@@ -54,8 +54,8 @@ class ClusterState {
   void complete_node(Resources& resources) const;
 
   std::optional<JobView> job(const std::string& key) const;
-  // A node counts as gone once it has had no Node object for this long. If the object was deleted by mistake, the pods
-  // still run, and the kubelet creates the object again.
+  // A node is considered gone once it has had no Node object for this long. If the object was deleted by mistake, the
+  // pods still run, and the kubelet creates the object again.
   static constexpr std::chrono::seconds kMissingBeforeGone{40};
   NodeState node_state(const std::string& name, kube::Time now);
   // Returns the node's label kubernetes.io/hostname, which may differ from its name; empty if there is no such label.
@@ -65,7 +65,7 @@ class ClusterState {
                        const std::vector<NodePrice>& prices) const;
   // Returns the keys of all jobs.
   std::vector<std::string> jobs() const;
-  // Returns the usage of all jobs that exist.
+  // Returns the usage of all existing jobs.
   std::vector<kube::UsageRecord> usage() const;
   // Returns the usage, up to their deletion, of the jobs that were deleted since the last call. Only the last 10,000
   // jobs are kept.
@@ -78,7 +78,7 @@ class ClusterState {
  private:
   // Below, the id of a job is namespace/uid.
   struct Pod {
-    std::string version, job, node;  // job: id of the job whose replica the pod is, or empty
+    std::string version, job, node;  // job: id of the job to which the replica's pod belongs, or empty
     Resources requests;              // without the devices that its claims request
     nlohmann::json claims;           // the parts of the pod that determine its claims; null without claims
     bool holds = false;              // whether the pod holds its requests, because it has not ended

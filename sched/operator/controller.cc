@@ -85,7 +85,7 @@ json Controller::hints(const std::string& key, const std::string& uid) const {
   {
     const std::lock_guard lock(mutex_);
     const auto found = memory_.find(key);
-    // The supervisor may still have the hints of an earlier job of the same name.
+    // The supervisor may still have the hints of an earlier job with the same name.
     if (found == memory_.end() || found->second.uid != uid) return json::object();
   }
   return supervisor_.hints(key);
@@ -105,7 +105,7 @@ bool Controller::advance(const std::string& key) {
   {
     const std::lock_guard lock(mutex_);
     Memory& memory = memory_[key];
-    // The job may have been replaced by another one of the same name since the decision.
+    // The job may have been replaced by another job with the same name since the decision.
     if (memory.decision && memory.decision->uid != memory.uid) memory.decision.reset();
     decision = memory.decision;
     decisions = memory.decisions;
@@ -152,7 +152,7 @@ bool Controller::advance(const std::string& key) {
       report_create_error(key, view->job, error.what(), error.what());
       throw;
     }
-    // The first pod determines the token of the others.
+    // The first pod determines the other pods' token.
     if (!situation.refusal && number == 0) return true;
     if (!situation.refusal) continue;
     situation.decision.reset();
@@ -167,7 +167,7 @@ bool Controller::advance(const std::string& key) {
 // Returns whether the status contains only hints that must not be written yet. If so, the job is queued for that time.
 bool Controller::hints_must_wait(const std::string& key, const json& job, const json& status) {
   const json& hints = kube::field(status, {"train"});
-  // The first hints, and changes of liveRescale, are written at once: the job is treated differently from then on.
+  // The first hints and changes to liveRescale are written immediately, because they change how the job is treated.
   if (!hints.is_object() || status.size() > 1 || hints.contains("liveRescale") ||
       !kube::field(job, {"status", "train"}).is_object())
     return false;
@@ -177,8 +177,8 @@ bool Controller::hints_must_wait(const std::string& key, const json& job, const 
   return true;
 }
 
-// Lists the job's pods and returns whether all of them are in the cache. The watch may not have reported a pod yet
-// whose creation was not acknowledged, or that another operator created. Such a pod would run alongside the next group.
+// Lists the job's pods and returns whether all of them are in the cache. The watch may not yet have reported a pod
+// whose creation was not acknowledged or that another operator created. Such a pod would run alongside the next group.
 bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   const std::string uid = text_field(view.job, {"metadata", "uid"});
   const kube::ListOptions options{.label_selector = kube::replica_selector(kube::name_of(view.job))};
@@ -225,7 +225,7 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
   Memory& memory = memory_[key];
   const bool known = memory.uid == uid;
   if (known && (given.empty() || given == memory.token)) return memory.token;
-  if (!known) {  // the job is new, or replaces one of the same name
+  if (!known) {  // the job is new, or replaces a job with the same name
     memory.uid = uid;
     memory.token = make_secret();
     supervisor_.remove_job(key);
@@ -279,7 +279,7 @@ void Controller::remove_pod(const std::string& name_space, const PodRemoval& rem
   }
 }
 
-// Writes the current rank of a replica into the annotations of its pod.
+// Writes a replica's current rank into its pod's annotations.
 void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
   const json change{{"metadata",
                      {{"uid", rank.uid},
@@ -294,7 +294,8 @@ void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
   }
 }
 
-// Creates the pod of the replica with this number. Returns why it is invalid or exceeds a quota; throws other errors.
+// Creates the pod of the replica with this number. Returns why the pod is invalid or exceeds a quota; throws other
+// errors.
 std::optional<PodRefusal> Controller::create_pod(const json& job, int number, const std::string& token) {
   PodPlace place = place_of(job, number);
   place.token = token;

@@ -49,7 +49,7 @@ class Controller {
 
   // Stores the allocator's decision and queues the job with this priority.
   void decide(const std::string& key, JobDecision decision, WorkQueue::Priority priority);
-  // Returns the nodes of a decision on the job that is not in its status yet; empty if there is none.
+  // Returns the nodes of a decision that is not in the job's status yet; empty if there is no such decision.
   std::optional<Allocation> undone(const std::string& key) const;
   // Returns the newest hints of the job with this uid; empty if they are not known.
   nlohmann::json hints(const std::string& key, const std::string& uid) const;

@@ -63,7 +63,7 @@ std::string DeviceInventory::put(const kube::Resource& resource, const json& obj
   } else if (resource.kind == kube::kResourceClaimTemplates.kind) {
     ClaimTemplate& entry = templates_[full_name(object)] = {};
     for (const json& request : array_field(object, {"spec", "spec", "devices", "requests"})) {
-      // If a request lists alternatives, the first one counts.
+      // If a request lists alternatives, the first one is counted.
       const auto& alternatives = array_field(request, {"firstAvailable"});
       const json& wanted = alternatives.empty() ? field(request, {"exactly"}) : alternatives.front();
       if (kube::bool_field(wanted, {"adminAccess"}, false)) continue;
@@ -125,7 +125,7 @@ std::string DeviceInventory::put_class(const json& object) {
   return "";
 }
 
-// Returns the names of the resources as which the devices of a class count.
+// Returns the names of the resources as which a class's devices are counted.
 std::vector<std::string> DeviceInventory::names_of_class(const std::string& name) const {
   count();
   const auto found = classes_.find(name);
@@ -156,7 +156,7 @@ void DeviceInventory::count() const {
     const json& generation = field(slice, {"spec", "pool", "generation"});
     return generation.is_number() ? generation.get<double>() : 0;
   };
-  // While a driver replaces the slices of a pool, those of an older generation are not valid.
+  // While a driver replaces a pool's slices, slices of an older generation are invalid.
   std::map<std::string, double> generations;  // by pool
   for (const auto& [name, slice] : slices_) {
     double& newest = generations[pool_of(slice)];
@@ -233,7 +233,7 @@ void DeviceInventory::complete_node(Resources& resources) const {
   }
 }
 
-// Returns the names of the resources as which a request of a claim counts.
+// Returns the names of the resources as which a request in a claim is counted.
 std::vector<std::string> DeviceInventory::requested_names(const json& claim, const std::string& request) const {
   // The result of an alternative names the request and the alternative, for example gpu/large.
   const std::size_t slash = request.find('/');

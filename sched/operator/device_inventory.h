@@ -1,12 +1,13 @@
-// Counts the devices that drivers publish by dynamic resource allocation (resource.k8s.io/v1) as resources of nodes.
+// Counts the devices that drivers publish through dynamic resource allocation (resource.k8s.io/v1) as node resources.
 //
-// A device counts once for each DeviceClass that selects it, as deviceclass.resource.kubernetes.io/CLASS. If the class
-// has an extended resource (spec.extendedResourceName), its devices count instead as that resource, which a device
-// plugin may provide on other nodes, and as "CLASS (DeviceClass)", which excludes devices of plugins. Pods request
-// devices by the name of a resource or by claims for a class. The Kubernetes scheduler decides which device a pod gets.
+// A device is counted once for each DeviceClass that selects it, as deviceclass.resource.kubernetes.io/CLASS. If the
+// class has an extended resource (spec.extendedResourceName), its devices are counted instead as that resource, which a
+// device plugin may provide on other nodes, and as "CLASS (DeviceClass)", which excludes devices from plugins. Pods
+// request devices by a resource name or by claims for a class. The Kubernetes scheduler decides which device a pod
+// receives.
 //
-// Only devices of a single node are counted. A claim that pods share does not count as a request; its devices are held
-// once it is allocated.
+// Only devices that belong to a single node are counted. A claim that several pods share is not counted as a request;
+// its devices are held once it is allocated.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -33,7 +34,7 @@ inline constexpr const kube::Resource* kDeviceResources[] = {&kube::kDeviceClass
 class DeviceInventory {
  public:
   // Adds or replaces an object of one of kDeviceResources. Returns why the devices of a DeviceClass cannot be counted;
-  // empty if they can be, and for all other objects.
+  // empty if they can be counted and for all other objects.
   std::string put(const kube::Resource& resource, const nlohmann::json& object);
   void drop(const kube::Resource& resource, const nlohmann::json& object);
   // Replaces all objects of the resource. Returns why devices cannot be counted.
@@ -41,20 +42,21 @@ class DeviceInventory {
 
   // Returns the usable devices of each node.
   const std::map<std::string, Resources>& by_node() const;
-  // Returns the product name of the GPUs of a node; empty if it is not known or the GPUs differ.
+  // Returns the product name of a node's GPUs; empty if it is not known or the GPUs differ.
   std::string product(const std::string& node) const;
 
-  // Adds the devices that a replica's pod requests by claims to `requests`, and replaces the names of classes by the
-  // resources as which their devices count. If `is_new`, a ResourceClaimTemplate that does not exist, or whose number
-  // of devices depends on the node, becomes a request that no node satisfies, because a new pod would wait for it.
+  // Adds the devices that a replica's pod requests by claims to `requests`, and replaces class names by the resources
+  // as which the classes' devices are counted. If `is_new`, a ResourceClaimTemplate that does not exist, or whose
+  // number of devices depends on the node, becomes a request that no node satisfies, because a new pod would wait for
+  // it.
   void complete_requests(const nlohmann::json& pod, bool is_new, Resources& requests) const;
-  // Adds the other names of its devices to the resources of a node that does not exist yet.
+  // Completes the resources of a node that does not exist yet with the other names of its devices.
   void complete_node(Resources& resources) const;
 
   enum class Owner { kReplica, kOtherPod, kUnknownPod };
-  // Returns the devices of each node that are allocated to claims. The devices of a claim that a replica owns count
-  // only under the names that the claim does not request. A claim of an unknown pod, which has ended, does not count.
-  // `owner` is called with the uid of a pod.
+  // Returns the devices of each node that are allocated to claims. If a replica owns a claim, its devices are counted
+  // only under names that the claim does not request. Claims of unknown pods, which have ended, are not counted.
+  // `owner` is called with a pod's uid.
   std::map<std::string, Resources> allocated(const std::function<Owner(const std::string& uid)>& owner) const;
 
  private:
@@ -71,7 +73,7 @@ class DeviceInventory {
   };
   struct Device {
     std::string node;
-    std::set<std::string> names;  // of the resources as which the device counts
+    std::set<std::string> names;  // names of the resources as which the device is counted
   };
   using DeviceId = std::string;  // driver, pool and device
 

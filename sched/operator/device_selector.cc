@@ -107,8 +107,9 @@ class SelectorReader {
   std::string_view text_;
 };
 
-// Returns the value of an attribute that is stored as {"string": …}, {"int": …} or {"bool": …}. Null if the device does
-// not have the attribute, or it is a {"version": …}. Names without a domain are in the domain of the driver.
+// Returns the value of an attribute that is stored as {"string": …}, {"int": …} or {"bool": …}. Returns null if the
+// device lacks the attribute or if the attribute is a {"version": …}. Names without a domain belong to the driver's
+// domain.
 const json& attribute_of(const json& device, const std::string& driver, const std::string& domain,
                          const std::string& name) {
   static const json none;

@@ -1,10 +1,10 @@
-// Selects devices by an expression of a DeviceClass (spec.selectors[].cel.expression of resource.k8s.io/v1).
+// Selects devices by an expression in a DeviceClass (spec.selectors[].cel.expression of resource.k8s.io/v1).
 //
 // These expressions are written in CEL. Only conjunctions of comparisons are supported:
 //
 //   device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].type == 'gpu'
 //
-// The drivers of GPUs use them to select all their devices of a kind. A comparison uses == or != with a string, an
+// GPU drivers use such expressions to select all their devices of a kind. A comparison uses == or != with a string, an
 // integer or a Boolean; !device.attributes[…].NAME and device.attributes[…].NAME compare with false and true.
 #pragma once
 

@@ -74,7 +74,7 @@ void Expander::request(const PoolDecision& decision) {
   } catch (const Error& error) {
     return warn(error.what());
   }
-  log::info(fmt::format("cluster expander: {} wanted instead of {}: {}", counted(wanted, "node"), replicas_,
+  log::info(fmt::format("cluster expander: {} requested instead of {}: {}", counted(wanted, "node"), replicas_,
                         decision.reason));
 }
 

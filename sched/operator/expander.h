@@ -1,9 +1,9 @@
 // Makes a cluster autoscaler add and remove nodes by changing the number of placeholder pods.
 //
-// The placeholders are the pods of a Deployment. They repel each other (podAntiAffinity), so each of them needs a node
-// of its own. The autoscaler adds nodes for placeholders that have none, and removes nodes that have neither a
+// The placeholders are the pods of a Deployment. They repel each other (podAntiAffinity), so each placeholder requires
+// a node of its own. The autoscaler adds nodes for placeholders without a node, and removes nodes that have neither a
 // placeholder nor a job. Placeholders are deleted from nodes that are cordoned or about to be removed, so that other
-// nodes replace these. If there are too many placeholders, those on surplus nodes end first (the annotation
+// nodes replace those nodes. If there are too many placeholders, those on surplus nodes end first (the annotation
 // controller.kubernetes.io/pod-deletion-cost, since Kubernetes 1.22).
 //
 // Threading: not thread-safe.
@@ -43,7 +43,7 @@ class Expander {
   const std::vector<NodePrice> prices_;
   std::optional<NodePool> pool_;  // the pool that was read last
   std::string selector_;          // label selector of the placeholders
-  int replicas_ = 0;              // of the Deployment
+  int replicas_ = 0;              // the Deployment's number of replicas
   std::string last_error_;
 };
 

@@ -35,14 +35,14 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
     // A program that is asked to stop exits with 143, which is not a failure, even if the job is not preemptible.
     if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
       return restart_group("ReplicaLost", who + " is being deleted");
-    // No event is sent when a node without an object begins to count as gone.
+    // No event reports that a node without an object is now considered gone.
     if (pod->live() && !pod->node.empty() && !responds(at, pod->node)) end.look_again = at.now + kNodeCheck;
   }
   return end;
 }
 
-// Decides on the failure of a replica, which may have failed because the node of a peer failed. Kubernetes detects that
-// with a delay.
+// Decides on the failure of a replica, which may have failed because a peer's node failed. Kubernetes detects that with
+// a delay.
 GroupEnd end_of_failure(const JobSituation& at, const std::vector<const PodFacts*>& replicas, const PodFacts& failure) {
   const std::string who = fmt::format("replica {}", failure.rank);
   // The node does not assign the device to a pod again while it is unhealthy.

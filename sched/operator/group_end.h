@@ -28,8 +28,8 @@ struct GroupEnd {
   std::optional<kube::Time> look_again;  // when the result may change without an event
 };
 
-// `replicas` contains the pods of the group by rank, null for missing ones. `all_created` means that all pods were
-// created, so that a missing one was deleted. REQUIRES that the group has not succeeded.
+// `replicas` contains the pods of the group by rank, null for missing pods. `all_created` means that all pods were
+// created, so that a missing pod was deleted. REQUIRES that the group has not succeeded.
 GroupEnd group_end(const JobSituation& situation, const kube::Job& job, const std::vector<const PodFacts*>& replicas,
                    bool all_created);
 

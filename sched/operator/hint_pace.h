@@ -1,7 +1,7 @@
 // Limits how often the hints of jobs are written to the API server.
 //
 // All jobs report new hints every half minute. They are written into the jobs' statuses for the next operator and for
-// users, who do not need every update at once.
+// users, who do not need every update immediately.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -21,7 +21,7 @@ class HintPace {
   // `pause` is the average time between two writes.
   explicit HintPace(Clock::duration pause) : pause_(pause) {}
 
-  // Returns when the job's hints may be written. Unless it is missed, this time does not change until written().
+  // Returns when the job's hints may be written. This time does not change until written(), unless the job misses it.
   Clock::time_point due(const std::string& job, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = due_.try_emplace(job);
@@ -43,7 +43,8 @@ class HintPace {
   }
 
  private:
-  // A job that misses its turn by this much gets a new one, so that not all jobs are due at once after an outage.
+  // A job that misses its turn by this much is assigned a new one, so that jobs are not all due together after an
+  // outage.
   static constexpr std::chrono::seconds kMissed{5};
 
   const Clock::duration pause_;

@@ -30,7 +30,7 @@ constexpr const char* kTemplate = "spec.template.";
 constexpr std::size_t kMaxFault = 1000, kMaxWarning = 250;  // bytes
 constexpr std::size_t kMaxFaults = 10;
 constexpr std::size_t kMaxValues = 250'000;
-// Group of the dry run. Host names of replicas contain its number, and must not become too long while a job trains.
+// The dry run's group. Replicas' host names contain its number and must not become too long while a job trains.
 constexpr int kLateGroup = 999;
 
 // Reads a few strings of a review and stores nothing else.
@@ -79,8 +79,8 @@ bool is_empty(const json& value) {
 }
 
 // Returns the element of `list` that corresponds to element `place` of `sent`, or null if there is none. This is the
-// element of the same name (of several, the one at the same position among them) or, without a name, the element at the
-// same place. Other webhooks may insert named elements anywhere, but only append unnamed ones.
+// element with the same name (if several have it, the one at the same position among them) or, without a name, the
+// element at the same place. Other webhooks may insert named elements anywhere, but only append unnamed ones.
 const json* counterpart(const json& sent, std::size_t place, const json& list) {
   const std::string name = text_field(sent[place], {"name"});
   if (name.empty()) return place < list.size() && list.size() >= sent.size() ? &list[place] : nullptr;
@@ -117,7 +117,7 @@ std::vector<Pointer> dropped_fields(const json& sent, const json& stored) {
   return dropped;
 }
 
-// Returns the job as it would be stored, with placeholders for missing metadata that its pods need.
+// Returns the job as it would be stored, with placeholders for missing metadata that its pods require.
 json complete_job(const json& request) {
   json job = field(request, {"object"});
   json& metadata = job["metadata"];
@@ -183,14 +183,14 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
   try {
     pod = make_replica_pod(job, {.nodes = {}, .group = kLateGroup, .rank = 0, .token = {}, .hostname = {}},
                            settings.pods);
-  } catch (const Error& error) {  // a patch of the operator does not fit the template
+  } catch (const Error& error) {  // one of the operator's patches does not fit the template
     verdict.faults.emplace_back(error.what());
     return;
   }
   try {
     const json stored = settings.dry_run(text_field(job, {"metadata", "namespace"}), pod);
     if (!settings.compare_fields) return;
-    // The API server has not dropped fields that patches of the operator have removed.
+    // The API server has not dropped fields that the operator's patches have removed.
     const json& given = field(job, {"spec", "template"});
     const std::vector<Pointer> removed = dropped_fields(given, pod);
     for (const Pointer& path : dropped_fields(given, stored)) {
@@ -266,7 +266,7 @@ json submitter_patch(const json& request) {
 
 std::string reading_fault(std::string_view review) {
   if (count_values(review) > kMaxValues)
-    return fmt::format("the job has too many values: a request may have at most {}", kMaxValues);
+    return fmt::format("the job has too many values; a request may contain at most {}", kMaxValues);
   if (is_nested_deeper(review, kDeepestJson))
     return fmt::format("the job is nested deeper than {} levels", kDeepestJson);
   return "";
@@ -287,7 +287,7 @@ json patch_answer(const json& request, const json& patch) {
   return {{"apiVersion", "admission.k8s.io/v1"}, {"kind", "AdmissionReview"}, {"response", std::move(response)}};
 }
 
-// The reason is Forbidden, because kubectl before 1.25 does not print messages of the reason Invalid.
+// The reason is Forbidden, because kubectl before 1.25 does not print the message if the reason is Invalid.
 json review_answer(const json& request, const ReviewVerdict& verdict) {
   json response{{"uid", text_field(request, {"uid"})}, {"allowed", verdict.faults.empty()}};
   if (!verdict.faults.empty()) {

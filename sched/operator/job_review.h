@@ -3,7 +3,7 @@
 //
 // The API server itself checks the schema of the resource. These functions check what a schema cannot express: the
 // number of replicas, the names of images, the pod template (by a dry run of the creation of a replica's pod), and that
-// the spec of a job does not change after the job has started.
+// a job's spec does not change after the job has started.
 //
 // Threading: concurrent calls of review_job() may call the functions of ReviewSettings concurrently.
 #pragma once
@@ -26,7 +26,7 @@ struct ReviewSettings {
   // kube::Client::create() throws.
   std::function<nlohmann::json(const std::string& name_space, const nlohmann::json& pod)> dry_run;
   // Whether unknown fields of a pod are found by comparing it with what the API server returns. If false, the dry run
-  // must refuse them (fieldValidation=Strict), so that webhooks that remove fields do not affect the check.
+  // must reject them (fieldValidation=Strict), so that webhooks that remove fields do not affect the check.
   bool compare_fields = false;
 };
 
@@ -39,11 +39,11 @@ struct ReviewVerdict {
 // server does not answer or the operator lacks a permission.
 ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& settings);
 
-// Returns the JSON patch that adds the annotation kube::kSubmitterAnnotation to a new job, and reverts changes of it by
-// later requests. Empty if nothing must be changed.
+// Returns the JSON patch that adds the annotation kube::kSubmitterAnnotation to a new job, and that reverts changes
+// that later requests make to it. Empty if nothing must be changed.
 nlohmann::json submitter_patch(const nlohmann::json& request);
 
-// Returns why the AdmissionReview must not be parsed, to limit memory and stack; empty if it may be parsed.
+// Returns why parsing the AdmissionReview could use too much memory or stack; empty if it may be parsed.
 std::string reading_fault(std::string_view review);
 
 // Properties of an AdmissionReview that can be read even if it must not be parsed.

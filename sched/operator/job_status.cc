@@ -21,7 +21,7 @@ json status_of(const json& job) {
   return status.is_object() ? status : json::object();
 }
 
-// Returns the merge patch that turns `before` into `after`: changed values, and null for removed ones.
+// Returns the merge patch that turns `before` into `after`: the changed values, and null for each removed value.
 json difference(const json& before, const json& after) {
   json patch = json::object();
   for (const auto& [name, value] : after.items()) {
@@ -54,8 +54,8 @@ JobStatus::JobStatus(const json& job, Time now) : before_(status_of(job)), after
   correct_time("retryAfter", kMaxPause);
 }
 
-// Replaces a time that is invalid or later than this operator could have set it, for which the job would otherwise
-// wait. Another client wrote it, or the clock was set back.
+// Replaces a time that is invalid or later than this operator could have set it, so that the job does not wait for it.
+// Another client wrote such a time, or the clock was set back.
 void JobStatus::correct_time(const char* name, std::chrono::seconds ahead) {
   // The clocks of two operators may differ.
   constexpr std::chrono::minutes kClockDifference{1};

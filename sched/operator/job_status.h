@@ -50,12 +50,12 @@ class JobStatus {
   void set_created();
   void set_reason(const std::string& reason, const std::string& message);
   void set_unplaceable(bool is);
-  // Returns whether the job holds something, according to its usage.
+  // Returns whether the job holds resources, according to its usage.
   bool holds() const;
-  // Both record that the job holds this, or nothing, since `when`. Nothing changes if there is nothing to account for.
+  // Record that the job has held this, or nothing, since `when`. They do nothing if there is nothing to account for.
   void hold(const UsageRate& rate, kube::Time when);
   void release(kube::Time when);
-  // Records that the job holds this from now on. REQUIRES holds().
+  // Records that the job holds this amount from now on. REQUIRES holds().
   void change_hold(const UsageRate& rate);
   // Begins a new phase.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);
@@ -80,8 +80,8 @@ class JobStatus {
 // Returns the replica-seconds that the job has used until `now`.
 double attained_service(const nlohmann::json& job, kube::Time now);
 
-// Returns whether the job has no nodes and may get some by first fit. Once the policy has decided that a job must wait,
-// only the policy may give it nodes.
+// Returns whether the job has no nodes and may receive some by first fit. Once the policy has decided that a job must
+// wait, only the policy may allocate nodes to it.
 bool waits_for_first_fit(const kube::Job& job);
 
 // Returns the time before which the job must not be started again, after failed starts that were not its fault.

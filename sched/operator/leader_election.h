@@ -1,11 +1,11 @@
-// Elects the one of several operators that acts: the holder of a Lease, by the rules of Kubernetes' own components.
+// Elects one of several operators as the active one: the holder of a Lease, by the rules of Kubernetes' own components.
 //
-//   holder    renews the lease every `retry`; without a renewal for `deadline`, it must stop at once
-//   others    take the lease if it has not been renewed for its duration, by their own clocks
+//   holder    renews the lease every `retry`; without a renewal for `deadline`, it must stop immediately
+//   others    take the lease if it has not been renewed for its duration, according to their own clocks
 //
 // The deadline is shorter than the duration, so there are never two holders, even if the clocks of the nodes differ.
-// The API server accepts only one of several simultaneous changes of a lease (resourceVersion). A holder that finds
-// another holder in the lease, because a user edited it, stops at once.
+// The API server accepts only one of several simultaneous changes to a lease (resourceVersion). A holder that finds
+// another holder in the lease, because a user edited it, stops immediately.
 //
 // Threading: LeaseRules is not thread-safe; LeaderElection has threads of its own, and its methods may be called from
 // any thread.
@@ -28,7 +28,7 @@ namespace adaptdl::sched {
 
 struct LeaseSettings {
   std::string name_space, name;
-  // Name of this operator. It must not change when the container is restarted, so that the operator gets its lease back
+  // Name of this operator. It must not change when the container is restarted, so that the operator regains its lease
   // immediately.
   std::string identity;
   std::chrono::seconds duration{10}, deadline{6}, retry{2};
@@ -55,15 +55,15 @@ class LeaseRules {
   LeaseSettings settings_;
   std::string seen_;  // resourceVersion of the last lease that was read; empty if there never was one
   Clock::time_point seen_at_;
-  std::chrono::seconds duration_{0};  // time after seen_at_ for which its holder may rely on it
+  std::chrono::seconds duration_{0};  // how long after seen_at_ the holder may rely on the lease
   std::optional<Clock::time_point> held_until_;
 };
 
 class LeaderElection {
  public:
-  // Begins to compete for the lease. `access` is that of the cluster. `lost` is called on a thread of this object if
-  // the lease was held and could not be renewed in time, or was taken by another operator. It must end the work of the
-  // process at once, and must not call methods of this object.
+  // Begins to compete for the lease. `access` refers to the cluster. `lost` is called on one of this object's threads
+  // if the lease was held and could not be renewed in time or was acquired by another operator. It must end the
+  // process's work immediately, and must not call methods of this object.
   LeaderElection(kube::Access access, LeaseSettings settings, std::function<void()> lost);
   // Releases the lease if it is held, so that another operator need not wait.
   ~LeaderElection();
@@ -73,7 +73,7 @@ class LeaderElection {
 
   // Stores the time at which the last scheduling cycle began in the lease, for the next holder.
   void set_last_cycle(kube::Time time);
-  // Returns the time that the last holder stored, or that this one has set.
+  // Returns the time that the last holder stored or that set_last_cycle() has set.
   std::optional<kube::Time> last_cycle();
 
  private:
@@ -91,7 +91,7 @@ class LeaderElection {
   std::condition_variable_any changed_;
   LeaseRules rules_;
   std::optional<kube::Time> last_cycle_;
-  bool new_cycle_ = false;             // whether last_cycle_ must be written to the lease at once
+  bool new_cycle_ = false;             // whether last_cycle_ must be written to the lease immediately
   std::string last_error_;             // used by competing_ only
   std::jthread competing_, watching_;  // declared last, so that they end first
 };

@@ -31,7 +31,7 @@ constexpr seconds kMembersCheck{1};
 constexpr seconds kFirstPause{10};
 // Reasons in a status. kSuspended is also a phase.
 constexpr const char *kSuspended = "Suspended", *kResumed = "Resumed";
-constexpr const char *kWhySuspended = "suspended by spec.suspend", *kWhyResumed = "resumed; waits for nodes";
+constexpr const char *kWhySuspended = "suspended by spec.suspend", *kWhyResumed = "resumed; waiting for nodes";
 
 class Planner {
  public:
@@ -113,8 +113,8 @@ class Planner {
     plan_.events.push_back({warning, reason, message});
   }
 
-  // Returns the nodes, or none if the job must not be started on one of them. `chosen`: whether the allocator chose the
-  // nodes, which include cordoned nodes only if the job tolerates the cordon.
+  // Returns the nodes, or none if the job must not be started on one of them. Nodes that the allocator chose (`chosen`)
+  // include cordoned nodes only if the job tolerates the cordon.
   Allocation if_open(const Allocation& nodes, bool chosen) const {
     const auto open = [this, chosen](const std::string& node) {
       const NodeState state = at_.node_state(node);
@@ -136,7 +136,7 @@ class Planner {
   // ---- Pending, Suspended
 
   void pending() {
-    if (job_.phase.empty()) status_.set_phase("Pending", "New", "waits for nodes");
+    if (job_.phase.empty()) status_.set_phase("Pending", "New", "waiting for nodes");
     if (remove_live()) return;
     if (job_.suspend) return suspend();
     if (const auto hold = status_.retry_after(); hold && *hold > at_.now) {
@@ -167,7 +167,7 @@ class Planner {
     status_.set_reason(kSuspended, kWhySuspended);
     tell(false, kSuspended, kWhySuspended);
   }
-  // A job that is resumed before all of its replicas have ended waits for that first.
+  // If a job is resumed before all of its replicas have ended, it first waits for them to end.
   void note_resumption() {
     const bool stops = job_.phase == "Stopping" && status_.reason() == kSuspended;
     if (!stops && job_.phase != kSuspended) return;
@@ -221,7 +221,7 @@ class Planner {
     }
     if (job_.phase == "Running" && may_change_members()) {
       if (settings_.live_rescale) return watch_members();
-      return stop("Reallocated", "live rescale was switched off", if_open(job_.allocation, false), false);
+      return stop("Reallocated", "live rescale was disabled", if_open(job_.allocation, false), false);
     }
     collect();
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
@@ -236,7 +236,7 @@ class Planner {
     report();
   }
 
-  // Returns whether the replicas of this group follow generations. The hint by itself may be from an earlier group.
+  // Returns whether the replicas of this group follow generations. The hint alone may be from an earlier group.
   bool is_followed() const { return follows_generations(at_.hints) && at_.reports.trains >= 0; }
 
   // Returns whether a job that has just started may still report that it follows generations. A change that can wait
@@ -340,7 +340,7 @@ class Planner {
     }
   }
 
-  void stop_excess() { stop("Reallocated", "status.allocation has more replicas than the job may have", {}, false); }
+  void stop_excess() { stop("Reallocated", "status.allocation lists more replicas than the job may have", {}, false); }
 
   // Plans the creation of missing pods and updates the number of ready replicas and the phase.
   void report() {
@@ -403,9 +403,9 @@ class Planner {
     const int retries = !pause ? status_.retries() : settled ? 0 : status_.retries() + 1;
     if (pause && retries > 1)
       wait = std::max(wait, std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause));
-    // During a pause, the allocator may give the job's nodes to other jobs.
+    // During a pause, the allocator may allocate the job's nodes to other jobs.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
-    // The hint may be from an earlier group. This is harmless, because then no replica asks for a generation.
+    // The hint may be from an earlier group. This is harmless, because then no replica requests a generation.
     const bool unchanged = field(at_.job, {"status", "membership"}).is_null();
     if (unchanged && job_.phase == "Running" && follows_generations(at_.hints))
       status_.set_membership(to_json(initial_membership(job_)));
@@ -426,7 +426,7 @@ class Planner {
       // Nodes would be idle if they were allocated to the job before its pods have ended.
       status_.set_allocation({});
       status_.set_reason("NodeLost",
-                         fmt::format("waits for node {}, which is not ready, to confirm that replica {} has ended",
+                         fmt::format("waiting for node {}, which is not ready, to confirm that replica {} has ended",
                                      unconfirmed->node, unconfirmed->rank));
       look_again(at_.now + kNodeCheck);
     } else if (at_.decision) {

@@ -2,7 +2,7 @@
 //
 //   Pending    the job has no nodes
 //   Starting   the job has nodes, and a group of pods is created on them, one pod per replica
-//   Running    all pods of the group run; its members may change meanwhile (members_plan.h)
+//   Running    all pods of the group run; its members may change (members_plan.h)
 //   Stopping   the pods were asked to checkpoint and exit; the next group starts when all of them have ended
 //   Suspended  spec.suspend is true, and all pods have ended
 //   Succeeded  all replicas of a group exited with code 0
@@ -44,7 +44,7 @@ struct JobDecision {
   Allocation nodes;  // empty if the job must wait
   std::string reason;
   bool placeable = true;  // false if the nodes could not hold the job even if they were empty
-  std::string uid;        // of the job, which may have been replaced by another one of the same name
+  std::string uid;        // of the job, which another job with the same name may have replaced
 };
 
 // Describes why the API server or an admission webhook refused to create a pod.
@@ -65,7 +65,7 @@ enum class NodeState {
 // The reports that the replicas of the current group have sent to the supervisor.
 struct ReplicaReports {
   struct Wait {
-    int after = 0;  // the replica asks for a generation after this one
+    int after = 0;  // the replica requests a generation after this one
     bool broken = false;
     bool operator==(const Wait&) const = default;
   };

@@ -19,14 +19,14 @@ using End = Membership::End;
 constexpr std::chrono::seconds kHangWaitInCluster{15};
 // How long replicas may take to repeat their reports to a new operator.
 constexpr std::chrono::seconds kReportsRepeated{60};
-// How long a job does not get more replicas after several newcomers have failed in a row.
+// How long a job receives no more replicas after several newcomers have failed in a row.
 constexpr std::chrono::minutes kNoGrowth{10};
 // How long after the loss of a member others may fail because of it.
 constexpr std::chrono::seconds kLossFelt{90};
 // How long members wait until the pods of the newcomers that replace them run.
 constexpr std::chrono::seconds kReplacementWait{60};
 
-// A failure of a job's program ends the job, so no failure is survived.
+// A failure of a job's program ends the job, so no failure can be survived.
 class OperatorBudget final : public FailureBudget {
  public:
   explicit OperatorBudget(BackOff back_off) : back_off_(back_off) {}
@@ -85,13 +85,14 @@ class MembersPlanner {
     // A job that is not preemptible does not survive the loss of a member: the allocator does not replace its nodes.
     Membership::Options options{
         .survives = job_.preemptible, .hang_wait = kHangWaitInCluster, .join_limit = settings.start_timeout};
-    // Replicas must first repeat to a new operator that their group broke. Until then, none counts as hung.
+    // Replicas must first repeat to a new operator that their group broke. Until then, none of them is considered hung.
     if (at_.now - at_.leads_since < kReportsRepeated) options.hang_wait = std::chrono::hours(1'000'000);
     const MembershipTarget target{.devices = job_.allocation, .min = min_replicas()};
     return stored_ ? Membership(options, target, budget_, stored_->state) : Membership(options, target, budget_);
   }
   int min_replicas() const { return std::max(job_.min_replicas.value_or(0), 1); }
-  // Returns whether the job may have these nodes. For some time after newcomers failed, it must not get other ones.
+  // Returns whether the job may have these nodes. For some time after newcomers failed, it must not receive other
+  // nodes.
   bool may_have(const Allocation& nodes) const {
     if (!no_growth_until_ || now_ >= *no_growth_until_) return true;
     std::multiset<std::string> wanted(nodes.begin(), nodes.end());
@@ -124,7 +125,7 @@ class MembersPlanner {
     });
   }
 
-  // Removes all replicas that do not take part in the training, and lets the others end by themselves.
+  // Removes all replicas that do not take part in the training, and lets the others end on their own.
   MembersPlan leave_to_end() {
     plan_.whole = true;
     for (const Replica& replica : membership_.state().replicas) {
@@ -221,7 +222,7 @@ class MembersPlanner {
       const bool met = membership_.generation() == 0 || replica.trains == membership_.generation();
       if (pod == nullptr) return met ? End::kCheckpointed : End::kKilled;
       if (pod->end == PodEnd::kCheckpointed) return End::kCheckpointed;
-      // The others may wait for the failed member, so it counts as killed.
+      // The others may wait for the failed member, so it is treated as killed.
       if (pod->end == PodEnd::kFailed) return End::kKilled;
     }
     if (pod == nullptr) {
@@ -230,7 +231,7 @@ class MembersPlanner {
       return replica.role == Role::kLeaving ? End::kDone : End::kKilled;
     }
     if (gone(*pod) || pod->killed) return End::kKilled;
-    // A replica that has not trained has nothing to save, and may not end by itself.
+    // A replica that has not trained has nothing to save, and may not end on its own.
     if (pod->leaving && pod->live() && !replica.trained && !stopping_) return End::kKilled;
     switch (pod->end) {
       case PodEnd::kNone:
@@ -279,7 +280,7 @@ class MembersPlanner {
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
       if (replica.role == Role::kLoading && !replica.killed && pod == nullptr) plan_.missing.push_back(replica.number);
-      // The pod is removed repeatedly until it has ended, because a request may get lost.
+      // The pod is removed repeatedly until it has ended, because a request may be lost.
       if (replica.killed && pod != nullptr && pod->live()) remove(*pod, true);
     }
     list_members();

@@ -1,6 +1,6 @@
-// Plans how the members of a running job change without a restart of those that stay: replicas are added and removed,
-// and the others continue after the loss of one. The job's program must follow generations (docs/formats.md), which it
-// reports by the hint liveRescale.
+// Plans how the members of a running job change without restarting the members that stay: replicas are added and
+// removed, and the others continue after one of them is lost. The job's program must follow generations
+// (docs/formats.md), which it reports with the hint liveRescale.
 //
 // These are pure functions around the state machine of membership/membership.h, where a device is a node. A replica is
 // identified by a number: its rank in the first generation of a group or, if it joins the group later, a number that
@@ -23,7 +23,7 @@ namespace adaptdl::sched {
 // Returns whether the job's replicas follow generations, according to its hints.
 bool follows_generations(const nlohmann::json& hints);
 
-// Returns the place of a replica in its group, for the creation of its pod; without a token and a hostname.
+// Returns a replica's place in its group for the creation of its pod, without a token and a hostname.
 PodPlace place_of(const nlohmann::json& job, int number);
 
 struct MembersPlan {
@@ -34,7 +34,7 @@ struct MembersPlan {
   // deleted, or has ended in a way that the others do not survive, so the group as a whole must be checked for its end.
   std::vector<const PodFacts*> members;
   bool whole = false;
-  std::optional<std::string> restart;  // why the group must be restarted to get other members
+  std::optional<std::string> restart;  // why the group must be restarted to change its members
   std::optional<std::string> failure;  // why the group cannot continue
   bool changed = false;                // a generation was issued
   bool steady = true;                  // no change is in progress
@@ -53,8 +53,8 @@ MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, co
 StoredMembership initial_membership(const kube::Job& job);
 
 // Plans the end of a job's members, whose pods are asked to exit. Newcomers are removed. Members that have lost others,
-// or lose them meanwhile, form a generation in which they save a checkpoint. REQUIRES that the job's phase is Stopping
-// and that it has a valid membership.
+// or lose them before they end, form a generation in which they save a checkpoint. REQUIRES that the job's phase is
+// Stopping and that it has a valid membership.
 MembersPlan plan_last_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
 
 }  // namespace adaptdl::sched

@@ -24,11 +24,12 @@ struct StoredMembership {
   }
 };
 
-// Returns nothing if the job has no membership. Throws Error if it is invalid, because another client wrote it.
+// Returns nothing if the job has no membership. Throws Error if the membership is invalid, because another client wrote
+// it.
 std::optional<StoredMembership> parse_membership(const nlohmann::json& job);
 nlohmann::json to_json(const StoredMembership& membership);
 
-// Converts a time of the cluster's clock, which the state machine uses.
+// Converts a time of the cluster's clock to the type that the state machine uses.
 inline Membership::Time membership_time(kube::Time time) {
   return Membership::Time(std::chrono::duration_cast<Membership::Time::duration>(time.time_since_epoch()));
 }

@@ -48,7 +48,7 @@ void add_phases(PrometheusText& text, const ClusterState& state) {
   }
   text.begin("adaptdl_jobs", "gauge", "Number of jobs by phase.");
   for (const char* phase : kPhases) text.add({{"phase", phase}}, phases[phase]);
-  text.begin("adaptdl_jobs_waiting", "gauge", "Number of jobs that have no nodes, by the reason in their status.");
+  text.begin("adaptdl_jobs_waiting", "gauge", "Number of jobs without nodes, by the reason in their status.");
   for (const auto& [reason, count] : reasons) text.add({{"reason", reason}}, count);
 }
 
@@ -67,8 +67,8 @@ void add_jobs(PrometheusText& text, const AllocatorCluster& cluster) {
   text.begin("adaptdl_job_nodes", "gauge", "Number of nodes that are allocated to a job.");
   for (const AllocatorJob* job : jobs) add(*job, static_cast<double>(count_nodes(job->current)));
   text.begin("adaptdl_job_goodput", "gauge",
-             "Samples per second of a job, weighted by statistical efficiency, as its model predicts them. Only jobs "
-             "that have been measured.");
+             "Predicted samples per second of a job, weighted by statistical efficiency. Only for jobs that "
+             "have been measured.");
   for (const AllocatorJob* job : jobs) {
     if (const auto goodput = goodput_of(*job)) add(*job, *goodput);
   }
@@ -92,7 +92,7 @@ void add_nodes(PrometheusText& text, const AllocatorCluster& cluster) {
   text.add({{"state", "not-ready"}}, static_cast<double>(cluster.nodes.size()) - ready - closed);
   text.begin("adaptdl_allocatable", "gauge", "Resources of the ready and closed nodes, in the units of Kubernetes.");
   add_resources(text, allocatable);
-  text.begin("adaptdl_allocated", "gauge", "Resources that pods of jobs hold, in the units of Kubernetes.");
+  text.begin("adaptdl_allocated", "gauge", "Resources that jobs' pods hold, in the units of Kubernetes.");
   add_resources(text, used);
   text.begin("adaptdl_used_by_others", "gauge", "Resources that all other pods hold, in the units of Kubernetes.");
   add_resources(text, others);
@@ -158,10 +158,10 @@ void OperatorMetrics::add_counters(PrometheusText& text) const {
   if (!pool_) return;
   text.begin("adaptdl_pool_nodes", "gauge", "Number of nodes that the cluster expander managed in the last cycle.");
   text.add({}, pool_->nodes);
-  text.begin("adaptdl_pool_desired_nodes", "gauge", "Number of nodes that the cluster expander wants.");
+  text.begin("adaptdl_pool_desired_nodes", "gauge", "Number of nodes that the cluster expander requests.");
   text.add({}, pool_->desired_nodes);
   text.begin("adaptdl_pool_utility", "gauge",
-             "Speedup of all jobs relative to that of jobs that scale perfectly on these nodes.");
+             "Speedup of all jobs, divided by the speedup of jobs that scale perfectly on these nodes.");
   if (pool_->utility) text.add({}, *pool_->utility);
 }
 

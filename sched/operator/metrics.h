@@ -22,7 +22,7 @@ class OperatorMetrics {
  public:
   // Records that the operator has written a job's status. `before` and `after` are the whole job.
   void status_written(const nlohmann::json& before, const nlohmann::json& after);
-  // Records that a scheduling cycle has ended, which took this time.
+  // Records that a scheduling cycle has ended, and how long it took.
   void cycle_ended(std::chrono::duration<double> time, kube::Time now);
 
   // Records the decision of a scheduling cycle on the size of the pool of nodes.
@@ -30,7 +30,7 @@ class OperatorMetrics {
 
   // Returns all metrics in Prometheus' text format. `cluster` is a snapshot of `state`.
   std::string text(const ClusterState& state, const AllocatorCluster& cluster) const;
-  // Returns the metrics of an operator that waits to lead. Only the leader reports the metrics of the cluster.
+  // Returns the metrics of an operator that waits to become the leader. Only the leader reports the cluster's metrics.
   static std::string standby_text();
 
  private:

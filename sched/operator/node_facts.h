@@ -38,7 +38,7 @@ struct NodeFacts {
 NodeFacts parse_node(const nlohmann::json& node, const DrainSigns& signs = {});
 
 // Returns what the Kubernetes scheduler reserves for a pod: the sum of its containers' requests, or the request of an
-// init container if that is larger, plus its overhead. A limit without a request counts as a request.
+// init container if that is larger, plus its overhead. A limit without a request is treated as a request.
 Resources pod_requests(const nlohmann::json& pod);
 
 // Returns whether the node is ready, not about to be removed, and not cordoned.
@@ -49,7 +49,7 @@ bool could_run(const nlohmann::json& pod, const NodeFacts& node);
 // and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 
-// Returns whether the resource is a kind of GPU, either of a device plugin, such as nvidia.com/gpu, or of a
+// Returns whether the resource is a kind of GPU, either from a device plugin, such as nvidia.com/gpu, or from a
 // DeviceClass, such as deviceclass.resource.kubernetes.io/gpu.nvidia.com.
 bool is_gpu(const std::string& resource);
 
@@ -57,7 +57,7 @@ bool is_gpu(const std::string& resource);
 double in_kubernetes_units(const std::string& resource, std::int64_t amount);
 
 Resources& operator+=(Resources& sum, const Resources& more);
-// Subtracts `times` times `less`, but not below 0. Resources that `sum` does not have are ignored.
+// Subtracts `times` times `less`, but not below 0. Resources that `sum` does not contain are ignored.
 void subtract(Resources& sum, const Resources& less, std::int64_t times = 1);
 
 }  // namespace adaptdl::sched

@@ -72,8 +72,8 @@ void subtract_used(const NodePool& pool, const AllocatorCluster& cluster, Resour
   if (smallest) subtract(resources, *smallest);
 }
 
-// Returns the expected properties of a node that is added to the pool: those of the largest node of the pool, with the
-// configured resources. Without either, the new node has no resources.
+// Returns the expected properties of a node that is added to the pool: the properties of the pool's largest node, with
+// the configured resources. If there are no nodes and no configured resources, the new node has no resources.
 NodeFacts make_new_node(const NodePool& pool, const AllocatorCluster& cluster) {
   const NodeFacts* largest = nullptr;
   for (const NodeFacts& node : cluster.nodes) {
@@ -175,8 +175,8 @@ void complete(const std::vector<Member>& members, const NodeFacts& new_node, dou
   }
 }
 
-// Returns the problem of placing the jobs of the pool on its nodes and on the nodes outside it that these jobs may use.
-// The names of the nodes are in the order in which the nodes should be kept.
+// Returns the problem of placing the pool's jobs on its nodes and on the nodes outside the pool that these jobs may
+// use. The names of the nodes are in the order in which the nodes should be kept.
 Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, const std::vector<Member>& members,
                      const NodeFacts& new_node, int limit) {
   Problem problem;
@@ -258,7 +258,7 @@ std::string reason_of(const PoolDecision& decision, bool needed, const std::stri
   return reason;
 }
 
-// Returns whether the job waits and could run on a new node if that had the resources.
+// Returns whether the job waits and could run on a new node if the node had the resources.
 bool waits(const AllocatorJob& job, const NodeFacts& new_node) {
   return !job.held && job.current.empty() && could_run(job.pod, new_node);
 }

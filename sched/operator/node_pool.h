@@ -1,8 +1,8 @@
-// Decides how many nodes the jobs should have in a pool of nodes that a cluster autoscaler adds and removes.
+// Decides on the size of a pool of nodes that a cluster autoscaler adds and removes.
 //
-// The scheduling policy chooses the number by the utility of the nodes (policy/cluster_size.h). Nodes outside the pool
-// count as nodes that cannot be removed. It is assumed that all jobs that may use the pool can use all of these nodes,
-// and that all added nodes are equal.
+// The scheduling policy chooses the number of nodes by their utility (policy/cluster_size.h). Nodes outside the pool
+// are treated as nodes that cannot be removed. It is assumed that all jobs that may use the pool can use all of these
+// nodes, and that all added nodes are equal.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -23,9 +23,9 @@ struct NodePool {
   nlohmann::json pod;  // a pod whose node selector, affinity and tolerations determine the nodes of the pool
   int min_nodes = 0, max_nodes = 0;
   std::optional<int> last_desired;  // the last decision, which is kept if it still makes sense
-  // The resources of a new node that jobs can use; if empty, those of the largest node of the pool.
+  // The resources of a new node that jobs can use; if empty, the resources of the pool's largest node.
   Resources node_resources;
-  // Limit of the total price of all nodes of the pool. If it is set and the price of a new node is 0, no node is added.
+  // Limit on the total price of the pool's nodes. If it is set and the price of a new node is 0, no node is added.
   std::optional<double> max_cost_per_hour;
   std::vector<NodePrice> prices;
 };
@@ -36,13 +36,13 @@ struct PoolDecision {
   std::optional<double> utility;
   std::optional<NodeFacts> new_node;  // expected properties of an added node; empty if not known
   int addable_nodes = 0;              // maximum number of nodes that could be added
-  // Names of the nodes that no job should use, so that they can be removed (`surplus`), and of those that are cordoned
-  // or about to be removed (`closed`).
+  // Names of the nodes that no job should use, so that they can be removed (`surplus`), and of the nodes that are
+  // cordoned or about to be removed (`closed`).
   std::set<std::string> surplus, closed;
   std::string reason;  // one clause
 };
 
-// Returns the resources of each node that are available to jobs: those that no other pods hold.
+// Returns the resources of each node that are available to jobs, because no other pods hold them.
 std::map<std::string, Resources> resources_for_jobs(const AllocatorCluster& cluster);
 
 // Decides on the size of the pool. REQUIRES policy.chooses_size().

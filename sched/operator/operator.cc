@@ -87,7 +87,8 @@ ClusterState::HintsOf Operator::newest_hints() const {
   return [this](const std::string& job, const std::string& uid) { return controller_->hints(job, uid); };
 }
 
-// Called by the thread of metrics_server_. Requests in quick succession get the same text, as computing it takes time.
+// Called by the thread of metrics_server_. Requests in quick succession receive the same text, because computing it
+// takes time.
 std::string Operator::metrics_text() {
   if (!leads_) return OperatorMetrics::standby_text();
   if (const Clock::time_point now = Clock::now(); now >= metrics_until_) {
@@ -243,7 +244,7 @@ void Operator::watch_devices(const kube::Resource& resource, std::stop_token sto
       last = error.what();
       set_synced(resource);
     } catch (const http::ConnectionError&) {
-      if (!is_synced(resource)) throw;  // otherwise, the other watches report it
+      if (!is_synced(resource)) throw;  // otherwise, the other watches report the error
     }
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, stop, pause, [] { return false; });
@@ -331,7 +332,7 @@ bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
 
 void Operator::allocate_once(bool all) {
   const Clock::time_point begin = Clock::now();
-  // Decisions must be read before the jobs: one that is carried out in between is then in the status of its job.
+  // Read the decisions before the jobs: a decision that is carried out between the two is then in its job's status.
   std::map<std::string, Allocation> undone;
   for (const std::string& key : state_.jobs()) {
     if (auto nodes = controller_->undone(key)) undone[key] = *std::move(nodes);

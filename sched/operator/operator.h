@@ -5,7 +5,7 @@
 //   allocator    allocates nodes to new jobs immediately, and to all jobs each cycle
 //   workers      reconcile jobs, each worker one job at a time (Controller)
 //   supervisor   reports the addresses of their peers to replicas, and receives their hints
-//   metrics      are available to Prometheus on a port of their own
+//   metrics      are available to Prometheus on a separate port
 //   validator    rejects invalid jobs when they are submitted or changed
 //   expander     makes a cluster autoscaler add and remove nodes
 //   recorder     stores the usage of jobs by user and month
@@ -59,7 +59,8 @@ struct OperatorOptions {
   PodSettings pods;  // an empty supervisor_url means the address and port above
   LifecycleSettings lifecycle;
   DrainSigns drain;
-  // With a lease, only the operator that holds it acts. `lease_lost` must end the process at once (leader_election.h).
+  // With a lease, only the operator that holds it acts. `lease_lost` must end the process immediately
+  // (leader_election.h).
   std::optional<LeaseSettings> lease;
   std::function<void()> lease_lost;
   std::optional<ValidatorSettings> validator;
@@ -94,7 +95,7 @@ class Operator final : private SupervisorListener {
     if (reports_.follows(job_id, after)) queue_.add(job_id);
   }
 
-  // Reports are ignored here, because the supervisor turns the part of them that is kept into hints.
+  // Reports are ignored here, because the supervisor turns the relevant parts of them into hints.
   void progress_reported(const std::string&, const std::string&, const nlohmann::json&) override {}
 
   // Calls `work`. The first exception is stored and stops all threads.
@@ -130,9 +131,9 @@ class Operator final : private SupervisorListener {
   std::atomic<bool> leads_ = false;
   std::unique_ptr<Controller> controller_;
   std::string metrics_text_;         // used by the thread of metrics_server_ only
-  Clock::time_point metrics_until_;  // likewise: until when the text is served
+  Clock::time_point metrics_until_;  // used by the same thread only: until when the text is served
   std::unique_ptr<Supervisor> metrics_server_;
-  // Used by the allocator's thread only: the time of the last cycle because of a node that leaves, and of the next one.
+  // Used by the allocator's thread only: when a leaving node last caused a cycle, and when it causes the next one.
   Clock::time_point moved_ = Clock::time_point::min(), move_again_ = Clock::time_point::max();
 
   // Used by the allocator's thread only.

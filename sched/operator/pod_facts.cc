@@ -40,7 +40,7 @@ bool lost(const json& pod) {
 // Summarizes the containers that exited with an error.
 struct ContainerEnds {
   bool any = false, all_checkpointed = true, out_of_memory = false;
-  bool unknown = false;             // the node lost track of one, such as in a reboot, so its code means nothing
+  bool unknown = false;             // the node lost track of a container (e.g. in a reboot), so its code is meaningless
   std::optional<kube::Time> first;  // when the first of them exited
   std::optional<kube::Time> last;   // when the last container exited, with any code; empty if that is not known
 };
@@ -54,7 +54,8 @@ ContainerEnds container_ends(const json& pod) {
     for (const json& status : array_field(pod, {"status", list})) {
       const json& ended = field(status, {"state", "terminated"});
       auto when = kube::time_field(ended, {"finishedAt"});
-      // A time in 1970 is unknown. If the node did not end its pod, the status may still report a running container.
+      // A time in 1970 means that the time is not known. If the node did not end its pod, the status may still report a
+      // running container.
       if (!is_valid_end(when)) when.reset();
       all_known = all_known && (when || (ended.is_null() && field(status, {"state", "running"}).is_null()));
       ends.last = std::max(ends.last, when);
@@ -131,7 +132,7 @@ std::string token_of(const json& pod) {
   return "";
 }
 
-// Returns the group and the number of the replica, by the pod's name.
+// Returns the replica's group and number from the pod's name.
 std::optional<ReplicaNumber> replica_of(const json& pod) {
   const json& owner = owner_of(pod);
   const std::string name = kube::name_of(pod), first = replica_name({{"metadata", owner}}, 0, 0);

@@ -26,11 +26,11 @@ enum class PodTrouble { kNone, kUnscheduled, kImage, kContainer, kVolume };
 
 struct PodFacts {
   std::string name, uid, node, ip;
-  int group = -1;        // by the pod's name, which never changes; -1 if it is not the name of a replica
-  int number = -1;       // also by the name; unique in the group, and the initial rank if the replica began the group
+  int group = -1;        // from the pod's name, which never changes; -1 if it is not the name of a replica
+  int number = -1;       // also from the name; unique in the group, and the initial rank if the replica began the group
   int rank = -1;         // from the pod's annotation, or else the number
   int replicas = 0;      // number of replicas of the job, from the pod's annotation
-  std::string token;     // of the job, from the pod's environment
+  std::string token;     // the job's token, from the pod's environment
   bool leaving = false;  // the pod is terminating
   bool killed = false;   // the pod is terminating without a grace period
   bool running = false;  // all containers run
@@ -47,8 +47,8 @@ struct PodFacts {
   bool live() const { return end == PodEnd::kNone; }
 };
 
-// Returns the owner reference to the job whose replica the pod is, or null if it is not a replica. The operator ignores
-// other pods of a job, such as those that `adaptdl cp` creates.
+// Returns a replica's owner reference to its job, or null if the pod is not a replica. The operator ignores other pods
+// of a job, such as those that `adaptdl cp` creates.
 const nlohmann::json& owner_of(const nlohmann::json& pod);
 
 PodFacts parse_pod(const nlohmann::json& pod);

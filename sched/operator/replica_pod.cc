@@ -85,7 +85,7 @@ std::optional<kube::Quantity> quantity(const json& amount) {
   try {
     return kube::Quantity::parse(amount.is_string() ? amount.get<std::string>() : amount.dump());
   } catch (const Error&) {
-    return {};  // the API server refuses it
+    return {};  // the API server rejects it
   }
 }
 
@@ -106,7 +106,7 @@ bool agree(const std::string& resource, const json& request, const json& limit) 
 void add_default_resources(json& container, const json& defaults) {
   if (defaults.empty()) return;
   const json own = field(container, {"resources"});
-  if (!own.is_null() && !own.is_object()) return;  // the API server refuses it
+  if (!own.is_null() && !own.is_object()) return;  // the API server rejects it
   for (const auto& [part, amounts] : defaults.items()) {
     json& given = container["resources"][part];
     if (!amounts.is_object() || !(given.is_null() || given.is_object())) {

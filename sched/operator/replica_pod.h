@@ -2,9 +2,9 @@
 //
 // The pod is the job's pod template with the additions that the contract between jobs and schedulers requires: the name
 // {job}-{uid}-{group}-{number}, labels, annotations with the group and the rank, the node, environment variables
-// (ADAPTDL_JOB_ID, ADAPTDL_REPLICA_RANK, …), and a memory-backed /dev/shm, which data loaders need. Programs that
-// report progress as in a job of Kubeflow Trainer report it to the supervisor. They read the job's token from a file
-// with the content of an annotation of the pod.
+// (ADAPTDL_JOB_ID, ADAPTDL_REPLICA_RANK, …), and a memory-backed /dev/shm, which data loaders require. Programs that
+// report progress as in Kubeflow Trainer report it to the supervisor. They read the job's token from a file that
+// contains one of the pod's annotations.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ struct PodSettings {
   std::string supervisor_url;
   // Default requests and limits of the first container, which trains.
   nlohmann::json resources = nlohmann::json::object();
-  bool live_rescale = false;  // whether pods get the environment variables of live rescale
-  // Patches of each pod and of each of its containers, applied last. An object is a merge patch (RFC 7386), an array is
-  // a JSON patch (RFC 6902).
+  bool live_rescale = false;  // whether pods receive the environment variables for live rescale
+  // Patches for each pod and for each of its containers, applied last. An object is a merge patch (RFC 7386), an array
+  // is a JSON patch (RFC 6902).
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();
 };
 
 struct PodPlace {
-  Allocation nodes;    // of all replicas, by rank
+  Allocation nodes;    // the nodes of all replicas, by rank
   int group = 0;       // number of the start, from 0
   int rank = 0;        // the rank that the replica has or, if it joins a running job, will presumably have
   int number = 0;      // number in the group, from 0: the initial rank; higher for replicas that join later

@@ -1,6 +1,6 @@
-// Stores the reports of replicas to the supervisor about generations.
+// Stores what replicas report to the supervisor about generations.
 //
-// They are kept in memory only: replicas repeat them to a new operator within the timeout of their polls, 30 s.
+// The reports are kept in memory only: replicas repeat them to a new operator within their poll timeout of 30 s.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -15,12 +15,12 @@ namespace adaptdl::sched {
 
 class ReplicaReportStore {
  public:
-  // Records that a replica asks for a generation after `after`. Returns whether that is new.
+  // Records that a replica requests a generation after `after`. Returns whether the report is new.
   bool waits(const std::string& job, const std::string& replica_id, int after, bool broken);
-  // Records that a member of generation `after`, whose members all train, asks for the next. Returns whether it is new.
+  // Records that a member of generation `after`, whose members all train, requests the next. Returns whether it is new.
   bool follows(const std::string& job, int after);
 
-  // Returns the reports of the replicas of this group, and forgets those of earlier ones.
+  // Returns the reports of the replicas of this group, and forgets the reports of earlier groups.
   ReplicaReports of(const std::string& job, int group);
   void forget(const std::string& job);
 

@@ -90,7 +90,7 @@ bool fits_key(const ServingCertificate& pair) {
   const Bio certificate_bio(::BIO_new_mem_buf(pair.certificate.data(), static_cast<int>(pair.certificate.size())));
   const Bio key_bio(::BIO_new_mem_buf(pair.key.data(), static_cast<int>(pair.key.size())));
   const X509Certificate certificate(::PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr));
-  // OpenSSL must not ask for the password of an encrypted key on the terminal.
+  // OpenSSL must not prompt on the terminal for the password of an encrypted key.
   const Key key(::PEM_read_bio_PrivateKey(
       key_bio.get(), nullptr, [](char*, int, int, void*) { return -1; }, nullptr));
   const bool fits = certificate && key && ::X509_check_private_key(certificate.get(), key.get()) == 1;

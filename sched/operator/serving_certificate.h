@@ -46,11 +46,11 @@ class CertificateRules {
     std::optional<std::string> bundle;  // the new bundle; empty if it does not change
     bool serve = false;                 // whether to serve the stored certificate from now on
   };
-  // Returns whether to replace the stored certificate now. A newly started operator serves a trusted one first.
+  // Returns whether to replace the stored certificate now. A newly started operator first serves a trusted certificate.
   bool renew(const ServingCertificate& stored, const std::string& bundle, kube::Time wall_time,
              std::chrono::seconds lifetime) const;
   // Returns the next step. `stored` is the certificate in the Secret, as first_certificate() returns it, and `bundle`
-  // the webhook's bundle (PEM). The bundle must be written before the certificate is served.
+  // is the webhook's bundle (PEM). The bundle must be written before the certificate is served.
   Step next(const ServingCertificate& stored, const std::string& bundle, Clock::time_point now, kube::Time wall_time);
 
   void set_served(const ServingCertificate& certificate) { served_ = certificate; }

@@ -27,7 +27,7 @@ void account_usage(const JobSituation& situation, const kube::Job& job, bool mem
     if (members_change && job.phase == "Running") status.change_hold(situation.usage_rate(nodes));
     return;
   }
-  // Not all pods of a group are created at the same time. In other phases, the allocation is that of the next group.
+  // Not all pods of a group are created at the same time. In other phases, the allocation belongs to the next group.
   const bool whole = job.phase == "Starting" || job.phase == "Running";
   // The operator may have been replaced after it had created the first pod.
   const bool first = job.phase == "Starting" && !status.created();

@@ -41,7 +41,7 @@ void UsageRecorder::record(const std::vector<UsageRecord>& existing, std::vector
   }
 }
 
-// Sets the ledger to that of the month, which is created if it does not exist.
+// Loads the month's ledger, or creates it if it does not exist.
 void UsageRecorder::load(kube::Month month, const std::vector<UsageRecord>& existing) {
   ledger_.reset();
   try {

@@ -17,8 +17,8 @@ class UsageRecorder {
   // The ConfigMaps are named `name`-YYYY-MM. `access` is copied.
   UsageRecorder(kube::Access access, std::string name_space, std::string name);
 
-  // Records the usage of all jobs of the cluster, and of jobs that were deleted since the last call. Writes nothing if
-  // the usage is stored already. Logs a warning if it cannot be stored; the next call then stores it.
+  // Records the usage of all jobs in the cluster, and of jobs that were deleted since the last call. Writes nothing if
+  // the usage is already stored. Logs a warning if the usage cannot be stored; the next call then stores it.
   void record(const std::vector<kube::UsageRecord>& existing, std::vector<kube::UsageRecord> deleted, kube::Time now);
 
  private:

@@ -49,7 +49,7 @@ std::string bundle_of(const json& configuration) {
   return "";
 }
 
-// Returns whether the operator changes the pods of jobs, so that not all of their fields are from the job.
+// Returns whether the operator changes the pods of jobs, so that some of their fields do not come from the job.
 bool patches(const PodSettings& pods) {
   return !pods.pod_patch.empty() || !pods.container_patch.empty() || !pods.resources.empty();
 }
@@ -100,7 +100,7 @@ WebhookServer::Answer Validator::answer(const std::string& path, const std::stri
   const json parsed = parse_foreign_json(body);
   const json& request = kube::field(parsed, {"request"});
   if (text_field(request, {"uid"}).empty() || !kube::field(request, {"object"}).is_object())
-    return {400, "expected an AdmissionReview of an AdaptDLJob\n"};
+    return {400, "expected an AdmissionReview for an AdaptDLJob\n"};
   if (path == kSubmitterPath) return {200, to_text(patch_answer(request, submitter_patch(request)))};
   try {
     const ReviewVerdict verdict = review_job(request, review_);
@@ -135,7 +135,7 @@ bool Validator::try_pass() {
     const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
     if (refused != nullptr && refused->conflict()) return false;  // another operator was faster
     if (std::exchange(last_error_, error.what()) != error.what())
-      log::warn(fmt::format("cannot set up the certificate of the validator: {}", error.what()));
+      log::warn(fmt::format("cannot set up the validator's certificate: {}", error.what()));
     return false;
   }
 }
@@ -171,7 +171,7 @@ json Validator::configuration(const kube::Resource& kind) {
   }
 }
 
-// Returns null if it does not exist, as with older manifests, or must not be read. Jobs are checked nevertheless.
+// Returns null if the object does not exist, as with older manifests, or must not be read. Jobs are still checked.
 json Validator::mutating_configuration() {
   try {
     json object = client_.get(kube::path(kube::kMutatingWebhookConfigurations, "", settings_.name));
@@ -188,7 +188,7 @@ json Validator::mutating_configuration() {
   }
 }
 
-// Returns the certificate of the Secret, which is created or renewed if necessary.
+// Returns the certificate in the Secret, which is created or renewed if necessary.
 ServingCertificate Validator::stored_certificate(const std::string& bundle) {
   const std::string path = kube::path(kube::kSecrets, settings_.name_space, settings_.name);
   json secret;
@@ -201,7 +201,7 @@ ServingCertificate Validator::stored_certificate(const std::string& bundle) {
   ServingCertificate pair{first_certificate(decoded(secret, {"data", kCertificateKey})),
                           decoded(secret, {"data", kPrivateKey})};
   if (!rules_.renew(pair, bundle, now, settings_.certificate_lifetime)) return pair;
-  // The API server connects by the first name.
+  // The API server connects to the first name.
   const std::string host = fmt::format("{}.{}.svc", settings_.name, settings_.name_space);
   pair = create_serving_certificate({host, host + ".cluster.local"}, now, settings_.certificate_lifetime);
   const json data{{kCertificateKey, encode_base64(pair.certificate)}, {kPrivateKey, encode_base64(pair.key)}};

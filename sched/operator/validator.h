@@ -1,9 +1,9 @@
 // The admission webhook of AdaptDLJobs, which rejects invalid jobs when they are created or changed (job_review.h).
 //
 // The API server calls the webhook through the ValidatingWebhookConfiguration and the Service `name`. Through the
-// MutatingWebhookConfiguration `name`, it also requests the annotation with the user who created a job. The certificate
-// is stored in the Secret `name` and renewed without interruption (serving_certificate.h). All operators run the
-// webhook, whether they hold the lease or not.
+// MutatingWebhookConfiguration `name`, the webhook also annotates new jobs with the user who created them. The
+// certificate is stored in the Secret `name` and renewed without interruption (serving_certificate.h). All operators
+// run the webhook, whether they hold the lease or not.
 //
 // Threading: the validator has threads of its own. The client's access and the settings are copied.
 #pragma once
@@ -29,7 +29,7 @@ struct ValidatorSettings {
   std::string address = "0.0.0.0";  // IP address to listen on
   std::uint16_t port = 8443;        // 0: any free port
   std::string name_space, name;     // of the Service and the Secret; the configurations have the same name
-  // Certificates are renewed when two thirds of this time have passed. At least kMinLifetime.
+  // Certificates are renewed when two thirds of this time have passed. Must be at least kMinLifetime.
   std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);
   std::function<std::string(const std::string&)> image_fault;  // see ReviewSettings
 
@@ -64,7 +64,7 @@ class Validator {
   ReviewSettings review_;  // does not change once a certificate is served
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  // Used by one thread at a time: the constructor's, then that of renewer_.
+  // Used by one thread at a time: the constructor's, then renewer_'s.
   CertificateRules rules_;
   bool version_known_ = false;  // whether the version of the API server is known
   bool submitters_known_ = true;

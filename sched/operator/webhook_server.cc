@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-// Used by boost/asio/awaitable.hpp of Boost 1.74, which does not include it.
+// Used by boost/asio/awaitable.hpp in Boost 1.74, which does not include it.
 #include <utility>
 
 #include <atomic>
@@ -48,7 +48,7 @@ using asio::ip::tcp;
 using std::chrono::seconds;
 using Stream = beast::ssl_stream<beast::tcp_stream>;
 
-// An object in etcd has at most 1.5 MB, and a review contains two objects.
+// An object in etcd is at most 1.5 MB large, and a review contains two objects.
 constexpr std::uint64_t kMaxBody = 4 << 20;
 // Maximum bytes of all bodies that are being read or answered. JSON takes up to 30 times as much memory once parsed.
 constexpr std::int64_t kMaxBodies = 8 << 20;

@@ -1,11 +1,10 @@
 // An HTTPS server for webhooks of the API server. It answers POST requests with a function that may block.
 //
 // Requests are limited in size and time, and connections in number. Connections without a request are kept for longer
-// than the API server keeps them, so that no request arrives on a connection that is being closed. Only if there are
-// too many connections, the one whose client has kept the server waiting longest is closed.
+// than the API server keeps them, so that no request arrives on a connection that is being closed. If there are too
+// many connections, the one whose client has kept the server waiting longest is closed nevertheless.
 //
-// Threading: requests are answered by kThreads threads of the server. All methods may be called from any thread except
-// those.
+// Threading: kThreads threads of the server answer requests. All methods may be called from any other thread.
 #pragma once
 
 #include <chrono>
@@ -29,9 +28,10 @@ class WebhookServer {
   // `path` is the path of the URL.
   using Handler = std::function<Answer(const std::string& path, const std::string& body)>;
 
-  // Starts to listen. Connections are closed at once until serve() is called. `handler` must not throw and is called by
-  // several threads at once. A request that would exceed the total size limit of all requests waits for others to end,
-  // for at most `patience`. Throws UsageError if the address is invalid, and Error if the socket cannot be opened.
+  // Starts to listen. Connections are closed immediately until serve() is called. `handler` must not throw, and several
+  // threads call it concurrently. A request that would exceed the limit on the total size of all requests waits for
+  // others to end, for at most `patience`. Throws UsageError if the address is invalid, and Error if the socket cannot
+  // be opened.
   WebhookServer(const std::string& address, std::uint16_t port, Handler handler,
                 std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Closes all connections and waits for the handlers.
@@ -42,7 +42,7 @@ class WebhookServer {
   std::uint16_t port() const noexcept;
   // Uses this certificate for new connections. Throws Error if OpenSSL does not accept it.
   void serve(const ServingCertificate& certificate);
-  // Closes each connection after its next answer from now on.
+  // From now on, closes each connection after its next answer.
   void drain() noexcept;
   // Returns whether a request is being answered.
   bool is_answering() const noexcept;

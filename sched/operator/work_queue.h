@@ -1,7 +1,7 @@
 // A queue of keys for workers. A key is processed by one worker at a time.
 //
-// A key that is added again while it waits is processed once; a key that is added while a worker has it is processed
-// again. Keys of low priority are taken only if no other key waits.
+// A key that is added again while it waits is processed once; a key that is added while a worker processes it is
+// processed again. Keys of low priority are taken only if no other key waits.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -24,13 +24,13 @@ class WorkQueue {
   using Clock = std::chrono::steady_clock;
   enum class Priority { kNormal, kLow };
 
-  // Adds the key. If it already waits, the higher priority counts.
+  // Adds the key. If it already waits, the higher priority applies.
   void add(const std::string& key, Priority priority = Priority::kNormal) {
     const std::lock_guard lock(mutex_);
     if (add_waiting(key, priority)) wake_.notify_one();
   }
 
-  // Adds the key at this time. If the key is already scheduled, the earlier time counts.
+  // Adds the key at this time. If the key is already scheduled, the earlier time applies.
   void add_at(const std::string& key, Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = later_.try_emplace(key, when);
@@ -101,7 +101,7 @@ class WorkQueue {
   std::mutex mutex_;
   std::condition_variable_any wake_;
   std::deque<std::string> ready_, ready_low_;
-  std::map<std::string, Priority> waiting_;  // keys that must be processed, even if a worker has them
+  std::map<std::string, Priority> waiting_;  // keys that must be processed, even if a worker is processing them
   std::set<std::string> taken_;
   std::map<std::string, Clock::time_point> later_;                // by key
   std::set<std::pair<Clock::time_point, std::string>> in_order_;  // the same entries, by time

@@ -13,15 +13,15 @@ namespace {
 constexpr int kFirstReplicas = 4;
 constexpr int kGrowth = 4;
 constexpr double kRankPower = 0.4, kFullPower = 0.4, kLeftPower = 0.1, kLatePower = 0.3;
-constexpr double kUnknownLeft = 600;  // seconds, at least, if the remaining work is unknown
-constexpr double kUnknownFull = 4;    // full speedup of a job that was not measured yet
+constexpr double kUnknownLeft = 600;  // minimum, in seconds, if the remaining work is unknown
+constexpr double kUnknownFull = 4;    // full speedup of a job that has not been measured yet
 constexpr double kShortestStay = 60;  // bounds of the time that an allocation is expected to last, in seconds
 constexpr double kLongestStay = 400;
 constexpr double kLeastFactor = 0.05;  // lower bound of f for a changed allocation
 
 double finite_or(double value, double otherwise) { return std::isfinite(value) ? value : otherwise; }
 
-// Returns the seconds left on one replica. A job that does not report its target is assumed to be half done.
+// Returns the time left on one replica, in seconds. A job that does not report its target is assumed to be half done.
 double time_left(const JobInfo& job) {
   const double goodput = job.speedup ? job.speedup->goodput(1, 1) : 0;
   const double done = finite_or(job.attained_service, 0);
@@ -48,7 +48,7 @@ ReplicaRoom measure_room(const SearchJob& job, const std::vector<SearchNode>& no
   return found;
 }
 
-// Returns the best speedup of a few sizes, which is accurate enough because speedups are smooth.
+// Returns the best speedup among a few sizes, which is accurate enough because speedups are smooth.
 double full_speedup(const JobInfo& job, const ReplicaRoom& room) {
   if (!job.speedup) return kUnknownFull;
   double full = 1;
@@ -58,7 +58,8 @@ double full_speedup(const JobInfo& job, const ReplicaRoom& room) {
   return full;
 }
 
-// Returns `late`, at least 1. The fair share is an equal share of the replicas that fit on all nodes.
+// Returns `late` (see the header), which is at least 1. The fair share is an equal share of the replicas that fit on
+// all nodes.
 double lateness(const JobInfo& job, double left, double age, const ReplicaRoom& room, std::size_t jobs) {
   const auto sharers = static_cast<std::int64_t>(jobs);
   const std::int64_t fair =

@@ -4,9 +4,9 @@
 //   value = w s(r) f                  s on one node or on several; f = 1 for a first start or an unchanged allocation
 //   w = rank^0.4 full^-0.4 left^-0.1 late^0.3 weight
 //
-// `left` is the time that the job still has to train on one replica, and `full` is its speedup on the whole cluster.
-// `rank` is its place among all jobs, 1 for the job with the largest left / full. `late` is the time that it will have
-// taken divided by the time that it would have taken, both on a fair share of the cluster, and at least 1 (finish-time
+// `left` is the job's remaining training time on one replica, and `full` is its speedup on the whole cluster. `rank` is
+// its rank among all jobs, 1 for the job with the largest left / full. `late` is the job's total time, if it has a fair
+// share of the cluster from now on, divided by the total time if it had always had one, and at least 1 (finish-time
 // fairness: Mahajan et al., NSDI 2020). As in SRPT, a job with less time left weighs more. Weights by rank and by the
 // best possible speedup are optimal if the speedups of all jobs are the same power of the number of replicas (heSRPT:
 // Berg et al., Performance Evaluation 2020). The exponents were tuned on the workloads of docs/scheduling.md. `weight`
@@ -17,8 +17,8 @@
 //   f = max(1 - restart_cost / h, 0.05),  h = min(age / (restarts + 1) within bounds, left / s(r) + restart_cost)
 //
 // How long a job kept its allocations so far predicts how long it will keep the next one, and a job that is about to
-// complete should not be moved. Above four replicas, the objective values only even numbers, and above one node, only
-// whole nodes, so that parts of nodes are left to small jobs.
+// complete should not be moved. Above four replicas, the objective rounds the number of replicas down to an even
+// number, and above one node, to whole nodes, so that parts of nodes are left for small jobs.
 //
 // Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
 #pragma once
@@ -29,13 +29,15 @@
 
 namespace adaptdl::sched {
 
-// Returns the maximum number of replicas of a job: four until it is measured, then four times as many as it was
-// measured with. Pollux is more cautious, but what a job learns early is worth more than what a bad guess costs.
+// Returns a job's maximum number of replicas: four until the job is measured, then four times the largest number of
+// replicas that it was measured with. Pollux is more cautious, but what a job learns early is worth more than what a
+// bad guess costs.
 int adaptive_limit(const JobInfo& job);
 
 class AdaptiveObjective {
  public:
-  // `search` has the jobs, in the order of `jobs`, and all nodes. `restart_cost` applies to jobs without their own.
+  // `search` contains the jobs, in the order of `jobs`, and all nodes. `restart_cost` applies to jobs that do not set
+  // their own.
   AdaptiveObjective(const std::vector<const JobInfo*>& jobs, const SearchProblem& search, double restart_cost,
                     double now);
 

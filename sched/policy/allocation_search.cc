@@ -11,7 +11,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// Gives each job its chosen size. Jobs that stay come first, then the largest ones, which are the hardest to place.
+// Places each job with its chosen size: first the jobs that stay where they are, then the largest ones, which are the
+// hardest to place.
 void place_sizes(const SearchProblem& problem, const std::vector<SizeChoice>& sizes, SearchState& state) {
   std::vector<int> order;
   for (std::size_t j = 0; j < problem.jobs.size(); ++j) {

@@ -1,9 +1,9 @@
 // Searches for the best allocation under an objective that is a sum over jobs. Several policies share this search.
 //
-// The value of a job depends on how many replicas it has, on whether they are on one node or several, and on whether
-// its allocation changes. A sum of speedups is such an objective, and so is a power mean (its p-th power). The search
-// solves the smallest problems exactly. For others, it chooses the best sizes by dynamic programming, places each job
-// on few nodes and with few changes, and improves the result by local search. It is deterministic.
+// A job's value depends on how many replicas it has, on whether they are on one node or several, and on whether its
+// allocation changes. A sum of speedups is such an objective, and so is the p-th power of a power mean. The search
+// solves the smallest problems exactly. For larger ones, it chooses the best sizes by dynamic programming, places each
+// job on few nodes and with few changes, and improves the result by local search. It is deterministic.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace adaptdl::sched {
 
-// The replicas of a job on one node, which is given by its index. A placement is sorted by node, and each of its
-// shares has at least one replica.
+// A job's replicas on the node with index `node`. A placement is sorted by node, and each of its shares has at least
+// one replica.
 struct Share {
   int node = 0;
   int replicas = 0;
@@ -21,13 +21,13 @@ struct Share {
 using Placement = std::vector<Share>;
 
 struct SearchJob {
-  std::vector<std::int64_t> demand;  // of one replica, by resource; a job without a positive amount gets nothing
-  int min_replicas = 0;              // the job gets no replicas, or at least this many
+  std::vector<std::int64_t> demand;  // per replica, by resource; a job without a positive amount gets no replicas
+  int min_replicas = 0;              // the job gets either no replicas or at least this many
   int max_replicas = 0;
-  bool pinned = false;  // keeps `previous` in any case
+  bool pinned = false;  // always keeps `previous`
   Placement previous;
-  // The values of r replicas, at index r up to max_replicas, on one node and on several nodes, if the allocation
-  // changes. Sizes beyond the end are not available. Index 0 is the value of no replicas in both. All are finite.
+  // The value of a changed allocation with r replicas, on one node and on several nodes, at index r up to max_replicas.
+  // Sizes beyond the end are not available. Index 0 holds the value of having no replicas. All values are finite.
   std::vector<double> one_node, many_nodes;
   double keep = 0;  // the value of an unchanged `previous`, even if that is empty
 };
@@ -48,7 +48,7 @@ struct SearchResult {
 
 SearchResult search_allocations(const SearchProblem& problem);
 
-// Returns the value of `placements` (one per job) under the objective of the search.
+// Returns the value of `placements` (one per job) under the search's objective.
 double allocation_value(const SearchProblem& problem, const std::vector<Placement>& placements);
 
 }  // namespace adaptdl::sched

@@ -12,18 +12,18 @@ namespace {
 constexpr int kMostTreeNodes = 200;
 constexpr double kGap = 1e-6;  // relative to the best solution
 
-// The option that a column of the program stands for.
+// The option that a column of the program represents.
 struct Column {
   int group = 0;
   int option = 0;
 };
 
-// The program in the form of the solver. Its rows are the resources, then the groups.
+// The program in the solver's form. Its rows are the resources, followed by the groups.
 class Solver {
  public:
   Solver(const AssignmentProgram& program, std::vector<Column> columns);
 
-  // Solves the relaxation, in which an option may be taken in part. Returns false if the solver fails.
+  // Solves the relaxation, in which options may be taken fractionally. Returns false if the solver fails.
   bool relax();
 
   const std::vector<Column>& columns() const { return columns_; }
@@ -65,8 +65,8 @@ bool Solver::relax() {
   return interface_.isProvenOptimal();
 }
 
-// Takes options in the order of `rank` (higher first) as long as they fit. The result starts the search, and is the
-// answer if the search finds nothing better.
+// Takes every option that still fits, in descending order of `rank`. The search starts from this result, and returns it
+// if it finds nothing better.
 std::vector<int> take_in_order(const AssignmentProgram& program, const std::vector<Column>& columns,
                                const std::vector<double>& rank) {
   std::vector<std::size_t> order(columns.size());
@@ -113,15 +113,15 @@ std::vector<int> solve(const AssignmentProgram& program) {
   Solver whole(program, useful);
   if (!whole.relax()) return take_in_order(program, useful, std::vector<double>(useful.size(), 0));
 
-  // The relaxation splits hardly more groups than there are resources, so its rounded solution is nearly the best.
+  // The relaxation splits hardly more groups than there are resources, so its rounded solution is nearly optimal.
   const double* relaxed = whole.interface().getColSolution();
   std::vector<int> best = take_in_order(program, useful, {relaxed, relaxed + useful.size()});
   const double found = cost_of(program, best);
   const double gap = found - whole.interface().getObjValue();
   if (gap <= kGap * std::abs(found)) return best;
 
-  // A solution with an option costs at least its reduced cost more than the relaxation. Options whose reduced cost is
-  // above the gap can therefore be left out, and a small program remains.
+  // A solution that takes an option costs at least the option's reduced cost more than the relaxation. Options whose
+  // reduced cost is above the gap can therefore be left out, which leaves a small program.
   const double* reduced = whole.interface().getReducedCost();
   std::vector<Column> rest;
   for (std::size_t i = 0; i < useful.size(); ++i) {

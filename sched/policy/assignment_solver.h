@@ -1,5 +1,5 @@
-// The part of solve_assignment() that is linked with CBC. It is a shared library of its own, which is embedded in the
-// command and loaded when a program is first solved.
+// The part of solve_assignment() that is linked with CBC. It is a separate shared library, which is embedded in the
+// executable and loaded when the first program is solved.
 #pragma once
 
 #include <string_view>

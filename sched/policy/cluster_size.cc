@@ -14,7 +14,7 @@ int desired_nodes(int now, int least, int most, const UtilityRange& range, const
   };
   if (of(now) >= range.lowest && of(now) <= range.highest) return now;
   const double target = (range.lowest + range.highest) / 2;
-  // The search considers at least one node, because jobs can use nothing on a cluster without nodes.
+  // The search considers at least one node, because a cluster without nodes has no utility.
   int low = of(now) > target ? now : std::max(least, 1), high = of(now) > target ? most : now;
   if (of(now) <= 0 || high < low) return least;
   if (of(high) > target) return high;
@@ -22,7 +22,7 @@ int desired_nodes(int now, int least, int most, const UtilityRange& range, const
     const int middle = low + (high - low) / 2;
     (of(middle) > target ? low : high) = middle;
   }
-  // Of two numbers that are as near, the smaller one wins: nodes that make no difference are not worth having.
+  // If both numbers are equally near, the smaller one wins: nodes that make no difference are not worth having.
   return std::abs(of(high) - target) < std::abs(of(low) - target) ? high : low;
 }
 

@@ -1,7 +1,7 @@
 // Chooses how many nodes a cluster should have so that its jobs make good use of them.
 //
-// Utility is the speedup of all jobs divided by the speedup that all resources would give if jobs scaled perfectly.
-// With more nodes, jobs have more replicas each, and the utility is lower.
+// Utility is the total speedup of all jobs divided by the speedup that they would have on all resources if they scaled
+// perfectly. With more nodes, jobs have more replicas each, and the utility is lower.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,9 @@ struct UtilityRange {
   double lowest = 0.35, highest = 0.65;
 };
 
-// Returns `now` if its utility is within the range, else the number from `least` to `most` whose utility is nearest to
-// the middle of the range. A bisection calls `utility` for only a few numbers of nodes, and never twice for the same
-// one. REQUIRES 0 <= least <= now <= most.
+// Returns `now` if its utility is within the range. Otherwise, returns the number from `least` to `most` whose utility
+// is nearest to the middle of the range. The search is a bisection: it calls `utility` for only a few numbers of nodes,
+// and never twice for the same number. REQUIRES 0 <= least <= now <= most.
 int desired_nodes(int now, int least, int most, const UtilityRange& range, const std::function<double(int)>& utility);
 
 }  // namespace adaptdl::sched

@@ -6,7 +6,7 @@
 
 namespace adaptdl::sched {
 
-// Returns the number itself, or infinity for NaN, which therefore comes last.
+// Returns the number itself, or infinity for NaN, so that NaN sorts last.
 inline double comparable(double number) {
   return std::isnan(number) ? std::numeric_limits<double>::infinity() : number;
 }

@@ -7,8 +7,8 @@
 
 namespace adaptdl::sched {
 
-// Returns placements worth more than `value`, if it finds any. They are within 0.1 % of the best, unless the search
-// reached its limit of steps. Returns nothing, too, if the problem is too large to search.
+// Returns placements that are worth more than `value`, or nullopt if the search finds none or the problem is too large.
+// The placements are within 0.1 % of the optimum unless the search reached its step limit.
 std::optional<SearchResult> search_exactly(const SearchProblem& problem, double value);
 
 }  // namespace adaptdl::sched

@@ -18,7 +18,7 @@ class Fifo final : public Policy {
       if (decision.reasons.contains(job->name) || previous.empty()) continue;
       if (static_cast<int>(previous.size()) != fixed_replicas(*job) || !free.take(previous, job->resources)) continue;
       decision.allocations[job->name] = previous;
-      decision.reasons[job->name] = fmt::format("keeps {} until it is done", describe(previous));
+      decision.reasons[job->name] = fmt::format("keeps {} until it completes", describe(previous));
     }
     start_waiting(problem, jobs, free, decision);
     return decision;

@@ -1,7 +1,8 @@
-// Tracks what is free on the nodes while a policy allocates replicas to one job after the other.
+// Tracks the free resources of the nodes while a policy allocates replicas to one job after another.
 //
 // A replica fits on a node where all resources that it requests are free. The emptiest node is the one with room for
-// the most replicas of the job. Among equals, nodes that are not preemptible come first, then the order of the problem.
+// the most replicas of the job. Ties are broken in favor of nodes that are not preemptible, then by the order in the
+// problem.
 #pragma once
 
 #include <string>
@@ -19,10 +20,12 @@ class FreeNodes {
   // Returns how many replicas with this demand fit on all nodes together, or 0 if they request nothing.
   int room(const Resources& demand) const;
 
-  // Takes what the replicas need. Returns false and takes nothing if a node does not exist or has too little free.
+  // Takes the resources that the replicas need. Returns false and takes nothing if a node does not exist or its free
+  // resources do not suffice.
   bool take(const Allocation& allocation, const Resources& demand);
 
-  // Takes room for the replicas on the emptiest nodes. If they do not fit, takes nothing and returns no replicas.
+  // Takes room for the replicas on the emptiest nodes. If they do not fit, takes nothing and returns an empty
+  // allocation.
   Allocation place(int replicas, const Resources& demand);
 
  private:

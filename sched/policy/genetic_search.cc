@@ -18,9 +18,9 @@ using nsga2::Random;
 using Count = std::uint16_t;
 
 constexpr double kCrossover = 0.9, kReset = 0.1, kThin = 0.1, kTakeAway = 0.1;
-constexpr std::size_t kFruitless = 5;  // rounds of mating in a row without a new state, after which breeding ends
+constexpr std::size_t kFruitless = 5;  // breeding ends after this many rounds in a row without a new state
 
-// Most demands are for one GPU, and divisions are slow.
+// Avoids the division for the common demand of one GPU, because divisions are slow.
 std::int64_t quotient(std::int64_t amount, std::int64_t demand) { return demand == 1 ? amount : amount / demand; }
 
 struct Individual {
@@ -31,7 +31,7 @@ struct Individual {
   std::string_view bytes() const { return {reinterpret_cast<const char*>(cells.data()), cells.size() * sizeof(Count)}; }
 };
 
-// The problem as rows of counts, for only those jobs that can be moved.
+// The problem as rows of replica counts, with one row per movable job.
 class Genome {
  public:
   Genome(const PolluxProblem& problem, const PowerMean& mean, const GeneticOptions& options);
@@ -60,7 +60,7 @@ class Genome {
   PowerMean mean_;
   int max_nodes_;
   std::size_t nodes_, types_;
-  std::vector<std::size_t> movable_;  // the indices of these jobs in the problem
+  std::vector<std::size_t> movable_;  // the indices of the movable jobs in the problem
   std::vector<Count> base_, room_;    // by job and node: the previous allocation, and what fits beside pinned jobs
   std::vector<std::int64_t> capacity_, free_, pinned_use_;  // by node and resource
   double pinned_value_ = 0;
@@ -143,7 +143,7 @@ void Genome::cross(Individual& a, Individual& b, Random& random) const {
 void Genome::mutate(Individual& individual, Random& random) {
   for (std::size_t index = 0; index < jobs(); ++index) {
     Count* cells = row(individual, index);
-    // One draw decides both, each by one half of its bits.
+    // One draw decides both mutations, each with one half of its bits.
     const std::uint64_t bits = random.bits();
     if (static_cast<std::uint32_t>(bits) < kReset * 0x1p32) std::copy_n(base_.data() + index * nodes_, nodes_, cells);
     if (static_cast<double>(bits >> 32) >= kThin * 0x1p32) continue;
@@ -154,7 +154,7 @@ void Genome::mutate(Individual& individual, Random& random) {
   for (std::size_t node = 0; node < nodes_; ++node) fill(individual, node, random);
 }
 
-// If more is taken than there is, the free amount is -1, because the sum of huge demands could overflow.
+// If more is taken than the node has, the free amount is -1, because the sum of huge demands could overflow.
 void Genome::measure_free(const Individual& individual) {
   free_ = capacity_;
   for (std::size_t index = 0; index < jobs(); ++index) {
@@ -178,8 +178,8 @@ bool Genome::fits(std::size_t index, std::size_t node) const {
   return true;
 }
 
-// Adds replicas, on average, to one of the jobs for which another replica fits on the node, and to one of those that
-// are also there already.
+// On average, adds replicas to one of the jobs for which another replica fits on the node, and to one of those that
+// already have replicas there.
 void Genome::fill(Individual& individual, std::size_t node, Random& random) {
   bool any = false;
   for (std::size_t type = 0; type < types_; ++type) any = any || free_[node * types_ + type] > 0;
@@ -224,7 +224,7 @@ void Genome::separate_distributed(Individual& individual) {
   }
 }
 
-// Enforces the limits of replicas and of nodes. Which nodes lose replicas is random.
+// Enforces the limits on replicas and nodes. The nodes that lose replicas are chosen at random.
 void Genome::limit(Count* cells, int max_replicas, Random& random) {
   std::uint32_t replicas = 0;
   int used = 0;
@@ -243,7 +243,8 @@ void Genome::limit(Count* cells, int max_replicas, Random& random) {
   }
 }
 
-// Enforces the capacities of the nodes, earlier jobs first. A job left with fewer replicas than its minimum gets none.
+// Enforces the nodes' capacities; earlier jobs take precedence. A job that is left with fewer replicas than its minimum
+// loses all of them.
 void Genome::respect_nodes(Individual& individual) {
   free_ = capacity_;
   for (std::size_t index = 0; index < jobs(); ++index) {
@@ -299,7 +300,7 @@ void Genome::evaluate(Individual& individual) {
 }
 
 using Population = std::vector<Individual>;
-using Known = std::unordered_set<std::string_view>;  // states as bytes, which individuals own
+using Known = std::unordered_set<std::string_view>;  // states as bytes, owned by the individuals
 
 std::vector<Objectives> objectives_of(const Population& population) {
   std::vector<Objectives> all;
@@ -316,7 +317,7 @@ void survive(Population& population, std::size_t count, Random& random) {
   population = std::move(next);
 }
 
-// Returns `count` new states, or as many as it finds. None of them is in the population.
+// Returns up to `count` new states, none of which is in the population.
 Population breed(Genome& genome, const Population& population, std::size_t count, Random& random) {
   std::vector<double> crowding;
   Known known;

@@ -1,11 +1,11 @@
 // NSGA-II (Deb et al., 2002) over allocations: the search of the Pollux paper.
 //
-// A state holds how many replicas each job has on each node. Each generation breeds as many new states as the
-// population has. Their parents are chosen by binary tournaments (dominance, then crowding) and crossed between two
-// jobs. The children are mutated (rows are reset to the previous allocation, replicas removed, free room filled) and
-// repaired to respect every constraint. The best half of the old and new states survives, by fronts of states that do
-// not dominate each other, then by crowding. The objectives are the mean of the jobs' values and the utility of the
-// nodes in use. The search is deterministic for a given seed.
+// A state is the number of replicas of each job on each node. Each generation breeds as many new states as the
+// population contains. Their parents are chosen by binary tournaments (dominance, then crowding) and crossed at a
+// boundary between two jobs. The children are mutated (rows are reset to the previous allocation, replicas removed,
+// free room filled) and repaired to respect every constraint. The best half of the old and new states survives: whole
+// fronts of states that do not dominate each other, then the least crowded states of the next front. The objectives are
+// the mean of the jobs' values and the utility of the nodes in use. The search is deterministic for a given seed.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ using GeneticState = std::vector<Placement>;  // one per job
 
 struct GeneticResult {
   GeneticState best;                 // by the first objective
-  std::vector<GeneticState> states;  // all that no other dominates, with the best: a start for the next search
+  std::vector<GeneticState> states;  // all nondominated states, including the best; the next search can start from them
 };
 
-// `mean` turns the sum of values into the objective. The search begins with the states in `start`, which are of the
-// same jobs and nodes, or with the previous allocation if there are none. Where not all jobs fit, jobs earlier in the
-// problem come first. Pinned jobs keep their placements.
+// `mean` turns the sum of values into the objective. The search begins with the states in `start`, which must be for
+// the same jobs and nodes, or with the previous allocation if `start` is empty. If not all jobs fit, jobs earlier in
+// the problem take precedence. Pinned jobs keep their placements.
 GeneticResult search_genetic(const PolluxProblem& problem, const PowerMean& mean,
                              const std::vector<GeneticState>& start, const GeneticOptions& options);
 

@@ -1,4 +1,4 @@
-// Translates a job's scheduling hints into the terms of a policy.
+// Translates a job's scheduling hints into a policy's input.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -7,11 +7,11 @@
 namespace adaptdl::sched {
 namespace {
 
-// The limit of visits to nodes by all moves together, which take about 20 ms.
+// The limit on node visits by all moves together, which take about 20 ms.
 constexpr std::int64_t kWork = 1'500'000;
 constexpr int kSizes = 8;     // sizes to try per job
 constexpr int kNodes = 24;    // nodes to try per size
-constexpr int kVictims = 12;  // evicted jobs per move
+constexpr int kVictims = 12;  // limit on the jobs evicted per move
 
 class LocalSearch {
  public:
@@ -79,7 +79,8 @@ class LocalSearch {
     return false;
   }
 
-  // Evicts the jobs that lose least until the target fits. Returns false if that takes too many or is impossible.
+  // Evicts the jobs that lose the least value until the target fits. Returns false if this is impossible or would evict
+  // too many jobs.
   bool make_way(int job, const Placement& target, Undo& undo) {
     for (const Share& share : target) {
       const bool distributed = target.size() > 1;
@@ -123,7 +124,7 @@ class LocalSearch {
     for (const auto& [value, job] : evicted) state_.place(job, state_.best_placement(job));
   }
 
-  // Returns placements that are worth more to the job than what it has, the ideal size first.
+  // Returns placements that are worth more to the job than its current one, the ideal size first.
   std::vector<Placement> targets(int job) {
     const SearchJob& about = problem_.jobs[index(job)];
     const double now = state_.value_of(job);
@@ -144,7 +145,7 @@ class LocalSearch {
   void add_targets(int job, int replicas, double worth, std::vector<Placement>& found) {
     const SearchJob& about = problem_.jobs[index(job)];
     struct Candidate {
-      double cost;  // of clearing the node, per replica of this job that then fits
+      double cost;  // to clear the node, per replica of this job that then fits
       int room, node;
     };
     std::vector<Candidate> candidates;

@@ -1,7 +1,7 @@
-// Improves an allocation, one job at a time, until no move helps or the limit of work is reached.
+// Improves an allocation, one job at a time, until no move helps or the work limit is reached.
 //
-// A move gives a job a more valuable place, which is either free or cleared by evicting other jobs. Each evicted job
-// then takes the best place that is left for it. The move is kept if the sum of all values grew.
+// A move gives a job a more valuable placement, which is either free or cleared by evicting other jobs. Each evicted
+// job then takes the best placement that is left. The move is kept if it increases the sum of all values.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,8 @@
 
 namespace adaptdl::sched {
 
-// `ideal` is what each job would have if nodes did not matter. Jobs that already have as much value are not moved.
+// `ideal` is the size that each job would have if nodes did not matter. Jobs that already have the value of their ideal
+// size are not moved.
 void improve(const SearchProblem& problem, const std::vector<SizeChoice>& ideal, SearchState& state);
 
 }  // namespace adaptdl::sched

@@ -9,9 +9,9 @@ namespace {
 
 using Front = std::vector<std::size_t>;
 
-// Returns individuals by front, best first, until the fronts hold `enough`. Each front is sorted by the first
-// objective. If points are visited in that order, a front dominates a point only if the front's last point does, which
-// has the smallest second objective, so that a bisection finds the point's front.
+// Returns the individuals by front, best front first, until the fronts contain `enough` of them. Each front is sorted
+// by the first objective. Points are visited in that order, so a front's last point has its smallest second objective,
+// and the front dominates a new point only if its last point does. A bisection therefore finds the new point's front.
 std::vector<Front> fronts_of(const std::vector<Objectives>& objectives, std::size_t enough) {
   Front order(objectives.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -28,8 +28,8 @@ std::vector<Front> fronts_of(const std::vector<Objectives>& objectives, std::siz
   return fronts;
 }
 
-// REQUIRES a front that is sorted by the first objective. Of individuals with the same objectives, all but one get the
-// distance 0.
+// REQUIRES a front that is sorted by the first objective. If several individuals have the same objectives, all but one
+// have distance 0.
 std::vector<double> crowding_of(const std::vector<Objectives>& objectives, const Front& front) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   if (front.size() <= 2) return std::vector<double>(front.size(), kInfinite);
@@ -39,7 +39,7 @@ std::vector<double> crowding_of(const std::vector<Objectives>& objectives, const
   std::vector<double> crowding(front.size(), 0);
   const auto at = [&](std::size_t place) -> const Objectives& { return objectives[front[unique[place]]]; };
   const std::size_t last = unique.size() - 1;
-  // Within a front, the second objective falls as the first rises, so a point has the same neighbours in both.
+  // Within a front, the second objective falls as the first rises, so a point has the same neighbors in both.
   const double spans[] = {at(last)[0] - at(0)[0], at(0)[1] - at(last)[1]};
   for (std::size_t place = 0; place <= last; ++place) {
     double distance = 0;

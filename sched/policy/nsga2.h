@@ -1,4 +1,4 @@
-// The parts of NSGA-II that depend only on the two objectives of each individual, both of which are minimised:
+// The parts of NSGA-II that depend only on the two objectives of each individual, both of which are minimized:
 // dominance, crowding, survival, and the choice of parents.
 #pragma once
 
@@ -40,15 +40,16 @@ bool dominates(const Objectives& a, const Objectives& b);
 struct Standing {
   std::size_t individual = 0;
   std::size_t front = 0;  // 0 if no other individual dominates it
-  double crowding = 0;    // distance to its neighbours in its front; infinite at the ends
+  double crowding = 0;    // distance to its neighbors in its front; infinite at the ends
 };
 
-// Returns the `count` survivors, or all if there are fewer: whole fronts, and the least crowded of the last front.
+// Returns the `count` survivors, or all individuals if there are fewer: whole fronts, then the least crowded
+// individuals of the next front.
 std::vector<Standing> survivors(const std::vector<Objectives>& objectives, std::size_t count, Random& random);
 
-// Returns the indices of the winners of `count` binary tournaments. Each individual takes part in about as many as any
-// other. The winner is the individual that dominates, else the less crowded one, else a random one of the two.
-// `objectives` and `crowding` have one element per individual.
+// Returns the indices of the winners of `count` binary tournaments. All individuals take part in about the same number
+// of tournaments. If neither individual dominates the other, the less crowded one wins; if they are equally crowded,
+// the winner is random. `objectives` and `crowding` have one element per individual.
 std::vector<std::size_t> tournaments(const std::vector<Objectives>& objectives, const std::vector<double>& crowding,
                                      std::size_t count, Random& random);
 

@@ -69,7 +69,7 @@ std::vector<GeneticState> adapt(const LastPopulation& last, const Ordered& order
   return states;
 }
 
-// Returns the problem on only the first `nodes` nodes. Jobs that were on others have to move.
+// Returns the problem restricted to the first `nodes` nodes. Jobs that were on other nodes must move.
 SearchProblem on_first(const PolluxProblem& problem, std::size_t nodes) {
   SearchProblem smaller = problem.search;
   smaller.nodes.resize(nodes);
@@ -89,7 +89,7 @@ int waiting_jobs(const PolluxProblem& problem, const std::vector<Placement>& pla
   return count;
 }
 
-// Returns the smallest number of nodes from `least` to `most` with which as few jobs wait as with `most`.
+// Returns the smallest number of nodes from `least` to `most` with which no more jobs wait than with `most`.
 int enough_nodes(int least, int most, const std::function<int(int)>& waiting) {
   if (waiting(least) == 0 || waiting(least) <= waiting(most)) return least;
   int low = least, high = most;
@@ -177,7 +177,7 @@ class Pollux : public Policy {
     GeneticOptions genetic = options_.genetic;
     if (last) next->cycle = last->cycle + 1;
     genetic.seed =
-        nsga2::Random(genetic.seed ^ nsga2::Random(next->cycle).bits()).bits();  // another sequence each cycle
+        nsga2::Random(genetic.seed ^ nsga2::Random(next->cycle).bits()).bits();  // a different sequence in each cycle
     // The arithmetic mean (exponent 1) grows with the sum of speedups.
     const PowerMean mean(options_.objective == PolluxObjective::kPaper ? options_.fairness : 1);
     GeneticResult result =
@@ -211,7 +211,7 @@ class Pollux : public Policy {
     const int desired = desired_nodes(start, least, most, options_.utility, utility_of);
     const int enough = enough_nodes(desired, most, waiting);
     decision.for_waiting_jobs = enough > desired;
-    // Nodes that no job would use are not desired, whatever the utility of the others.
+    // Nodes that no job would use are not desired, regardless of the utility of the other nodes.
     const int used = std::max(least, std::min(enough, used_nodes(solve(enough))));
     decision.desired_nodes = waiting(used) > waiting(enough) ? enough : used;
     return solve(std::min(now, decision.desired_nodes));
@@ -237,7 +237,7 @@ class Pollux : public Policy {
                                   changed,
                                   options_.objective};
       decision.reasons[job.name] = pollux_reason(outcome, nodes, ordered.frame.resources);
-      // Replicas keep their ranks if the placement does not change, in whatever order its nodes are.
+      // Replicas keep their ranks if the placement does not change, even if its nodes are in another order.
       const bool same = !changed && !placement.empty() && side_by_side(previous->second);
       decision.allocations[job.name] = same ? previous->second : to_allocation(ordered.frame, placement);
     }

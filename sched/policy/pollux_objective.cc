@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNothing = 1e-3;         // added to each scaled speedup in a power mean
 constexpr double kReleasedRestart = 0.9;  // the factor of a speedup whose allocation changes
-constexpr double kLargestSpeedup = 1e12;  // larger speedups come from hints that make no sense
+constexpr double kLargestSpeedup = 1e12;  // larger speedups come from nonsensical hints
 
 std::int64_t possible_replicas(const SearchJob& job, const std::vector<SearchNode>& nodes) {
   std::int64_t most = 0;
@@ -33,7 +33,8 @@ Hindrance hindrance(const JobInfo& info, const SearchJob& job, std::int64_t most
   return Hindrance::kNone;
 }
 
-// Returns the goodput of `replicas` on one node. If the job cannot run on as many, their number is halved until it can.
+// Returns the goodput of `replicas` on one node. If the job cannot run with that many, the number is halved until it
+// can.
 double base_goodput(const SpeedupFunction& speedup, std::int64_t replicas) {
   for (; replicas > 1; replicas /= 2)
     if (const double goodput = speedup.goodput(1, static_cast<int>(replicas)); goodput > 0) return goodput;

@@ -1,15 +1,15 @@
 // The objective of Pollux: the sum or a power mean of the jobs' scaled speedups.
 //
 // A job's scaled speedup is its speedup x the share of its dominant resource that one replica takes x the number of
-// nodes, so that 1 is the speedup that deserves one node. It is lower if the job has to restart for it.
+// nodes, so that a scaled speedup of 1 justifies one node. It is lower if the job must restart to reach it.
 //
 //   paper      power mean of speedups relative to a fair share of the cluster: ceil(1 / share / jobs) replicas on one
-//              node. A change of allocation, including the first start, costs the factor
+//              node. A changed allocation, including the first one, multiplies the speedup by
 //              max(age - restarts x restart cost, 0) / (age + restart cost).
-//   released   sum of speedups relative to one replica. A change costs the factor 0.9.
+//   released   sum of speedups relative to one replica. A changed allocation multiplies the speedup by 0.9.
 //   adaptive   sum of weighted speedups relative to one replica; see adaptive_objective.h.
 //
-// A power mean is a monotone function of a sum over jobs, so searches can add up values for either.
+// A power mean is a monotone function of a sum over jobs, so a search can add up values of jobs in either case.
 //
 // Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
 #pragma once
@@ -24,8 +24,8 @@ namespace adaptdl::sched {
 
 enum class PolluxObjective { kPaper, kReleased, kAdaptive };
 
-// The power mean of scaled speedups, as a sum of terms. Exponent 0 is the geometric mean; more negative is fairer. Jobs
-// without replicas count as 1e-3, so that a single one of them does not make the mean 0.
+// The power mean of scaled speedups, as a sum of terms. Exponent 0 yields the geometric mean; a more negative exponent
+// is fairer. A job without replicas counts as 1e-3, so that it does not make the mean 0.
 class PowerMean {
  public:
   // Clamps the exponent to [-20, 20]. NaN counts as -1.
@@ -37,7 +37,7 @@ class PowerMean {
   double exponent_;
 };
 
-// The speedups of one job by number of replicas, on one node and on several, relative to the base of the objective.
+// The speedups of one job by number of replicas, on one node and on several, relative to the objective's base.
 struct SpeedupRows {
   std::vector<double> one_node, many_nodes;
   double operator()(std::size_t nodes, std::size_t replicas) const {
@@ -45,13 +45,13 @@ struct SpeedupRows {
   }
 };
 
-// Why a job cannot be allocated, whatever the other jobs have.
+// Why a job cannot be allocated, regardless of other jobs.
 enum class Hindrance { kNone, kNoNode, kAsksForNothing, kContradiction, kTooMany, kNoSpeedup };
 
 struct PolluxProblem {
   SearchProblem search;
-  std::vector<SpeedupRows> speedups;  // of each job; empty unless its hindrance is kNone
-  std::vector<Hindrance> hindrances;  // of each job
+  std::vector<SpeedupRows> speedups;  // by job; empty unless its hindrance is kNone
+  std::vector<Hindrance> hindrances;  // by job
 };
 
 struct PolluxRules {
@@ -61,8 +61,8 @@ struct PolluxRules {
   double now = 0;
 };
 
-// Computes the values of all jobs' allocations. `search` has the jobs, in the order of `jobs`, and the nodes, but no
-// values yet (see make_search_frame()).
+// Computes the values of all jobs' allocations. `search` contains the jobs, in the order of `jobs`, and the nodes, but
+// no values yet (see make_search_frame()).
 PolluxProblem pollux_problem(const std::vector<const JobInfo*>& jobs, SearchProblem search, const PolluxRules& rules);
 
 }  // namespace adaptdl::sched

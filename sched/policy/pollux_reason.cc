@@ -9,7 +9,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Names the first resource of which no single node has enough for a replica, if there is one.
+// Names the first resource, if any, that no single node has enough of for one replica.
 std::string missing(const SearchJob& job, const std::vector<SearchNode>& nodes,
                     const std::vector<std::string>& resources) {
   if (nodes.empty()) return "waits: the cluster has no nodes";
@@ -17,8 +17,7 @@ std::string missing(const SearchJob& job, const std::vector<SearchNode>& nodes,
     const bool somewhere =
         std::ranges::any_of(nodes, [&](const SearchNode& node) { return node.capacity[type] >= job.demand[type]; });
     if (!somewhere)
-      return fmt::format("waits: needs {} {} per replica, but no node has that many", job.demand[type],
-                         resources[type]);
+      return fmt::format("waits: needs {} {} per replica, more than any node has", job.demand[type], resources[type]);
   }
   return "waits: no node has all the resources that a replica needs";
 }
@@ -57,14 +56,14 @@ std::string pollux_reason(const PolluxOutcome& outcome, const std::vector<Search
       return fmt::format("waits: needs at least {}, but the nodes have room for fewer",
                          counted(job.min_replicas, "replica"));
     case Hindrance::kNoSpeedup:
-      return "waits: makes no progress on any number of replicas, according to its hints";
+      return "waits: its hints predict no progress on any number of replicas";
   }
   if (outcome.replicas > 0) return fmt::format("{}{}: {}", outcome.changed ? "" : "keeps ", size, speedup(outcome));
   if (outcome.had > 0)
-    return fmt::format("gives up {}: others make better use of them", counted(outcome.had, "replica"));
+    return fmt::format("gives up {}: other jobs make better use of them", counted(outcome.had, "replica"));
   if (job.min_replicas > 1)
-    return fmt::format("waits: others make better use of room for {}", counted(job.min_replicas, "replica"));
-  return "waits: others make better use of the nodes";
+    return fmt::format("waits: other jobs make better use of the room for {}", counted(job.min_replicas, "replica"));
+  return "waits: other jobs make better use of the nodes";
 }
 
 }  // namespace adaptdl::sched

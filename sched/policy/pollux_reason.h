@@ -1,4 +1,4 @@
-// Explains the allocation of a job in one clause.
+// Explains a job's allocation in one clause.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ struct PolluxOutcome {
   const SearchJob& search;
   const SpeedupRows& speedups;
   Hindrance hindrance = Hindrance::kNone;
-  int replicas = 0, nodes = 0;  // of its new allocation
-  int had = 0;                  // replicas of its previous allocation
+  int replicas = 0, nodes = 0;  // in its new allocation
+  int had = 0;                  // replicas in its previous allocation
   bool changed = false;
   PolluxObjective objective = PolluxObjective::kPaper;
 };

@@ -27,7 +27,8 @@ SearchJob make_job(const JobInfo& job, int max_replicas, const std::vector<std::
   return result;
 }
 
-// If nodes have shrunk below what pinned jobs hold, the jobs that were created first stay, and the others may be moved.
+// If nodes no longer have the resources that pinned jobs hold, the jobs that were created first stay, and the others
+// are unpinned.
 void unpin_what_exceeds(const std::vector<JobInfo>& jobs, SearchProblem& problem) {
   std::vector<std::size_t> order;
   for (std::size_t j = 0; j < jobs.size(); ++j) {

@@ -1,5 +1,5 @@
-// A policy's problem in the terms of the search: jobs and nodes by index, demands by resource, and the present
-// placements. The policy adds the values.
+// A policy's problem as input to the search: jobs and nodes by index, demands by resource, and the current placements.
+// The policy adds the values.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ namespace adaptdl::sched {
 
 struct SearchFrame {
   // Jobs are in the order of the problem and have no values; nodes are sorted by name, with preemptible ones last. A
-  // previous allocation counts as none if a node is gone or, for jobs that are not pinned, if the job's limits no
-  // longer allow it. A job without one is not pinned, nor is a job that no longer fits beside those created before it.
+  // previous allocation is ignored if one of its nodes is gone or, for a job that is not pinned, if the job's limits no
+  // longer allow it. A job without a previous allocation is not pinned, and neither is a job that no longer fits beside
+  // the jobs created before it.
   SearchProblem problem;
   std::vector<std::string> node_names;  // of problem.nodes
   std::vector<std::string> resources;   // the names of the resources in `demand` and `capacity`
@@ -27,11 +28,12 @@ struct SearchFrame {
 // below the job's minimum.
 SearchFrame make_search_frame(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas);
 
-// For each job, returns the share that one replica takes of its dominant resource on all nodes together. It is 0 if the
-// replica requests nothing, and infinite if the nodes have none of a resource that it requests.
+// For each job, returns the share of its dominant resource on all nodes that one replica takes. The share is 0 if the
+// replica requests nothing, and infinite if no node has a resource that it requests.
 std::vector<double> dominant_shares(const SearchProblem& problem);
 
-// Returns the maximum number of replicas of a job: twice as many as it was measured with, or one if it was not yet.
+// Returns a job's maximum number of replicas: twice the number that it was measured with, or one if it has not been
+// measured.
 int profiled_limit(const JobInfo& job);
 
 // Returns whether the replicas of each node are next to each other.
@@ -39,7 +41,8 @@ bool side_by_side(const Allocation& allocation);
 
 Allocation to_allocation(const SearchFrame& frame, const Placement& placement);
 
-// Translates node names by `nodes`. Returns an empty placement if a node is gone, because the job cannot continue then.
+// Translates node names to indices with `nodes`. Returns an empty placement if a node is gone, because the job then
+// cannot continue.
 Placement to_placement(const Allocation& allocation, const std::map<std::string_view, int>& nodes);
 
 // Returns the amount of each type, in the order of `types`. Missing and negative amounts count as 0.

@@ -47,7 +47,7 @@ int SearchState::room(int job, int node) const {
   for (std::size_t r = 0; r < demand.size(); ++r) {
     if (demand[r] <= 0) continue;
     asks = true;
-    // Most demands are for one GPU, and divisions are slow.
+    // Avoids the division for the common demand of one GPU, because divisions are slow.
     room = std::min(room, demand[r] == 1 ? free[r] : free[r] / demand[r]);
   }
   return asks ? static_cast<int>(std::max<std::int64_t>(room, 0)) : 0;

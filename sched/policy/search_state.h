@@ -1,6 +1,6 @@
-// An allocation under construction: the placement of each job, what is free, and what the allocation is worth.
+// An allocation under construction: each job's placement, the free resources, and the value of the allocation.
 //
-// Threading: for one thread only.
+// Threading: one thread only.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace adaptdl::sched {
 
-// Returns the value of one placement of a job, from the values in SearchJob.
+// Returns the value of a job's placement, from the values in SearchJob.
 double placement_value(const SearchJob& job, const Placement& placement);
 
 int replica_count(const Placement& placement);
 
 class SearchState {
  public:
-  // Pinned jobs have their previous placement, and all others have none. `problem` must outlive the state.
+  // Begins with the previous placements of pinned jobs, and none for all other jobs. `problem` must outlive the state.
   explicit SearchState(const SearchProblem& problem);
 
   const std::vector<Placement>& placements() const noexcept { return placements_; }
@@ -27,19 +27,19 @@ class SearchState {
   double value() const noexcept { return value_; }
   double value_of(int job) const { return values_[index(job)]; }
 
-  // Returns how many more replicas of a job a node has room for.
+  // Returns how many more replicas of the job fit on the node.
   int room(int job, int node) const;
-  // Returns whether a job that is on several nodes may use this one too.
+  // Returns whether a job on several nodes may also use this node.
   bool open_to_distributed(int node) const { return distributed_on_[index(node)] == 0; }
-  // Returns whether the placement fits beside the present ones. REQUIRES that the job has no placement.
+  // Returns whether the placement fits beside the current ones. REQUIRES that the job has no placement.
   bool fits(int job, const Placement& placement) const;
 
   // REQUIRES that the job has no placement, and fits().
   void place(int job, Placement placement);
   void remove(int job);
 
-  // Find room for `replicas` of a job, on the fullest single node that has it, or on few nodes. Among equals, nodes
-  // that the job was on come first. REQUIRES that the job has no placement.
+  // Find room for `replicas` replicas of a job, on the fullest single node with enough room, or on few nodes. If there
+  // is a choice, nodes that the job was on come first. REQUIRES that the job has no placement.
   std::optional<Placement> find_one_node(int job, int replicas) const;
   std::optional<Placement> find_many_nodes(int job, int replicas) const;
 

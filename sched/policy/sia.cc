@@ -20,10 +20,10 @@ using sia::Model;
 using sia::Placed;
 using sia::Weights;
 
-// With a larger exponent, powers of goodputs differ by more than the precision of a solver of linear programs.
+// With a larger exponent, powers of goodputs differ by more than the precision of a linear programming solver.
 constexpr double kMostFairness = 10;
 
-// The rows of the integer program: the resources of each type of GPU.
+// The rows of the integer program: the resources of each GPU type.
 class Rows {
  public:
   explicit Rows(const Model& model) : model_(model), resources_(model.cluster.resources.size()) {
@@ -32,8 +32,8 @@ class Rows {
     for (const sia::Job& job : model.jobs) {
       for (std::size_t row = 0; row < rows; ++row) unit[row] = std::gcd(unit[row], job.demand[row % resources_]);
     }
-    // Amounts are in units of the demands. A solver copes better with these than with bytes, and the remainder on a
-    // node, which no demand can use, does not weaken the relaxation.
+    // Amounts are multiples of the demands' greatest common divisor. A solver copes better with these than with bytes,
+    // and the remainder on a node, which no demand can use, does not weaken the relaxation.
     for (const std::int64_t each : unit) unit_.push_back(std::max<std::int64_t>(each, 1));
     capacity_.assign(rows, 0);
     for (const sia::Node& node : model.cluster.nodes) {
@@ -85,22 +85,21 @@ std::vector<int> choose(const Model& model) {
 }
 
 std::string on_nodes(int replicas, std::size_t nodes, const std::string& type) {
-  return counted(replicas, "replica") + " on " + counted(nodes, "node") + (type.empty() ? "" : " of " + type);
+  return counted(replicas, "replica") + " on " + counted(nodes, "node") + (type.empty() ? "" : " of type " + type);
 }
 
 std::string reason(const Model& model, const sia::Job& job, const Placed& placed) {
-  if (job.pinned) return "keeps what it has: not preemptible";
+  if (job.pinned) return "keeps its allocation: not preemptible";
   if (!job.obstacle.empty()) return job.obstacle;
   if (placed.configuration < 0) {
-    return placed.as_chosen ? "other jobs make better use of all that it could have"
-                            : "the resources meant for it are fragmented over nodes, and nothing else is free";
+    return placed.as_chosen ? "other jobs make better use of the resources that it could use"
+                            : "the nodes are too fragmented for its chosen configuration, and no other one fits";
   }
   const Configuration& one = job.configurations[placed.configuration];
   std::string text = one.keep ? "keeps " : "";
   text += on_nodes(one.replicas, placed.placement.size(), model.cluster.types[one.type]);
   text += fmt::format(", {:.3g} times its lowest goodput", one.goodput);
-  if (!placed.as_chosen)
-    text += "; the best that still fits, since the resources meant for it are fragmented over nodes";
+  if (!placed.as_chosen) text += "; the nodes are too fragmented for its chosen configuration";
   return text;
 }
 
@@ -119,7 +118,7 @@ class Sia : public Policy {
       decision.reasons[job.info->name] = reason(model, job, placed[i]);
       const int configuration = placed[i].configuration;
       const bool kept = configuration >= 0 && job.configurations[configuration].keep;
-      // Jobs that keep what they have also keep the order of their ranks.
+      // Jobs that keep their placement also keep the order of their ranks.
       if (job.pinned || kept) allocation = problem.previous.at(job.info->name);
       if (job.pinned || (kept && side_by_side(allocation))) continue;
       allocation.clear();

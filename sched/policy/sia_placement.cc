@@ -10,7 +10,7 @@
 namespace adaptdl::sched::sia {
 namespace {
 
-// A cluster on which jobs are placed one after the other.
+// A cluster on which jobs are placed one after another.
 class Packing {
  public:
   explicit Packing(const Model& model) : model_(model), nodes_(model.cluster.nodes), placed_(model.jobs.size()) {}
@@ -51,7 +51,7 @@ class Packing {
 
   std::optional<Placement> find(const Job& job, const Configuration& wanted) const {
     const int each = (wanted.replicas - 1) / wanted.nodes + 1;
-    std::vector<std::tuple<bool, int, int>> candidates;  // (preemptible, room, index), of which lower ones are better
+    std::vector<std::tuple<bool, int, int>> candidates;  // (preemptible, room, index); lower is better
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
       if (node.type != wanted.type || (wanted.nodes > 1 && node.distributed)) continue;
@@ -78,7 +78,7 @@ class Packing {
   std::vector<Placed> placed_;
 };
 
-// Returns the configuration of the same size on the same type for which the job restarts, or -1 if there is none.
+// Returns the configuration with the same size and type that requires a restart, or -1 if there is none.
 int moved(const Job& job, int configuration) {
   const Configuration& kept = job.configurations[configuration];
   const auto same = std::ranges::find_if(job.configurations, [&](const Configuration& one) {
@@ -87,7 +87,8 @@ int moved(const Job& job, int configuration) {
   return same == job.configurations.end() ? -1 : static_cast<int>(same - job.configurations.begin());
 }
 
-// Returns the jobs with a choice, the most nodes first, then by size. With `keep_first`, jobs that stay precede others.
+// Returns the jobs with a chosen configuration, those with the most nodes first, then those with the most replicas.
+// With `keep_first`, jobs that stay in place precede others.
 std::vector<std::size_t> order(const Model& model, const std::vector<int>& chosen, bool keep_first) {
   std::vector<std::size_t> jobs;
   for (std::size_t i = 0; i < chosen.size(); ++i) {

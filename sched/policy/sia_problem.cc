@@ -16,10 +16,11 @@ namespace {
 
 // A job that was restarted very often can still be moved, but only for a twentyfold gain.
 constexpr double kLeastRestartFactor = 0.05;
-// The extra cost of having nothing, relative to a job's worst configuration. At p = -1, another job saves as much by
-// its first doubling. (The paper's 0.1 lets running jobs grow before new ones start, and short jobs wait for hours.)
+// The extra cost of having no replicas, relative to the job's worst configuration. At p = -1, another job saves as much
+// with its first doubling. (With the paper's 0.1, running jobs grow before new ones start, and short jobs wait for
+// hours.)
 constexpr double kCostOfWaiting = 0.5;
-// Above this number of nodes, sizes grow in steps of a quarter, so that programs of large clusters stay small.
+// Above this number of nodes, sizes grow in steps of a quarter, so that the programs for large clusters stay small.
 constexpr int kEveryNumberOfNodes = 16;
 
 template <class Range>
@@ -51,7 +52,8 @@ bool fits(const Cluster& cluster, const Job& job, const Placement& placement) {
       placement, [&](const Share& share) { return room(cluster.nodes[share.node], job) >= share.replicas; });
 }
 
-// Subtracts what a job has now from the nodes. Returns false and changes nothing if that is nothing or no longer fits.
+// Subtracts a job's current placement from the nodes. Returns false and changes nothing if the placement is empty or no
+// longer fits.
 bool pin(Cluster& cluster, const Job& job) {
   const bool there = std::ranges::all_of(job.current, [&](const Share& share) {
     const Node& node = cluster.nodes[share.node];
@@ -65,7 +67,7 @@ bool pin(Cluster& cluster, const Job& job) {
   return true;
 }
 
-// The goodputs of a job on each type of GPU.
+// A job's goodput on each GPU type.
 class Goodputs {
  public:
   Goodputs(const JobInfo& job, const std::vector<std::string>& types) : job_(job), functions_(types.size()) {
@@ -78,7 +80,7 @@ class Goodputs {
 
   double speed(int type) const { return speeds_[type]; }
 
-  // Returns 0 where the job cannot run.
+  // Returns 0 if the job cannot run.
   double operator()(int type, int nodes, int replicas) {
     if (speeds_[type] == 0) return 0;
     if (!job_.speedup) return speeds_[type] * replicas;
@@ -151,9 +153,9 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
   }
   if (!job.configurations.empty()) return;
   job.obstacle = job.info->max_replicas < least ? "maximum number of replicas below the minimum"
-                 : least > kMostReplicas        ? "no job gets as many replicas as its minimum"
-                 : room_anywhere                ? "goodput not known to be above 0 on any number of replicas"
-                                 : "no room for the minimum number of replicas on one node or on several of a type";
+                 : least > kMostReplicas        ? "minimum number of replicas above the limit for any job"
+                 : room_anywhere                ? "no positive goodput on any number of replicas"
+                                 : "no room for the minimum number of replicas on nodes of a single type";
 }
 
 void add_current(const Cluster& cluster, Goodputs& goodputs, Job& job) {

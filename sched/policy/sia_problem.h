@@ -1,4 +1,4 @@
-// The problem that Sia solves: nodes with what is free on them, and the configurations of each job with their costs.
+// The problem that Sia solves: nodes with their free resources, and each job's configurations with their costs.
 //
 // Threading: only one thread at a time may use a problem, because speedup functions cache their values.
 #pragma once
@@ -16,12 +16,12 @@ struct Node {
   const NodeInfo* info = nullptr;
   int type = 0;                    // index into Cluster::types
   std::vector<std::int64_t> free;  // by resource, at least 0; without what pinned jobs hold
-  bool distributed = false;        // whether it has replicas of a distributed job that is not pinned
+  bool distributed = false;        // whether it runs replicas of an unpinned distributed job
 };
 
 struct Cluster {
-  std::vector<std::string> types;      // of GPUs, sorted by name
-  std::vector<std::string> resources;  // that jobs request, sorted by name
+  std::vector<std::string> types;      // GPU types, sorted by name
+  std::vector<std::string> resources;  // those that jobs request, sorted by name
   std::vector<Node> nodes;             // sorted by name, preemptible ones last
 };
 
@@ -29,19 +29,19 @@ struct Configuration {
   int type = 0;
   int replicas = 0;
   int nodes = 0;
-  bool keep = false;   // whether it is the job's present placement, unchanged; `type` is then that of the slowest node
-  double goodput = 0;  // relative to the job's smallest
+  bool keep = false;   // whether this is the unchanged current placement; `type` is then the slowest node's
+  double goodput = 0;  // relative to the job's smallest goodput
   double cost = 0;     // lower is better
 };
 
 struct Job {
   const JobInfo* info = nullptr;
-  std::vector<std::int64_t> demand;  // of one replica, by resource
-  Placement current;                 // what it has now; empty if it cannot keep that
+  std::vector<std::int64_t> demand;  // per replica, by resource
+  Placement current;                 // the current placement; empty if the job cannot keep it
   bool pinned = false;               // keeps `current`, and has no configurations
   std::vector<Configuration> configurations;
   double cost_of_nothing = 0;
-  std::string obstacle;  // the reason if it has no configuration
+  std::string obstacle;  // why the job has no configuration
 };
 
 struct Model {
@@ -57,10 +57,10 @@ struct Weights {
 // Subtracts what pinned jobs hold from the nodes, and computes the configurations of all other jobs.
 Model make_model(const Problem& problem, const Weights& weights);
 
-// Returns how many replicas of the job the node has room for, at most the job's maximum and kMostReplicas.
+// Returns how many more replicas of the job fit on the node, at most the job's maximum and kMostReplicas.
 int room(const Node& node, const Job& job);
 
-// Subtracts the replicas from what is free on the node. REQUIRES room for them.
+// Subtracts the replicas' demand from the node's free resources. REQUIRES room for them.
 void take(Node& node, const Job& job, int replicas);
 
 }  // namespace adaptdl::sched::sia

@@ -10,7 +10,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// If all jobs have the same demand, the units of capacity are replicas. Otherwise the whole has this many units.
+// If all jobs have the same demand, the units of capacity are replicas. Otherwise, the whole capacity is divided into
+// this many units.
 constexpr int kParts = 4096;
 
 struct Option {
@@ -20,10 +21,10 @@ struct Option {
 
 struct Capacity {
   int units = 0;
-  std::vector<int> taken;  // by one replica of each job; above `units` if there is not that much
+  std::vector<int> taken;  // by one replica of each job; above `units` if it does not fit
 };
 
-// Returns how many replicas fit on the nodes, node by node, if all jobs have the demand of `job`.
+// Returns how many replicas with the demand of `job` fit on the nodes, counted node by node.
 int slots(const SearchProblem& problem, int job) {
   const SearchState state(problem);
   std::int64_t total = 0;
@@ -93,7 +94,7 @@ std::vector<Option> options_of(const SearchJob& job, std::pair<int, int> most, i
 
 SizeChoice stay(const SearchJob& pinned) { return {replica_count(pinned.previous), true, pinned.keep}; }
 
-// Returns the best choice of each job, for problems with enough capacity for all.
+// Returns each job's best choice, for problems with enough capacity for all of them.
 std::vector<SizeChoice> best_of_each(const SearchProblem& problem, const std::vector<std::vector<Option>>& options) {
   std::vector<SizeChoice> choices;
   for (std::size_t j = 0; j < problem.jobs.size(); ++j)
@@ -117,7 +118,8 @@ std::vector<SizeChoice> choose_sizes(const SearchProblem& problem) {
     wanted += static_cast<std::size_t>(options[j].back().units);
   }
   if (wanted <= units) return best_of_each(problem, options);
-  // best[u] is the highest value of the jobs so far in at most u units, and chosen[j][u] is the option of job j in it.
+  // best[u] is the highest total value of the jobs so far with at most u units; chosen[j][u] is job j's option in that
+  // case.
   std::vector<double> best(units + 1, 0.0), next(units + 1);
   std::vector<std::vector<std::uint16_t>> chosen(jobs);
   for (std::size_t j = 0; j < jobs; ++j) {

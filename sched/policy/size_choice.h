@@ -1,6 +1,6 @@
-// Chooses the best number of replicas for each job if only the sum of what they take matters. This is a knapsack
-// problem with one choice per job, which dynamic programming solves exactly. It ignores which nodes the replicas are
-// on, so if all replicas have the same demand, its value is an upper bound for any allocation.
+// Chooses the best number of replicas for each job as if only the total demand mattered. This is a knapsack problem
+// with one choice per job, which dynamic programming solves exactly. It ignores which nodes the replicas are on, so if
+// all replicas have the same demand, the total value is an upper bound for any allocation.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ struct SizeChoice {
   double value = 0;
 };
 
-// Returns the choice for each job. Pinned jobs keep what they have.
+// Returns the choice for each job. Pinned jobs keep their allocations.
 std::vector<SizeChoice> choose_sizes(const SearchProblem& problem);
 
 }  // namespace adaptdl::sched

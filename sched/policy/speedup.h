@@ -1,10 +1,10 @@
-// How much faster a job progresses with more replicas: its goodput relative to that of one replica, with the best batch
-// size for each number of replicas (GoodputFunction::optimize()).
+// How much faster a job progresses with more replicas: its goodput relative to its goodput on one replica, with the
+// best batch size for each number of replicas (GoodputFunction::optimize()).
 //
 // The model distinguishes one node from several, but not how many there are, so two rows of values cover all
 // placements. A value is computed when it is first needed and then cached, so that millions of calls are cheap.
 //
-// Threading: for one thread at a time, even if the object is const.
+// Threading: one thread at a time, even for const functions, which share a cache.
 #pragma once
 
 #include <optional>

@@ -19,7 +19,7 @@ struct TiresiasState final : PolicyState {
 };
 
 struct Queues {
-  std::vector<const JobInfo*> jobs;  // of the first queue, then of the second
+  std::vector<const JobInfo*> jobs;  // those in the first queue, then those in the second
   std::size_t first = 0;             // number of jobs in the first queue
   std::shared_ptr<TiresiasState> state = std::make_shared<TiresiasState>();
 };
@@ -59,7 +59,7 @@ class Tiresias final : public Policy {
     const Queues queues = sort_into_queues(problem, state.get());
     decision.state = queues.state;
     std::vector<std::size_t> chosen = choose(problem, queues, free, decision);
-    // Jobs that keep running stay where they are, before room is found for the others.
+    // Jobs that keep running are kept in place before room is found for the others.
     std::erase_if(chosen, [&](std::size_t i) { return keep(problem, *queues.jobs[i], free, decision); });
     for (const std::size_t i : chosen) {
       const JobInfo& job = *queues.jobs[i];
@@ -77,7 +77,7 @@ class Tiresias final : public Policy {
   bool separates_distributed_jobs() const override { return false; }
 
  private:
-  // Returns the jobs that run, by queue, as far as there is room. For the others, writes into `decision` why they wait.
+  // Returns the jobs for which there is room, in queue order. For the others, records in `decision` why they wait.
   static std::vector<std::size_t> choose(const Problem& problem, const Queues& queues, FreeNodes free,
                                          Decision& decision) {
     const FreeNodes empty(problem.nodes);

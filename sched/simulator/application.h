@@ -1,5 +1,5 @@
-// Measurements of the training of an application: how long steps take by placement and batch size, and how training
-// progresses by total batch size. docs/formats.md describes the files.
+// Measurements of an application's training: how long steps take for each placement and batch size, and how training
+// progresses for each total batch size. docs/formats.md describes the files.
 //
 // Threading: an Application is const after construction and can be used from any thread.
 #pragma once
@@ -21,7 +21,7 @@ namespace adaptdl::sched {
 struct Epoch {
   double progress = 0;   // scale-invariant iterations at the end of the epoch
   double iteration = 0;  // steps at the end of the epoch
-  double metric = 0;     // of the validation
+  double metric = 0;     // validation metric
   goodput::GradParams grad;
 };
 
@@ -30,8 +30,8 @@ struct ApplicationData {
   std::map<std::size_t, std::vector<Epoch>> validation;  // by total batch size; not empty; each has at least `epochs`
   int epochs = 1;                                        // epochs to train
   std::size_t min_local_bsz = 1, max_local_bsz = 1;
-  std::optional<std::size_t> fixed_batch_size;  // total that adaptive policies keep; if unset, they choose it
-  int max_replicas = 64;                        // under policies that choose the number of replicas
+  std::optional<std::size_t> fixed_batch_size;  // total size that adaptive policies keep; if unset, they choose it
+  int max_replicas = 64;                        // limit for policies that choose the number of replicas
 };
 
 class Application {
@@ -48,13 +48,15 @@ class Application {
   int max_replicas() const noexcept { return data_.max_replicas; }
   const StepTimes& step_times() const noexcept { return step_times_; }
 
-  // Returns the gradient statistics during an epoch, counted from 0: linear between the two nearest validated batch
-  // sizes, and those of the nearest one outside their range. REQUIRES 0 <= epoch < epochs().
+  // Returns the gradient statistics during an epoch, counted from 0: interpolated linearly between the two nearest
+  // validated batch sizes. Outside their range, returns the statistics of the nearest one. REQUIRES 0 <= epoch <
+  // epochs().
   goodput::GradParams grad_params(std::size_t batch_size, int epoch) const;
-  // Scale-invariant iterations after `epochs` epochs: the minimum over the validated batch sizes, or 0 after none.
-  // REQUIRES 0 <= epochs <= epochs(), here and below.
+  // Returns the scale-invariant iterations after `epochs` epochs: the minimum over the validated batch sizes, or 0
+  // after 0 epochs. REQUIRES 0 <= epochs <= epochs(), here and below.
   double progress_after(int epochs) const { return progress_[static_cast<std::size_t>(epochs)]; }
-  // Steps at this total batch size after `epochs` epochs, interpolated as in grad_params(), or 0 after none.
+  // Returns the steps at this total batch size after `epochs` epochs, interpolated as in grad_params(), or 0 after 0
+  // epochs.
   double iterations_after(std::size_t batch_size, int epochs) const;
 
  private:
@@ -66,13 +68,14 @@ class Application {
   std::vector<double> progress_;  // after 0, 1, ... epochs
 };
 
-// By name.
+// Applications by name.
 using Applications = std::map<std::string, std::shared_ptr<const Application>>;
 
-// Loads each directory in `directory` as an application of that name. Throws Error, "FILE:LINE:COLUMN: what is wrong;
-// the way out", without line and column if the file as a whole is missing or unreadable.
-// `known` is another such directory. An application without an application.json uses that of its namesake in `known` if
-// both have the same placements.csv, because the data that the authors of the paper published has no such files.
+// Loads each subdirectory of `directory` as an application with the same name. Throws Error, "FILE:LINE:COLUMN: what is
+// wrong; what to do", without line and column if the whole file is missing or unreadable.
+// `known` is another such directory. If an application has no application.json, but its namesake in `known` has the
+// same placements.csv, it uses the namesake's application.json. The data that the paper's authors published does not
+// contain such files.
 Applications load_traces(const std::filesystem::path& directory, const std::filesystem::path& known = {});
 
 }  // namespace adaptdl::sched

@@ -35,7 +35,7 @@ class Settings {
 
   bool has(std::string_view key) const { return json_.contains(key); }
 
-  // Returns a whole number from `least` to `most`. `bounds` describes these in the error.
+  // Returns a whole number from `least` to `most`. `bounds` describes the range in the error.
   std::size_t get(std::string_view key, std::size_t least, std::size_t most, std::string_view bounds) const {
     const nlohmann::json& value = json_.at(std::string(key));
     if (!value.is_number_unsigned() || value.get<std::size_t>() < least || value.get<std::size_t>() > most) {

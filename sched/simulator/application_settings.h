@@ -1,4 +1,4 @@
-// The chosen settings of an application: application.json beside its measurements, which docs/formats.md describes.
+// An application's settings: the application.json next to its measurements, which docs/formats.md describes.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace adaptdl::sched {
 
-// Overrides what follows from the measurements with the settings. Leaves `data` unchanged if there is no such file.
-// Throws Error, "FILE:LINE:COLUMN: what is wrong; the way out", if a setting is unknown, has the wrong type, or is
+// Overrides the values derived from the measurements with the settings. Leaves `data` unchanged if there is no such
+// file. Throws Error, "FILE:LINE:COLUMN: what is wrong; what to do", if a setting is unknown, has the wrong type, or is
 // outside the measured range.
 void apply_settings(const std::filesystem::path& file, ApplicationData& data);
 

@@ -14,7 +14,7 @@ Cluster::Cluster(const SimulationOptions& options) : autoscale_(options.autoscal
   int count = 0;
   for (const NodeGroup& group : options.groups) count += group.nodes;
   if (autoscale_) count = autoscale_->max_nodes;
-  // All names have the same length, so that sorting by name keeps the order of the nodes.
+  // All names have the same length, so that sorting by name preserves the order of the nodes.
   const std::size_t digits = std::max<std::size_t>(fmt::format("{}", std::max(count - 1, 0)).size(), 2);
   for (const NodeGroup& group : options.groups) {
     for (int i = 0; i < (autoscale_ ? count : group.nodes); ++i) {
@@ -81,7 +81,7 @@ void Cluster::check(const Allocations& allocations, const std::string& policy) c
     const std::int64_t gpus =
         node != index_.end() && node->second < nodes_.size() ? all_[node->second].resources.at(kGpu) : 0;
     if (count > gpus) {
-      throw Error(fmt::format("the policy {} puts {} replicas on {}, which has {} GPUs; report this as a bug", policy,
+      throw Error(fmt::format("policy {} places {} replicas on {}, which has {} GPUs; report this as a bug", policy,
                               count, name, gpus));
     }
   }

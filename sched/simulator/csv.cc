@@ -26,13 +26,13 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// Counts characters of UTF-8 by the bytes that are not continuation bytes.
+// Counts UTF-8 characters as the bytes that are not continuation bytes.
 std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-// Returns the text of the quoted cell at `at`, which is moved behind it, or nothing if the quote is not closed.
+// Returns the text of the quoted cell at `at` and moves `at` past the cell. Returns nullopt if the quote is not closed.
 std::optional<std::string> quoted_cell(std::string_view line, std::size_t& at) {
   std::string text;
   for (++at; at < line.size(); ++at) {

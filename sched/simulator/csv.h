@@ -1,10 +1,10 @@
 // A strict reader of small CSV files, whose cells are comma-separated and whose first line names the columns.
 //
-// Cells may be in double quotes (with "" for a quote), but must end on their line. A byte order mark, CRLF, blanks
-// around a cell and blank lines are accepted. Columns may be in any order, and columns that are not used are ignored.
+// Cells may be in double quotes (with "" for a quote), but must end on the line on which they begin. A byte order mark,
+// CRLF, blanks around a cell and blank lines are accepted. Columns may be in any order, and unused columns are ignored.
 //
-// Every error is an Error of one line, "FILE:LINE:COLUMN: what is wrong; the way out", with columns counted in
-// characters, and without line and column if the file cannot be read. A Csv is const after construction.
+// Every error is an Error with one line, "FILE:LINE:COLUMN: what is wrong; what to do". Columns are counted in
+// characters; line and column are omitted if the file cannot be read. A Csv is const after construction.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class Csv {
   std::size_t rows() const noexcept { return rows_.size(); }
   bool has(std::string_view column) const;
 
-  // REQUIRES an existing row and an existing column, here and below.
+  // REQUIRES that the row and the column exist, here and below.
   const std::string& text(std::size_t row, std::string_view column) const;
   // Returns a finite number from `least` to `most`. Throws on anything else.
   double number(std::size_t row, std::string_view column, double least = 0, double most = 1e100) const;
@@ -55,7 +55,7 @@ class Csv {
   std::vector<Row> rows_;
 };
 
-// Returns the contents of a file. Throws Error, which names the file, if it cannot be read.
+// Returns the contents of a file. Throws Error, naming the file, if it cannot be read.
 std::string read_text(const std::filesystem::path& file);
 
 }  // namespace adaptdl::sched

@@ -12,7 +12,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// Weights this far below zero still count as inside: a point on a face must not fall between two tetrahedra.
+// A point with a weight this far below zero is still inside, because a point on a face must not fall between two
+// tetrahedra.
 constexpr double kTolerance = 1e-10;
 
 Point3 minus(const Point3& a, const Point3& b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2]}; }
@@ -22,7 +23,8 @@ Point3 cross(const Point3& a, const Point3& b) {
 double dot(const Point3& a, const Point3& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
 bool flat(const std::vector<Point3>& points) {
-  // The farthest points span a line, then a plane, then a volume, which is compared with the cube of the line's length.
+  // The farthest points span a line, then a plane, and then a volume, which is compared with the cube of the line's
+  // length.
   const auto farthest = [&](auto measure) { return std::ranges::max(points, {}, measure); };
   const Point3 origin = points.front();
   const Point3 line = minus(farthest([&](const Point3& p) { return dot(minus(p, origin), minus(p, origin)); }), origin);
@@ -61,7 +63,8 @@ void Delaunay::add(const std::vector<Point3>& points, const std::array<int, 4>& 
   const Point3 a = minus(point(0), origin), b = minus(point(1), origin), c = minus(point(2), origin);
   const double volume = dot(a, cross(b, c));
   const double size = std::sqrt(dot(a, a) * dot(b, b) * dot(c, c));
-  // Cospherical points can give tetrahedra with coplanar corners. These contain nothing that their neighbours do not.
+  // Cospherical points can produce tetrahedra with coplanar corners. These contain nothing that their neighbors do not
+  // contain.
   if (!(std::abs(volume) > 1e-12 * size)) return;
   const auto scaled = [&](const Point3& v) { return Point3{v[0] / volume, v[1] / volume, v[2] / volume}; };
   Tetrahedron result{corners, origin, {scaled(cross(b, c)), scaled(cross(c, a)), scaled(cross(a, b))}, origin, origin};

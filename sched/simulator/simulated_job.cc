@@ -7,11 +7,11 @@
 namespace adaptdl::sched {
 namespace {
 
-// The tolerance for quotients that should be whole, so that they are not rounded up.
+// The tolerance that keeps quotients that should be whole from being rounded up.
 constexpr double kRounding = 1e-8;
-// The maximum number of replicas of a simulated job, whatever its batch sizes allow.
+// The maximum number of replicas of a simulated job, regardless of what its batch sizes allow.
 constexpr std::size_t kMaxReplicas = 64;
-// The end of an epoch is rounded to whole seconds, except for epochs of fewer seconds than this, which could vanish.
+// The end of an epoch is rounded to whole seconds, unless the epoch is shorter than this many seconds and could vanish.
 constexpr double kShortEpoch = 1;
 
 std::size_t ceil_div(double a, double b) { return static_cast<std::size_t>(std::ceil(a / b - kRounding)); }
@@ -46,7 +46,7 @@ int SimulatedJob::max_replicas() const {
 SimulatedJob::Split SimulatedJob::split(std::size_t batch_size, int replicas) const {
   const std::size_t local_bsz = ceil_div(static_cast<double>(batch_size), replicas);
   std::size_t pieces = ceil_div(static_cast<double>(local_bsz), static_cast<double>(application().max_local_bsz()));
-  // A single replica cannot measure the noise of a gradient from only one sample of it.
+  // A single replica cannot measure gradient noise from only one gradient.
   if (replicas == 1 && batch_size > application().init_batch_size()) pieces = std::max<std::size_t>(pieces, 2);
   const std::size_t atomic_bsz = ceil_div(static_cast<double>(local_bsz), static_cast<double>(pieces));
   return {atomic_bsz, static_cast<int>(pieces) - 1};
@@ -131,12 +131,12 @@ void SimulatedJob::train(double now, double seconds, double interference) {
   }
 }
 
-// Trains to the end of the epoch, or for `seconds` if that is less, and returns how long that took.
+// Trains to the end of the epoch, or for `seconds` if that is shorter, and returns how long that took.
 double SimulatedJob::train_epoch(double now, double seconds, double interference) {
   const StepTime time = application().step_times().at(placement_, split_.atomic_bsz);
   const auto total = static_cast<double>(batch_size());
   const goodput::GradParams grad = application().grad_params(batch_size(), epoch_);
-  // The job profiles the times of the GPU in the traces. Other GPUs are faster by a known factor.
+  // The job profiles the step times of the GPU in the traces. Other GPUs differ by a known factor.
   profile(time.step, time.sync, grad);
   const double compute_time = (time.step - time.sync) / speed_;
   const double step_time = compute_time * (split_.accum_steps + 1) + time.sync;
@@ -158,7 +158,7 @@ double SimulatedJob::train_epoch(double now, double seconds, double interference
   return taken;
 }
 
-// Charges the job for what it holds.
+// Charges the job for the GPUs that it holds.
 void SimulatedJob::hold(double seconds) {
   attained_service_ += seconds * replicas_;
   cost_ += seconds / 3600 * price_;

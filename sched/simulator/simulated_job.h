@@ -1,11 +1,11 @@
-// A job in the simulator. It trains on any allocation according to the measurements of its application, and learns from
-// its own training, as a real job would.
+// A job in the simulator. It trains on any allocation according to its application's measurements, and learns from its
+// own training, as a real job would.
 //
-// It pays a restart cost for each new allocation, profiles every (nodes, replicas, local batch size) that it runs with,
-// fits its goodput model to these profiles, and chooses its batch size by the model if its policy allows that.
-// share/adaptdl/osdi21/README.md describes the rules.
+// It pays a restart cost for each new allocation, profiles every (nodes, replicas, local batch size) with which it
+// runs, fits its goodput model to these profiles, and, if its policy allows that, chooses its batch size according to
+// the model. share/adaptdl/osdi21/README.md describes the rules.
 //
-// Threading: for one thread at a time.
+// Threading: must be used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -23,36 +23,37 @@ namespace adaptdl::sched {
 
 class SimulatedJob {
  public:
-  // `job` must outlive the object. `adapts` is whether the job chooses its own batch sizes instead of its user's.
-  // `restart_cost` is in seconds.
+  // `job` must outlive the object. `adapts` states whether the job chooses its own batch sizes instead of using its
+  // user's. `restart_cost` is in seconds.
   SimulatedJob(const WorkloadJob& job, bool adapts, double restart_cost);
 
   const WorkloadJob& workload_job() const noexcept { return *job_; }
   std::optional<double> completion_time() const noexcept { return completion_time_; }
   double attained_service() const noexcept { return attained_service_; }  // replica-seconds
   double cost() const noexcept { return cost_; }
-  // How often it got a new allocation that is not empty, not counting the first one.
+  // The number of new, non-empty allocations that the job received after the first one.
   int restarts() const noexcept { return starts_ > 0 ? starts_ - 1 : 0; }
   bool restarting() const noexcept { return restart_left_ > 0; }
   int epoch() const noexcept { return epoch_; }  // completed epochs
   double progress() const noexcept { return progress_; }
   double target_progress() const { return application().progress_after(application().epochs()); }
-  std::size_t batch_size() const noexcept;  // total; 0 without replicas
+  std::size_t batch_size() const noexcept;  // total; 0 if there are no replicas
   int accum_steps() const noexcept { return split_.accum_steps; }
-  int profiled_replicas() const noexcept { return profiled_replicas_; }  // the most replicas profiled; 0 before that
+  int profiled_replicas() const noexcept { return profiled_replicas_; }  // max replicas profiled; 0 if none
 
   // Returns the largest number of replicas that the job can use.
   int max_replicas() const;
-  // By what the job has learned so far; null before it was measured. The object is shared, and replaced on changes.
+  // The speedup according to what the job has learned so far; null if nothing has been measured yet. The object is
+  // shared, and is replaced when it changes.
   std::shared_ptr<const SpeedupFunction> speedup() const noexcept { return speedup_; }
-  // An oracle's answer: the seconds for the epochs after this one (for a single step in the last epoch) with the user's
-  // batch size, on `replicas` replicas on nodes with `gpus_per_node` GPUs each. REQUIRES replicas >= 1.
+  // An oracle's answer: the seconds that the epochs after the current one (or, in the last epoch, a single step) take
+  // with the user's batch size and `replicas` replicas on nodes with `gpus_per_node` GPUs each. REQUIRES replicas >= 1.
   double remaining_time(int replicas, int gpus_per_node) const;
 
   // Gives the job a new allocation: the replicas on each node, the speed of the slowest GPU, and the price of all GPUs
   // per hour. If `placement` is empty, the job waits.
   void reallocate(std::vector<int> placement, double speed, double price = 0);
-  // Trains for an interval that begins at `now`. `interference` is the fraction of its speed that the job loses.
+  // Trains for an interval that begins at `now`. `interference` is the fraction of the job's speed that is lost.
   void train(double now, double seconds, double interference);
 
  private:
@@ -90,7 +91,7 @@ class SimulatedJob {
   goodput::PerfParams perf_;
   goodput::GradParams grad_;
   std::shared_ptr<const SpeedupFunction> speedup_;
-  bool chosen_ = false;  // whether the batch size is the best one by speedup_ on this placement
+  bool chosen_ = false;  // whether the batch size is the best one according to speedup_ on this placement
 };
 
 }  // namespace adaptdl::sched

@@ -12,8 +12,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// A simulation counts as stuck after this many cycles without progress of any job, if their time was also enough for
-// this many restarts.
+// A simulation is considered stuck if no job has made progress for this many cycles and for the time of this many
+// restarts.
 constexpr int kMaxIdleCycles = 1000;
 constexpr double kMaxIdleRestarts = 10;
 
@@ -71,7 +71,8 @@ bool Simulation::completed() const {
   return std::ranges::all_of(jobs_, [](const SimulatedJob& job) { return job.completion_time().has_value(); });
 }
 
-// Returns the next cycle, counted in intervals. Without active jobs, it is the first at or after the next submission.
+// Returns the next cycle, counted in intervals. If no jobs are active, it is the first cycle at or after the next
+// submission.
 double Simulation::next_cycle() const {
   double submission = std::numeric_limits<double>::infinity();
   for (const SimulatedJob& job : jobs_) {
@@ -167,7 +168,7 @@ void Simulation::expect_progress(const std::vector<SimulatedJob*>& jobs, const D
   const std::string& name = jobs.front()->workload_job().name;
   const auto reason = decision.reasons.find(name);
   throw Error(
-      fmt::format("{} under {}: no job has made progress for {} cycles, until {:.0f} s; the policy's reason for {}: "
+      fmt::format("{} under {}: no job has made progress for {} cycles, up to {:.0f} s; the policy's reason for {}: "
                   "{}; use more nodes, or jobs that fit",
                   task_.workload->name, task_.policy_name, idle_cycles_, now_, name,
                   reason == decision.reasons.end() ? "none" : reason->second));

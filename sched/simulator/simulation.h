@@ -1,6 +1,6 @@
 // Simulates one workload under one policy, cycle by cycle.
 //
-// Threading: for one thread at a time; several simulations may run at the same time.
+// Threading: a simulation must be used by one thread at a time; several simulations may run at the same time.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,18 @@ namespace adaptdl::sched {
 
 class Simulation {
  public:
-  // All arguments must outlive the simulation. `index` is the task's index, for the observer, which may be null.
+  // All arguments must outlive the simulation. `index` is the task's index, which is passed to the observer. The
+  // observer may be null.
   Simulation(std::size_t index, const SimulationTask& task, const SimulationOptions& options,
              SimulationObserver* observer);
 
-  // Runs until all jobs have completed, or until the next cycle after one of the flags became true. Throws Error as
+  // Runs until all jobs have completed, or until the next cycle after one of the flags has become true. Throws Error as
   // simulate() does.
   SimulationResult run(const std::vector<const std::atomic<bool>*>& stop);
 
  private:
   bool active(const SimulatedJob& job) const;
-  bool completed() const;  // whether all jobs are
+  bool completed() const;  // whether all jobs have completed
   void train();
   double next_cycle() const;
   Decision schedule(const std::vector<SimulatedJob*>& jobs);
@@ -44,16 +45,16 @@ class Simulation {
   SimulationObserver* observer_;
 
   Cluster cluster_;
-  std::vector<SimulatedJob> jobs_;  // in the order of the workload
+  std::vector<SimulatedJob> jobs_;  // in workload order
   std::shared_ptr<const PolicyState> state_;
-  Allocations allocations_;  // of jobs that have one
+  Allocations allocations_;  // of jobs that have an allocation
   double cycle_ = 0;         // intervals so far
   double now_ = 0;
   double node_seconds_ = 0;       // from the first submission to the last completion
-  double node_cost_ = 0;          // of these node-seconds
-  std::vector<bool> told_;        // by job, whether its completion was recorded
-  std::vector<double> progress_;  // by job, when it last grew
-  int idle_cycles_ = 0;           // cycles with jobs to schedule since the progress of any job last grew
+  double node_cost_ = 0;          // of the node-seconds
+  std::vector<bool> told_;        // by job: whether its completion was recorded
+  std::vector<double> progress_;  // by job: its value when it last grew
+  int idle_cycles_ = 0;           // cycles with jobs to schedule since any job's progress last grew
 };
 
 }  // namespace adaptdl::sched

@@ -14,7 +14,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Larger clusters are refused as mistakes.
+// Larger clusters are rejected as mistakes.
 constexpr int kMaxPerGroup = 100'000;  // nodes, and also GPUs per node
 constexpr double kMaxGpus = 1e9;
 
@@ -38,7 +38,7 @@ void check(const SimulationOptions& options) {
           "from 0 to 1000000 seconds");
   require(options.interference >= 0 && options.interference < 1, "the interference", options.interference,
           "a fraction from 0 to below 1");
-  if (options.groups.empty()) throw UsageError("the cluster has no groups of nodes; specify at least one");
+  if (options.groups.empty()) throw UsageError("the cluster has no node groups; specify at least one");
   double gpus = 0;
   std::map<std::string, double> speeds;
   for (const NodeGroup& group : options.groups) {
@@ -50,15 +50,15 @@ void check(const SimulationOptions& options) {
                                    group.gpu_type, known->second, group.speed));
     }
   }
-  require(gpus <= kMaxGpus, "the number of GPUs of the cluster", gpus, "at most 1000000000");
+  require(gpus <= kMaxGpus, "the number of GPUs in the cluster", gpus, "at most 1000000000");
   if (!options.autoscale) return;
   const auto [least, most] = *options.autoscale;
   if (least < 1 || most < least || most > kMaxPerGroup) {
     throw UsageError(
-        fmt::format("invalid range of nodes, {} to {}: expected 1 <= minimum <= maximum <= 100000", least, most));
+        fmt::format("invalid range of node counts, {} to {}: expected 1 <= minimum <= maximum <= 100000", least, most));
   }
   if (options.groups.size() > 1) {
-    throw UsageError("a cluster of several groups of nodes cannot be autoscaled; use one group, or no autoscaling");
+    throw UsageError("a cluster with several node groups cannot be autoscaled; use one group, or no autoscaling");
   }
 }
 

@@ -48,7 +48,7 @@ Query query_of(const StepTimes::PlacementRow& row) {
   return {{static_cast<int>(row.placement.size()), replicas}, row.local_bsz};
 }
 
-// The means of the measurements under each key, in the order in which the keys first occurred.
+// The mean measurements for each key, in the order in which the keys first occurred.
 template <class Key>
 class Means {
  public:
@@ -74,12 +74,12 @@ class Means {
   std::vector<Sum> sums_;
 };
 
-// All measurements, with rows of the same key averaged.
+// All measurements, with rows that have the same key averaged.
 struct Measurements {
   Measurements(std::span<const StepTimes::PlacementRow> placements,
                std::span<const StepTimes::ScalabilityRow> scalability) {
-    // Which tetrahedra Qhull builds from cospherical points depends on their order. This is the order of the paper's
-    // artifact: placements are sorted, and the other rows are in the order of the file.
+    // Which tetrahedra Qhull builds from cospherical points depends on the order of the points. This code uses the same
+    // order as the paper's artifact: placements are sorted, and the other rows are in file order.
     std::vector<StepTimes::PlacementRow> sorted(placements.begin(), placements.end());
     std::ranges::stable_sort(sorted, {}, query_of);
     Means<std::pair<std::vector<int>, double>> placement_means;

@@ -1,13 +1,14 @@
-// How long a step takes, by measurements at some placements and batch sizes: exactly the measured time where there is
-// one, else an interpolation.
+// How long a step takes, based on measurements for some placements and batch sizes: exactly the measured time if there
+// is one, or else an interpolation.
 //
-// On a measured placement, times are linear in the local batch size, and constant beyond the measured ones. On another
-// placement, they are linear in (nodes, replicas, local batch size) between the points of a Delaunay tetrahedralisation
-// of all measurements. Outside of the convex hull of these, or if they do not span a volume, times are those of the
-// nearest measured (nodes, replicas), with each coordinate relative to its range; of two as near, the larger counts.
+// On a measured placement, times are linear in the local batch size, and constant beyond the measured batch sizes. On
+// other placements, they are linear in (nodes, replicas, local batch size) between the points of a Delaunay
+// tetrahedralization of all measurements. Outside the convex hull of the measurements, or if they do not span a volume,
+// the times of the nearest measured (nodes, replicas) are used, with each coordinate relative to its range. If two are
+// equally near, the larger one is used.
 //
-// A placement is the number of replicas on each node, in the order of ranks. Its rotations count as the same placement,
-// because the ring of an all-reduce has no beginning.
+// A placement is the number of replicas on each node, in the order of ranks. Its rotations are treated as the same
+// placement, because the ring of an all-reduce has no beginning.
 //
 // Threading: can be used from any thread; a lock protects the cache.
 #pragma once
@@ -34,7 +35,7 @@ class StepTimes {
     double local_bsz = 0;
     StepTime time;
   };
-  struct ScalabilityRow {  // its placement is unknown
+  struct ScalabilityRow {  // a measurement whose placement is unknown
     int nodes = 0;
     int replicas = 0;
     double local_bsz = 0;

@@ -8,7 +8,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Returns the completion times of jobs, counted from their submission.
+// Returns the jobs' completion times, counted from their submission.
 std::vector<double> completion_times(const std::vector<JobOutcome>& jobs) {
   std::vector<double> times;
   for (const JobOutcome& job : jobs) {

@@ -1,4 +1,4 @@
-// Computes the figures of a simulation (see SimulationResult).
+// Computes a simulation's figures (see SimulationResult).
 #pragma once
 
 #include <vector>
@@ -8,12 +8,13 @@
 
 namespace adaptdl::sched {
 
-// `jobs` are in the order of the workload, and `gpus` is the number of GPUs of the whole cluster.
+// `jobs` are in workload order, and `gpus` is the number of GPUs in the whole cluster.
 SimulationResult summarize(const SimulationTask& task, const SimulationOptions& options,
                            const std::vector<SimulatedJob>& jobs, int gpus, double node_seconds);
 
 // Returns the seconds from the start to the end of a job that chooses its own batch sizes and runs undisturbed on
-// `replicas` replicas, or as many as it can use, on nodes of the group `nodes`. REQUIRES replicas >= 1.
+// `replicas` replicas, or as many as it can use if that is fewer, on nodes of the group `nodes`. REQUIRES replicas >=
+// 1.
 double alone_time(const WorkloadJob& job, int replicas, const NodeGroup& nodes, const SimulationOptions& options);
 
 // Returns the smallest value that at least `fraction` of the values do not exceed, or 0 if there are no values.

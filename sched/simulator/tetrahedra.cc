@@ -36,8 +36,8 @@ class Qhull {
   Qhull(std::vector<Point3>& points, std::FILE* messages) {
     QHULL_LIB_CHECK
     qh_zero(&state_, messages);
-    // Points of a grid are cospherical, which needs triangulated output (Qt) with a point at infinity (Qz). The other
-    // options are those of SciPy's interpolation, so that the tetrahedra are the same.
+    // Points on a grid are cospherical, which requires triangulated output (Qt) with a point at infinity (Qz). The
+    // other options are the ones that SciPy's interpolation uses, so that the tetrahedra are the same.
     char command[] = "qhull d Qt Qbb Qc Qz Q12";
     exit_code_ = qh_new_qhull(&state_, 3, static_cast<int>(points.size()), points.front().data(), False, command,
                               nullptr, messages);

@@ -1,5 +1,5 @@
-// The part of Delaunay that is linked with Qhull. It is a shared library of its own, which is embedded in the command
-// and loaded when points are first triangulated.
+// The part of Delaunay that is linked with Qhull. It is a separate shared library, which is embedded in the command and
+// loaded when points are first triangulated.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 #include "simulator/delaunay.h"
 
-// Sets `tetrahedra` to the corners of each, as indices of points. Returns Qhull's exit code: 0 if it succeeded, or
-// kFlat if the points do not span a volume.
+// Sets `tetrahedra` to the corners of each tetrahedron, as indices into `points`. Returns Qhull's exit code: 0 if it
+// succeeded, or kFlat if the points do not span a volume.
 extern "C" [[gnu::visibility("default")]] int adaptdl_find_tetrahedra(const std::vector<adaptdl::sched::Point3>& points,
                                                                       std::vector<std::array<int, 4>>& tetrahedra);
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Larger numbers are refused as mistakes.
+// Larger numbers are rejected as mistakes.
 constexpr double kMaxStepTime = 1e6;  // seconds
 constexpr double kMaxSteps = 1e15;
 constexpr std::string_view kValidationPrefix = "validation-";
@@ -101,7 +101,7 @@ std::size_t validated_batch_size(const fs::path& file) {
   return static_cast<std::size_t>(batch_size);
 }
 
-// Returns the entries of a directory by name, so that errors do not depend on the order of the file system.
+// Returns the entries of a directory, sorted by name, so that errors do not depend on the file system's order.
 std::vector<fs::path> entries(const fs::path& directory) {
   std::error_code error;
   std::vector<fs::path> paths;
@@ -121,7 +121,7 @@ std::string content(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Returns the application's own settings file, or that of the same measurements in `known`.
+// Returns the application's own settings file, or the one that belongs to the same measurements in `known`.
 fs::path settings_of(const fs::path& directory, const fs::path& known) {
   const fs::path own = directory / "application.json", namesake = known / directory.filename();
   if (known.empty() || fs::exists(own)) return own;

@@ -33,7 +33,7 @@ void check_batch_size(const Csv& csv, std::size_t row, const WorkloadJob& job) {
 WorkloadJob load_job(const Csv& csv, std::size_t row, const Applications& applications) {
   WorkloadJob job;
   job.name = csv.text(row, "name");
-  if (job.name.empty()) csv.fail(row, "name", "the name of the job must not be empty");
+  if (job.name.empty()) csv.fail(row, "name", "the job name must not be empty");
   job.submission_time = csv.number(row, "time", 0, kMaxTime);
   const std::string& application = csv.text(row, "application");
   const auto found = applications.find(application);

@@ -1,4 +1,5 @@
-// A list of objects, each at most once, in the order in which they were added. Any of them can be removed quickly.
+// A list that contains each object at most once, in the order in which the objects were added. Any object can be
+// removed quickly.
 //
 // Threading: not thread-safe. Lifetime: the list does not own the objects.
 #pragma once
@@ -22,7 +23,7 @@ class AgeList {
     order_.erase(place->second);
     places_.erase(place);
   }
-  // Returns null if the list is empty.
+  // Returns nullptr if the list is empty.
   Thing* oldest() const { return order_.empty() ? nullptr : order_.front(); }
   const std::list<Thing*>& all() const { return order_; }
 

@@ -22,7 +22,7 @@ std::string_view view(const Text& text) {
   return {text.data(), text.size()};
 }
 
-// Returns the answer to a request that could not be read, or nothing if the client no longer waits for one.
+// Returns the answer to a request that could not be read, or nullopt if the client no longer waits for an answer.
 std::optional<Answer> refusal(beast::error_code result) {
   if (result == http::error::body_limit)
     return Answer{413, fmt::format("the body is larger than {} bytes", kMostBody), ""};

@@ -1,13 +1,14 @@
-// One connection of a client. It carries one request after the other, each with its own deadline.
+// A client's connection. It carries one request after another, each with its own deadline.
 //
-//   idle      nothing of the next request has been received
-//   reading   the rest of a request is received, within request_time
+//   idle      no part of the next request has been received
+//   reading   the rest of a request is being received, within request_time
 //   waiting   there is no answer yet; the connection is closed if the client disconnects
 //   writing   the answer is being sent
 //   draining  the last answer was sent; further input is discarded for a moment, because closing a connection with
-//             unread bytes would discard the answer, too
+//             unread bytes would also discard the answer
 //
-// Threading: used by the server's thread. Lifetime: owned by the operations in progress, and by the hub until closed().
+// Threading: used only by the server's thread. Lifetime: owned by the operations in progress, and by the hub until
+// closed().
 #pragma once
 
 #include <array>
@@ -32,9 +33,10 @@ class Connection;
 class ConnectionHub {
  public:
   virtual std::variant<Answer, Wait> handle(const HttpRequest& request) = 0;
-  // Reports whether the connection is idle, reading or draining (`is`), so that it may be closed to make room.
+  // Reports whether the connection is idle, reading or draining (`is`), which means that it may be closed for a new
+  // connection.
   virtual void idle(Connection& connection, bool is) = 0;
-  // Reports whether the connection waits for an answer (`is`).
+  // Reports whether the connection is waiting for an answer (`is`).
   virtual void waiting(Connection& connection, bool is) = 0;
   virtual void closed(Connection& connection) = 0;
 
@@ -48,9 +50,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(boost::asio::ip::tcp::socket socket, ConnectionHub& hub, const SupervisorOptions& options);
 
   void start();
-  // Returns the poll that the connection waits for, or last waited for.
+  // Returns the poll for whose answer the connection is waiting or last waited.
   const Poll& poll() const { return poll_; }
-  // Sends the answer that the connection waits for, and closes it afterwards if `last`. REQUIRES that it is waiting.
+  // Sends the answer for which the connection is waiting and, if `last`, closes the connection afterwards. REQUIRES
+  // that it is waiting.
   void answer(Answer answer, bool last = false);
   // Does nothing if the connection is already closed.
   void close();
@@ -80,7 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool keep_ = true;  // whether to keep the connection after the answer
 
   Poll poll_;
-  std::uint64_t waits_ = 0;  // number of waits so far, which identifies the timer of the current one
+  std::uint64_t waits_ = 0;  // number of waits so far; identifies the current wait's timer
   bool waiting_ = false;
   bool watching_ = false;         // whether it watches for the client to disconnect
   std::optional<Answer> answer_;  // written once the watch has ended

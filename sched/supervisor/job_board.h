@@ -1,4 +1,4 @@
-// Stores what a supervisor knows of its jobs, and determines its current answers.
+// Stores what a supervisor knows about its jobs, and determines its current answers.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -18,7 +18,7 @@ namespace adaptdl::sched {
 
 struct Answer {
   int status = 200;
-  std::string body;   // JSON if the status is 200, else one line with the error
+  std::string body;   // JSON if the status is 200, or else one line with the error
   std::string allow;  // allowed methods, for status 405
   std::string type;   // content type; empty if it follows from the status
 };
@@ -33,7 +33,7 @@ struct Poll {
 
 class JobBoard {
  public:
-  // Sets whether requests for jobs that were not added are refused. If not, they are asked to retry.
+  // Sets whether requests for jobs that were not added are refused. If not, the clients are told to retry.
   void set_all_jobs_known(bool known);
   void add(const std::string& job_id, std::optional<std::string> token);
   void remove(const std::string& job_id);
@@ -42,18 +42,19 @@ class JobBoard {
 
   // Replaces the hints. Values other than objects clear them.
   void set_hints(const std::string& job_id, nlohmann::json hints);
-  // Merges valid hints into those of the job. Returns whether that changed anything.
+  // Merges valid hints into the job's hints. Returns whether that changed anything.
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
-  // Makes the `progress` and `targetProgress` of a report the hints of the job, unless the job sends its own hints,
-  // which count progress in another unit. Returns whether that changed anything.
+  // Uses a report's `progress` and `targetProgress` as the job's hints, unless the job sends its own hints, which count
+  // progress in another unit. Returns whether that changed anything.
   bool take_progress(const std::string& job_id, const nlohmann::json& report);
   nlohmann::json hints(const std::string& job_id) const;
 
-  // Returns the answer that refuses a request for the job, or nothing if it is accepted. A request is refused if the
-  // job does not exist or has another token; without a token, it is refused only if `needs_token` returns true.
+  // Returns the answer that refuses a request for the job, or nullopt if the request is accepted. A request is refused
+  // if the job does not exist or has another token. If the job has a token and the request has none, it is refused only
+  // if `needs_token` returns true.
   std::optional<Answer> refusal(const std::string& job_id, std::string_view token,
                                 const std::function<bool()>& needs_token) const;
-  // Returns nothing if there is no answer yet.
+  // Returns nullopt if there is no answer yet.
   std::optional<Answer> answer(const Poll& poll) const;
 
  private:
@@ -73,7 +74,7 @@ class JobBoard {
   std::map<std::string, Job, std::less<>> jobs_;
 };
 
-// Returns the answer that the request must be repeated, because there is nothing to answer yet.
+// Returns the answer that tells the client to repeat the request, because there is no result yet.
 Answer ask_again();
 
 }  // namespace adaptdl::sched

@@ -32,7 +32,7 @@ constexpr KnownMetric kKnownMetrics[] = {{"current_epoch", "epoch"}, {"current_s
 // Keys that a metric cannot have. A report with `event` is an event.
 constexpr std::string_view kReserved[] = {"event", "progress", "targetProgress", "remaining_s"};
 
-// Returns null if the field is missing, or `object` is not an object.
+// Returns null if the field is missing or `object` is not an object.
 const json& member(const json& object, const char* name) {
   static const json kNull;
   const auto found = object.find(name);

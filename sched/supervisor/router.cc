@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 8;                                    // levels of a body; hints have two
+constexpr int kDeepest = 8;                                    // levels in a body; hints have two
 constexpr double kDefaultTimeout = 30, kLongestTimeout = 300;  // seconds
 constexpr std::size_t kLongestId = 256;
 
@@ -28,7 +28,7 @@ struct BadRequest : Error {
   using Error::Error;
 };
 
-// Returns a parameter of the query, or `otherwise` if it is missing.
+// Returns a query parameter, or `otherwise` if it is missing.
 template <typename Number>
 Number number(const Target& target, const std::string& name, Number otherwise) {
   const auto found = target.query.find(name);
@@ -66,11 +66,11 @@ json parse_body(std::string_view body) {
   } catch (const json::parse_error& error) {
     throw BadRequest(fmt::format("invalid JSON in the body, at byte {}", error.byte));
   } catch (const json::exception&) {
-    throw BadRequest("the body has a number that is too large");
+    throw BadRequest("the body contains a number that is too large");
   }
 }
 
-// AdaptDL's Python package sends 0 for a count that is not known.
+// AdaptDL's Python package sends 0 for an unknown count.
 void take_zeros_for_unknown(json& hints) {
   if (!hints.is_object()) return;
   for (const char* name : {"initBatchSize", "maxBatchSize", "maxProfiledReplicas"}) {
@@ -107,8 +107,8 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   if (metrics) return Answer{200, options_.metrics(), "", "text/plain; version=0.0.4; charset=utf-8"};
 
   const std::string job_id = path[1] + "/" + path[2];
-  // A client that asks for generations can cause members to count as hung, so it needs a token. AdaptDL's Python
-  // package, which sends no token, never asks for them, and Kubeflow's clients always send one.
+  // A client that requests generations can cause members to be considered hung, so it needs a token. AdaptDL's Python
+  // package, which sends no token, never requests generations, and Kubeflow's clients always send a token.
   const auto token_needed = [&] { return generations || kubeflow || needs_token(request); };
   if (const auto refused = board_.refusal(job_id, bearer(request.authorization), token_needed)) return *refused;
   try {
@@ -124,7 +124,7 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
 
 bool Router::needs_token(const HttpRequest& request) const {
   if (options_.without_token != WithoutToken::kServedToOwner) return options_.without_token == WithoutToken::kRefused;
-  // A web page whose name resolves to this address (DNS rebinding) makes the browser send that name.
+  // If a web page's host name resolves to this address (DNS rebinding), the browser sends that name.
   const std::string_view host = request.host.substr(0, request.host.rfind(':'));
   if (!request.host.empty() && !net::is_loopback(host)) return true;
   const auto owner = client_owner(request.ends);

@@ -1,6 +1,6 @@
-// Determines the answer to each request: the protocol without its connections.
+// Determines the answer to each request: the protocol without the connections.
 //
-// Threading: used by the server's thread.
+// Threading: used only by the server's thread.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ struct HttpRequest {
   ConnectionEnds ends;
 };
 
-// Returned instead of an answer that is not available yet.
+// Returned if the answer is not available yet.
 struct Wait {
   Poll poll;
   std::chrono::milliseconds timeout{0};

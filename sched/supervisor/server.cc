@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kAcceptPause{50};  // pause while no descriptors are free
-constexpr std::size_t kLeaving = 64;                   // connections beyond the limit, while others are closed
+constexpr std::size_t kLeaving = 64;                   // connections beyond the limit while others are being closed
 
 std::size_t bounded_by_descriptors(std::size_t wanted) {
   rlimit limit{};
@@ -46,7 +46,7 @@ Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener&
     throw UsageError(fmt::format("invalid address '{}' for the supervisor: expected an IP address", options.address));
   const tcp::endpoint endpoint(address, options.port);
   acceptor_.open(endpoint.protocol(), error);
-  // Otherwise, a replica or a process that it leaves behind would keep the port.
+  // Without this, a replica, or a process that it leaves behind, would keep the port open.
   if (!error && ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC) != 0) error = last_error();
   if (!error) acceptor_.native_non_blocking(true, error);
   if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
@@ -91,7 +91,8 @@ void Supervisor::Server::accept() {
   });
 }
 
-// Asio's accept() does not set FD_CLOEXEC atomically: a process started at that moment would inherit the connection.
+// Asio's accept() does not set FD_CLOEXEC atomically, so a process that is started at that moment would inherit the
+// connection.
 boost::system::error_code Supervisor::Server::accept_one(tcp::socket& socket) {
   const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) return last_error();
@@ -131,7 +132,7 @@ void Supervisor::Server::wake(const std::string& job_id) {
   asio::post(context_, [this, job_id] {
     const auto found = waiting_for_.find(job_id);
     if (found == waiting_for_.end()) return;
-    // An answer removes its connection from the list, and the last answer removes the list, so a copy is used.
+    // An answer removes its connection from the list, and the last answer removes the list, so this uses a copy.
     const std::vector<Connection*> all(found->second.all().begin(), found->second.all().end());
     for (Connection* connection : all)
       if (auto answer = board_.answer(connection->poll())) connection->answer(std::move(*answer));

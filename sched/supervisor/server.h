@@ -1,6 +1,6 @@
-// Owns the sockets and the thread of a supervisor.
+// Owns a supervisor's sockets and thread.
 //
-// Threading: the public methods may be called from any thread; the private ones run on the server's own thread.
+// Threading: the public methods may be called from any thread; the private methods run on the server's own thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -23,7 +23,7 @@ class Supervisor::Server final : public ConnectionHub {
   const SupervisorOptions& options() const noexcept { return options_; }
   std::uint16_t port() const noexcept { return port_; }
   JobBoard& board() noexcept { return board_; }
-  // Answers the connections that wait for this job and can be answered now.
+  // Answers the connections that are waiting for this job and can be answered now.
   void wake(const std::string& job_id);
 
  private:

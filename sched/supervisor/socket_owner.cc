@@ -37,7 +37,8 @@ void put_address(const boost::asio::ip::address& address, __be32 (&to)[4]) {
   }
 }
 
-// Asks the kernel through netlink. Returns nothing if the kernel does not support that or does not find the connection.
+// Queries the kernel through netlink. Returns nullopt if the kernel does not support that or does not find the
+// connection.
 std::optional<Owner> ask_kernel(const ConnectionEnds& ends) {
   const net::Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!fd) return {};
@@ -72,14 +73,14 @@ std::optional<Owner> ask_kernel(const ConnectionEnds& ends) {
     return {};
   inet_diag_msg answer{};
   std::memcpy(&answer, NLMSG_DATA(header), sizeof answer);
-  // If there is no connection with these ends, the kernel looks for a listener at the client's end.
+  // If there is no connection with these ends, the kernel returns a listener at the client's end.
   if (answer.idiag_state != TCP_ESTABLISHED || answer.id.idiag_sport != request.body.id.idiag_sport ||
       answer.id.idiag_dport != request.body.id.idiag_dport)
     return {};
   return Owner{answer.idiag_uid, answer.idiag_inode};
 }
 
-// Returns an end as in /proc/net/tcp: the address as a 32-bit number in this machine's byte order, and the port.
+// Formats an end as in /proc/net/tcp: the address as a 32-bit number in this machine's byte order, and the port.
 std::string end_in_table(const tcp::endpoint& end) {
   const auto bytes = end.address().to_v4().to_bytes();
   std::uint32_t word = 0;
@@ -89,7 +90,7 @@ std::string end_in_table(const tcp::endpoint& end) {
   return text;
 }
 
-// Looks up the connection in the table of IPv4 sockets, for kernels and sandboxes without netlink.
+// Looks up the connection in the table of IPv4 sockets. Used with kernels and sandboxes that do not support netlink.
 std::optional<Owner> find_in_table(const ConnectionEnds& ends) {
   if (!ends.client.address().is_v4() || !ends.server.address().is_v4()) return {};
   const std::string client = end_in_table(ends.client), server = end_in_table(ends.server);
@@ -110,7 +111,8 @@ std::optional<Owner> find_in_table(const ConnectionEnds& ends) {
 
 std::optional<uid_t> client_owner(const ConnectionEnds& ends) {
   if (const auto owner = ask_kernel(ends)) {
-    // The kernel reads the user before the inode, so a socket that has an inode was not closed when the user was read.
+    // The kernel reads the user before the inode. If the socket has an inode, it was not yet closed when the user was
+    // read.
     if (owner->inode == 0) return {};
     return owner->uid;
   }

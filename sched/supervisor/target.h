@@ -11,10 +11,10 @@ namespace adaptdl::sched {
 
 struct Target {
   std::vector<std::string> path;             // segments, percent-decoded
-  std::map<std::string, std::string> query;  // percent-decoded; the last value of a name counts
+  std::map<std::string, std::string> query;  // percent-decoded; the last value of a name is used
 };
 
-// Returns nothing if the target does not begin with '/', or has a percent sign without two hexadecimal digits.
+// Returns nullopt if the target does not begin with '/', or contains a percent sign without two hexadecimal digits.
 std::optional<Target> parse_target(std::string_view target);
 
 }  // namespace adaptdl::sched

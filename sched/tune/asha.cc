@@ -17,14 +17,14 @@ int allowed_rung(const Trial& trial, int bracket) {
   return kept != trial.user_attributes.end() && kept->second.is_number_integer() ? kept->second.get<int>() : bracket;
 }
 
-// The place of a trial among those of its bracket that have reached a rung.
+// A trial's place among the trials of its bracket that have reached a rung.
 struct Standing {
   std::size_t place = 0, of = 0;  // the best of the `of` trials has place 0
   std::size_t above = 0;          // number of trials that have been promoted from the rung
   double value = 0;
 
-  // Trials that were promoted early and are no longer among the best count too. Only the best of all is promoted even
-  // if they have taken all places.
+  // Trials that were promoted early also count, even if they are no longer among the best. If they have taken all
+  // places, only the best trial of all is promoted.
   bool promoted(int factor) const {
     const std::size_t places = of / static_cast<std::size_t>(factor);
     return !std::isnan(value) && place < places && (above < places || place == 0);
@@ -42,7 +42,7 @@ std::vector<Ranked> at_rung(const Study& study, const std::vector<int>& brackets
   return ranked;
 }
 
-// Returns how many trials of the bracket were promoted from the rung. A failed one leaves its place to another.
+// Returns how many trials of the bracket were promoted from the rung. A failed trial frees its place.
 std::size_t promoted_from(const Study& study, const std::vector<int>& brackets, int bracket, int rung) {
   return static_cast<std::size_t>(std::ranges::count_if(study.trials, [&](const Trial& trial) {
     return brackets[static_cast<std::size_t>(trial.number)] == bracket && allowed_rung(trial, bracket) > rung &&

@@ -1,7 +1,8 @@
 // The distinct combinations of parameters that the trials of a finite space can have, numbered from 0.
 //
 // A parameter that does not apply makes no difference, so there may be far fewer combinations than the product of the
-// numbers of values. They are counted without being listed, in time that grows with the number of values in conditions.
+// numbers of values. The combinations are counted without listing them, in time that grows with the number of values in
+// conditions.
 //
 // Threading: one thread at a time, even for const functions, which share a cache.
 #pragma once
@@ -17,7 +18,7 @@ namespace adaptdl::sched::tune {
 
 class Combinations {
  public:
-  // Covers the combinations that have the values of `given`. Throws UsageError if a parameter has infinitely many
+  // Covers the combinations that contain the values in `given`. Throws UsageError if a parameter has infinitely many
   // values or if there are more than 2^62 combinations. The space must outlive this object.
   Combinations(const Space& space, const Values& given);
 

@@ -14,7 +14,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// A piece of an argument: literal text or the name of a parameter.
+// A piece of an argument: literal text or a parameter name.
 struct Piece {
   std::string text;
   bool is_name = false;
@@ -44,7 +44,7 @@ std::vector<Piece> split_argument(const std::string& argument) {
   return pieces;
 }
 
-// Returns none if the argument names a parameter that is not in `values`.
+// Returns nullopt if the argument names a parameter that is not in `values`.
 std::optional<std::string> fill_in(const std::string& argument, const Values& values) {
   std::string filled;
   for (const Piece& piece : split_argument(argument)) {
@@ -79,8 +79,8 @@ void check_command(const std::vector<std::string>& command, const Space& space) 
     for (const Piece& piece : split_argument(argument))
       if (piece.is_name && std::ranges::find(names, piece.text) == names.end())
         throw UsageError(
-            fmt::format("unknown parameter '{0}' in the argument '{1}'; the search space has {2}, and "
-                        "{{{{{0}}}}} stands for the text itself",
+            fmt::format("unknown parameter '{0}' in the argument '{1}'; the search space has {2}; "
+                        "write {{{{{0}}}}} for the literal text",
                         piece.text, argument, fmt::join(names, ", ")));
 }
 

@@ -1,9 +1,9 @@
-// How the program of a trial receives its parameters.
+// How a trial's program receives its parameters.
 //
-// In an argument, {NAME} stands for the value of a parameter, and {{ and }} are literal braces. An argument that names
-// a parameter that the trial does not have is omitted; if it begins with '{', an option directly before it is omitted
-// as well, as in "--momentum {momentum}". Each value is also in an environment variable (ADAPTDL_PARAM_LR for lr), and
-// all of them are in a JSON file that ADAPTDL_PARAMS_FILE names.
+// In an argument, {NAME} is replaced with the parameter's value, and {{ and }} are literal braces. An argument is
+// omitted if it names a parameter that the trial does not have; if it begins with '{', an option directly before it is
+// omitted as well, as in "--momentum {momentum}". Each value is also in an environment variable (ADAPTDL_PARAM_LR for
+// lr), and all values are in the JSON file whose path is in ADAPTDL_PARAMS_FILE.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@
 
 namespace adaptdl::sched::tune {
 
-// Throws UsageError if an argument names a parameter that the space does not have or has an unmatched brace, or if two
+// Throws UsageError if an argument has an unmatched brace or names a parameter that is not in the space, or if two
 // parameters have the same environment variable.
 void check_command(const std::vector<std::string>& command, const Space& space);
 
-// Returns the command of a trial with these values, fixed ones included. REQUIRES that check_command() accepts it.
+// Returns a trial's command for these values, which include the fixed ones. REQUIRES that check_command() accepts it.
 std::vector<std::string> make_command(const std::vector<std::string>& command, const Values& values);
 
 // Returns the ADAPTDL_PARAM_* variables for the values.

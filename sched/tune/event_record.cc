@@ -17,7 +17,7 @@ using protozero::pbf_reader;
 using protozero::pbf_wire_type;
 using protozero::tag_and_type;
 
-// The fields of TensorFlow's messages that are read here. The numbers of a tensor may be packed or not.
+// The fields of TensorFlow's messages that are read here. A tensor's numbers may be packed or not.
 constexpr std::uint32_t kEventWallTime = tag_and_type(1, pbf_wire_type::fixed64);
 constexpr std::uint32_t kEventStep = tag_and_type(2, pbf_wire_type::varint);
 constexpr std::uint32_t kEventSummary = tag_and_type(5, pbf_wire_type::length_delimited);
@@ -41,7 +41,7 @@ constexpr std::uint32_t kDimensionSize = tag_and_type(1, pbf_wire_type::varint);
 // The supported types of a tensor's numbers.
 constexpr std::int32_t kFloat = 1, kDouble = 2, kBfloat16 = 14, kHalf = 19;
 
-// TFRecord masks its checksums because the checksum of data that contains checksums is weak.
+// TFRecord masks its checksums because a checksum of data that itself contains checksums is weak.
 std::uint32_t masked_crc32c(std::string_view data) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(data.data(), data.size());

@@ -1,4 +1,4 @@
-// Parses TensorBoard event files: records in the framing of TensorFlow's TFRecord, each with an encoded Event message.
+// Parses TensorBoard event files: records in TensorFlow's TFRecord framing, each with an encoded Event message.
 //
 //   length: 8 bytes | masked CRC-32C of length: 4 | data: length bytes | masked CRC-32C of data: 4
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace adaptdl::sched::tune {
 
-// The number of bytes of a record before its data.
+// The number of bytes that precede a record's data.
 inline constexpr std::uint64_t kEventHeader = 12;
 
 struct EventFrame {
@@ -34,8 +34,9 @@ struct EventScalar {
   double value = 0;
 };
 
-// Returns the values of an event that are a single floating-point number, as TensorFlow 1 and PyTorch write it
-// (simple_value) or TensorFlow 2 (a tensor). Returns none if the event has no such values or is not a valid message.
+// Returns the scalar floating-point values in an event, whether written in the form of TensorFlow 1 and PyTorch
+// (simple_value) or of TensorFlow 2 (a tensor). The result is empty if the event contains no such values or is not a
+// valid message.
 std::vector<EventScalar> read_event_scalars(std::string_view event);
 
 }  // namespace adaptdl::sched::tune

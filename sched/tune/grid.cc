@@ -28,7 +28,7 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t size, std::uint64_t se
   return index;
 }
 
-// Returns a trial's parameters as the grid has them. Steps stored by another program may differ in their last bits.
+// Returns a trial's parameters, rounded to the grid. Steps stored by another program may differ in their last bits.
 Values on_grid(const Space& space, const Trial& trial) {
   Values values;
   for (const auto& [name, value] : trial.parameters) {

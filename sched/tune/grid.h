@@ -1,7 +1,7 @@
 // Tries every combination of a space once, in a random order.
 //
-// A combination counts as tried if a trial that has it is running or has ended, even with a failure: failures are not
-// repeated. An enqueued trial has some values given; if all combinations with these are tried, it repeats one of them.
+// A combination counts as tried if a trial with it is running or has ended, even if the trial failed. An enqueued trial
+// specifies some values; if all combinations with these values have been tried, it repeats one of them.
 #pragma once
 
 #include "tune/sampler.h"

@@ -194,7 +194,7 @@ bool is_compared(const Trial& trial) {
   return trial.state == TrialState::kComplete ? std::isfinite(trial.values.front()) : !trial.intermediate.empty();
 }
 
-// Returns the best tenth of the sorted trials, rounded up, and those that are as good as the last of these.
+// Returns the best tenth of the sorted trials, rounded up, and any further trials that are as good as the last of them.
 std::set<const Trial*> best_tenth(const Study& study, const Trials& trials) {
   std::size_t count = (trials.size() + 9) / 10;
   const TrialRank last = rank_of(*trials[count - 1], study);

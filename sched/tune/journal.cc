@@ -44,7 +44,8 @@ struct Journal::State {
     });
   }
 
-  // Writes `pending` with what `prepare` adds. `prepare` is called under the lock, with the state up to date.
+  // Writes `pending` and what `prepare` adds to it. `prepare` is called while the lock is held and the state is up to
+  // date.
   template <class Prepare>
   void commit(const Prepare& prepare) {
     std::string lines = std::exchange(pending, {});
@@ -168,13 +169,13 @@ std::optional<int> Journal::claim_waiting(int study, const Attributes& user_attr
 
 void Journal::set_parameter(int trial, const std::string& name, const Distribution& distribution,
                             const nlohmann::json& value) {
-  // Optuna could no longer open a file with a choice that does not exist.
+  // Optuna cannot open a file that contains an invalid choice.
   if (!contains(distribution, value))
     throw UsageError(fmt::format("invalid value for parameter '{}': {} is out of range", name, to_python_json(value)));
   // Optuna and JournalState would ignore such an operation.
   if (!state_->state.accepts(state_->existing_trial(trial), name, distribution))
     throw UsageError(
-        fmt::format("{}: parameter '{}' has another type or other choices in earlier trials; use a new study",
+        fmt::format("{}: parameter '{}' has a different type or different choices in earlier trials; use a new study",
                     state_->file.path().string(), name));
   state_->add(parameter_line(state_->worker(), trial, name, distribution, to_internal(distribution, value)));
 }

@@ -62,7 +62,7 @@ FloatRange float_range_of(const DistributionFields& found) {
 
 IntRange int_range_of(const DistributionFields& found) {
   IntRange range{integer_field(found.low, "low"), integer_field(found.high, "high"), found.log, 1};
-  // Optuna 2 stored a step for logarithmic ranges too, and ignored it.
+  // Optuna 2 also stored a step for logarithmic ranges, but ignored it.
   if (found.step && !found.log) range.step = integer_field(found.step, "step");
   if (range.low > range.high || (range.log && range.low < 1) || range.step < 1)
     throw Error("invalid distribution: expected a range with low <= high");
@@ -74,7 +74,7 @@ Choice choice_of(const DistributionFields& found) {
   return {*found.choices};
 }
 
-// Compares choices as Optuna does: true is equal to 1, and NaN to itself.
+// Compares choices as Optuna does: true equals 1, and NaN equals itself.
 bool is_same_choice(const nlohmann::json& one, const nlohmann::json& other) {
   const auto number = [](const nlohmann::json& value) -> std::optional<double> {
     if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
@@ -86,8 +86,8 @@ bool is_same_choice(const nlohmann::json& one, const nlohmann::json& other) {
   return one == other;
 }
 
-// Returns the end of the range as Optuna has it: it warns of a range whose end is not on a step, and shortens it.
-// Optuna computes with the decimal digits of the numbers, so that 3 steps of 0.3 are 0.9.
+// Returns the end of the range as Optuna stores it: Optuna warns about a range whose end is not on a step, and shortens
+// the range. It computes with the decimal digits of the numbers, so that 3 steps of 0.3 are 0.9.
 double last_step(const FloatRange& range) {
   if (!range.step) return range.high;
   // The decimal digits do not distinguish smaller steps.
@@ -168,7 +168,7 @@ nlohmann::json external_value(const Distribution& distribution, double internal)
   // The number is truncated, as by Python's int().
   if (std::holds_alternative<IntRange>(distribution)) {
     if (!(std::abs(internal) < 0x1p63))
-      throw Error(fmt::format("{} is not a valid value of an integer parameter", internal));
+      throw Error(fmt::format("{} is not a valid value for an integer parameter", internal));
     return static_cast<std::int64_t>(internal);
   }
   const auto& values = std::get<Choice>(distribution).values;

@@ -1,4 +1,4 @@
-// Reads and writes distributions in the format of Optuna, and decides which of them one parameter of a study may have.
+// Reads and writes distributions in Optuna's format, and decides which of them a parameter may have within one study.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,17 +9,18 @@
 
 namespace adaptdl::sched::tune {
 
-// Parses `{"name": "FloatDistribution", "attributes": {...}}`. The names of Optuna 2 are accepted too. Throws Error.
+// Parses `{"name": "FloatDistribution", "attributes": {...}}`. Also accepts the names that Optuna 2 used. Throws Error.
 Distribution parse_distribution(std::string_view text);
-// Returns the text that parse_distribution() accepts. If the end of a range is not on a step, its last step is written.
+// Returns text that parse_distribution() accepts. If the end of a range is not on a step, the last step is written
+// instead.
 std::string to_text(const Distribution& distribution);
 
 // Returns whether trials of one study may have both distributions for the same parameter. Both must be of the same
 // type; ranges may differ except in `log`, and choices must be equal. Optuna ignores an operation that violates this.
 bool are_compatible(const Distribution& one, const Distribution& other);
 
-// Returns the value for an internal one, as Optuna reads it: a value outside the range is kept. Throws Error if there
-// is no such value.
+// Converts an internal value as Optuna does: a value outside the range is kept. Throws Error if the value does not
+// exist.
 nlohmann::json external_value(const Distribution& distribution, double internal);
 
 }  // namespace adaptdl::sched::tune

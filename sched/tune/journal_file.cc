@@ -84,7 +84,7 @@ void JournalFile::read(const std::function<void(std::string_view)>& use) {
 }
 
 void JournalFile::read_new(const std::function<void(std::string_view)>& use) {
-  // The file is opened each time because NFS shows what others have written only then.
+  // The file is opened each time because NFS shows the data of other writers only after an open.
   const checkpoint::Fd fd(open(O_RDONLY));
   if (!fd) fail("open");
   const std::uint64_t size = check_same(fd.get());
@@ -130,7 +130,7 @@ bool JournalFile::repair() {
     return true;
   }
   if (rest.find('\n') != std::string::npos) return true;  // appended by a process that had lost the lock
-  if (!may_begin_record(rest)) fail_line("not an operation of a study");
+  if (!may_begin_record(rest)) fail_line("not a study operation");
   if (::ftruncate(fd.get(), static_cast<off_t>(offset_)) != 0) fail("write");
   return false;
 }
@@ -156,11 +156,11 @@ std::uint64_t JournalFile::check_same(int fd) const {
   struct stat info {};
   if (::fstat(fd, &info) != 0) fail("read");
   if (info.st_ino != inode_)
-    throw Error(fmt::format("{} was replaced by another file; restart to use that one", path_.string()));
+    throw Error(fmt::format("{} was replaced by another file; restart to use the new file", path_.string()));
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size < offset_)
     throw Error(
-        fmt::format("{} was truncated from {} to {} bytes; restore it from a backup, or restart to use it as it is",
+        fmt::format("{} was truncated from {} to {} bytes; restore it from a backup, or restart to use what is left",
                     path_.string(), offset_, size));
   return size;
 }
@@ -170,7 +170,8 @@ void JournalFile::check_tail(int fd) const {
   std::size_t count = tail.size();
   if (!read_at(fd, offset_ - count, tail.data(), count)) fail("read");
   if (count != tail_.size() || tail != tail_)
-    throw Error(fmt::format("{} was changed before line {}; restart to use it as it is", path_.string(), lines_ + 1));
+    throw Error(
+        fmt::format("{} was changed before line {}; restart to use the changed file", path_.string(), lines_ + 1));
 }
 
 void JournalFile::fail(std::string_view action) const {
@@ -178,8 +179,8 @@ void JournalFile::fail(std::string_view action) const {
 }
 
 void JournalFile::fail_line(std::string_view what) const {
-  const char* const way_out = lines_ == 0 ? "choose the file of an Optuna journal, or a new file"
-                                          : "restore the file from a backup or delete the line";
+  const char* const way_out =
+      lines_ == 0 ? "choose an Optuna journal file or a new file" : "restore the file from a backup or delete the line";
   throw Error(fmt::format("{}:{}: {}; {}", path_.string(), lines_ + 1, what, way_out));
 }
 

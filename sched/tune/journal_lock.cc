@@ -48,7 +48,8 @@ JournalLock::~JournalLock() {
 }
 
 bool JournalLock::try_create() const {
-  // The target is only the file name: Optuna follows the link, which must lead to the file wherever it is mounted.
+  // The target is only the file name, because Optuna follows the link, and it must resolve wherever the directory is
+  // mounted.
   if (::symlink(file_.filename().c_str(), lock_.c_str()) == 0) return true;
   if (errno == EEXIST) return false;
   throw Error(fmt::format("cannot create the lock {}: {}", lock_.string(), std::strerror(errno)));
@@ -68,8 +69,8 @@ void JournalLock::wait(const Notice& notice) {
     }
     if (!reported && now - last_change > report_after) {
       reported = true;
-      notice(fmt::format("waiting for the lock {}; taking it over if it does not change within {:.3g}s", lock_.string(),
-                         std::chrono::duration<double>(grace_).count()));
+      notice(fmt::format("waiting for the lock {}; it will be taken over if it does not change for {:.3g}s",
+                         lock_.string(), std::chrono::duration<double>(grace_).count()));
     }
     if (now - last_change > grace_) {
       notice(fmt::format("taking over the lock {}, which has not changed for {:.3g}s", lock_.string(),
@@ -89,8 +90,8 @@ JournalLock::Identity JournalLock::identity() const {
   return {info.st_ino, modified_ns(info)};
 }
 
-// Removes the lock if it is the expected one, or unconditionally if `expected` is null. If several processes do so at
-// once, rename(2) succeeds in only one of them.
+// Removes the lock if it is the expected one, or unconditionally if `expected` is null. If several processes try at the
+// same time, rename(2) succeeds in only one of them.
 bool JournalLock::remove(const Identity* expected) const {
   if (expected != nullptr && identity() != *expected) return false;
   const std::string renamed = fmt::format("{}{}.rename", lock_.string(), unique_);

@@ -1,7 +1,7 @@
-// The lock of a journal, which Optuna respects too: FILE.lock, a symbolic link that exists while the lock is held.
+// A journal's lock, which Optuna also respects: FILE.lock, a symbolic link that exists while the lock is held.
 //
 // A process that is killed leaves the link behind. A process that waits for the lock takes it over when neither the
-// link nor the file has changed for the grace time. Optuna 4.0 has no such time and waits forever.
+// link nor the file has changed for the grace time. Optuna 4.0 has no grace time and waits forever.
 //
 // Errors: Error if a system call fails.
 //
@@ -24,8 +24,8 @@ class JournalLock {
   // Receives a message when the wait takes long, and when the lock is taken over.
   using Notice = std::function<void(std::string_view)>;
 
-  // Waits for the lock. `unique` becomes part of a file name and must not be used by any other process. Without
-  // `notice`, messages are warnings on standard error.
+  // Waits for the lock. `unique` becomes part of a file name and must not be used by any other process. If `notice` is
+  // empty, messages are logged as warnings on standard error.
   JournalLock(const std::filesystem::path& file, std::string unique, std::chrono::milliseconds grace = kLockGrace,
               const Notice& notice = {});
   ~JournalLock();

@@ -50,7 +50,7 @@ class FieldReader {
       }
     }
     reader.end();
-    if (!code) throw Error("not an operation of a study: missing op_code");
+    if (!code) throw Error("not a study operation: missing op_code");
     return *code;
   }
 
@@ -170,7 +170,7 @@ class FieldReader {
     if (!there) throw Error(fmt::format("incomplete operation: missing {}", name));
   }
 
-  // Checks that the required fields are there, and combines those that belong together.
+  // Checks that the required fields exist, and combines fields that belong together.
   void complete() {
     switch (*record_.code) {
       case Code::kCreateStudy:

@@ -1,4 +1,4 @@
-// The lines of a journal. Each is one operation: a JSON object whose "op_code" gives its kind.
+// A journal's lines. Each line is one operation: a JSON object whose "op_code" specifies its kind.
 //
 // Errors: Error without the file and the line, which the caller adds.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace adaptdl::sched::tune {
 
-// The numbers are those of Optuna. Others are ignored: 10, which Optuna 5 ignores too, and those of newer versions.
+// The numbers are Optuna's. Other numbers are ignored: 10, which Optuna 5 also ignores, and those of newer versions.
 enum class Code {
   kCreateStudy = 0,
   kDeleteStudy = 1,
@@ -31,13 +31,13 @@ enum class Code {
   kTrialSystemAttribute = 9,
 };
 
-// The fields of a line; those that it lacks are empty. An operation on one parameter, report or attribute stores it in
-// the same member as kCreateTrial, which may have any number of them.
+// The fields of a line; missing fields are empty. An operation on a single parameter, report or attribute uses the same
+// member as kCreateTrial, which may set any number of them.
 struct Record {
   template <class Value>
   using Named = std::vector<std::pair<std::string, Value>>;
 
-  std::optional<Code> code;  // none if it is unknown
+  std::optional<Code> code;  // nullopt if unknown
   std::string worker;        // the process that issued the operation
   std::optional<std::int64_t> study, trial;
   std::optional<std::string> study_name;
@@ -59,7 +59,7 @@ class RecordParser {
  private:
   const Distribution* distribution(std::string_view text);
 
-  // Each distribution is parsed once: a study has few different ones, but each in very many lines.
+  // Each distribution is parsed only once: a study has few different ones, but repeats each in many lines.
   struct Hash : std::hash<std::string_view> {
     using is_transparent = void;
   };

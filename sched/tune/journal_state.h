@@ -1,6 +1,5 @@
-// The studies and trials that result from the operations of a journal, by the rules of Optuna: ids are assigned in the
-// order of creation, and an operation that conflicts with an earlier one, such as a report of a trial that has
-// finished, has no effect.
+// The studies and trials that result from a journal's operations, by Optuna's rules: ids are assigned in the order of
+// creation, and an operation that conflicts with an earlier one, such as a report for a finished trial, has no effect.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -21,7 +20,7 @@ namespace adaptdl::sched::tune {
 class JournalState {
  public:
   // Applies an operation; `own` is whether this process issued it. Throws Error and changes nothing if the operation
-  // gives a parameter a value that does not exist.
+  // sets a parameter to an invalid value.
   void apply(Record&& record, bool own);
 
   const Study* find(std::string_view name) const;
@@ -32,7 +31,7 @@ class JournalState {
   // Returns whether the parameter may have the distribution, given the other trials of the study.
   bool accepts(const Trial& trial, const std::string& parameter, const Distribution& distribution) const;
 
-  // Return the trial that this process created or claimed since the last call.
+  // Return the id of the trial that this process created or claimed since the last call, if any.
   std::optional<int> take_created() { return std::exchange(own_created_, {}); }
   std::optional<int> take_claimed() { return std::exchange(own_claimed_, {}); }
 

@@ -1,5 +1,5 @@
-// Times in ISO 8601 as Optuna writes them. Version 5 writes "2024-05-06T07:08:09.123456+00:00"; versions before it
-// write the local time of the writer without an offset.
+// Times in ISO 8601 as Optuna writes them. Version 5 writes "2024-05-06T07:08:09.123456+00:00"; earlier versions write
+// the writer's local time without an offset.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,8 @@
 
 namespace adaptdl::sched::tune {
 
-// Returns none if the text is not a time. Without an offset, it is in the time zone of this process, as in Optuna 5.
+// Returns nullopt if the text is not a valid time. A time without an offset is in this process's time zone, as in
+// Optuna 5.
 std::optional<Time> parse_journal_time(std::string_view text);
 
 // Returns the time in UTC, with microseconds and the offset.

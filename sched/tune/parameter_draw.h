@@ -1,4 +1,4 @@
-// Functions with which samplers draw one parameter, or all parameters of a trial that apply.
+// Functions with which samplers draw a single parameter, or all parameters that apply in a trial.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace adaptdl::sched::tune {
 
-// Returns the value at a place in [0, 1) of a distribution. The values of a choice or a stepped range have parts of
-// equal size; a logarithmic range is uniform in the logarithm.
+// Returns the value at a place in [0, 1) of a distribution. Each value of a choice or a stepped range takes an equal
+// part of [0, 1); a logarithmic range is uniform in the logarithm.
 nlohmann::json value_at(const Distribution& distribution, double place);
 
-// Returns `given` and, in the order of the space, a value from `draw` for each other parameter that applies given the
+// Returns `given` and, in the order of the space, a value from `draw` for each other parameter that applies with the
 // values before it. `draw` receives the parameter and its index in the space.
 using Draw = std::function<nlohmann::json(const Parameter&, std::size_t)>;
 Values draw_parameters(const Space& space, const Values& given, const Draw& draw);

@@ -7,8 +7,8 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// Returns the weights of the points and, last, of the prior kernel: 1 for the 25 most recent points, and linearly less
-// for those before them, down to 1 / `observed` (Bergstra, Yamins, Cox, "Making a Science of Model Search", 2013).
+// Returns the weights of the points and, last, of the prior kernel: 1 for the 25 most recent points, decreasing
+// linearly to 1 / `observed` for the oldest (Bergstra, Yamins, Cox, "Making a Science of Model Search", 2013).
 std::vector<double> weights(std::size_t observed) {
   constexpr std::size_t kFull = 25;
   std::vector<double> weights(observed + 1, 1);

@@ -1,5 +1,5 @@
-// The density of trials over several parameters at once: a mixture with a kernel for each trial, which is the product
-// of its kernels for the parameters (Falkner et al., "BOHB", 2018, but with the bandwidths of Optuna).
+// The joint density of trials over several parameters: a mixture with one kernel per trial. A kernel is the product of
+// the trial's kernels for the single parameters (Falkner et al., "BOHB", 2018, but with Optuna's bandwidths).
 #pragma once
 
 #include <memory>
@@ -15,7 +15,8 @@ using Point = std::vector<double>;  // one number per parameter; see parzen_kern
 
 class ParzenEstimator {
  public:
-  // The oldest points come first; recent ones weigh more. REQUIRES points within distributions of several values.
+  // The oldest points come first; recent ones weigh more. REQUIRES points within distributions that have several
+  // values.
   ParzenEstimator(const std::vector<Distribution>& distributions, const std::vector<Point>& observed);
 
   Point draw(RandomBits& random) const;

@@ -44,9 +44,9 @@ struct NormalKernel {
   double standard(double place) const { return (place - mean) / deviation; }
 };
 
-// Returns a kernel for each mean and, last, the prior kernel. The deviation of a kernel is the larger gap to its
-// neighbours; at the ends it is the gap to the only neighbour, and for a single kernel the distance to the farther end
-// of the range. It is at most the range, and at least a part of the range that shrinks with the number of kernels.
+// Returns a kernel for each mean and, last, the prior kernel. A kernel's deviation is the larger gap to its neighbors.
+// At the ends, it is the gap to the only neighbor, and for a single kernel, the distance to the farther end of the
+// range. It is at most the range, and at least a fraction of the range that shrinks with the number of kernels.
 std::vector<NormalKernel> normals(const Axis& axis, const std::vector<double>& means) {
   const std::size_t count = means.size();
   std::vector<std::size_t> order(count);
@@ -135,7 +135,7 @@ class SteppedKernels final : public ParzenKernels {
 
  private:
   // Returns the log masses of the distinct kernels. A mass that is too small for a double counts as almost nothing,
-  // which is harmless because the prior kernel is everywhere.
+  // which is harmless because the prior kernel covers the whole range.
   std::vector<double> log_masses(double point) const {
     constexpr double kFar = 38, kNothing = -745;
     const double left = axis_.place(point - axis_.step / 2), right = axis_.place(point + axis_.step / 2);

@@ -93,7 +93,7 @@ double lower_quantile(double probability) {
 
 }  // namespace
 
-// Evaluates Taylor's series at the remainder after a whole power of 2 is split off.
+// Splits off an integral power of 2, and evaluates the Taylor series at the remainder.
 double exp(double x) {
   static constexpr std::array<double, 14> series = {
       1,          1,           1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,

@@ -1,8 +1,9 @@
-// Functions whose results are the same to the last bit on every processor with IEEE arithmetic. Those of the C library
-// are not: it selects among several versions of each by the features of the processor. Samplers use these instead, so
-// that a study with a seed is repeatable anywhere. The compiler must not fuse multiplications with additions.
+// Functions whose results are the same to the last bit on every processor with IEEE arithmetic. The C library's
+// functions do not guarantee that, because the library selects among several versions of each by the processor's
+// features. Samplers use the functions below instead, so that a study with a seed is reproducible anywhere. The
+// compiler must not fuse multiplications with additions.
 //
-// Relative errors are below 1e-15, and those of probabilities below 1e-14, or 1e-12 in the far tail.
+// Relative errors are below 1e-15; for probabilities, they are below 1e-14, or 1e-12 in the far tail.
 #pragma once
 
 namespace adaptdl::sched::tune::portable {

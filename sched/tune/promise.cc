@@ -9,11 +9,11 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// With fewer changes, their deviation means little.
+// The deviation of fewer changes is not meaningful.
 constexpr std::size_t kMinChanges = 3;
-// A report at this fraction of a step counts as at the step, because reports come at the ends of epochs.
+// A report at this fraction of a step counts as a report at the step, because programs report at the ends of epochs.
 constexpr double kNearStep = 0.95;
-// The number of end values of a trial at which its chance is computed, all equally likely.
+// The number of equally likely end values at which a trial's chance is computed.
 constexpr int kPoints = 128;
 // A product of probabilities below this is not computed further.
 constexpr double kNegligible = 1e-12;
@@ -33,7 +33,7 @@ Forecast moments(const std::vector<double>& values) {
   return result;
 }
 
-// Returns how much other trials, or only completed ones, changed from that step to their last.
+// Returns by how much the values of other trials, or only of completed ones, changed from that step to their last.
 std::vector<double> changes_since(const Study& study, const Trial& trial, std::int64_t step, bool completed) {
   std::vector<double> changes;
   const auto at_least = static_cast<std::int64_t>(std::ceil(kNearStep * static_cast<double>(step)));

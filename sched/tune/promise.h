@@ -1,15 +1,17 @@
-// How promising the running trials are: the chance of each to end as the best trial of the study.
+// How promising the running trials are: each trial's chance to end as the best one of the study.
 //
-// The model: a trial that has the value v at step s ends with a normally distributed value. Its mean is v plus the mean
-// change of other trials from s to their last step, and its standard deviation is that of these changes. The other
-// trials are the completed ones that have reported later than at s or, if there are fewer than three of these, all that
-// have and did not fail. If there are still fewer than three, the mean change is 0 and the standard deviation is that
-// of the last values of the running trials. So trials at different steps can be compared. The chance of a trial is the
-// probability that its end value is better than those of the other running trials and that of the best completed one,
-// all independent; if no trial has a chance against the latter, it is left out.
+// The model assumes that the end value of a trial with value v at step s is normally distributed. The mean is v plus
+// the mean change of other trials from s to their last step, and the standard deviation is the standard deviation of
+// these changes. The other trials are the completed ones that reported after s or, if there are fewer than three of
+// these, all trials that reported after s and did not fail. If there are still fewer than three, the mean change is 0,
+// and the standard deviation is taken from the last values of the running trials. This makes trials at different steps
+// comparable. A trial's chance is the probability that its end value is better than the end values of all other running
+// trials and the value of the best completed trial, if all are independent. If no trial has a chance against the best
+// completed one, that trial is ignored.
 //
-// Giving each option a share by the probability that it is the best one is due to W. R. Thompson, "On the likelihood
-// that one unknown probability exceeds another", Biometrika 25, 1933. There the shares are of trials, here of devices.
+// The idea to give each option a share by its probability of being the best is due to W. R. Thompson, "On the
+// likelihood that one unknown probability exceeds another", Biometrika 25, 1933. In that paper, trials are divided;
+// here, devices are.
 //
 // Results are the same on every processor (portable_math.h).
 #pragma once
@@ -22,7 +24,7 @@
 
 namespace adaptdl::sched::tune {
 
-// The minimum weight, which every trial has whatever its chance.
+// The minimum weight of a trial, however small its chance.
 inline constexpr double kMinPromise = 0.1;
 
 // The predicted end value of a trial; higher is better.
@@ -36,7 +38,8 @@ struct Forecast {
 std::vector<double> chances_of_best(const std::vector<Forecast>& forecasts, std::optional<double> to_beat);
 
 // Returns the weights of the running trials, by number: kMinPromise + (1 - kMinPromise) * chance / mean chance, whose
-// mean is 1. A trial that has not reported has the mean weight, and one whose last value is not finite the minimum.
+// mean is 1. A trial that has not reported has the mean weight, and a trial whose last value is not finite has the
+// minimum.
 std::map<int, double> promise_weights(const Study& study, const std::vector<int>& running);
 
 }  // namespace adaptdl::sched::tune

@@ -34,7 +34,7 @@ void append_utf8(std::string& text, char32_t code) {
   }
 }
 
-// The ASCII characters that may be in a string without an escape.
+// The ASCII characters that may appear in a string without an escape.
 constexpr auto kPlain = [] {
   std::array<bool, 256> plain{};
   for (std::size_t c = 0x20; c < 0x80; ++c) plain[c] = c != '"' && c != '\\';
@@ -43,7 +43,7 @@ constexpr auto kPlain = [] {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Returns none if the text is not a whole number or is out of the range of Whole.
+// Returns nullopt if the text is not a whole number or is out of range for Whole.
 template <class Whole>
 std::optional<Whole> whole_number(std::string_view text) {
   Whole whole = 0;
@@ -183,7 +183,7 @@ std::string_view PythonJsonReader::string() {
   return found;
 }
 
-// Reads an escape; `at_` is then at its last character.
+// Reads an escape, and leaves `at_` at its last character.
 void PythonJsonReader::append_escape() {
   constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
   const char letter = ++at_ < text_.size() ? text_[at_] : '\0';
@@ -202,7 +202,7 @@ void PythonJsonReader::append_escape() {
       at_ = before;
     }
   }
-  // Python strings may contain half of a surrogate pair, UTF-8 may not.
+  // Python strings may contain half of a surrogate pair, but UTF-8 may not.
   append_utf8(unescaped_, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
 }
 
@@ -274,7 +274,7 @@ std::int64_t PythonJsonReader::integer() {
   const std::size_t begin = at_;
   const double number = this->number();
   if (const auto whole = whole_number<std::int64_t>(text_.substr(begin, at_ - begin))) return *whole;
-  if (number != std::trunc(number)) fail("expected an integer");  // also if it is NaN
+  if (number != std::trunc(number)) fail("expected an integer");  // also for NaN
   if (number >= 0x1p63) return Limits::max();
   return number < -0x1p63 ? Limits::min() : static_cast<std::int64_t>(number);
 }

@@ -1,8 +1,8 @@
 // JSON as Python's json module reads and writes it: with the numbers NaN, Infinity and -Infinity.
 //
-// The reader does not build a document: it moves through a text, and the caller requests the value that comes next.
+// The reader does not build a document: it moves through a text, and the caller reads one value after another.
 //
-// Errors: Error with the column, without the file.
+// Errors: Error, whose message contains the column but not the file.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ class PythonJsonReader {
   // The text must outlive the reader.
   explicit PythonJsonReader(std::string_view text) : text_(text) {}
 
-  // Enter an object or array. To read its members, call next_key() and read a value until next_key() returns none, or
-  // call next_item() and read a value until next_item() returns false.
+  // Enter an object or array. To read its members, call next_key() and read a value until next_key() returns nullopt,
+  // or call next_item() and read a value until next_item() returns false.
   void begin_object();
   std::optional<std::string_view> next_key();  // valid until the next call of any function
   void begin_array();
@@ -29,7 +29,7 @@ class PythonJsonReader {
 
   std::string_view string();  // valid until the next call of any function
   double number();
-  // Reads a whole number, such as 3 or 3.0; numbers beyond the limits of the type become the limits.
+  // Reads a whole number, such as 3 or 3.0, and clamps it to the range of the type.
   std::int64_t integer();
   bool boolean();
   bool null();  // reads null if it comes next, and returns whether it did
@@ -54,7 +54,7 @@ class PythonJsonReader {
   std::size_t at_ = 0;
   bool first_ = false;  // whether the next member is the first of its object or array
   int depth_ = 0;
-  std::string unescaped_;  // the last string that had escapes, without them
+  std::string unescaped_;  // the last string that had escapes, unescaped
 };
 
 // Returns the text of the value, in ASCII and without spaces.

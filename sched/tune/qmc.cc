@@ -44,7 +44,7 @@ double sobol(std::size_t dimension, std::uint32_t point) {
   return static_cast<double>(digits(kSobolDirections.at(dimension), point)) * 0x1p-32;
 }
 
-// Each digit becomes a random linear function of itself and those before it, and is then flipped or not at random (Jiri
+// Each digit becomes a random linear function of itself and the digits before it, and is then flipped at random (Jiri
 // Matousek, "On the L2-discrepancy for anchored boxes", 1998); SciPy does the same. The digits after the 32nd, which
 // are zeros, become random in this way.
 double scrambled_sobol(std::size_t dimension, std::uint32_t point, std::uint64_t seed) {

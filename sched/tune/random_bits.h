@@ -9,7 +9,7 @@ namespace adaptdl::sched::tune {
 
 class RandomBits {
  public:
-  // Keys that differ in a single bit give unrelated sequences.
+  // Keys that differ in even a single bit yield unrelated sequences.
   explicit RandomBits(std::initializer_list<std::uint64_t> keys) {
     for (const std::uint64_t key : keys) {
       state_ += key;

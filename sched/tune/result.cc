@@ -17,7 +17,7 @@ std::optional<double> number(const json& object, const char* key) {
   return value != object.end() && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
 }
 
-// Returns how far the training is. A fraction of the whole, such as 0.25 or 1.0, does not count.
+// Returns the position in the training. A fraction of the whole, such as 0.25 or 1.0, is not a position.
 std::optional<double> position(const json& object, const char* key) {
   const auto value = number(object, key);
   return value && *value <= 1 && object[key].is_number_float() ? std::nullopt : value;

@@ -1,8 +1,8 @@
 // Samplers choose the parameters of a study's next trial.
 //
-// What a sampler returns depends only on the study, the number of the trial and the seed, and is the same on any
-// processor. Samplers work on the first objective of a study. Trials that run at the same time get different
-// parameters, because their numbers differ and because TPE and grid search avoid the parameters of running trials.
+// A sampler's result depends only on the study, the trial's number and the seed, and is the same on any processor.
+// Samplers optimize a study's first objective. Trials that run at the same time get different parameters, because their
+// numbers differ and because TPE and grid search avoid the parameters of running trials.
 //
 // Threading: a Sampler is used by one thread at a time.
 #pragma once
@@ -26,11 +26,11 @@ struct SamplerAttributes {
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // Returns the parameters of trial `number`: all that apply, except fixed ones. The result contains `given`, the
-  // values that `adaptdl tune enqueue`, for example, has decided already. Returns none if the space is exhausted (grid
+  // Returns the parameters of trial `number`: all that apply, except fixed ones. The result includes `given`, values
+  // that are already decided, for example by `adaptdl tune enqueue`. Returns nullopt if the space is exhausted (grid
   // only).
   virtual std::optional<Values> sample(const Space& space, const Study& study, int number, const Values& given) = 0;
-  // Returns what must be stored together with the parameters that sample() returned last.
+  // Returns the attributes that must be stored together with the last result of sample().
   virtual SamplerAttributes attributes() const { return {}; }
 };
 
@@ -39,7 +39,7 @@ class Sampler {
 //   random  independent uniform draws
 //   grid    every combination once, in a random order; sample() throws UsageError if the space is infinite
 //   qmc     a scrambled Sobol' sequence: fills the space more evenly than random draws
-// Samplers of Optuna are created by tuner/optuna_sampler.h.
+// For Optuna's samplers, see tuner/optuna_sampler.h.
 std::unique_ptr<Sampler> make_sampler(const std::string& name, std::uint64_t seed);
 
 }  // namespace adaptdl::sched::tune

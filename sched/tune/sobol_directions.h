@@ -2,7 +2,7 @@
 // Frances Y. Kuo (https://web.maths.unsw.edu.au/~fkuo/sobol/), from "Constructing Sobol sequences with better
 // two-dimensional projections", SIAM Journal on Scientific Computing 30, 2008.
 //
-// Each row has a primitive polynomial, whose bits are its coefficients with the highest first, and as many initial
+// Each row contains a primitive polynomial, whose bits are its coefficients with the highest first, and as many initial
 // direction numbers m_1, m_2, ... as its degree. The first dimension is the van der Corput sequence, with a polynomial
 // of degree 0.
 #pragma once

@@ -1,7 +1,7 @@
-// The search space of a study: which parameters trials have, and from which values they are drawn.
+// The search space of a study: the parameters of its trials, and the values from which these are drawn.
 //
 // Values are JSON as a user writes them: numbers, and for choices also strings, true, false and null. Internal values
-// are numbers, as in Optuna's storage: a choice is stored as its index, all others as they are.
+// are numbers, as in Optuna's storage: a choice is stored as its index, and any other value unchanged.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct Condition {
 struct Parameter {
   std::string name;
   Distribution distribution;
-  std::vector<Condition> when;  // all of them must hold
+  std::vector<Condition> when;  // all must hold
 };
 
 using Values = std::map<std::string, nlohmann::json>;
@@ -61,15 +61,15 @@ struct Space {
   const Parameter* find(const std::string& name) const;
 };
 
-// Returns whether the distribution can give the value, up to rounding of floating-point steps.
+// Returns whether the distribution contains the value, up to rounding of floating-point steps.
 bool contains(const Distribution& distribution, const nlohmann::json& value);
 
-// Convert a value that the distribution contains to its internal number, and a number to its value. from_internal()
-// rounds to the nearest step and clamps to the range.
+// Convert a value that the distribution contains to its internal number, and an internal number to a value.
+// from_internal() rounds to the nearest step and clamps to the range.
 double to_internal(const Distribution& distribution, const nlohmann::json& value);
 nlohmann::json from_internal(const Distribution& distribution, double number);
 
-// Returns the number of different values; none if it is infinite (a float without a step and with low < high).
+// Returns the number of different values, or nullopt if it is infinite (a float without a step and with low < high).
 std::optional<std::uint64_t> cardinality(const Distribution& distribution);
 
 // Returns whether a parameter exists in a trial with these values.

@@ -112,7 +112,7 @@ bool is_name(std::string_view name) {
          name.front() != '.' && std::ranges::all_of(name, is_word);
 }
 
-// Adds a parameter, replacing a parameter or fixed value of that name.
+// Adds a parameter, replacing a parameter or fixed value with that name.
 void set(Space& space, Parameter parameter) {
   space.fixed.erase(parameter.name);
   const auto found = std::ranges::find(space.parameters, parameter.name, &Parameter::name);
@@ -177,7 +177,7 @@ void add_value(Space& space, const std::string& name, const json& value) {
   fix(space, name, value);
 }
 
-// Puts each parameter after those that its conditions name.
+// Puts each parameter after the parameters in its conditions.
 void sort_by_conditions(Space& space) {
   std::vector<Parameter> sorted, left = std::move(space.parameters);
   const auto is_there = [&](const Condition& condition) {
@@ -201,8 +201,9 @@ void sort_by_conditions(Space& space) {
   space.parameters = std::move(sorted);
 }
 
-// Removes conditions on parameters that are the same in every trial, which hold always or never, and parameters with a
-// condition that never holds. Returns whether it removed a parameter, which may decide conditions on that parameter.
+// Removes conditions on parameters that are the same in every trial, because these always or never hold, and removes
+// parameters with a condition that never holds. Returns whether a parameter was removed, which may decide the
+// conditions on that parameter.
 bool resolve_fixed(Space& space) {
   const auto dropped = std::erase_if(space.parameters, [&](Parameter& parameter) {
     bool never = std::ranges::any_of(
@@ -219,7 +220,7 @@ bool resolve_fixed(Space& space) {
   return dropped > 0;
 }
 
-// Refuses conditions that no value fulfils, since they must be mistakes.
+// Rejects conditions on values that a parameter cannot have, because they must be mistakes.
 void check_conditions(const Space& space) {
   for (const Parameter& parameter : space.parameters)
     for (const Condition& condition : parameter.when)
@@ -243,7 +244,7 @@ void add_parameter(Space& space, std::string_view text) {
 
 SpaceFile parse_space(const json& document, const std::function<std::string(const std::string&)>& where) {
   if (!document.is_object() || !document.contains("parameters") || !document["parameters"].is_object())
-    throw UsageError(fmt::format("{}: expected a map with the key 'parameters'", where("")));
+    throw UsageError(fmt::format("{}: expected a mapping with the key 'parameters'", where("")));
   SpaceFile file;
   for (const auto& [key, value] : document.items()) {
     if (key != "parameters" && key != "seed")

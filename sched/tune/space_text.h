@@ -4,8 +4,8 @@
 //   drop=0.0..0.5:0.1    0, 0.1, ..., 0.5               opt=sgd|adamw      one of these
 //   batch=64             the same in every trial
 //
-// A range is of integers if its bounds, and its step if it has one, are written as integers. A file (docs/tune.md) has
-// the same texts, or maps:
+// A range consists of integers if its bounds, and its step if any, are written as integers. A file (docs/tune.md)
+// contains the same notation, or maps:
 //
 //   parameters:
 //     lr: {low: 1e-5, high: 1e-1, log: true}
@@ -14,7 +14,7 @@
 //     batch: 64
 //   seed: 7
 //
-// Errors: UsageError with one line that names the parameter, preceded by its place in a file.
+// Errors: UsageError with a one-line message that names the parameter, preceded by its place if it is in a file.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace adaptdl::sched::tune {
 
-// Adds a parameter from "NAME=VALUES", replacing one of that name.
+// Adds a parameter from "NAME=VALUES", replacing any parameter with that name.
 void add_parameter(Space& space, std::string_view text);
 
 struct SpaceFile {
@@ -36,10 +36,10 @@ struct SpaceFile {
   std::optional<std::uint64_t> seed;
 };
 
-// Parses a space file. `where` returns the place of the value at a JSON pointer, for messages: "space.yaml:3".
+// Parses a space file. `where` returns the place of the value at a JSON pointer, for messages, such as "space.yaml:3".
 SpaceFile parse_space(const nlohmann::json& document, const std::function<std::string(const std::string&)>& where);
 
-// Completes a space: puts each parameter after those that its conditions name, and resolves conditions on parameters
+// Completes a space: puts each parameter after the parameters in its conditions, and resolves conditions on parameters
 // that are the same in every trial. Throws UsageError if a condition names a parameter or value that does not exist, or
 // if no parameter is left to search.
 void settle(Space& space);
@@ -47,7 +47,7 @@ void settle(Space& space);
 // Returns a document that parse_space() reads as the same space.
 nlohmann::json to_json(const Space& space);
 
-// Returns a value as it is written on a command line: strings as they are, everything else as JSON.
+// Returns a value as it is written on a command line: a string unchanged, anything else as JSON.
 std::string to_text(const nlohmann::json& value);
 // Returns "NAME=VALUE NAME=VALUE".
 std::string to_text(const Values& values);

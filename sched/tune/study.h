@@ -14,7 +14,7 @@
 
 namespace adaptdl::sched::tune {
 
-// The numbers are those of Optuna's storage.
+// The numbers are the same as in Optuna's storage.
 enum class TrialState { kRunning = 0, kComplete = 1, kPruned = 2, kFailed = 3, kWaiting = 4 };
 enum class Direction { kMinimize = 1, kMaximize = 2 };
 
@@ -35,17 +35,17 @@ struct Trial {
   std::optional<Time> started, ended;
 };
 
-// User attributes in which `adaptdl tune` stores what the fields of Optuna cannot express.
-inline constexpr char kActivity[] = "adaptdl:state";  // kPaused while it is paused; to Optuna, such a trial is running
+// User attributes in which `adaptdl tune` stores what Optuna's fields cannot express.
+inline constexpr char kActivity[] = "adaptdl:state";  // kPaused for a paused trial; Optuna sees it as running
 inline constexpr char kPaused[] = "paused";
 inline constexpr char kRung[] = "adaptdl:rung";  // the rung up to which a trial may train
 inline constexpr int kLastRung = 1 << 20;        // no trial reaches it: the trial may train to its end
-// A study's attribute with the step of rung 0, stored as soon as it is known, so that rungs stay where they are.
+// The study attribute with the step of rung 0. It is stored as soon as the step is known, so that rungs do not move.
 inline constexpr char kFirstRung[] = "adaptdl:first_rung";
 
-// Returns whether a trial is paused: it keeps its checkpoint, and has no device, until it is promoted.
+// Returns whether a trial is paused: it keeps its checkpoint but holds no device until it is promoted.
 bool is_paused(const Trial& trial);
-// Returns whether a trial trains or is about to.
+// Returns whether a trial is training or about to train.
 bool is_running(const Trial& trial);
 
 struct Study {

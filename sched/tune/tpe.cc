@@ -15,7 +15,7 @@ using Parameters = std::vector<const Parameter*>;
 bool is_choosable(const Parameter& parameter) { return cardinality(parameter.distribution) != 1; }
 
 // Advances `place` to the name, which is not before it, and returns whether the name was found. For many names in
-// order, this is quicker than searching for each.
+// order, this is faster than searching for each.
 template <typename Iterator>
 bool advance_to(const std::string& name, Iterator& place, Iterator end) {
   for (; place != end; ++place)

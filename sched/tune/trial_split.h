@@ -1,4 +1,4 @@
-// Splits the trials of a study for TPE, which learns from them, into good ones and the rest.
+// Splits a study's trials into good ones and the rest, from which TPE learns.
 #pragma once
 
 #include <tuple>
@@ -15,13 +15,13 @@ TrialRank rank_of(const Trial& trial, const Study& study);
 
 struct TrialSplit {
   // Both are in the order of trial numbers. `good` is the best tenth of the ended trials, rounded up, but at most 25;
-  // `rest` has the other ended trials and the running ones.
+  // `rest` contains the other ended trials and the running ones.
   std::vector<const Trial*> good, rest;
   std::vector<const Trial*> ended;  // trials with a result, from the best to the worst
 
-  // Splits by the first objective, without the trial with the number `sampled`. A completed trial is better than any
-  // pruned one. Of two pruned trials, the one that got further is better, and at the same step the one with the better
-  // report. Trials whose result is NaN count as failed.
+  // Splits by the first objective, excluding trial number `sampled`. A completed trial is better than any pruned one.
+  // Of two pruned trials, the one that got further is better; at the same step, the one with the better report. Trials
+  // whose result is NaN count as failed.
   TrialSplit(const Study& study, int sampled);
 };
 

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 // A figure is stored when it has grown by this factor and by this many device-seconds: often enough to lose little in a
-// crash, and rarely enough for a study of many days.
+// crash, and rarely enough to keep the journal of a long study small.
 constexpr double kMinGrowth = 1.01, kMinIncrease = 10;
 
 double seconds_in(const Journal::Attributes& attributes, const std::string& key) {
@@ -50,7 +50,7 @@ DeviceLedger::Entry& DeviceLedger::entry_of(const Study& study, const Trial& tri
     }
   }
   if (entry.run == run) return entry;
-  // Late figures in the study are of this same run, because no other run can follow the end of a trial.
+  // Late figures in the study belong to this run, because no other run can follow the end of a trial.
   entry.before = is_first ? seconds_in(trial.user_attributes, kDeviceSeconds) : entry.total;
   entry.run = run;
   entry.is_new = true;
@@ -67,7 +67,7 @@ void DeviceLedger::take(Journal& journal, const Study& study, const Trial& trial
   entry.stored = total;
   const int id = trial.id, number = trial.number, study_id = study.id;
   if (is_finished(trial.state)) return journal.set_study_attribute(study_id, late_device_seconds(number), total);
-  // The run is stored first, so that after a crash in between it counts too little rather than twice.
+  // The run is stored first, so that a crash between the two writes makes it count too little rather than twice.
   if (entry.is_new) journal.set_trial_attribute(id, kCountedRun, {{"run", entry.run}, {"before", entry.before}});
   entry.is_new = false;
   journal.set_trial_attribute(id, kDeviceSeconds, total);

@@ -1,9 +1,9 @@
-// Counts the device-seconds of a study's trials from what their runs report.
+// Counts the device-seconds of a study's trials from the figures that their runs report.
 //
 // A trial may have had several runs, each of which counts once. The storage records the run that was counted last and
-// the usage of the trial before that run. A later figure of the same run therefore replaces the earlier one, even if
-// the search was killed in between. A trial cannot be changed once it has ended, but its run may still be saving a
-// checkpoint then, so later figures are stored in an attribute of the study.
+// the usage of the trial before that run. A later figure for the same run therefore replaces the earlier one, even if
+// the search was killed between the two. A trial cannot be changed once it has ended, but its run may still be saving a
+// checkpoint then, so later figures are stored in a study attribute.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -22,22 +22,22 @@ inline constexpr char kDeviceSeconds[] = "adaptdl:device_seconds";  // device-se
 // The run that was counted last, and the device-seconds of the runs before it: {"run": ID, "before": SECONDS}.
 inline constexpr char kCountedRun[] = "adaptdl:counted_run";
 
-// Returns the attribute of a study that replaces kDeviceSeconds of a trial whose run continued after its end.
+// Returns the study attribute that replaces a trial's kDeviceSeconds if its run continued after the trial had ended.
 std::string late_device_seconds(int number);
 
-// Return the stored device-seconds of a trial of the study, and of all its trials; 0 if nothing was counted.
+// Return the stored device-seconds of one trial, or of all trials of the study; 0 if nothing was counted.
 double device_seconds(const Study& study, const Trial& trial);
 double device_seconds(const Study& study);
 
 class DeviceLedger {
  public:
-  // Begins with what the storage has.
+  // Begins with the figures in the storage.
   explicit DeviceLedger(const Study& study);
 
-  // Counts a figure of the trial's run. Stores it if it is the last one of the run or the count has grown enough.
+  // Counts a figure for the trial's run. Stores it if it is the run's last one or the count has grown enough.
   void take(Journal& journal, const Study& study, const Trial& trial, const RunUsage& usage);
-  // Stores in the study what the storage ignored because another process had ended the trial. Must be called after each
-  // commit of what take() stored.
+  // Stores in the study the figures that the storage ignored because another process had ended the trial. Must be
+  // called after each commit of figures that take() stored.
   void confirm(Journal& journal, const Study& study);
   // Returns the device-seconds of the whole study, including what is not stored yet.
   double total() const noexcept { return total_; }
@@ -47,7 +47,7 @@ class DeviceLedger {
     std::string run;    // the run that was counted last
     double before = 0;  // device-seconds of the runs before it
     double total = 0, stored = 0;
-    bool is_new = false;  // the storage does not have `run` yet
+    bool is_new = false;  // the storage does not contain `run` yet
   };
 
   Entry& entry_of(const Study& study, const Trial& trial, const std::string& run);

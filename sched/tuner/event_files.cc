@@ -21,13 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kPart = std::uint64_t{256} << 10;  // bytes that are read from a file at a time
+constexpr std::uint64_t kPart = std::uint64_t{256} << 10;  // bytes to read from a file at a time
 // In bytes. Scalars are in small records; larger records contain images or models, and are skipped.
 constexpr std::uint64_t kMaxRecord = std::uint64_t{16} << 20;
 
 bool is_transient(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
-// Returns the tags that mean the metric in a file, as described in event_files.h.
+// Returns the tags that denote the metric in a file, as described in event_files.h.
 std::vector<std::string> tags_of(const std::string& metric, const fs::path& file) {
   std::vector<std::string> tags{metric};
   const std::string directory = "/" + file.parent_path().string();
@@ -36,7 +36,7 @@ std::vector<std::string> tags_of(const std::string& metric, const fs::path& file
   return tags;
 }
 
-// Reads at the offset, less than the buffer can hold only at the end of the file. Returns 0 or the errno.
+// Fills the buffer from the offset on, or shortens it at the end of the file. Returns 0 or the errno.
 int read_at(int fd, std::uint64_t offset, std::string& buffer) {
   std::size_t done = 0;
   while (done < buffer.size()) {
@@ -51,7 +51,7 @@ int read_at(int fd, std::uint64_t offset, std::string& buffer) {
 }
 
 Result result_of(const EventScalar& scalar) {
-  constexpr std::int64_t kMaxStep = 9'000'000'000'000'000;  // as for lines of JSON
+  constexpr std::int64_t kMaxStep = 9'000'000'000'000'000;  // as for JSON lines
   Result result;
   result.value = std::isfinite(scalar.value) ? scalar.value : std::numeric_limits<double>::quiet_NaN();
   if (scalar.step >= 0 && scalar.step < kMaxStep) result.step = scalar.step;
@@ -87,7 +87,7 @@ std::vector<EventResult> EventFiles::read() {
   return results;
 }
 
-// Finds new files, and updates the sizes of all.
+// Finds new files, and updates the sizes of all files.
 void EventFiles::look() {
   std::error_code error;
   fs::recursive_directory_iterator at(directory_, fs::directory_options::skip_permission_denied, error);
@@ -95,7 +95,7 @@ void EventFiles::look() {
     if (at->path().filename().string().find("tfevents") == std::string::npos) continue;
     const std::string name = at->path().lexically_relative(directory_).string();
     std::error_code failure;
-    // Results are stored with the name in JSON, which must be UTF-8.
+    // Results are stored with the file's name in JSON, so the name must be UTF-8.
     if (!at->is_regular_file(failure) || !is_utf8(name)) continue;
     const std::uint64_t size = at->file_size(failure);
     if (!failure) file_of(name).size = size;
@@ -103,7 +103,8 @@ void EventFiles::look() {
   is_blocked_ = is_transient(error.value());
 }
 
-// Returns the file with the earliest result, or null if no file has a result or an unread part may have an earlier one.
+// Returns the file with the earliest result, or null if there is no result or an unread part may contain an earlier
+// one.
 EventFiles::File* EventFiles::next_file(std::uint64_t& budget) {
   File* next = nullptr;
   for (auto& [name, file] : files_) {
@@ -144,9 +145,9 @@ void EventFiles::read_records(const std::string& name, File& file, std::string_v
     frame = read_event_frame(bytes);
   }
   if (frame.state == State::kUnreadable) {
-    report(file, fmt::format("cannot read {} from byte {} on: damaged record; later results in it are ignored",
+    report(file, fmt::format("cannot read {} from byte {}: damaged record; later results in the file are ignored",
                              (directory_ / name).string(), file.offset));
-    // On a network file system, the record may turn out to be whole when the file grows.
+    // On a network file system, the record may turn out to be intact once the file grows.
     file.needed = kEventHeader;
     file.readable_from = file.size + 1;
     return;
@@ -159,7 +160,7 @@ void EventFiles::read_records(const std::string& name, File& file, std::string_v
   file.readable_from = file.offset + file.needed;
 }
 
-// Keeps one result per record: of several values with the same step, only the last one counts anyway.
+// Keeps one result per record: if several values have the same step, only the last one counts.
 void EventFiles::add_result(const std::string& name, File& file, std::string_view event) {
   for (const EventScalar& scalar : read_event_scalars(event)) {
     if (std::ranges::find(file.tags, scalar.tag) == file.tags.end()) continue;
@@ -168,7 +169,7 @@ void EventFiles::add_result(const std::string& name, File& file, std::string_vie
   }
 }
 
-// Ends reading of the file in this call of read().
+// Makes this call of read() stop reading the file.
 void EventFiles::fail(const std::string& name, File& file, int error) {
   file.size = 0;
   if (is_transient(error))

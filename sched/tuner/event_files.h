@@ -1,10 +1,11 @@
 // Reads the values of a metric from the TensorBoard event files below a directory, while programs write them.
 //
 // All files with "tfevents" in their names are read, in directories at any depth, including those that appear later. A
-// scalar belongs to the metric if its tag is the metric's name. For tags that several directories have, the name may
-// begin with the directory of the file: "validation/loss" is also the tag "loss" in a directory named "validation".
+// scalar belongs to the metric if its tag is the metric's name. If the same tag appears in several directories, the
+// metric's name may begin with the directory: "validation/loss" also means the tag "loss" in a directory named
+// "validation".
 //
-// Files are open only while they are read, so many trials can be followed.
+// Files are open only while they are read, so that many trials can be followed.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -27,29 +28,29 @@ struct EventResult {
   Result result;
   double wall_time = 0;   // seconds since 1970
   std::string file;       // relative to the directory
-  std::uint64_t end = 0;  // of the record, in bytes from the beginning of the file
+  std::uint64_t end = 0;  // end of the record, in bytes from the beginning of the file
 };
 
 class EventFiles {
  public:
   using Notice = std::function<void(std::string_view)>;
 
-  // The directory may appear later. `notice` receives a line about each file that cannot be read, or not to its end.
+  // The directory may appear later. `notice` receives a line about each file that cannot be read completely.
   EventFiles(std::filesystem::path directory, std::string metric, Notice notice);
 
-  // Skips the records of the file up to the one that ends at `end`.
+  // Skips the file's records up to and including the one that ends at `end`.
   void skip(const std::string& file, std::uint64_t end);
-  // Returns the results since the last call, or a part of them. They are ordered by wall time, as far as they are
-  // written; those of one file stay in order.
+  // Returns some or all of the results since the last call. Results that are already written are ordered by wall time,
+  // and results from the same file stay in order.
   std::vector<EventResult> read();
   // Returns whether the last read() left available data unread.
   bool has_more() const noexcept { return has_more_; }
-  // Returns whether the last read() lacked the descriptors or memory to read everything. The next one tries again.
+  // Returns whether the last read() lacked the descriptors or memory to read everything. The next call tries again.
   bool is_blocked() const noexcept { return is_blocked_; }
 
  private:
   struct File {
-    std::vector<std::string> tags;               // that mean the metric in this file
+    std::vector<std::string> tags;               // tags that denote the metric in this file
     std::uint64_t size = 0;                      // when the file was last checked
     std::uint64_t offset = 0;                    // of the next record
     std::uint64_t needed = kEventHeader;         // bytes of that record, or of its header while its size is unknown

@@ -1,7 +1,7 @@
 // Results from TensorBoard event files.
 //
-// Several files may have results, and programs write them late and in any order. So the order in which results were
-// delivered is stored, and a later search receives them in that order.
+// Several files may contain results, and programs write them late and in any order. The order in which results are
+// delivered is therefore stored, and a later search receives them in that order.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +14,13 @@ namespace adaptdl::sched::tune {
 
 class EventResults final : public ResultSource {
  public:
-  // `delivered` is the file of the results that were delivered, with a line of JSON for each. Throws Error if it exists
-  // and cannot be read. An invalid line and all after it are removed, and are read from the event files again.
+  // `delivered` is the file that stores the delivered results, one JSON object per line. Throws Error if it exists and
+  // cannot be read. An invalid line and all lines after it are removed, and their results are read from the event files
+  // again.
   EventResults(std::filesystem::path events, std::filesystem::path delivered, std::string metric,
                EventFiles::Notice notice);
 
-  // Checks the files a few times per second at most, and always when the run has ended.
+  // Checks the files at most a few times per second, and always when the run has ended.
   void read(Clock::time_point now, bool ended) override;
   bool has_more() const noexcept override { return files_.has_more(); }
   bool is_blocked() const noexcept override { return files_.is_blocked(); }

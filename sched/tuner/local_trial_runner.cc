@@ -35,9 +35,9 @@ namespace fs = std::filesystem;
 constexpr int kSaved = 128 + SIGTERM;  // exit code of `adaptdl run`: it stopped with a checkpoint
 constexpr int kUsage = 2;              // exit code of `adaptdl run`: it refused its arguments
 constexpr int kNoLauncher = 127;       // exit code if it could not be executed
-// How often the record of a run is read for its device-seconds.
+// How often a run's record is read for its device-seconds.
 constexpr std::chrono::seconds kReadUsageEvery{5};
-// The pause between tries and their number, while another process has locked a log or the record of a last run.
+// The pause between attempts, and their number, while another process locks a log or the record of the last run.
 constexpr std::chrono::milliseconds kUnlockPause{50};
 constexpr int kMaxUnlockTries = 40;
 constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
@@ -64,7 +64,7 @@ struct Launch {
   const int null = ::open("/dev/null", O_RDWR);
   if (::dup2(launch.log, STDERR_FILENO) < 0) ::_exit(kNoLauncher);
   if (::getppid() != launch.parent) ::_exit(kNoLauncher);
-  if (::chdir(launch.directory) != 0) give_up("cannot enter the working directory of the study");
+  if (::chdir(launch.directory) != 0) give_up("cannot change to the study's working directory");
   if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDOUT_FILENO) < 0) give_up("cannot open /dev/null");
   close_on_exec_from(STDERR_FILENO + 1);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) ::signal(number, SIG_DFL);
@@ -86,7 +86,7 @@ std::string run_name(const std::string& study, int number) { return fmt::format(
 // Returns the file that receives the standard error of a trial's launcher.
 fs::path log_of(const fs::path& trial) { return trial / "run.log"; }
 
-// Returns the number of the trial whose run has that name, or none.
+// Returns the number of the trial whose run has that name, or nullopt.
 std::optional<int> trial_number(const std::string& study, const std::string& name) {
   if (!name.starts_with(study + "-")) return {};
   const char* const begin = name.data() + study.size() + 1;
@@ -107,7 +107,7 @@ std::string last_error(const fs::path& log) {
   return last.empty() ? fmt::format("see {}", log.string()) : last;
 }
 
-// Ignores errors, because a record that stays does no harm.
+// Ignores errors, because a leftover record does no harm.
 void remove_record(const RunEntry& run) noexcept {
   try {
     remove_run(run, true);
@@ -182,8 +182,8 @@ void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
     return;
   }
   results_of(*number);
-  // A program may have failed because it was asked to stop when the search died, so the trial continues. If it failed
-  // by itself, it will do so again.
+  // The program may have failed only because it was told to stop when the search died, so the trial continues. If the
+  // program failed for another reason, it will fail again.
   active_[*number] = {0, state == "done" ? TrialEnd{} : TrialEnd{TrialEnd::How::kKilled, ended->status.why}, {}, {}};
 }
 
@@ -271,7 +271,7 @@ bool LocalTrialRunner::any_left() {
   return std::ranges::any_of(active_, [](const auto& each) { return each.second.pid > 0; });
 }
 
-// A run that was asked to stop kills its replicas on SIGINT, not on another SIGTERM.
+// A run that was told to stop kills its replicas on SIGINT, not on another SIGTERM.
 void LocalTrialRunner::kill() {
   for (const auto& [number, run] : active_)
     if (run.pid > 0) ::kill(run.pid, SIGINT);
@@ -314,7 +314,7 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
   return events;
 }
 
-// Until the launcher has written its own record, the record is that of the trial's previous run.
+// Until the launcher has written its own record, the record describes the trial's previous run.
 std::optional<RunUsage> LocalTrialRunner::usage_of(int number, bool is_last) const {
   const auto run = find_record(number);
   if (!run) return {};
@@ -323,7 +323,7 @@ std::optional<RunUsage> LocalTrialRunner::usage_of(int number, bool is_last) con
   return RunUsage{id, run->status.device_seconds, is_last};
 }
 
-// The agent, which a launcher starts, may hold the launcher's lock for a moment longer than the launcher lives.
+// The agent, which a launcher starts, may hold the launcher's lock for a moment after the launcher has ended.
 bool LocalTrialRunner::settle() {
   std::erase_if(ended_, [this](int number) {
     const auto run = find_record(number);

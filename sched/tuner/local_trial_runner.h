@@ -1,17 +1,18 @@
-// Runs trials on this machine. Each is an `adaptdl run` of its own, so that trials share the devices, grow and shrink
-// while they train, and are listed by `adaptdl ls`.
+// Runs trials on this machine. Each trial is a separate `adaptdl run`, so that trials share the devices, grow and
+// shrink while they train, and are listed by `adaptdl ls`.
 //
 //   STUDY/trials/N/params.json     the trial's parameters
 //   STUDY/trials/N/checkpoints/    the checkpoints from which it continues
 //   STUDY/trials/N/run.log         the standard error of `adaptdl run`
 //   STUDY/trials/N/logs/           the output of its replicas
 //
-// A trial's results are in its directory, too (see trial_results.h).
+// The directory also contains the trial's results (see trial_results.h).
 //
-// When the process of the runner dies, each run receives SIGTERM, saves a checkpoint and ends. Its record stays and
-// shows the next search how it ended. A run belongs to a trial if its checkpoints do; other runs are left alone.
+// When the runner's process dies, each run receives SIGTERM, saves a checkpoint and ends. Its record remains, so that
+// the next search knows how the run ended. A run belongs to a trial if its checkpoints are in the trial's directory;
+// other runs are left alone.
 //
-// Threading: one thread, which must live as long as the runs: they receive SIGTERM when it ends.
+// Threading: one thread, which must outlive the runs, because they receive SIGTERM when it ends.
 #pragma once
 
 #include <sys/types.h>
@@ -36,11 +37,11 @@ namespace adaptdl::sched::tune {
 
 struct LocalTrialPlan {
   std::string study;                                  // the runs are named STUDY-N
-  std::filesystem::path directory;                    // of the study
+  std::filesystem::path directory;                    // the study's directory
   std::filesystem::path launcher = "/proc/self/exe";  // the `adaptdl` command
-  std::vector<std::string> options;                   // of `adaptdl run`
+  std::vector<std::string> options;                   // for `adaptdl run`
   std::vector<std::string> command;                   // see command_template.h
-  std::filesystem::path working_directory;            // of the command
+  std::filesystem::path working_directory;            // for the command
   std::string metric;
   std::function<void(std::string_view)> notice = [](std::string_view) {};  // receives a line about an unreadable file
 };
@@ -62,17 +63,17 @@ class LocalTrialRunner final : public SearchRunner {
   void release(int number) override { results_.erase(number); }
 
   // Returns the runs that an earlier search of the study left, which may still be running. Throws UsageError if a run
-  // that is not the study's has the name of one of the first `trials` trials.
+  // that does not belong to the study has the name of one of the first `trials` trials.
   std::vector<RunEntry> previous_runs(int trials) const;
   // Returns whether a launcher that an earlier search started is still running. It may be about to begin a run that
   // previous_runs() does not return yet.
   bool any_previous_launcher() const;
-  // Makes poll() deliver the usage of that run, which has ended, and how it ended if it ended by itself. `trials` is
-  // the number of trials in the study; the run of a trial beyond them only loses its record.
+  // Makes poll() deliver the usage of a run that has ended, and its end if the program ended on its own. `trials` is
+  // the number of trials in the study; for a run of a trial beyond them, only the record is removed.
   void adopt(const RunEntry& run, std::size_t trials);
 
   bool has_more() const noexcept override { return has_more_; }
-  // Removes the records of the runs whose end poll() has delivered; a record that another process has locked stays.
+  // Removes the records of the runs whose end poll() has delivered; a record that another process has locked remains.
   bool settle() override;
   void stop_all() override;
   bool any_left() override;
@@ -105,7 +106,7 @@ class LocalTrialRunner final : public SearchRunner {
   std::map<int, std::unique_ptr<TrialResults>> results_;
   std::map<int, Active> active_;
   std::set<int> ended_;    // ended trials whose records still exist
-  std::set<int> adopted_;  // trials that can continue, whose last run's usage was not delivered yet
+  std::set<int> adopted_;  // trials that can continue; the usage of their last run is not delivered yet
   bool has_more_ = false;
 };
 

@@ -51,7 +51,7 @@ OptunaSampler::OptunaSampler(const OptunaPlan& plan) try
 } catch (const HelperInterrupted&) {
   throw;
 } catch (const UsageError& error) {
-  throw UsageError(cannot_use(plan, error) + "; set ADAPTDL_PYTHON to a Python that has Optuna");
+  throw UsageError(cannot_use(plan, error) + "; set ADAPTDL_PYTHON to a Python with Optuna");
 } catch (const Error& error) {
   throw UsageError(cannot_use(plan, error));
 }

@@ -1,12 +1,12 @@
-// A sampler of an Optuna that is installed beside adaptdl, such as GPSampler. A helper process with Optuna
+// A sampler from Optuna, such as GPSampler. Optuna must be installed separately. A helper process with Optuna
 // (share/adaptdl/tune/optuna_sampler.py) reads the study's storage and calls the sampler.
 //
 // As with all samplers, the parameters of a trial depend only on the study, the trial's number and the seed: the helper
-// creates Optuna's sampler for each trial, with a seed of its own. What a sampler stores in system attributes, such as
-// the state of CMA-ES, is returned by attributes(); the helper itself writes nothing.
+// creates Optuna's sampler for each trial, with its own seed. attributes() returns what a sampler stores in system
+// attributes, such as the state of CMA-ES; the helper itself writes nothing.
 //
-// Errors: Error with the sampler's name if it fails or its process ends; the search can be resumed. The constructor and
-// sample() block until the sampler has answered (python_helper.h).
+// Errors: Error with the sampler's name if the sampler fails or its process ends; the search can then be resumed. The
+// constructor and sample() block until the sampler has answered (python_helper.h).
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,19 @@
 namespace adaptdl::sched::tune {
 
 struct OptunaPlan {
-  std::string name;  // of a class in optuna.samplers
+  std::string name;  // the name of a class in optuna.samplers
   std::uint64_t seed = 0;
   std::string python = "python3";  // searched for in PATH unless it contains a slash
   std::filesystem::path script;
   std::string study;              // its name in the storage
-  std::filesystem::path journal;  // the storage; empty: a study without trials, to check the sampler
+  std::filesystem::path journal;  // the storage; if empty, an empty study, to check the sampler
 };
 
 class OptunaSampler final : public Sampler {
  public:
-  // Starts the helper, which tries out the sampler. Throws UsageError, with what to do, if Python, Optuna, the sampler
-  // or a package that the sampler needs does not exist, and HelperInterrupted as soon as a signal to stop arrives.
+  // Starts the helper, which tries out the sampler. Throws UsageError, whose message contains a remedy, if Python,
+  // Optuna, the sampler or a package that the sampler requires does not exist. Throws HelperInterrupted as soon as a
+  // stop signal arrives.
   explicit OptunaSampler(const OptunaPlan& plan);
 
   // The study must be the one in the storage, with all of its operations on disk.

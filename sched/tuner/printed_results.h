@@ -1,4 +1,4 @@
-// The results that the program of a trial prints as lines of JSON.
+// The results that a trial's program prints as JSON lines.
 #pragma once
 
 #include <filesystem>

@@ -28,7 +28,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kLookForSignalsEvery = 100;  // ms
-// The time for a helper that has closed its output to end by itself.
+// How long a helper that has closed its output may take to end.
 constexpr std::chrono::seconds kTimeToEnd{5};
 constexpr std::size_t kMaxAnswer = std::size_t{256} << 20;  // bytes; it may contain the pickled state of a sampler
 
@@ -153,12 +153,12 @@ nlohmann::json PythonHelper::receive() {
   return answer;
 }
 
-// Waits a short time until data can be sent or received, transfers it, and checks for signals to stop.
+// Waits briefly until data can be sent or received, transfers it, and checks for stop signals.
 void PythonHelper::wait() {
   const short events = to_send_.empty() ? POLLIN : POLLIN | POLLOUT;
   std::array<pollfd, 2> ready{{{socket_.get(), events, 0}, {errors_.get(), POLLIN, 0}}};
   if (::poll(ready.data(), ready.size(), kLookForSignalsEvery) > 0) {
-    // Standard error is read first, because a helper that fills it would block before it answers.
+    // Standard error is read first, because a helper that fills the pipe would block before it answers.
     if (ready[1].revents != 0) read_errors();
     if ((ready[0].revents & POLLOUT) != 0) send_some();
     if ((ready[0].revents & ~POLLOUT) != 0) receive_some();
@@ -169,7 +169,7 @@ void PythonHelper::wait() {
 void PythonHelper::send_some() {
   const ssize_t sent = ::send(socket_.get(), to_send_.data(), to_send_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) to_send_.erase(0, static_cast<std::size_t>(sent));
-  // The helper has ended; what it sent before is read first.
+  // The helper has ended, but what it sent before that must still be read.
   if (sent < 0 && errno == EPIPE) to_send_.clear();
 }
 
@@ -223,7 +223,7 @@ void PythonHelper::fail_ended() {
   throw Error(fmt::format("the helper process {}{}{}", how, last.empty() ? "" : ": ", last));
 }
 
-// Returns the last line on standard error that is not empty.
+// Returns the last nonempty line of standard error.
 std::string PythonHelper::last_error() const {
   std::string last;
   for (const std::string& line : last_errors_.get())

@@ -1,15 +1,15 @@
-// A helper process: a Python program that answers requests, for what only Python libraries can do. Requests and answers
-// are lines of JSON.
+// A helper process: a Python program that answers requests for what only Python libraries can do. Requests and answers
+// are JSON lines.
 //
-// Its input and output are the two directions of a socket. It has a session of its own, so that Ctrl-C at a terminal
+// Its input and output are the two directions of a socket. It runs in its own session, so that Ctrl-C at a terminal
 // does not reach it, and it is killed when the thread that started it ends.
 //
-// An answer may take minutes, so waiting for one has no time limit. But once a signal to stop (SIGINT, SIGTERM, SIGHUP)
-// is pending in this thread, which must have blocked it, the helper is killed unless it answers within `grace`.
+// An answer may take minutes, so waiting for it has no time limit. But once a stop signal (SIGINT, SIGTERM, SIGHUP) is
+// pending in this thread, which must have blocked it, the helper is killed unless it answers within `grace`.
 //
-// Errors: Error if the helper ends, with how it ended and its last line on standard error, or if it sends a line that
-// is not a JSON object; HelperInterrupted if a signal was the reason to kill it. No function may be called after an
-// error.
+// Errors: Error if the helper ends (the message contains how it ended and its last line on standard error) or sends a
+// line that is not a JSON object; HelperInterrupted if the helper was killed because of a signal. No function may be
+// called after an error.
 //
 // Threading: one thread.
 #pragma once
@@ -29,7 +29,7 @@
 
 namespace adaptdl::sched::tune {
 
-// A signal to stop has arrived and is still pending.
+// A stop signal has arrived and is still pending.
 class HelperInterrupted : public Error {
  public:
   HelperInterrupted() : Error("the helper process was interrupted before it answered") {}
@@ -42,12 +42,12 @@ class PythonHelper {
   // Starts a program, which is searched for in PATH unless its name contains a slash. Throws UsageError if it does not
   // exist, and Error if it cannot be started.
   explicit PythonHelper(const std::vector<std::string>& command, std::chrono::milliseconds grace = kGrace);
-  // Kills the helper and everything that it started in its process group.
+  // Kills the helper and all processes in its process group.
   ~PythonHelper();
   PythonHelper(const PythonHelper&) = delete;
   PythonHelper& operator=(const PythonHelper&) = delete;
 
-  // Returns the next line of the helper.
+  // Returns the helper's next line.
   nlohmann::json receive();
   // Sends a request and returns the answer.
   nlohmann::json ask(const nlohmann::json& request);
@@ -69,7 +69,7 @@ class PythonHelper {
   LineSplitter error_lines_;
   LastLines last_errors_;
   std::chrono::milliseconds grace_;
-  std::optional<std::chrono::steady_clock::time_point> signalled_;  // since when a signal has been pending
+  std::optional<std::chrono::steady_clock::time_point> signalled_;  // when a signal became pending
 };
 
 }  // namespace adaptdl::sched::tune

@@ -14,7 +14,7 @@
 
 namespace adaptdl::sched::tune {
 
-// The number of bytes that one read() reads from a file, limited so that a backlog does not block the caller.
+// The limit on the bytes that one read() reads from a file, so that a backlog does not block the caller.
 inline constexpr std::uint64_t kMaxResultRead = std::uint64_t{1} << 20;
 
 class ResultSource {
@@ -22,8 +22,8 @@ class ResultSource {
   using Clock = std::chrono::steady_clock;
 
   virtual ~ResultSource() = default;
-  // Reads what was added since the last call, or a part of it. `ended` is whether the run has ended; then all of the
-  // rest is read, even an incomplete line. Throws Error if a file cannot be read.
+  // Reads some or all of what was added since the last call. `ended` is whether the run has ended; if it has,
+  // everything that is left is read, even an incomplete line. Throws Error if a file cannot be read.
   virtual void read(Clock::time_point now, bool ended) = 0;
   // Returns whether the last read() left available data unread.
   virtual bool has_more() const noexcept = 0;

@@ -14,7 +14,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// If this many trials have failed and none has reported anything, more of them would fail too.
+// If this many trials have failed and none has reported anything, further trials would also fail.
 constexpr int kMaxEarlyFailures = 5;
 constexpr int kMaxRestarts = 3;
 constexpr std::chrono::milliseconds kMaxStarting{100};  // in one call of advance(), except for the last start
@@ -27,7 +27,7 @@ std::int64_t integer_attribute(const Trial& trial, const char* key) {
                                                                                    : 0;
 }
 
-// Returns the values that `adaptdl tune enqueue` or Optuna has given for a waiting trial.
+// Returns the values that `adaptdl tune enqueue` or Optuna has specified for a waiting trial.
 Values given_values(const Space& space, const Trial& trial) {
   Values given;
   const auto fixed = trial.system_attributes.find("fixed_params");
@@ -109,13 +109,13 @@ bool Search::advance(Time now) {
   journal_.refresh();
   report_ends();
   const bool news = take_events();
-  // The poll() without events has let the runner know that all ends are stored.
+  // The poll() that returned no events has told the runner that all ends are stored.
   if (!failure_.empty() && !news && !any_active()) throw Error(failure_);
   stop_ended_trials();
   stop_at_limits(now);
   const bool reported = !reported_.empty();
   for (const int number : std::exchange(reported_, {})) judge(number);
-  // The time for starts is limited: a sampler may take seconds, during which results and requests to stop arrive.
+  // The time for starts is limited: a sampler may take seconds, during which results and stop requests may arrive.
   const auto until = std::chrono::steady_clock::now() + kMaxStarting;
   while (!stopping_ && start_next() && std::chrono::steady_clock::now() < until) {
   }
@@ -140,7 +140,7 @@ void Search::stop_at_limits(Time now) {
   if (used_up_) stop(kUsedUp);
 }
 
-// Returns whether a trial could be started or continued, limits aside. REQUIRES !any_active().
+// Returns whether a trial could be started or continued if there were no limits. REQUIRES !any_active().
 bool Search::has_next() const {
   for (const Trial& trial : study().trials)
     if (trial.state == TrialState::kWaiting || (is_running(trial) && trial.user_attributes.contains(kOwn))) return true;
@@ -153,7 +153,7 @@ bool Search::any_active() const {
   return std::ranges::any_of(study().trials, [this](const Trial& each) { return runner_.is_active(each.number); });
 }
 
-// Trials may fail before others report for the first time, so the search only fails once the running ones have ended.
+// Trials may fail before others report for the first time, so the search fails only once the running ones have ended.
 bool Search::gives_up() const {
   return failed_ >= kMaxEarlyFailures &&
          std::ranges::all_of(study().trials, [](const Trial& each) { return each.intermediate.empty(); });
@@ -241,7 +241,7 @@ void Search::take_result(int number, const Result& result) {
   journal_.report(trial.id, taken.last, result.value);
 }
 
-// The storage does not have a result of a trial that another process has ended in the meantime.
+// Skips results that the storage ignored because another process had ended the trial.
 void Search::report_results() {
   for (const SearchEvent& event : std::exchange(results_, {}))
     if (trial_of(study(), event.trial).intermediate.contains(*event.step)) observer_(event);
@@ -347,14 +347,14 @@ void Search::judge(int number) {
   if (!continues) runner_.stop(number);
 }
 
-// Returns whether no trial except `number` (none: no trial at all) is active or left to start.
+// Returns whether no trial other than `number`, if given, is active or left to start.
 bool Search::nothing_else_trains(std::optional<int> number) const {
   return !may_create() && to_continue_.empty() && std::ranges::none_of(study().trials, [&](const Trial& each) {
     return each.state == TrialState::kWaiting || (each.number != number && runner_.is_active(each.number));
   });
 }
 
-// Returns the promotion of a trial that would pause at `rung` and be the next one to continue.
+// Returns the promotion of the trial if, after pausing at `rung`, it would be the next one to continue.
 std::optional<Promotion> Search::promoted_at_once(const Trial& trial, int rung) const {
   if (stopping_ || !nothing_else_trains(trial.number)) return {};
   Study view = study();
@@ -365,7 +365,7 @@ std::optional<Promotion> Search::promoted_at_once(const Trial& trial, int rung) 
   return next && next->trial == trial.number ? std::move(next) : std::nullopt;
 }
 
-// Trials that are about to end keep the devices that they have.
+// Trials that are about to end keep their devices.
 void Search::share_devices(bool reported) {
   std::vector<int> running;
   for (const Trial& trial : study().trials)
@@ -377,7 +377,7 @@ void Search::share_devices(bool reported) {
 bool Search::start_next() {
   const auto& trials = study().trials;
   const auto all = std::ranges::count_if(trials, [this](const Trial& each) { return runner_.is_active(each.number); });
-  // A trial that saves its checkpoint ends soon, and another one can wait for its devices in the meantime.
+  // A trial that is saving its checkpoint ends soon, and another one can already wait for its devices.
   const auto busy = std::ranges::count_if(
       trials, [this](const Trial& each) { return runner_.is_active(each.number) && !leaving_.contains(each.number); });
   if (busy >= plan_.parallel || all >= 2 * plan_.parallel || gives_up()) return false;
@@ -402,7 +402,7 @@ bool Search::may_create() const { return !exhausted_ && static_cast<int>(study()
 // Continues a trial of an earlier search, or one whose process was killed.
 bool Search::start_left() {
   for (const auto& [number, why] : std::map(to_continue_)) {
-    // The end of its last run was not delivered yet.
+    // The end of its last run has not been delivered yet.
     if (runner_.is_active(number)) continue;
     to_continue_.erase(number);
     if (!is_running(trial_of(study(), number))) continue;
@@ -432,7 +432,7 @@ bool Search::start_new() {
   return true;
 }
 
-// `why` is the reason for which a trial that ran before continues.
+// `why` is the reason why a trial that ran before continues.
 void Search::start(int number, std::optional<Values> drawn, const std::string& why) {
   const Values before = trial_of(study(), number).parameters;
   Values values = complete_parameters(number, std::move(drawn));
@@ -444,8 +444,8 @@ void Search::start(int number, std::optional<Values> drawn, const std::string& w
   started_ = true;
 }
 
-// Draws the parameters that the trial does not have yet, and returns all. These are all parameters of a new trial,
-// which may be `drawn` already, or those that a search that was killed had not stored.
+// Draws the parameters that the trial does not have yet, and returns all of its parameters. A new trial has none, but
+// `drawn` may already contain them. A trial of a search that was killed may lack some.
 Values Search::complete_parameters(int number, std::optional<Values> drawn) {
   const Trial& trial = trial_of(study(), number);
   const int id = trial.id;
@@ -469,7 +469,7 @@ Values Search::complete_parameters(int number, std::optional<Values> drawn) {
 }
 
 void Search::finish() {
-  // Paused trials were never promoted.
+  // Trials that are still paused were never promoted.
   for (std::size_t i = 0; i < study().trials.size(); ++i) {
     const Trial& trial = study().trials[i];
     if (!is_paused(trial)) continue;

@@ -1,9 +1,9 @@
 // A search over hyperparameters: it starts trials, reads their results, and pauses, continues and ends them as the
 // pruner decides, until the study has the planned number of trials.
 //
-// All that decisions depend on is in the study's storage, and a decision is stored before it is carried out. So a
-// search that is killed at any moment can be resumed as if nothing had happened: trials that were running start again
-// from their checkpoints, and results that are already in the storage are not stored again.
+// Everything that decisions depend on is in the study's storage, and a decision is stored before it is carried out. A
+// search that is killed can therefore be resumed as if nothing had happened: trials that were running start again from
+// their checkpoints, and results that are already in the storage are not stored again.
 //
 // A trial that fails or is stopped from outside keeps its checkpoints until the study has ended.
 //
@@ -32,24 +32,24 @@ namespace adaptdl::sched::tune {
 // User attributes of a trial.
 inline constexpr char kReason[] = "adaptdl:reason";  // why the trial is in its state; one clause
 inline constexpr char kEpoch[] = "adaptdl:epoch";    // epoch of its last result
-// The number of results in the storage. A runner that begins from the first result delivers these again.
+// The number of its results in the storage. A runner that begins with the first result delivers these results again.
 inline constexpr char kResults[] = "adaptdl:results";
-// The step of its last result, stored once that was not the highest step.
+// The step of its last result. It is stored only if results have not arrived in the order of their steps.
 inline constexpr char kLastStep[] = "adaptdl:last_step";
 // Set for trials that `adaptdl tune` runs. Trials of an Optuna worker are left to that worker.
 inline constexpr char kOwn[] = "adaptdl:own";
-// How often the trial was continued after the process that ran it was killed.
+// How many times the trial was continued after the process that ran it had been killed.
 inline constexpr char kRestarts[] = "adaptdl:restarts";
 
 struct SearchPlan {
   std::string study;  // must exist in the journal
   std::string metric;
   Space space;
-  int trials = 64;               // in all, including those of earlier searches
-  int parallel = 1;              // at the same time, at most; as many again may be about to end
-  std::optional<Time> deadline;  // no trial is started after that, and running ones are stopped
+  int trials = 64;               // in total, including those of earlier searches
+  int parallel = 1;              // maximum at the same time; as many again may be about to end
+  std::optional<Time> deadline;  // no trial is started after this time, and running ones are stopped
   ShareRule share = {};
-  // The limit of all searches of the study together. Once it is reached, the search stops as at the deadline.
+  // The limit for all searches of the study together. Once it is reached, the search stops as at the deadline.
   std::optional<double> max_device_seconds{};
 };
 
@@ -58,18 +58,18 @@ class Search {
   using Observer = std::function<void(const SearchEvent&)>;
 
   // All references must outlive the search. `observer` receives each event of this search once. There are no events for
-  // trials that ended before, or that an Optuna worker runs.
+  // trials that ended before this search or that an Optuna worker runs.
   Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner& pruner, TrialRunner& runner,
          Observer observer);
 
-  // Does all that can be done without waiting for trials, and returns whether the search continues. Throws Error if the
-  // storage, the sampler or the runner fails, or if the first trials all failed.
+  // Does everything that can be done without waiting for trials, and returns whether the search continues. Throws Error
+  // if the storage, the sampler or the runner fails, or if the first trials all failed.
   bool advance(Time now);
-  // Makes all trials save a checkpoint and end; advance() returns false once they have ended. They continue with the
-  // next search. The first reason that is not empty is kept.
+  // Makes all trials save a checkpoint and end; advance() returns false once they have ended. The next search continues
+  // them. The first nonempty reason is kept.
   void stop(const std::string& reason = "");
   const std::string& stop_reason() const noexcept { return stop_reason_; }
-  // Returns whether everything was done, not just stopped.
+  // Returns whether the search is complete, as opposed to stopped.
   bool finished() const noexcept { return finished_; }
   // Return whether the search stopped because of `max_device_seconds`, and whether it has started any trial.
   bool used_up() const noexcept { return used_up_; }
@@ -78,7 +78,7 @@ class Search {
   double device_seconds() const noexcept { return ledger_.total(); }
 
  private:
-  // What this search has processed of a trial's results.
+  // This search's progress through a trial's results.
   struct Taken {
     std::int64_t delivered = 0, stored = 0;  // numbers of results; `stored` includes earlier searches
     std::optional<std::int64_t> highest;     // highest step
@@ -125,27 +125,27 @@ class Search {
   DeviceLedger ledger_;
   std::map<int, std::string> to_continue_;  // trials whose process is gone, and why they continue
   std::set<int> reported_;                  // trials with results that the pruner has not judged yet
-  std::set<int> leaving_;                   // active trials that were asked to end
+  std::set<int> leaving_;                   // active trials that were told to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
   bool used_up_ = false, started_ = false;
   std::map<int, Taken> taken_;
   TrialShares shares_;
   std::vector<SearchEvent> results_;  // events of results that are not stored yet
-  std::vector<bool> ended_;           // by trial: whether its end was reported, or was before this search
+  std::vector<bool> ended_;           // by trial: whether its end was reported or was before this search
   int failed_ = 0;                    // failed trials of this search
   std::string last_failure_;          // reason of the last failed trial
-  std::string failure_;               // error because of which the search stops
+  std::string failure_;               // error that makes the search stop
   std::string stop_reason_;
 };
 
-// Returns the study as samplers see it: a paused trial has been judged, so it counts as a pruned one.
+// Returns the study as samplers see it: a paused trial has been judged, so it counts as pruned.
 Study sampled_view(const Study& study);
 
-// Return what the trial reported last, which may be NaN, and its step.
+// Return the value that the trial reported last, which may be NaN, and its step.
 std::optional<double> last_value(const Trial& trial);
 std::optional<std::int64_t> last_step(const Trial& trial);
 
-// Returns the trial with the best value among the completed ones, else among the pruned ones; null if there is none.
+// Returns the best completed trial or, if there is none, the best pruned one; null if there is neither.
 const Trial* best_trial(const Study& study);
 
 }  // namespace adaptdl::sched::tune

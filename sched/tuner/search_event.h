@@ -1,7 +1,8 @@
-// The events of a search, for programs and people that watch it.
+// The events of a search, for programs and people that follow it.
 //
 // A trial starts once and ends once, because of the pruner, its program, `adaptdl tune stop`, or the end of the search.
-// In between it may pause and continue. Events come in the order in which they were stored, each after it was stored.
+// Before it ends, it may pause and continue. Events are delivered in the order in which they are stored, each after it
+// has been stored.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct SearchEvent {
     kComplete,
     kPruned,
     kFailed,
-    kStopping,  // all trials save a checkpoint and end, because a limit of the search was reached
+    kStopping,  // all trials save a checkpoint and end, because the search reached a limit
   };
 
   Kind kind = Kind::kStarted;
@@ -34,10 +35,10 @@ struct SearchEvent {
   std::string reason;                // one clause; may be empty
 };
 
-// Creates an event of a trial from what the storage has of it.
+// Creates an event from a trial's stored state.
 SearchEvent trial_event(SearchEvent::Kind kind, const Trial& trial, std::string reason);
 
-// Returns one line for people, or an empty string for results. `metric` is its name.
+// Returns one line for people, or an empty string for results. `metric` is the metric's name.
 std::string to_text(const SearchEvent& event, std::string_view metric);
 
 }  // namespace adaptdl::sched::tune

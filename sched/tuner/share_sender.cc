@@ -7,7 +7,8 @@
 namespace adaptdl::sched::tune {
 
 void ShareSender::tick(const std::function<std::optional<RunEntry>()>& find) {
-  // A launcher that is starting or ending refuses or does not answer. The request is repeated as long as it lives.
+  // A launcher that is starting or ending refuses the request or does not answer. The request is repeated as long as
+  // the launcher is alive.
   try {
     if (pending_) {
       if (!pending_->answer()) return;

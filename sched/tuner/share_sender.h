@@ -1,5 +1,5 @@
-// Sends the run of a trial the share of the devices that it should have: as soon as the run can be reached, and again
-// until it has acknowledged it. A run begins with the default, RunShare{}.
+// Sends a trial's run its share of the devices: as soon as the run can be reached, and again until the run has
+// acknowledged the share. A run begins with the default, RunShare{}.
 //
 // Threading: one thread at a time.
 #pragma once

@@ -1,7 +1,7 @@
-// The directory of a study of this user.
+// The directory of one of this user's studies.
 //
 //   STUDIES/NAME/journal.log   the storage, or a link to it (`adaptdl tune --storage`)
-//   STUDIES/NAME/lock          locked by the process that searches, with its process id
+//   STUDIES/NAME/lock          locked by the searching process; contains its process id
 //   STUDIES/NAME/trials/       see local_trial_runner.h
 //
 // Threading: one thread at a time.
@@ -27,7 +27,7 @@ class StudyDirectory {
   const std::string& name() const noexcept { return name_; }
   const std::filesystem::path& path() const noexcept { return path_; }
   bool exists() const;
-  // Returns the path of the storage with links resolved, because the lock of a journal belongs to its path.
+  // Returns the path of the storage with links resolved, because a journal's lock belongs to its path.
   std::filesystem::path journal() const;
 
   // Creates the directory, without a storage, if it does not exist. Throws Error.
@@ -40,7 +40,7 @@ class StudyDirectory {
   // Locks the study, so that no other process searches it, until this object is destroyed. Throws UsageError if another
   // process has locked it.
   void lock();
-  // Returns the id of the process that searches, if there is one.
+  // Returns the id of the process that searches the study, if there is one.
   std::optional<pid_t> searcher() const;
 
  private:

@@ -87,7 +87,7 @@ StudySettings settings_of(const Study& study) {
     all.at("factor").get_to(settings.factor);
     all.at("seed").get_to(settings.seed);
     all.at("trials").get_to(settings.trials);
-    // Studies of earlier versions do not have this setting.
+    // Studies created by earlier versions do not have this setting.
     settings.gpu_hours = all.value("gpu_hours", 0.0);
     all.at("parallel").get_to(settings.parallel);
     all.at("min_replicas").get_to(settings.min_replicas);
@@ -95,7 +95,7 @@ StudySettings settings_of(const Study& study) {
     all.at("devices").get_to(settings.devices);
     all.at("device_kind").get_to(settings.device_kind);
     all.at("checkpoint_every").get_to(settings.checkpoint_every);
-    // Studies of earlier versions do not have this setting, either.
+    // Studies created by earlier versions do not have this setting, either.
     settings.share = all.value("share", settings.share);
     if (all.contains("cluster")) settings.cluster = cluster_settings(all.at("cluster"));
     if (!find_share_mode(settings.share)) throw Error(fmt::format("invalid share '{}'", settings.share));

@@ -1,4 +1,4 @@
-// The settings of a study, stored so that the study can be resumed without giving them again.
+// The settings of a study, stored so that the study can be resumed without specifying them again.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace adaptdl::sched::tune {
 
-// The user attribute of a study that contains its settings.
+// The user attribute of a study that stores its settings.
 inline constexpr char kSettings[] = "adaptdl:settings";
 
-// The settings of a study whose trials are jobs of a cluster.
+// The settings of a study whose trials are cluster jobs.
 struct ClusterSettings {
-  std::string context, name_space;          // context of the kubeconfig; namespace of the jobs
+  std::string context, name_space;          // context from the kubeconfig; namespace of the jobs
   std::string study_id;                     // random; see cluster_tuner/trial_job.h
   std::string job;                          // the AdaptDLJob of each trial, as JSON, without its program
-  std::string storage_class, storage_size;  // of its volume; empty: the defaults of `adaptdl submit`
+  std::string storage_class, storage_size;  // of its volume; if empty, the defaults of `adaptdl submit`
 };
 
 struct StudySettings {
@@ -33,23 +33,23 @@ struct StudySettings {
   int factor = 4;  // of the pruner
   std::uint64_t seed = 0;
   int trials = 64;
-  double gpu_hours = 0;                                // device-hours after which the search stops; 0: no limit
-  int parallel = 0;                                    // trials at the same time; 0: not decided yet
-  int min_replicas = 1, max_replicas = 0;              // of a trial; 0: not decided yet
-  std::string devices, device_kind, checkpoint_every;  // as for `adaptdl run`; empty: its defaults
+  double gpu_hours = 0;                                // device-hours after which the search stops; 0 for no limit
+  int parallel = 0;                                    // trials at the same time; 0 if not decided yet
+  int min_replicas = 1, max_replicas = 0;              // per trial; 0 if not decided yet
+  std::string devices, device_kind, checkpoint_every;  // as for `adaptdl run`; if empty, its defaults
   std::string share = "goodput";                       // see trial_shares.h
-  std::optional<ClusterSettings> cluster;              // none: the trials run on this machine
+  std::optional<ClusterSettings> cluster;              // if unset, the trials run on this machine
 };
 
-// Returns how many device-seconds the trials may use, or none if there is no limit.
+// Returns how many device-seconds the trials may use, or nullopt if there is no limit.
 std::optional<double> max_device_seconds(const StudySettings& settings);
 
-// Returns the options of `adaptdl run` for a trial.
+// Returns a trial's options for `adaptdl run`.
 std::vector<std::string> run_options(const StudySettings& settings);
 
 nlohmann::json to_json(const StudySettings& settings);
 
-// Reads the settings of a study. Throws Error if `adaptdl tune` did not create it, or its settings are invalid.
+// Reads a study's settings. Throws Error if `adaptdl tune` did not create the study or its settings are invalid.
 StudySettings settings_of(const Study& study);
 
 }  // namespace adaptdl::sched::tune

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The time for a preferred source to have what another one has already.
+// How long to wait for a preferred source once another one has results.
 constexpr std::chrono::seconds kHoldBack{1};
 
 // Returns the source that an earlier search chose, or an empty string.

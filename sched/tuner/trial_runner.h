@@ -16,9 +16,9 @@ namespace adaptdl::sched::tune {
 // How a trial's run ended.
 struct TrialEnd {
   enum class How {
-    kDone,        // the program ended by itself, successfully
-    kStopped,     // on request, and it can continue from a checkpoint
-    kKilled,      // the process that runs the program was killed; it can continue from the last checkpoint
+    kDone,        // the program ended successfully
+    kStopped,     // it was stopped on request, and can continue from a checkpoint
+    kKilled,      // the process that ran the program was killed; the trial can continue from its last checkpoint
     kNotStarted,  // the program could not be started, for a reason that does not depend on the trial
     kFailed,      // anything else, including a stop without a checkpoint
   };
@@ -29,12 +29,12 @@ struct TrialEnd {
 // The device-seconds that a run of a trial has used.
 struct RunUsage {
   std::string run;            // distinguishes it from all other runs of the trial
-  double device_seconds = 0;  // so far; it replaces earlier figures of the same run
+  double device_seconds = 0;  // so far; replaces earlier figures for the same run
   bool is_last = false;       // the run has ended
 };
 
 struct TrialEvent {
-  int number = 0;  // of the trial
+  int number = 0;  // the trial's number
   std::variant<Result, TrialEnd, RunUsage> what;
 };
 
@@ -44,39 +44,39 @@ class TrialRunner {
   // Starts the trial with these values, fixed ones included, from its newest checkpoint if it has one. Throws Error if
   // that is impossible for a reason that does not depend on the trial. REQUIRES !is_active(number).
   virtual void start(int number, const Values& values) = 0;
-  // Makes the trial save a checkpoint and end. Returns at once.
+  // Makes the trial save a checkpoint and end. Returns immediately.
   virtual void stop(int number) = 0;
-  // Sets the share of the devices that the run of the trial should have. The run receives it as soon as it can be
-  // reached, and has the default when it starts. REQUIRES is_active(number).
+  // Sets the share of the devices for the trial's run. The run starts with the default, and receives the share as soon
+  // as it can be reached. REQUIRES is_active(number).
   virtual void set_share(int number, const RunShare& share) = 0;
-  // Returns whether the trial was started and its end was not returned by poll() yet.
+  // Returns whether the trial was started and poll() has not returned its end yet.
   virtual bool is_active(int number) const = 0;
-  // Returns what happened since the last call, or a part of it. The results of a trial come before its end; a new
-  // TrialRunner delivers all of them again in the same order. The usage of its run comes from time to time and before
-  // its end, or without an end if the run was stopped while no search was running. By the next call, ends and last
-  // usages must have been stored. Does not block.
+  // Returns some or all of the events since the last call. A trial's results are delivered before its end; a new
+  // TrialRunner delivers all of them again in the same order. A run's usage is delivered from time to time and before
+  // the trial's end, or without an end if the run was stopped while no search was running. The caller must store ends
+  // and last usages before the next call. Does not block.
   virtual std::vector<TrialEvent> poll() = 0;
-  // Removes what is kept to continue the trial. REQUIRES !is_active(number).
+  // Removes the data from which the trial could continue. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;
   // Frees the memory of a trial that has ended and is never started again. REQUIRES !is_active(number).
   virtual void release(int number) = 0;
 };
 
-// A runner with the functions that the process of a search needs in addition.
+// A runner with the additional functions that a search's process requires.
 class SearchRunner : public TrialRunner {
  public:
-  // Returns whether poll() left something to deliver at once.
+  // Returns whether poll() left events that it can deliver immediately.
   virtual bool has_more() const noexcept = 0;
   // Finishes what is left to do once the ends that poll() has delivered are stored. Returns whether all of it is done.
   // Does not block.
   virtual bool settle() = 0;
-  // Stops all trials; no poll() is needed for that.
+  // Stops all trials, without requiring further calls of poll().
   virtual void stop_all() = 0;
   // Returns whether a trial is left after stop_all(). Does not block.
   virtual bool any_left() = 0;
-  // Stops waiting for trials that were stopped. What was not saved yet may be lost.
+  // Stops waiting for trials that were stopped. Unsaved progress may be lost.
   virtual void kill() = 0;
-  // Returns the status of the run of a trial, or none if it has no run.
+  // Returns the status of a trial's run, or nullopt if the trial has no run.
   virtual std::optional<RunStatus> status(int number) const = 0;
 };
 

@@ -1,10 +1,10 @@
 // How the trials of a search share the devices.
 //
-//   goodput  as the scheduling policy of the runs decides: by what more devices would add to the goodput of each
-//   promise  the same, with the goodput of each trial weighted by its chance to end as the best one (tune/promise.h)
-//   equal    all trials that train have the same number of replicas; what remains goes to those with the lowest numbers
+//   goodput  as the runs' scheduling policy decides: by how much more devices would increase each goodput
+//   promise  the same, with each trial's goodput weighted by its chance to end as the best one (tune/promise.h)
+//   equal    all training trials have the same number of replicas; the lowest-numbered ones get what remains
 //
-// A new weight is sent to a run when it differs from the last one by more than kWeightChange, so that reports of
+// A new weight is sent to a run when it differs from the last one by more than a factor of kWeightChange, so that new
 // results do not move devices all the time.
 //
 // Threading: one thread at a time.
@@ -22,7 +22,7 @@ namespace adaptdl::sched::tune {
 
 enum class ShareMode { kGoodput, kPromise, kEqual };
 
-// Returns none for an unknown name.
+// Returns nullopt for an unknown name.
 std::optional<ShareMode> find_share_mode(std::string_view name);
 
 // The factor by which a weight must increase or decrease to be sent.
@@ -34,7 +34,7 @@ struct ShareRule {
   int min_replicas = 1, max_replicas = 1;  // of each trial
 };
 
-// Returns the replicas of each of `trials` trials with `equal`, the oldest first.
+// Returns the number of replicas of each of `trials` trials with `equal`, the oldest first.
 std::vector<int> equal_replicas(const ShareRule& rule, std::size_t trials);
 
 class TrialShares {
@@ -44,8 +44,8 @@ class TrialShares {
 
   // Notes that the trial has a new run, which has the default share.
   void started(int number);
-  // Sends the shares that change. `running` has the numbers of the trials that train, in ascending order; `reported` is
-  // whether any of them has reported since the last call. REQUIRES that the runs of all of them are active.
+  // Sends the shares that change. `running` contains the numbers of the training trials, in ascending order; `reported`
+  // is whether any of them has reported since the last call. REQUIRES that the runs of all of them are active.
   void update(const Study& study, const std::vector<int>& running, bool reported);
 
  private:
@@ -54,7 +54,7 @@ class TrialShares {
   const ShareRule rule_;
   TrialRunner& runner_;
   std::vector<int> running_;      // at the last update
-  std::map<int, RunShare> sent_;  // by trial: the share that its run was sent
+  std::map<int, RunShare> sent_;  // by trial: the share that was sent to its run
 };
 
 }  // namespace adaptdl::sched::tune

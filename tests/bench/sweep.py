@@ -125,13 +125,14 @@ def measure(name, build, seeds, replicas, directory, epochs):
         return statistics.mean(result.times_to(target))
 
     print(f"\n### {name}: {replicas} replicas, {len(seeds)} seeds, target accuracy {target:.4f}\n")
-    print("| batch size | in the last epoch | accuracy at the end | seconds to the target | over the seeds |")
+    print("| run | batch size in the last epoch | final accuracy | seconds to the target | range over the seeds |")
     print("| --- | --- | --- | --- | --- |")
     for result in [start, *fixed, adaptive]:
         print(result.row(target))
     to_best, to_start = seconds(adaptive) / seconds(best), seconds(adaptive) / seconds(start)
-    print(f"\nBest fixed: {best.name}. Adaptive takes {to_best:.2f} of its time (goal: at most 1.1) and {to_start:.2f} of the "
-          f"poor start's (goal: at most 0.5), and ends at {adaptive.accuracy - best.accuracy:+.4f} of its accuracy.")
+    print(f"\nBest fixed run: {best.name}. The adaptive run takes {to_best:.2f} of its time (goal: at most 1.1) and "
+          f"{to_start:.2f} of the poor start's time (goal: at most 0.5). "
+          f"Difference in final accuracy: {adaptive.accuracy - best.accuracy:+.4f}.")
     return to_best <= 1.1 and to_start <= 0.5 and adaptive.missed(target) == 0
 
 

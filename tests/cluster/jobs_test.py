@@ -46,7 +46,7 @@ class ReasonsTest(JobsTest):
 
     def test_a_node_that_fits_is_not_there(self):
         self.make_job("job", resources={"limits": {"nvidia.com/gpu": 64}}, ready=False, nodes=["node0"])
-        self.why("job", r"^no node fits: of \d+, .*\d with insufficient nvidia\.com/gpu")
+        self.why("job", r"^no node fits \(\d+ in total\): .*\d with insufficient nvidia\.com/gpu")
 
     def test_a_volume_is_not_there(self):
         self.make_job("job", template=self.make_template("sleep 1000", volume="nowhere"), ready=False)
@@ -121,7 +121,7 @@ class LookTest(JobsTest):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         # Where a run has the name, the cluster is given little time to answer, which a busy one may miss.
         refused = self.wait_for("the cluster answers in time", lambda: (done := self.adaptdl("logs", "both")).returncode == 2 and done)
-        self.assertRegex(refused.stderr, r"\Aadaptdl: error: 'both' is both a run of this machine and a job of context .*--local[^\n]*\n\Z")
+        self.assertRegex(refused.stderr, r"\Aadaptdl: error: 'both' is both a local run and a job in context .*--local[^\n]*\n\Z")
         self.assertIn("of the run", self.adaptdl("logs", "both", "--local").stdout)
         self.assertIn("of the job", self.adaptdl("logs", "both", "--cluster").stdout)
         names = [line.split()[:2] for line in self.adaptdl("ls").stdout.splitlines()]
@@ -130,7 +130,7 @@ class LookTest(JobsTest):
             self.assertEqual(self.adaptdl("delete", "both", place).stdout.split("\n")[0], "deleted both")
 
     def test_what_is_not_there_is_named(self):
-        self.assertRegex(self.refusal("describe", "nothing"), f"^job 'nothing' not found in namespace '{self.namespace}' of context ")
+        self.assertRegex(self.refusal("describe", "nothing"), f"^job 'nothing' not found in namespace '{self.namespace}' ")
         self.assertRegex(self.refusal("ls", "nothing"), "^run or job 'nothing' not found")
 
 

@@ -30,10 +30,10 @@ PATIENCE = 600
 EPOCHS = 800
 PAGE = """# A cluster in use
 
-This page shows a session in a cluster, from the installation of the operator to the end of two
-jobs. `{command}` recorded it
-in a real cluster of two nodes. The four GPUs are virtual: they share two processor cores. `[N s]`
-is the time since the start.
+This page shows a session in a cluster, from installing the operator to the end of two jobs.
+`{command}` recorded it
+in a real cluster with two nodes. The four GPUs are virtual: they share two processor cores.
+`[N s]` is the number of seconds since the start.
 """
 
 
@@ -150,7 +150,7 @@ class JourneyTest(Submitting, OperatorTest):
         self.wait_for_size(first, 1)
         journey.run("adaptdl ls")
         follow = self.start("logs", first, "--follow")
-        journey.say("The job has been measured, and now runs on more replicas:")
+        journey.say("The job's throughput has been measured, so the scheduler now runs it on more replicas:")
         self.wait_for_size(first, 2)
         journey.run("adaptdl top")
         journey.say("## Share the GPUs")
@@ -159,7 +159,7 @@ class JourneyTest(Submitting, OperatorTest):
         shared = self.wait_for_size(first, 1)
         journey.run("adaptdl top")
         journey.run("adaptdl ls")
-        journey.say("## Look at results")
+        journey.say("## View results")
         self.wait_for("epochs are logged", lambda: sum("epoch" in line for line in follow.out) > 10, PATIENCE)
         journey.run(f"adaptdl cp {first}:/adaptdl/share/epochs.json . && tail -n 1 epochs.json")
         proxy = self.start("tensorboard", "proxy", "mine")
@@ -169,9 +169,9 @@ class JourneyTest(Submitting, OperatorTest):
         with opener.open(line.split()[-1], timeout=30) as page:
             self.assertIn(b"<!doctype html>", page.read())
         self.assertEqual(proxy.stop(), 0)
-        journey.say("## Follow the jobs to their end")
+        journey.say("## Wait for the jobs to finish")
         self.wait_for_phase(second, "Succeeded", patience=PATIENCE)
-        journey.say(f"The job {second} has ended and its GPUs are free, so {first} runs on more replicas again:")
+        journey.say(f"Job {second} has ended and its GPUs are free, so {first} runs on more replicas again:")
         self.wait_for_size(first, min(shared + 1, GPUS))
         journey.run("adaptdl top")
         self.wait_for_phase(first, "Succeeded", patience=PATIENCE)

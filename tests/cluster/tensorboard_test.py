@@ -138,7 +138,7 @@ class TensorBoardTest(ClusterTest):
         self.wait_for("the scheduler leaves the nodes alone", self.is_put_on_no_node)
         self.create("late")
         running = self.start("tensorboard", "proxy", "late")
-        running.wait_for("waiting for TensorBoard instance late to be ready")
+        running.wait_for("waiting for TensorBoard instance 'late' to be ready")
         running.wait_for("no node fits")
         began = time.monotonic()
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -273,7 +273,7 @@ class BadRegistries(Journey):
         data[1000] ^= 1
         path.write_bytes(data)
         message = self.fail_with("pull", f"{server.host}/x:1", self.root)
-        self.assertIn(f"cannot pull {digest} of {server.host}/x:1: the received content does not match its digest", message)
+        self.assertIn(f"cannot pull {digest} from {server.host}/x:1: the received content does not match its digest", message)
         path.write_bytes(data[:-1])
         self.assertIn("cannot pull " + digest, self.fail_with("tries=2", "pull", f"{server.host}/x:1", self.root))
 

@@ -74,7 +74,7 @@ class NodesTest(RunTest):
         )
         self.assertNotEqual(first.finish(), 0)
         self.assertNotEqual(second.finish(), 0)
-        self.assertIn("it does not have the secret of this job", first.text())
+        self.assertIn("it does not have this job's secret", first.text())
         self.assertIn("does it have the same secret?", second.text())
 
     def test_an_interrupt_on_any_machine_saves_on_all_and_all_know(self):

@@ -329,7 +329,7 @@ class PlotTest(SimulateTest):
         self.succeed("plot", out, "-o", svg, "--title", "A & B <c>")
         self.assertEqual(next(self.picture(svg).iter(self.SVG + "title")).text, "A & B <c>")
         self.assertEqual(self.succeed("plot", out, "-o", "-", "--title", "A & B <c>"), svg.read_text())
-        self.assert_refused(["plot", out, "-o", out], "would overwrite the file of cycles")
+        self.assert_refused(["plot", out, "-o", out], "would overwrite the cycle file")
         self.assert_refused(["plot", out, "-o", "/nowhere/p.svg"], "cannot write /nowhere/p.svg", code=1)
 
     def test_one_of_several_simulations_is_chosen(self):

@@ -153,7 +153,7 @@ class TuneTerminalTest(tune_support.TuneTest):
 
         self.assertTrue(eventually(hold))
         self.release()
-        notice = f"adaptdl: waiting for the lock {lock}; taking it over if it does not change within 30s"
+        notice = f"adaptdl: waiting for the lock {lock}; it will be taken over if it does not change for 30s"
         lines = self.wait_for_screen(terminal, lambda lines: notice in lines and table(lines))
         self.assertGreater(lines.index(table(lines)[0]), lines.index(notice))
         lock.unlink()

@@ -147,7 +147,7 @@ echo '{"accuracy": 1}'
 """)
         said = self.tune("--study", "s", "--trials", 1, *SPACE, *DEVICES, "--", script)
         file = self.studies / "s" / "trials" / "0" / "tensorboard" / "a.tfevents"
-        self.assertEqual(said.count(f"trial 0: cannot read {file} from byte 0 on: damaged record"), 1, said)
+        self.assertEqual(said.count(f"trial 0: cannot read {file} from byte 0: damaged record"), 1, said)
         self.assertEqual(self.trials("s")[0]["value"], 1)
 
     def interrupted(self, *program):

@@ -1,4 +1,4 @@
-// Learns a text by filling in masked words: the pre-training of BERT (Devlin et al., 2018,
+// Learns a text by filling in masked words. This is the pre-training of BERT (Devlin et al., 2018,
 // https://arxiv.org/abs/1810.04805) at any size, with a vocabulary of whole words.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
@@ -13,7 +13,7 @@
 namespace nn = torch::nn;
 
 enum Reserved : int64_t { kUnknown, kMask, kReserved };
-constexpr int64_t kIgnored = -100;  // target of a word that need not be filled in
+constexpr int64_t kIgnored = -100;  // target of a word that was not selected for prediction
 
 struct BertOptions {
   std::string vocabulary;
@@ -23,8 +23,8 @@ struct BertOptions {
   std::string amp = "off";
 };
 
-// Windows of the text, each of `length` words, 15% of which must be filled in. Of these, 80% are masked, 10% are
-// replaced by a random word, and 10% are left unchanged. They are drawn again in each pass.
+// Windows of the text, each with `length` words. The model must predict 15% of the words. Of these, 80% are masked, 10%
+// are replaced by a random word, and 10% are left unchanged. The words are drawn again in each pass.
 class MaskedText {
  public:
   MaskedText(torch::Tensor words, int64_t length, int64_t vocabulary)
@@ -37,7 +37,7 @@ class MaskedText {
       const auto words = words_[static_cast<int64_t>(index)];
       auto generator = adaptdl::sample_generator(index);
       auto wanted = torch::rand(words.sizes(), generator) < 0.15;
-      wanted[static_cast<int64_t>(index) % words.size(0)] = true;  // a window without such a word would have no loss
+      wanted[static_cast<int64_t>(index) % words.size(0)] = true;  // without a selected word, there is no loss
       const auto change = torch::rand(words.sizes(), generator);
       const auto any = torch::randint(kReserved, vocabulary_, words.sizes(), generator, torch::kLong);
       auto seen = torch::where(wanted & (change < 0.8), torch::full_like(words, kMask), words);
@@ -78,7 +78,7 @@ struct BertImpl : nn::Module {
     return head->forward(encoder(x.transpose(0, 1)).transpose(0, 1));
   }
 
-  // Converts for the normalization, which cannot mix types on all devices under Autocast.
+  // Converts the type for the normalization, which does not support mixed types under Autocast on all devices.
   static torch::Tensor to_float(const torch::Tensor& x) { return x.to(torch::kFloat); }
 
   nn::Embedding words, places;
@@ -91,7 +91,7 @@ TORCH_MODULE(Bert);
 using Model = adaptdl::AdaptiveDataParallel<Bert>;
 using Loader = adaptdl::AdaptiveDataLoader<MaskedText>;
 
-// Returns the mean loss over the words of `batch` that must be filled in.
+// Returns the mean loss over the words in `batch` that must be predicted.
 torch::Tensor loss_of(Model& model, torch::Device device, const torch::data::Example<>& batch) {
   return nn::functional::cross_entropy(model(batch.data.to(device)).flatten(0, 1), batch.target.to(device).flatten(),
                                        nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
@@ -174,11 +174,11 @@ int main(int argc, char** argv) {
         const auto add = [&](const char* name, int64_t& value, const char* help) {
           app.add_option(name, value, help)->check(programs::positive())->capture_default_str();
         };
-        app.add_option("--vocab", own.vocabulary, "File with one word per line (default: the words of the text)");
+        app.add_option("--vocab", own.vocabulary, "File with one word per line (default: the words in the text)");
         add("--layers", own.layers, "Number of layers of the transformer");
         add("--hidden", own.hidden, "Width of the layers; a multiple of --heads");
         add("--heads", own.heads, "Number of attention heads");
-        add("--max-length", own.max_length, "Number of words in a window");
+        add("--max-length", own.max_length, "Number of words per window");
         app.add_option("--warmup", own.warmup,
                        "Number of warm-up steps of the learning rate, at the initial batch size")
             ->check(CLI::NonNegativeNumber)

@@ -1,4 +1,4 @@
-// Trains a common net for small images on CIFAR-10, or on generated images where that is not available.
+// Trains a common network for small images on CIFAR-10, or on generated images if CIFAR-10 is not available.
 #include <adaptdl/torch.h>
 #include <torch/torch.h>
 
@@ -14,10 +14,10 @@ using Loader = adaptdl::AdaptiveDataLoader<CifarDataset>;
 
 struct CifarOptions {
   std::string model = "lenet";
-  std::size_t samples = 5000;  // generated for training; a fifth as many are generated for testing
+  std::size_t samples = 5000;  // number of generated training images; a fifth as many are generated for testing
 };
 
-// Passes over the data, and trains if there is an optimizer. Returns the mean loss and the share of correct answers.
+// Passes over the data, and trains if there is an optimizer. Returns the mean loss and the fraction of correct answers.
 std::pair<double, double> pass(Model& model, torch::Device device, Loader& loader, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
         app.add_option("--model", own.model, "Model to train")
             ->check(CLI::IsMember(programs::image_models()))
             ->capture_default_str();
-        app.add_option("--samples", own.samples, "Number of training images to generate if there is no --data")
+        app.add_option("--samples", own.samples, "Number of training images to generate without --data")
             ->check(programs::positive())
             ->capture_default_str();
       });

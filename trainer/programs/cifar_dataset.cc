@@ -36,13 +36,13 @@ std::vector<fs::path> files_of(const std::string& directory, const std::string& 
   std::sort(files.begin(), files.end());
   if (files.empty()) {
     throw adaptdl::UsageError(
-        fmt::format("no {} in {}: --data must be a directory with the files of CIFAR-10's binary format",
+        fmt::format("no {} in {}: --data must be a directory with CIFAR-10's files in the binary format",
                     part == "train" ? "data_batch_*.bin" : part + "_batch.bin", directory));
   }
   return files;
 }
 
-// Returns the records of a file as bytes, [count, 3073].
+// Returns a file's records as bytes, [count, 3073].
 torch::Tensor read_records(const fs::path& path) {
   const auto size = static_cast<std::int64_t>(fs::file_size(path));
   if (size == 0 || size % (kBytes + 1) != 0)
@@ -51,7 +51,7 @@ torch::Tensor read_records(const fs::path& path) {
   auto records = torch::empty({size / (kBytes + 1), kBytes + 1}, torch::kByte);
   std::ifstream file(path, std::ios::binary);
   file.read(static_cast<char*>(records.data_ptr()), size);
-  if (!file) throw adaptdl::Error(fmt::format("cannot read {} to its end", path.string()));
+  if (!file) throw adaptdl::Error(fmt::format("cannot read all of {}", path.string()));
   if (records.select(1, 0).max().item<std::int64_t>() >= CifarDataset::kClasses)
     throw adaptdl::Error(fmt::format("{} is damaged: it has a label above 9", path.string()));
   return records;
@@ -85,13 +85,14 @@ const std::array<std::array<float, 256>, 3>& normalization() {
   return table;
 }
 
-// Returns whether the shape of class `label` covers (u, v), a point relative to its centre in units of its size.
+// Returns whether the shape of class `label` covers (u, v), a point relative to the shape's center in units of the
+// shape's size.
 bool covers(std::int64_t label, double u, double v) {
   const auto stripe = [](double t) { return std::fmod(t + 100, 0.7) < 0.35; };
   const double radius = std::hypot(u, v);
   switch (label) {
     case 0:
-      return radius < 1;  // disc
+      return radius < 1;  // disk
     case 1:
       return radius < 1 && radius > 0.6;  // ring
     case 2:
@@ -101,9 +102,9 @@ bool covers(std::int64_t label, double u, double v) {
     case 4:
       return v > -0.6 && v < 0.9 - 1.7 * std::abs(u);  // triangle
     case 5:
-      return radius < 1.2 && stripe(u);  // striped disc
+      return radius < 1.2 && stripe(u);  // striped disk
     case 6:
-      return radius < 1.2 && stripe(u) != stripe(v);  // chequered disc
+      return radius < 1.2 && stripe(u) != stripe(v);  // checkered disk
     case 7:
       return radius < 1.1 && stripe(radius);  // rings
     case 8:
@@ -113,14 +114,15 @@ bool covers(std::int64_t label, double u, double v) {
   }
 }
 
-// Draws numbers that are the same on every platform, unlike those of the standard library's distributions.
+// Draws numbers that are the same on every platform, unlike the standard library's distributions.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}
   double uniform(double low, double high) {
     return low + (high - low) * static_cast<double>(engine_() >> 11) * 0x1p-53;
   }
-  // Returns a nearly normal number of deviation 1. The sum of four bytes of one draw is enough for noise.
+  // Returns an approximately normal number with standard deviation 1. The sum of four bytes from one draw is good
+  // enough for noise.
   double noise() {
     if (left_ == 0) bits_ = engine_(), left_ = 2;
     const auto bits = static_cast<std::uint32_t>(bits_ >> (32 * --left_));
@@ -135,12 +137,12 @@ class Random {
 };
 
 void draw(std::int64_t label, Random& random, std::uint8_t* image) {
-  constexpr double kNoise = 30, kTilt = 0.5;  // deviation in levels; largest angle in radians
+  constexpr double kNoise = 30, kTilt = 0.5;  // standard deviation in levels; largest angle in radians
   const double size = random.uniform(6, 12), angle = random.uniform(-kTilt, kTilt);
   const double x0 = random.uniform(10, 22), y0 = random.uniform(10, 22);
   std::array<double, 3> back{}, front{};
   double contrast = 0;
-  while (contrast < 100) {  // in levels, summed over the three colours
+  while (contrast < 100) {  // in levels, summed over the three colors
     contrast = 0;
     for (std::size_t c = 0; c < 3; ++c) {
       back[c] = random.uniform(20, 235), front[c] = random.uniform(20, 235);

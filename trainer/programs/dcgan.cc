@@ -1,5 +1,5 @@
 // Learns to draw images like those of a data set, with a DCGAN (Radford et al., 2016,
-// https://arxiv.org/abs/1511.06434): two nets that are trained against each other, each with its own
+// https://arxiv.org/abs/1511.06434): two networks that are trained against each other, each with its own
 // AdaptiveDataParallel.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
@@ -20,11 +20,11 @@ constexpr int64_t kLatent = 64;
 
 struct DcganOptions {
   int64_t size = 16;   // side of an image in pixels
-  int64_t width = 32;  // channels of the layers with the largest images
+  int64_t width = 32;  // channels in the layers with the largest images
   std::string sheet = "dcgan-samples.pgm";
 };
 
-// Images in [-1, 1], and for each the noise that the generator turns into an image. The noise differs in each pass.
+// Images in [-1, 1], each with the noise that the generator turns into an image. The noise differs in each pass.
 class ImagesAndNoise {
  public:
   ImagesAndNoise(const torch::Tensor& images, int64_t size)
@@ -63,7 +63,7 @@ void normal_weights(const nn::Sequential& net) {
   }
 }
 
-// Creates a net that grows noise of 1 x 1 to 4 x 4, and then to twice the size with each layer.
+// Creates a network that expands noise from 1 x 1 to 4 x 4 pixels, and then doubles the size with each layer.
 nn::Sequential make_generator(int64_t channels, const DcganOptions& own) {
   nn::Sequential net;
   const auto grow = [&](int64_t in, int64_t out, int64_t stride, int64_t padding) {
@@ -82,7 +82,7 @@ nn::Sequential make_generator(int64_t channels, const DcganOptions& own) {
   return net;
 }
 
-// Creates a net that reduces an image to one number: the log-odds that it is real.
+// Creates a network that reduces an image to one number, the log-odds that the image is real.
 nn::Sequential make_discriminator(int64_t channels, const DcganOptions& own) {
   nn::Sequential net;
   auto in = channels, width = own.width;
@@ -97,7 +97,7 @@ nn::Sequential make_discriminator(int64_t channels, const DcganOptions& own) {
   return net;
 }
 
-// Draws 8 x 8 images into a file in PGM or PPM format.
+// Writes a grid of 8 x 8 images to a file in PGM or PPM format.
 void write_sheet(const std::string& path, nn::Sequential& generator, torch::Device device) {
   generator->eval();
   torch::NoGradGuard no_grad;
@@ -108,7 +108,7 @@ void write_sheet(const std::string& path, nn::Sequential& generator, torch::Devi
   std::ofstream file(path, std::ios::binary);
   file << fmt::format("P{}\n{} {}\n255\n", channels == 1 ? 5 : 6, side, side);
   file.write(static_cast<const char*>(sheet.data_ptr()), sheet.numel());
-  if (!file.flush()) throw adaptdl::Error(fmt::format("cannot write {} (--sheet)", path));
+  if (!file.flush()) throw adaptdl::Error(fmt::format("cannot write to {} (--sheet)", path));
 }
 
 void train_dcgan(const programs::Options& options, const DcganOptions& own) {
@@ -138,9 +138,9 @@ void train_dcgan(const programs::Options& options, const DcganOptions& own) {
       const auto real = batch.data.to(device), noise = batch.target.to(device);
       const auto yes = torch::ones({real.size(0)}, device), no = torch::zeros({real.size(0)}, device);
 
-      // The generator must draw images that the discriminator considers real. The discriminator's own gradients are not
-      // needed here, so it is called without its wrapper, but on the same mixture as below: it normalizes over the
-      // batch.
+      // The generator must create images that the discriminator considers real. The discriminator's own gradients are
+      // not needed here, so it is called without its wrapper. It is called on the same mixture as below, because it
+      // normalizes over the batch.
       g_optimizer->zero_grad();
       const auto fake = generator(noise);
       auto g_loss =
@@ -176,10 +176,10 @@ int main(int argc, char** argv) {
         app.add_option("--size", own.size, "Width and height of an image in pixels")
             ->check(CLI::IsMember({8, 16, 32, 64}))
             ->capture_default_str();
-        app.add_option("--width", own.width, "Number of channels of the layers with the largest images")
+        app.add_option("--width", own.width, "Number of channels in the layers with the largest images")
             ->check(programs::positive())
             ->capture_default_str();
-        app.add_option("--sheet", own.sheet, "File for 64 generated images, in PGM or PPM format")
+        app.add_option("--sheet", own.sheet, "Output file for 64 generated images, in PGM or PPM format")
             ->capture_default_str();
       });
 }

@@ -1,4 +1,5 @@
-// Trains a small convolutional net on images in MNIST's format. docs/tutorial.md develops it from plain LibTorch.
+// Trains a small convolutional network on images in MNIST's format. docs/tutorial.md develops this program from a plain
+// LibTorch program.
 #include <adaptdl/torch.h>
 #include <torch/torch.h>
 

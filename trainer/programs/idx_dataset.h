@@ -1,4 +1,4 @@
-// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/) and of similar data sets.
+// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/) and similar data sets.
 #pragma once
 
 #include <torch/data/datasets/base.h>
@@ -12,7 +12,7 @@ namespace programs {
 class IdxDataset : public torch::data::datasets::Dataset<IdxDataset> {
  public:
   // Reads DIRECTORY/{train,t10k}-{images-idx3,labels-idx1}-ubyte into memory. `part` is "train" or "t10k". Throws
-  // adaptdl::Error, which names the file, if one is missing, truncated or not IDX.
+  // adaptdl::Error, which names the file, if a file is missing, truncated or not in IDX format.
   IdxDataset(const std::string& directory, const std::string& part);
 
   // Returns data: float [1, height, width] in [0, 1]; target: int64 scalar.

@@ -59,9 +59,9 @@ std::vector<Rating> read_ratings(const std::string& path) {
   return ratings;
 }
 
-// Numbers users and items, and holds out the latest choice of each user.
+// Numbers users and items, and holds out each user's latest choice.
 Interactions index(const std::vector<Rating>& ratings) {
-  std::map<std::int64_t, std::size_t> choices, latest;  // by the file's user: their number, and the index of the last
+  std::map<std::int64_t, std::size_t> choices, latest;  // by user in the file: number of choices, index of the latest
   for (std::size_t i = 0; i < ratings.size(); ++i) {
     ++choices[ratings[i].user];
     const auto [last, first] = latest.try_emplace(ratings[i].user, i);
@@ -124,7 +124,7 @@ Interactions Interactions::read(const std::string& path) {
   for (const auto count : choices) {
     if (count >= result.items)
       throw adaptdl::Error(
-          fmt::format("--data {}: a user chose every item, so none is left as a negative example", path));
+          fmt::format("--data {}: a user chose every item, so no item is left as a negative example", path));
   }
   if (result.users == 0) throw adaptdl::Error(fmt::format("--data {}: no user chose two items", path));
   return result;
@@ -134,7 +134,7 @@ Interactions Interactions::generate(std::uint64_t seed) {
   constexpr std::int64_t kUsers = 800, kItems = 400, kTastes = 6, kChoices = 25;
   auto generator = at::detail::createCPUGenerator(seed);
   const auto users = torch::randn({kUsers, kTastes}, generator), items = torch::randn({kItems, kTastes}, generator);
-  // Adding Gumbel noise to the affinities makes the topmost items a sample without replacement.
+  // After Gumbel noise is added to the affinities, the top items are a sample without replacement.
   const auto noise = -(-torch::rand({kUsers, kItems}, generator).clamp_min(1e-12).log()).log();
   const auto choices = std::get<1>((1.5 * users.mm(items.t()) + noise).topk(kChoices, 1));
   const auto order = torch::randperm(kChoices, generator);

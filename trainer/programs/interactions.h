@@ -1,4 +1,4 @@
-// The data of recommender systems (which users chose which items), and the data sets on which `ncf` trains and tests.
+// Data for recommender systems (which users chose which items), and the data sets on which `ncf` trains and tests.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -13,7 +13,7 @@
 
 namespace programs {
 
-// Users and items are numbered from 0. The latest choice of each user is held out for the test.
+// Users and items are numbered from 0. Each user's latest choice is held out for the test.
 struct Interactions {
   std::int64_t users = 0, items = 0;
   std::vector<std::int64_t> user, item;     // the choices to train on, in the order of the file
@@ -23,15 +23,15 @@ struct Interactions {
 
   // Reads lines of user, item, rating and time, separated by "::" (MovieLens' ratings.dat) or a tab (*.rating). Every
   // rating counts as a choice. Users with a single choice are left out. Throws UsageError, which names --data and the
-  // file, if it cannot be read, and Error, which names the line, if a line has another form.
+  // file, if the file cannot be read, and Error, which names the line, if a line is invalid.
   static Interactions read(const std::string& path);
 
-  // Generates 800 users with 25 choices each among 400 items, by tastes in 6 dimensions.
+  // Generates 800 users with 25 choices each from 400 items, based on tastes in 6 dimensions.
   static Interactions generate(std::uint64_t seed);
 };
 
-// The training data: each choice, and with it `negatives` items that its user did not choose, which are drawn again in
-// each pass, by sample_generator(index).
+// The training data: each choice, with `negatives` items that the user did not choose. These items are drawn again in
+// each pass, with random numbers from sample_generator(index).
 class RatedPairs {
  public:
   RatedPairs(std::shared_ptr<const Interactions> interactions, std::int64_t negatives)
@@ -45,7 +45,8 @@ class RatedPairs {
   std::int64_t negatives_;
 };
 
-// The test data: for each user the held-out item and, after it, 99 items that the user did not choose, always the same.
+// The test data: for each user, the held-out item followed by 99 items that the user did not choose. The items are
+// always the same.
 class RankedItems {
  public:
   static constexpr std::int64_t kCandidates = 100;

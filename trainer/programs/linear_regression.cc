@@ -1,4 +1,4 @@
-// The shortest program: fits a linear model by least squares, to generated points or to a text file.
+// The shortest program: fits a linear model by least squares to generated points or to a text file.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 using torch::data::datasets::TensorDataset;
 
-// Returns 10,000 points of y = x · (1, 2, ..., 8) + 0.5 + noise of deviation 0.1, as rows of x and y.
+// Returns 10,000 points of y = x · (1, 2, ..., 8) + 0.5 + noise with standard deviation 0.1, as rows of x and y.
 torch::Tensor generate(uint64_t seed) {
   torch::manual_seed(seed);
   auto x = torch::randn({10000, 8});
@@ -19,7 +19,7 @@ torch::Tensor generate(uint64_t seed) {
   return torch::cat({x, y.unsqueeze(1)}, 1);
 }
 
-// Reads rows of numbers separated by spaces or commas; the last of each row is y.
+// Reads rows of numbers separated by spaces or commas. The last number in each row is y.
 torch::Tensor read_rows(const std::string& path) {
   std::ifstream file(path);
   std::vector<torch::Tensor> rows;
@@ -30,9 +30,9 @@ torch::Tensor read_rows(const std::string& path) {
     const bool numbers = text.eof() && rows.back().size(0) >= 2;
     if (!numbers || rows.back().size(0) != rows[0].size(0))
       throw adaptdl::Error(
-          fmt::format("{}:{}: expected at least two numbers, and as many as in the first row", path, rows.size()));
+          fmt::format("{}:{}: expected at least two numbers, as many as in the first row", path, rows.size()));
   }
-  if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read a row of numbers from {} (--data)", path));
+  if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read any numbers from {} (--data)", path));
   return torch::stack(rows);
 }
 
@@ -65,7 +65,7 @@ void fit(const programs::Options& options) {
     double loss = stats["loss"] / stats["samples"], variance = rows.select(1, inputs).var().item<double>();
     reporter.report(epoch, loader, model,
                     {{"loss", loss},
-                     {"accuracy", 1 - loss / variance},  // R², the share of the variance that is explained
+                     {"accuracy", 1 - loss / variance},  // R², the fraction of the variance that is explained
                      {"samples", static_cast<int64_t>(stats["samples"])},
                      {"seconds", timer.seconds()}});
   }

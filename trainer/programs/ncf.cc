@@ -1,5 +1,5 @@
 // Recommends items to users by neural collaborative filtering (He et al., 2017, https://arxiv.org/abs/1708.05031):
-// trains NeuMF on ratings in MovieLens' format, or on generated choices, and tests it by the hit rate at 10.
+// trains NeuMF on ratings in MovieLens' format or on generated choices, and measures the hit rate at 10.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
 #include <torch/torch.h>
@@ -12,12 +12,12 @@
 using programs::Interactions, programs::RankedItems, programs::RatedPairs;
 
 struct NcfOptions {
-  std::int64_t factors = 8;    // width of the generalized matrix factorization; the perceptron's is four times that
+  std::int64_t factors = 8;    // width of the generalized matrix factorization; the perceptron is four times as wide
   std::int64_t negatives = 4;  // items drawn for each choice
   bool sparse = false;         // whether the gradients of the embeddings are sparse
 };
 
-// A generalized matrix factorization and a multilayer perceptron with embeddings of their own and a common last layer.
+// A generalized matrix factorization and a multilayer perceptron, with separate embeddings and a common last layer.
 struct NeuMfImpl : torch::nn::Module {
   NeuMfImpl(const Interactions& data, const NcfOptions& own)
       : users(embedding("users", data.users, own.factors, own.sparse)),
@@ -55,7 +55,7 @@ TORCH_MODULE(NeuMf);
 
 using Model = adaptdl::AdaptiveDataParallel<NeuMf>;
 
-// Returns the share of users whose held-out item is among the ten best of a hundred.
+// Returns the fraction of users whose held-out item is among the ten best of a hundred.
 double hit_rate(Model& model, torch::Device device, adaptdl::AdaptiveDataLoader<RankedItems>& loader) {
   model->eval();
   torch::NoGradGuard no_grad;
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
         app.add_option("--factors", own.factors, "Number of factors per user and item")
             ->check(programs::positive())
             ->capture_default_str();
-        app.add_option("--negatives", own.negatives, "Number of items not chosen to draw for each choice")
+        app.add_option("--negatives", own.negatives, "Number of unchosen items to draw for each choice")
             ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
         app.add_flag("--sparse", own.sparse, "Use sparse gradients for the embeddings; requires --optimizer sgd");

@@ -31,7 +31,7 @@ Clock::time_point& start() {
   return time;
 }
 
-// Checks before the first epoch, rather than after it, that the log can be written.
+// Checks that the log can be written, before the first epoch rather than after it.
 void check_log(const Options& options) {
   if (options.log_json.empty() || adaptdl::env::replica_rank() != 0) return;
   if (!std::ofstream(options.log_json, std::ios::app))
@@ -54,17 +54,18 @@ std::optional<std::size_t> parse_bound(std::string_view side, const std::string&
 void parse_bounds(const std::string& text, bool accumulation_wanted, Options& options) {
   const auto colon = text.find(':');
   const auto bounds = std::string_view(text);
-  if (colon == std::string::npos || text.size() == 1) parse_bound(":", text);  // throws an error with the expected form
+  if (colon == std::string::npos || text.size() == 1) parse_bound(":", text);  // throws the error for a wrong format
   options.min_local_bsz = parse_bound(bounds.substr(0, colon), text);
   options.max_local_bsz = parse_bound(bounds.substr(colon + 1), text);
   const auto initial = static_cast<std::size_t>(options.batch_size);
   const auto low = options.min_local_bsz.value_or(1), high = options.max_local_bsz.value_or(SIZE_MAX);
-  if (low > high) throw UsageError(fmt::format("--local-bsz-bounds {}: the lower bound is above the upper one", text));
+  if (low > high)
+    throw UsageError(fmt::format("--local-bsz-bounds {}: the lower bound is above the upper bound", text));
   if (low > initial) throw UsageError(fmt::format("--local-bsz-bounds {} exclude --batch-size {}", text, initial));
   if (high < initial && !accumulation_wanted) {
     throw UsageError(
-        fmt::format("--local-bsz-bounds {} exclude --batch-size {}, with which a single replica starts; raise the "
-                    "upper bound, or use --gradient-accumulation for steps of several batches",
+        fmt::format("--local-bsz-bounds {} exclude --batch-size {}, the initial batch size of a single replica; raise "
+                    "the upper bound, or use --gradient-accumulation to allow steps of several batches",
                     text, initial));
   }
 }
@@ -77,7 +78,7 @@ void check_max_batch_size(Options& options) {
         fmt::format("--max-batch-size {} is smaller than --batch-size {}", options.max_batch_size, initial));
 }
 
-// Returns a common learning rate, for users who select another optimizer than the program's but no rate.
+// Returns a typical learning rate, for users who select an optimizer other than the program's but no learning rate.
 double usual_lr(const std::string& optimizer) {
   if (optimizer == "adadelta") return 1.0;
   return optimizer == "sgd" ? 0.05 : 0.001;
@@ -110,18 +111,18 @@ class CommandLine {
     check_max_batch_size(options_);
     if (!bounds_.empty()) parse_bounds(bounds_, accumulation_->count() > 0 && options_.gradient_accumulation, options_);
     if (options_.tensorboard && !adaptdl::env::tensorboard_logdir())
-      throw UsageError(fmt::format("--tensorboard needs a directory for the events; set {}", kTensorBoard));
+      throw UsageError(fmt::format("--tensorboard requires a directory for the events; set {}", kTensorBoard));
     check_log(options_);
     return {};
   }
 
  private:
   void add_training() {
-    app_.add_option("--data", options_.data, "Path of the dataset")->capture_default_str();
+    app_.add_option("--data", options_.data, "Path to the dataset")->capture_default_str();
     app_.add_option("--epochs", options_.epochs, "Number of passes over the training data")
         ->check(positive())
         ->capture_default_str();
-    app_.add_option("--batch-size", options_.batch_size, "Samples per step, over all replicas")
+    app_.add_option("--batch-size", options_.batch_size, "Number of samples per step over all replicas")
         ->check(positive())
         ->capture_default_str();
     app_.add_option("--optimizer", options_.optimizer, "Optimizer")
@@ -130,9 +131,9 @@ class CommandLine {
     lr_ = app_.add_option("--lr", options_.lr, "Learning rate at --batch-size (the default depends on --optimizer)")
               ->check(positive())
               ->capture_default_str();
-    app_.add_option("--seed", options_.seed, "Seed for parameters, order of samples and dropout")
+    app_.add_option("--seed", options_.seed, "Seed for the initial parameters, the sample order and dropout")
         ->capture_default_str();
-    app_.add_option("--log-json", options_.log_json, "File to append one JSON line per epoch to");
+    app_.add_option("--log-json", options_.log_json, "Append one JSON line per epoch to this file");
     app_.add_flag("--tensorboard,!--no-tensorboard", options_.tensorboard,
                   fmt::format("Write TensorBoard events under ${0} (default: yes if {0} is set)", kTensorBoard));
     app_.add_flag("--stop-on-nan", options_.stop_on_nan, "Fail at the first NaN or infinite gradient");
@@ -147,7 +148,7 @@ class CommandLine {
         ->check(positive())
         ->needs(autoscale);
     app_.add_option("--local-bsz-bounds", bounds_,
-                    "Bounds of the batch size on one replica, MIN:MAX; either may be omitted")
+                    "Bounds on the batch size per replica, MIN:MAX; either may be omitted")
         ->needs(autoscale);
     accumulation_ = app_.add_flag("--gradient-accumulation,!--no-gradient-accumulation", options_.gradient_accumulation,
                                   "Allow steps of several batches (default: yes)")

@@ -28,7 +28,7 @@ std::string read_file(const std::string& path, const std::string& option) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns how many bytes the UTF-8 character that begins with `first` has; 1 if no character begins with it.
+// Returns the number of bytes in a UTF-8 character that begins with `first`, or 1 if no character begins with it.
 std::size_t character_bytes(char first) {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;

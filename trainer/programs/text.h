@@ -1,4 +1,4 @@
-// Converts texts to numbers, for the language models.
+// Converts texts to numbers for the language models.
 #pragma once
 
 #include <torch/types.h>
@@ -13,20 +13,20 @@ namespace programs {
 
 enum class TextLevel { kWord, kCharacter };
 
-// Returns the tokens of a UTF-8 file: its characters, or its words in lower case, where punctuation marks and line ends
-// ("<eos>") are words. Throws UsageError, which names --data and the file, if it cannot be read or is empty.
+// Returns the tokens of a UTF-8 file: its characters, or its words in lower case. Punctuation marks and line ends
+// ("<eos>") count as words. Throws UsageError, which names --data and the file, if the file cannot be read or is empty.
 std::vector<std::string> read_tokens(const std::string& path, TextLevel level);
 
-// Assigns numbers to tokens, first to the `reserved` ones, such as "<unk>".
+// Assigns numbers to tokens, beginning with the `reserved` tokens, such as "<unk>".
 class Vocabulary {
  public:
-  // Numbers the `limit` most frequent tokens after the reserved ones, by frequency, then in order of appearance.
+  // Numbers the `limit` most frequent tokens after the reserved tokens, by frequency, then in order of appearance.
   static Vocabulary of(const std::vector<std::string>& tokens, std::vector<std::string> reserved, std::size_t limit);
-  // Numbers the tokens of a file, one per line. Throws UsageError, which names `option` and the file, if that cannot be
-  // read.
+  // Numbers the tokens of a file, one per line. Throws UsageError, which names `option` and the file, if the file
+  // cannot be read.
   static Vocabulary read(const std::string& path, const std::string& option, std::vector<std::string> reserved);
 
-  // Returns the number of a token, or that of the first reserved one if it is not known.
+  // Returns the number of a token, or the first reserved token's number if the token is unknown.
   std::int64_t id(const std::string& token) const;
   const std::string& token(std::int64_t id) const { return tokens_.at(static_cast<std::size_t>(id)); }
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }

@@ -1,4 +1,5 @@
-// The common parts of the programs' training loops: the optimizer, the adaptive batch size, and the report of an epoch.
+// The common parts of the programs' training loops: the optimizer, the adaptive batch size, and the report for each
+// epoch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,19 +18,19 @@
 
 namespace programs {
 
-// The settings of an optimizer besides the learning rate. Those that an optimizer does not have are ignored.
+// An optimizer's settings besides the learning rate. Settings that an optimizer does not have are ignored.
 struct OptimizerSettings {
   double momentum = 0;                              // SGD
   double weight_decay = 0;                          // all
   std::tuple<double, double> betas = {0.9, 0.999};  // Adam, AdamW
 };
 
-// Creates the optimizer of --optimizer with the learning rate of --lr. Its steps follow the scaling rule of the
-// AdaptiveDataParallel that it is given to.
+// Creates the optimizer selected by --optimizer, with the learning rate from --lr. Its steps follow the scaling rule of
+// the AdaptiveDataParallel to which it is given.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters, const Options& options,
                                                         const OptimizerSettings& settings = {});
 
-// Lets the loader choose the batch size within the bounds of the options, if --autoscale-bsz is given.
+// If --autoscale-bsz is given, lets the loader choose the batch size within the bounds in the options.
 template <class Loader>
 void autoscale(Loader& loader, const Options& options) {
   if (!options.autoscale_bsz) return;
@@ -37,7 +38,7 @@ void autoscale(Loader& loader, const Options& options) {
                               options.gradient_accumulation);
 }
 
-// Measures the time since it was created.
+// Measures the time since the object was created.
 class Timer {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }

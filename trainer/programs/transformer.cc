@@ -1,4 +1,4 @@
-// A language model of words or characters: a transformer that is trained to predict the next token of a text.
+// A language model for words or characters: a transformer that is trained to predict the next token of a text.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
 #include <fmt/format.h>
@@ -57,7 +57,8 @@ TORCH_MODULE(LanguageModel);
 
 using Model = adaptdl::AdaptiveDataParallel<LanguageModel>;
 
-// Passes over the text, and trains if there is an optimizer. Returns the loss per token, the log of the perplexity.
+// Passes over the text, and trains if there is an optimizer. Returns the loss per token, which is the logarithm of the
+// perplexity.
 double pass(Model& model, torch::Device device, Text& text, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);
@@ -124,7 +125,7 @@ int main(int argc, char** argv) {
        .lr = 0.003},
       [&](const programs::Options& options) { train_transformer(options, own); },
       [&](CLI::App& app) {
-        app.add_option("--level", own.level, "Unit of a token")
+        app.add_option("--level", own.level, "What a token is")
             ->check(CLI::IsMember({"word", "char"}))
             ->capture_default_str();
         const auto add = [&](const char* name, int64_t& value, const char* help) {

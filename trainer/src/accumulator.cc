@@ -76,7 +76,8 @@ Map decode_map(const collective::Bytes& bytes) {
   return map;
 }
 
-// In a checkpoint, a tensor is saved separately; the JSON has an object with the tensor's name in its place.
+// In a checkpoint, tensors are saved separately. In place of a tensor, the JSON contains an object with the tensor's
+// name.
 constexpr const char* kTensor = "tensor";
 
 json save_map(checkpoint::Writer& writer, const std::string& prefix, const Map& map) {
@@ -103,7 +104,7 @@ Map load_map(const checkpoint::Reader& reader, const json& saved) {
   return map;
 }
 
-// An error is sent in place of the sums, so that all replicas throw it.
+// Adds the sums of two replicas. An error is sent in place of the sums, so that all replicas throw it.
 collective::Bytes join(const collective::Bytes& a, const collective::Bytes& b) {
   try {
     auto sums = decode_map(a);
@@ -154,7 +155,8 @@ class Accumulator::SumState : public checkpoint::State {
     }
   }
 
-  // The results of each synchronization outside loader loops, either in the running epoch or outside the epoch loop.
+  // Returns the results of each synchronization outside loader loops, either in the running epoch or outside the epoch
+  // loop.
   std::vector<Map>& recorded() {
     const auto epoch = current_epoch();
     // A finished epoch is never replayed.
@@ -165,7 +167,7 @@ class Accumulator::SumState : public checkpoint::State {
   }
 
   Map results;  // the sums, equal on all replicas
-  Map updates;  // changes of this replica since the last synchronization
+  Map updates;  // this replica's changes since the last synchronization
   internal::Version version{name()};
 
  private:
@@ -201,7 +203,7 @@ Value::Value(at::Tensor tensor) : tensor_(tensor.detach()) {
 Value::operator double() const {
   if (!is_tensor()) return number_;
   if (tensor_.numel() == 1) return tensor_.item<double>();
-  throw UsageError("an accumulator value is a tensor of several elements; read it with tensor()");
+  throw UsageError("an accumulator value is not a number but a tensor; read it with tensor()");
 }
 
 const at::Tensor& Value::tensor() const {
@@ -305,7 +307,7 @@ Accumulator::Synchronized Accumulator::synchronized() {
   } else {
     internal::join_if_newcomer();
     sync_with_those_left(internal::recover);
-    // The result is recorded already if this state came from a replica that had finished when others were lost.
+    // The result is already recorded if this state came from a replica that had finished before others were lost.
     if (auto& recorded = state_->recorded(); recorded.size() == count) recorded.push_back(state_->results);
     synchronized_ = &state_->results;
   }

@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A part of a model, and everything besides its inputs on which its forward pass depends.
+// A part of a model, with everything other than the inputs on which its forward pass depends.
 struct Part : torch::CustomClassHolder {
   Part(std::shared_ptr<torch::nn::Module> part, TensorFunction function, at::DeviceType type)
       : module(std::move(part)),
@@ -33,8 +33,8 @@ struct Part : torch::CustomClassHolder {
   RngStates generators;
 };
 
-// Maps the inputs, followed by the parameters, to the outputs. The parameters are arguments so that they get their
-// gradients as in any other pass, where AdaptiveDataParallel averages and measures them.
+// Maps the inputs, followed by the parameters, to the outputs. The parameters are arguments so that they receive their
+// gradients as in any other pass, where AdaptiveDataParallel averages and measures the gradients.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors, const c10::intrusive_ptr<Part>& part,
                                std::size_t inputs) {
@@ -70,7 +70,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 
  private:
-  // The gradients of `tensors`; undefined for a tensor that has none.
+  // Returns the gradients of `tensors`, undefined for a tensor without a gradient.
   static variable_list gradients_of(const variable_list& outputs, const variable_list& tensors,
                                     const variable_list& gradients) {
     variable_list differentiated, of_outputs, needing;

@@ -23,7 +23,8 @@ Autocast::Autocast(at::DeviceType device, at::ScalarType dtype, bool enabled) : 
 }
 
 Autocast::~Autocast() {
-  // The casts of weights are cached until the outermost scope ends, since the optimizer changes the weights after it.
+  // The cached casts of weights are valid only until the outermost scope ends, because the optimizer then changes the
+  // weights.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   compat::set_autocast(device_, enabled_before_, dtype_before_);
 }

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kWorthwhile = 1.05;  // gain in goodput that justifies another batch size
 
-// The first fit is due after this many seconds or steps. Later intervals double from kFirstFit to kLongestDistance.
+// The first fit is due after kFirstFit seconds or kFirstFitSteps steps. Later intervals double from kFirstFit to
+// kLongestDistance.
 constexpr double kFirstFit = 0.5;
 constexpr std::uint64_t kFirstFitSteps = 20;
 constexpr double kLongestDistance = 30;
@@ -51,7 +52,7 @@ BatchSize best_batch_size(const goodput::GoodputFunction& goodput, const BatchSi
   const auto even = even_batch_size(range, replicas);
   const auto least =
       even.local_bsz * static_cast<std::size_t>(replicas) * (static_cast<std::size_t>(even.accumulation_steps) + 1);
-  // The lower local bound on this many replicas leaves nothing to choose.
+  // With this many replicas, the lower local bound leaves nothing to choose.
   if (least >= range.limits.max_batch_size.value_or(range.batch_size)) return even;
   const auto best = goodput.optimize(nodes, replicas, range.limits);
   if (best.goodput <= 0) return present.value_or(even);  // no candidate is within the bounds
@@ -131,7 +132,7 @@ std::optional<BatchSize> BatchSizeChoice::propose(const std::optional<BatchSizeR
 }
 
 nlohmann::json BatchSizeChoice::save() const {
-  // Clocks differ between processes, so the elapsed times are saved.
+  // Clocks differ between processes, so elapsed times are saved instead.
   const auto now = metrics::now();
   const auto since = [&](const std::optional<double>& time) -> nlohmann::json {
     return time ? nlohmann::json(now - *time) : nlohmann::json();

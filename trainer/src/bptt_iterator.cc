@@ -23,12 +23,12 @@ const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor&
   if (options.bptt_len < 1)
     throw UsageError(fmt::format("bptt_len must be at least 1 (tokens per window), got {}", options.bptt_len));
   if (tokens.dim() != 1 || tokens.scalar_type() != at::kLong)
-    throw UsageError("the tokens of a text must be a one-dimensional int64 tensor");
+    throw UsageError("the tokens must be a one-dimensional int64 tensor");
   if (tokens.size(0) < 2) throw UsageError(fmt::format("a text must have at least 2 tokens, got {}", tokens.size(0)));
   return options;
 }
 
-// The number of rows that a pass reads: those where the first column has a target.
+// Returns the number of rows that a pass reads, which are the rows where the first column has a target.
 std::size_t rows_read(std::size_t tokens, std::size_t columns) {
   return std::min(internal::divide_up(tokens, columns), tokens - 1);
 }
@@ -94,7 +94,7 @@ class AdaptiveBPTTIterator::Loop {
     helper_.set_current_index(row_ * columns_);
   }
 
-  // The rows that the replicas together read with one batch each.
+  // Returns the number of rows that the replicas together read with one batch each.
   std::size_t round() const { return static_cast<std::size_t>(options_.bptt_len) * replicas_; }
   std::size_t rows_left() const { return rows_ - row_; }
 
@@ -120,7 +120,7 @@ class AdaptiveBPTTIterator::Loop {
   std::size_t rows_ = 0;                                      // rows that a pass reads
   std::size_t row_ = 0;                                       // first row of the current batches
   at::Tensor text_, targets_;                                 // [column length, columns]
-  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // last, since a batch must end before its loop
+  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // last, because a batch must end before its loop
 };
 
 AdaptiveBPTTIterator::AdaptiveBPTTIterator(at::Tensor tokens, BPTTOptions options)

@@ -39,7 +39,7 @@ LoaderLoop::LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler
   deal();
 }
 
-// Divides the rest of the pass into batches of the current size. Batches that were fetched ahead are dropped.
+// Divides the rest of the pass into batches of the current size. Drops batches that were fetched ahead.
 void LoaderLoop::deal() {
   prefetcher_.reset();
   local_batch_ = helper_.sync_local_bsz();
@@ -47,7 +47,8 @@ void LoaderLoop::deal() {
   sampler_.set_epoch(*current_epoch(), *helper_.current_index());
   samples_ = sampler_.indices();
   batches_ = count_batches(samples_.size(), local_batch_, options_.drop_last);
-  // With drop_last, a data set smaller than a batch would have none, and an adaptive loop over it would never end.
+  // With drop_last, a data set smaller than a batch would have no batches, and an adaptive loop over it would never
+  // end.
   const bool whole_pass = sampler_.index() % sampler_.dataset_size() == 0;
   if (batches_ == 0 && whole_pass && helper_.adaptive()) batches_ = 1;
   next_ = 0;
@@ -57,7 +58,7 @@ void LoaderLoop::deal() {
                                    [this](std::size_t worker, std::size_t batch) { this->fetch(worker, batch); });
 }
 
-// Begins the next pass if the current one is over. Returns false if the loop is over as well.
+// Begins the next pass if the current pass has ended. Returns false if the loop has also ended.
 bool LoaderLoop::refill() {
   while (next_ == batches_) {
     helper_.finish_pass(sampler_.dataset_size());
@@ -76,7 +77,7 @@ bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
     if (!redo) helper_.advance();
     if (!redo && helper_.epoch_done(sampler_.dataset_size())) return false;
   }
-  // A step that is repeated is laid out again at the boundary.
+  // A repeated step is laid out again at the boundary.
   if (!redo && !refill()) return false;
   const auto here = [this] {
     const auto left = batches_ - next_;
@@ -131,7 +132,7 @@ DataLoaderOptions checked(DataLoaderOptions options, bool copyable) {
         fmt::format("prefetch must be at least 0 (batches; 0 for two per worker), got {}", options.prefetch));
   if (options.workers > 0 && !copyable) {
     throw UsageError(
-        "each worker of a data loader needs a copy of the dataset, but this dataset cannot be copied; use workers = 0");
+        "each data loader worker requires a copy of the dataset, but this dataset cannot be copied; use workers = 0");
   }
   return options;
 }

@@ -27,14 +27,14 @@ namespace adaptdl {
 
 namespace {
 
-// A loop that makes no progress in this many steps and a whole pass will never make any.
+// A loop that makes no progress in this many steps and a whole pass will never make progress.
 constexpr std::size_t kIdleSteps = 50;
 
-AdaptiveDataLoaderHelper* current = nullptr;   // the loader whose loop is running; the inner one of two
+AdaptiveDataLoaderHelper* current = nullptr;   // the loader whose loop is running; the inner loader of nested loops
 AdaptiveDataLoaderHelper* training = nullptr;  // the loader for training
-std::uint32_t loaders = 0;                     // created so far; the same number on each replica
+std::uint32_t loaders = 0;                     // number of loaders created so far; the same on each replica
 
-// The index of the next loader loop in this run of the epoch, counted over all loaders.
+// The index of the next loader loop in this run of the epoch, across all loaders.
 int& next_position() {
   static std::uint64_t run = 0;
   static int position = 0;
@@ -112,7 +112,7 @@ void AdaptiveDataLoaderHelper::nest() {
     throw UsageError(fmt::format("the loops of data loader '{}' are nested; end one before the next begins", name()));
   if (current->nested() || training()) {
     throw UsageError(
-        fmt::format("the loop of data loader '{}' is nested in that of '{}': {}", name(), current->name(),
+        fmt::format("the loop of data loader '{}' is nested in the loop of '{}': {}", name(), current->name(),
                     training() ? "only loaders that do not train can be nested; end one loop before the next begins"
                                : "only two loops can be nested; end one before the next begins"));
   }
@@ -138,7 +138,7 @@ void AdaptiveDataLoaderHelper::finish() noexcept {
 }
 
 void AdaptiveDataLoaderHelper::abandon() noexcept {
-  // The gradients of an unfinished step are lost, so its batches must be read again.
+  // An unfinished step's gradients are lost, so its batches must be read again.
   if (in_batch_ || accumulated_ > 0 || (training() && internal::step_is_unfinished())) {
     state_->place.index = step_index_;
     state_->place.end_index = step_end_index_;
@@ -192,7 +192,7 @@ void AdaptiveDataLoaderHelper::check_dataset(std::size_t samples) {
 
 internal::BatchSizeRange AdaptiveDataLoaderHelper::range() const {
   auto max_batch_size = *max_batch_size_;
-  // A step of more samples than the data set has would read some of them twice.
+  // A step with more samples than the data set has would read some samples twice.
   if (state_->place.dataset_size > 0)
     max_batch_size = std::min(max_batch_size, std::max(batch_size_, state_->place.dataset_size));
   return {batch_size_, {max_batch_size, bounds_.min, bounds_.max, gradient_accumulation_}};
@@ -208,7 +208,7 @@ void AdaptiveDataLoaderHelper::choose_anew() {
     return;
   }
   if (choice.holds(range(), replicas)) return;
-  // Rank 0 chooses for all, since its measurements differ from those of other replicas.
+  // Rank 0 chooses for all replicas, because their measurements differ.
   auto size = choice.choose_anew(range(), env::num_nodes(), replicas);
   nlohmann::json chosen;
   try {
@@ -226,7 +226,7 @@ void AdaptiveDataLoaderHelper::choose_anew() {
 
 std::size_t AdaptiveDataLoaderHelper::sync_local_bsz() {
   if (accumulated_ > 0) return current_local_bsz_;
-  if (!in_batch_ && !nested()) take_decision();  // otherwise the next boundary takes it
+  if (!in_batch_ && !nested()) take_decision();  // otherwise, the next boundary applies it
   choose_anew();
   replicas_ = static_cast<std::size_t>(internal::num_replicas());
   if (boundary_passed_) new_replicas_ = false;
@@ -242,7 +242,7 @@ bool AdaptiveDataLoaderHelper::batch_size_changed() const noexcept {
          (new_replicas_ || size.local_bsz != current_local_bsz_ || size.accumulation_steps != accumulation_steps_);
 }
 
-// Applies a decision of rank 0 that has arrived. It may concern a loop other than the running one.
+// Applies a decision that rank 0 has submitted. It may concern a loop other than the running one.
 void AdaptiveDataLoaderHelper::take_decision() {
   const auto& agreed = internal::receive_agreement();
   if (agreed.batch_size && adaptdl::training && adaptdl::training->number_ == agreed.loader)
@@ -259,7 +259,7 @@ void AdaptiveDataLoaderHelper::check_bounds(std::size_t max_batch_size, const Lo
   if (bounds.min == 0u || bounds.max == 0u)
     throw UsageError(fmt::format("{}: local batch size bounds must be at least 1 sample, got 0", where()));
   if (bounds.min && bounds.max && *bounds.min > *bounds.max) {
-    throw UsageError(fmt::format("{}: the lower local batch size bound {} is above the upper one {}", where(),
+    throw UsageError(fmt::format("{}: the lower local batch size bound {} is above the upper bound {}", where(),
                                  *bounds.min, *bounds.max));
   }
   if (bounds.min && *bounds.min > batch_size_) {
@@ -309,7 +309,8 @@ AdaptiveDataLoaderHelper::Profile AdaptiveDataLoaderHelper::profile(bool commit,
 }
 
 void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> batches_left) {
-  // Just after the replicas changed, some pass the number of batches left before the change, and others that after it.
+  // Just after the replicas changed, some replicas pass the number of batches left before the change, and others the
+  // number after it.
   pass({.batches_left = batches_left, .last = batches_left == 1u && !new_replicas_}, [&] {
     choose_anew();
     return std::optional<Boundary>({.batches_left = batches_left, .last = false});
@@ -422,18 +423,18 @@ bool AdaptiveDataLoaderHelper::epoch_done(std::size_t samples) {
   if (++idle_.steps > kIdleSteps && state_->place.index >= idle_.index + samples) {
     if (internal::step_is_invalid())
       throw Error(
-          fmt::format("data loader '{}' went through its data without any progress, because all gradients were NaN or "
+          fmt::format("data loader '{}' made no progress in a whole pass, because all gradients were NaN or "
                       "infinite; lower the learning rate and start from an earlier checkpoint",
                       name()));
     throw UsageError(
-        fmt::format("data loader '{}' went through its data without any progress, so its epoch would never end; give "
+        fmt::format("data loader '{}' made no progress in a whole pass, so its epoch would never end; give "
                     "AdaptiveDataParallel an Adaptive<> optimizer, and call its step() after each backward pass",
                     name()));
   }
   return progress >= progress_until(state_->epoch + 1, samples);
 }
 
-// The progress at which `epochs` epochs over `samples` samples end.
+// Returns the progress at which `epochs` epochs over `samples` samples end.
 double AdaptiveDataLoaderHelper::progress_until(int epochs, std::size_t samples) const {
   return static_cast<double>(samples) * epochs / static_cast<double>(batch_size_);
 }

@@ -37,12 +37,12 @@ namespace {
 
 namespace optim = torch::optim;
 
-constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that the averaging starts early
+constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that averaging starts early
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced into one broadcast
-constexpr std::size_t kShownUnused = 3;                          // parameters that an error message names
+constexpr std::size_t kShownUnused = 3;                          // maximum number of parameters in an error message
 constexpr int kMaxWarnings = 10;
 
-// The rule in the options, or the default one for the optimizer; null if the optimizer is not Adaptive.
+// Returns the rule in the options, or else the default rule for the optimizer. Returns null if there is neither.
 std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const DataParallelOptions& options) {
   if (options.scaling_rule) return options.scaling_rule;
   if (dynamic_cast<internal::RuledOptimizer*>(&optimizer) == nullptr) return nullptr;
@@ -68,7 +68,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
       params.push_back(entry.value());
     }
     if (options.stop_on_nan && rule == nullptr)
-      throw UsageError(fmt::format("'{}': stop_on_nan needs an Adaptive optimizer or a scaling rule", name()));
+      throw UsageError(fmt::format("'{}': stop_on_nan requires an Adaptive optimizer or a scaling rule", name()));
     if (params.empty())
       throw UsageError(fmt::format("'{}': the model has no parameter that requires a gradient", name()));
     reducer_options = {kFirstBucketBytes,
@@ -102,7 +102,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                     name(), which));
   }
 
-  // Calls the reducer, which reports missing gradients in the next forward pass, even in passes without `statistics`.
+  // Calls the reducer, and converts its error about missing gradients. The reducer reports them in the next forward
+  // pass, even for passes that `statistics` does not see.
   void with_reducer(const std::function<void(c10d::Reducer&)>& call) {
     try {
       call(*reduction.reducer);
@@ -112,7 +113,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     }
   }
 
-  // Makes the models of the replicas equal and prepares the reduction of their gradients.
+  // Makes the replicas' models equal and prepares the reduction of their gradients.
   void connect() {
     compat::verify_same_parameters(internal::process_group_ptr(), params);
     internal::check_compression(name(), reducer_options, params[0].device());
@@ -135,19 +136,20 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     for (auto& param : params) param.mutable_grad().reset();  // they are views of the old buckets
   }
 
-  // The parameters are equal already, but each replica has its own buffers, such as running statistics.
+  // The parameters are already equal, but each replica has its own buffers, such as running statistics.
   void join_group() override {
     const auto& group = internal::process_group_ptr();
     statistics->set_group(group);
     compat::verify_same_parameters(group, params);
     broadcast(model->buffers());
-    // After a loss, a replica may repeat an evaluation pass that the others have finished; it must not broadcast then.
+    // After a loss, a replica may repeat an evaluation pass that the others have finished; it must not broadcast in
+    // that pass.
     buffers_stale = false;
     ready_reduction();
   }
 
-  // Local gradients that remain after a step do not begin another one. For example, the pass for a GAN's generator
-  // leaves gradients in its discriminator.
+  // Local gradients that remain after a step do not begin another step. For example, the pass for a GAN's generator
+  // leaves gradients in the discriminator.
   bool step_is_unfinished() override {
     const bool unfinished = statistics->unreduced() && version.count == boundary_version;
     if (!unfinished) boundary_version = version.count;
@@ -156,8 +158,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   void drop_unfinished_step() override { statistics->drop_unreduced(); }
 
   void begin_step() override { step_version = version.count; }
-  // The step of a plain optimizer cannot be observed. It is then enough that gradients were averaged: a new group
-  // leaves them unchanged, unless they are views of the reducer's buckets.
+  // The step of a plain optimizer cannot be observed. For such an optimizer it is enough that gradients were averaged:
+  // a new group leaves them unchanged, unless they are views of the reducer's buckets.
   bool has_stepped() const override {
     if (version.count == step_version) return false;
     return rule != nullptr ? !statistics->begun() : !options.gradient_as_bucket_view;
@@ -169,8 +171,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     c10d::broadcast_coalesced(internal::process_group_ptr(), tensors, kBroadcastBytes, 0);
   }
 
-  // LibTorch rebuilds the buckets before the second step, in the order in which gradients arrived. This does it now, so
-  // that the checkpoint holds the order of the next step.
+  // LibTorch rebuilds the buckets before the second step, in the order in which gradients arrived. This function
+  // rebuilds them earlier, so that the checkpoint contains the order of the next step.
   void sync() override {
     auto& reducer = *reduction.reducer;
     if (reducer.should_rebuild_buckets()) reducer.rebuild_buckets();
@@ -233,7 +235,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (noise.known()) metrics::set_grad_params(name(), {noise.sqr_avg(), noise.var_avg()});
   }
 
-  // Whether a backward pass may follow the next forward pass.
+  // Returns whether a backward pass may follow the next forward pass.
   bool learns() const {
     const auto* const loader = current_dataloader();
     if (!torch::GradMode::is_enabled() || loader == nullptr || !loader->nested()) return torch::GradMode::is_enabled();
@@ -244,10 +246,11 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                     name(), loader->name()));
   }
 
-  // Whether the next pass must be measured, timed or accumulated; otherwise it is a plain pass without extra cost.
+  // Returns whether the next pass must be measured, timed or accumulated; otherwise it is a plain pass without extra
+  // cost.
   bool watches() const { return rule != nullptr || !reduces || current_dataloader() != nullptr || statistics->begun(); }
 
-  // Determines the role of the next pass in the loop of the training loader.
+  // Determines the role of the next pass in the training loader's loop.
   void begin_pass() {
     auto* const loader = current_dataloader();
     if (loader != nullptr && model->is_training()) loader->train();
@@ -276,12 +279,12 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                       "gradients; add the losses and call backward() once, or use torch::NoGradGuard",
                       name(), loader->name()));
     }
-    // Uses the scale of the whole step, since replicas may run the model in different batches of it.
+    // Uses the scale of the whole step, because replicas may run the model in different batches of the step.
     follow_scale(batch_scale * (loader->accumulation_steps() + 1));
     if (loader->accumulated() == 0 && !same_batch && statistics->incomplete()) statistics->abandon();
   }
 
-  // Resets Adam's moments when the scale changes, since they must be of gradients of one scale.
+  // Resets Adam's moments when the scale changes, because they must come from gradients of a single scale.
   void follow_scale(double planned) {
     if (std::abs(planned - moments_scale) <= 1e-8 + 1e-5 * std::abs(moments_scale)) return;
     if (moments_scale > 0) statistics->reset_moments();
@@ -306,11 +309,11 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
       where = fmt::format(" in step {} of epoch {}", *loader->current_index() / loader->current_batch_size(),
                           *current_epoch());
     if (options.stop_on_nan)
-      throw Error(fmt::format("'{}': NaN or infinite gradients{}; lower the learning rate, or leave out stop_on_nan",
+      throw Error(fmt::format("'{}': NaN or infinite gradients{}; lower the learning rate, or disable stop_on_nan",
                               name(), where));
     if (internal::replica_rank() != 0 || ++warned > kMaxWarnings) return;
     log::warn(
-        fmt::format("'{}': NaN or infinite gradients{}; steps with them count neither as progress nor for the noise "
+        fmt::format("'{}': NaN or infinite gradients{}; such steps count neither as progress nor for the noise "
                     "scale, and no periodic checkpoint is saved after them",
                     name(), where));
   }
@@ -320,7 +323,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     for (const auto& info : reader.tensors()) saved += info.name.starts_with("model/") ? 1 : 0;
     if (saved == known) return;
     throw checkpoint::CheckpointError(
-        fmt::format("{} has {} tensors of a model, but this program's model has {}: the model has changed; undo the "
+        fmt::format("{} contains {} model tensors, but this program's model has {}: the model has changed; undo the "
                     "change, or start with another checkpoint directory",
                     reader.describe(), saved, known));
   }
@@ -329,13 +332,13 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   optim::Optimizer& optimizer;
   optim::LRScheduler* scheduler;
   DataParallelOptions options;
-  std::vector<at::Tensor> params;  // those that require a gradient, in the order of registration
+  std::vector<at::Tensor> params;  // parameters that require a gradient, in the order of registration
   std::unordered_map<std::size_t, std::string> names;
   compat::ReducerOptions reducer_options{};
   compat::Buckets buckets;
   compat::Reduction reduction;
   internal::Version version{name()};
-  std::uint64_t boundary_version = 0;  // version at the last batch that left no unfinished step
+  std::uint64_t boundary_version = 0;  // version after the last batch that left no unfinished step
   std::uint64_t step_version = 0;      // version at the last step boundary
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
 
@@ -345,15 +348,15 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   bool reduces = true;       // whether the next passes average their gradients
   bool last = true;          // whether the current pass ends its step
   int batch_in_step = 1;     // number of the current pass's batch, from 1
-  std::uint64_t batch = 0;   // number of the loader's batch of the last forward pass
-  double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
+  std::uint64_t batch = 0;   // number of the loader's batch in the last forward pass
+  double batch_scale = 1;    // samples of a pass on all replicas / initial batch size
   double given_scale = 1;    // the same outside a loader's loop
   int batches = 1;           // batches of the last step
   int batches_since_step = 0;
   int batches_by_hand = 1;   // batches that the program accumulated in the last step; each counts as progress
   bool stepped = false;      // whether the last step had gradients
-  bool valid = true;         // whether they were finite in the last step that had some
-  int warned = 0;            // warnings about series of steps where they were not
+  bool valid = true;         // whether the gradients of the last such step were finite
+  int warned = 0;            // number of warnings about invalid gradients
   double moments_scale = 0;  // scale of the gradients in the optimizer's moments; 0: no gradients yet
   double gain = 1;
   double lr_factor = 1;
@@ -398,7 +401,7 @@ void DataParallel::after_forward(const std::vector<at::Tensor>& outputs, bool co
   if (!impl_->learns()) return;
   if (!complete && impl_->options.find_unused_parameters)
     throw UsageError(fmt::format(
-        "'{}': DataParallelOptions::find_unused_parameters needs the tensors in the model's output, which has "
+        "'{}': DataParallelOptions::find_unused_parameters requires the tensors in the model's output, which has "
         "a custom type; define std::vector<at::Tensor> tensors_of(const Output&) in its namespace",
         impl_->name()));
   const auto prepare = [&] {

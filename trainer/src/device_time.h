@@ -1,5 +1,5 @@
-// Time as measured by a device. On a GPU it is the time between events in its stream, which are read once they have
-// passed; on a CPU it is the clock of metrics.h.
+// Time as measured by a device. On a GPU, it is the time between events in the GPU's stream, which are read once they
+// have passed. On a CPU, it is the time of metrics::now().
 //
 // Threading: mark_time may be called by any thread.
 #pragma once
@@ -15,15 +15,15 @@ namespace adaptdl::internal {
 
 // A point in time.
 struct TimeMark {
-  compat::EventPtr event;  // null: `seconds` counts
+  compat::EventPtr event;  // if null, `seconds` is used
   double seconds = 0;
 };
 TimeMark mark_time(at::Device device);
 
-// The time from one mark to a later one; known immediately on a CPU.
+// Returns the time from one mark to a later one. On a CPU, it is known immediately.
 Seconds seconds_between(const TimeMark& from, const TimeMark& to);
 
-// A timer that measures steps on the device.
+// Creates a timer that measures steps on the device.
 std::unique_ptr<StepTimer> make_step_timer(at::Device device);
 
 }  // namespace adaptdl::internal

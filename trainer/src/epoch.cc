@@ -33,7 +33,7 @@ class EpochState : public checkpoint::State {
     const auto saved = reader.json("epoch");
     const auto count = saved.is_object() ? saved.find("finished") : saved.end();
     if (count == saved.end() || !count->is_number_integer() || count->get<std::int64_t>() < 0) {
-      throw checkpoint::CheckpointError(reader.describe() + " has no count of finished epochs");
+      throw checkpoint::CheckpointError(reader.describe() + " does not contain the number of finished epochs");
     }
     finished = count->get<int>();
     saving = saved.value("saving", nlohmann::json()) == true;
@@ -50,11 +50,12 @@ class EpochState : public checkpoint::State {
     current.reset();
     kept.clear();
   }
-  // Called when an exception left the body. The states created in it stay registered, since the epoch will run again.
+  // Called when an exception left the body. The states created in the body stay registered, because the epoch will run
+  // again.
   void abandon() noexcept { current.reset(); }
 
-  // Saves a checkpoint at the end of a loop. If replicas are lost meanwhile, the remaining ones save it. If one of
-  // these knows that it was saved, the others get that state from it.
+  // Saves a checkpoint at the end of a loop. If replicas are lost in the process, the remaining replicas save it. If
+  // one of these has already completed the save, the others receive this state from it.
   void save_result() {
     saving = true;
     try {
@@ -88,7 +89,7 @@ class EpochState : public checkpoint::State {
   internal::Version version_{name()};
 };
 
-// Never destroyed, since states in static variables of the program may outlive it.
+// Never destroyed, because states in the program's static variables may outlive it.
 EpochState& epoch_state() {
   static auto* const instance = new EpochState;
   return *instance;
@@ -111,7 +112,7 @@ EpochRange::Iterator::Iterator(int end) : end_(end), exceptions_(std::uncaught_e
   if (open_) epochs.open();
   epoch_ = epochs.finished;
   if (epochs.saving && epoch_ == end_) {
-    internal::join_if_newcomer();  // the others are at the end of this loop
+    internal::join_if_newcomer();  // the other replicas are at the end of this loop
     epochs.save_result();
   }
 }

@@ -43,7 +43,7 @@ std::uint32_t masked_crc32c(std::string_view data) {
                   path.string(), std::generic_category().message(error)));
 }
 
-// The open files, for flush_event_files. Never destroyed, since a global writer may outlive it.
+// The open files, for flush_event_files. Never destroyed, because a global writer may outlive it.
 struct OpenFiles {
   std::mutex mutex;
   std::set<EventFile*> files;
@@ -139,7 +139,7 @@ void EventFile::flush() {
   held_ = waiting_.size() + unwritten_.size();
 }
 
-// The next attempt completes a record that was written only in part.
+// If a record is written only in part, the next attempt completes it.
 void EventFile::write() {
   std::size_t done = 0;
   while (done < unwritten_.size()) {

@@ -1,4 +1,5 @@
-// A file of TensorBoard events is a sequence of records. Each is an encoded Event, framed as a TFRecord of TensorFlow:
+// A file of TensorBoard events is a sequence of records. Each record is an encoded Event, framed as a TensorFlow
+// TFRecord:
 //
 //   length: 8 bytes | masked CRC-32C of length: 4 | data: length bytes | masked CRC-32C of data: 4
 //
@@ -18,7 +19,7 @@
 
 namespace adaptdl::internal {
 
-// The name of this machine, for file names.
+// Returns the name of this machine, for use in file names.
 std::string host_name();
 
 // Frames `data` as one record.
@@ -27,11 +28,12 @@ std::string tfrecord(std::string_view data);
 // Thread-safe.
 class EventFile {
  public:
-  // The maximum size in bytes of the records in memory. When the disk accepts nothing, later records are dropped.
+  // The maximum size in bytes of the records in memory. If the file cannot be written, records beyond this limit are
+  // dropped.
   static constexpr std::size_t kMaxWaiting = std::size_t{64} << 20;
 
   // Creates the directory, with parents, and a new file in it. Throws Error if that fails. `flush_every`: the maximum
-  // time that a record waits; 0: each record is written immediately.
+  // time that a record waits; if 0, each record is written immediately.
   EventFile(const std::filesystem::path& directory, std::chrono::milliseconds flush_every);
   // Writes the waiting records.
   ~EventFile();
@@ -50,7 +52,7 @@ class EventFile {
   };
 
   void write_regularly();
-  // Writes as much of unwritten_ as possible. REQUIRES writing_.
+  // Writes as much of unwritten_ as possible. REQUIRES that writing_ is locked.
   void write();
   void warn_once(const std::string& why);
 
@@ -60,7 +62,7 @@ class EventFile {
   std::atomic<bool> warned_ = false;
 
   std::mutex writing_;     // held while the file is written, so that records keep their order; locked before mutex_
-  std::string unwritten_;  // guarded by writing_: records that are being written, or could not be written
+  std::string unwritten_;  // guarded by writing_: records that are being written or could not be written
 
   std::mutex mutex_;  // guards the members below; held only briefly
   std::condition_variable wake_;

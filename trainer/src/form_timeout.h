@@ -7,7 +7,8 @@ namespace adaptdl::internal {
 
 // Tests shorten these timeouts.
 
-// The timeout of connected replicas for forming their process group. A death meanwhile may be noticed only at its end.
+// The timeout for connected replicas to form their process group. If a replica dies in this phase, the others may not
+// notice before the timeout.
 inline std::chrono::milliseconds form_timeout = std::chrono::seconds(30);
 // How long a replica still waits for the others after a request to stop.
 inline std::chrono::milliseconds connect_grace = std::chrono::seconds(10);

@@ -12,7 +12,7 @@
 
 namespace adaptdl::internal {
 
-// Restores the random generators and the buffers of a module when destroyed. Graphs that saved these stay valid.
+// Restores the random generators and a module's buffers when destroyed. Graphs that saved the buffers stay valid.
 class ForwardGuard {
  public:
   explicit ForwardGuard(const torch::nn::Module& module) {
@@ -23,7 +23,7 @@ class ForwardGuard {
     const c10::NoGradGuard no_grad;
     for (const auto& [buffer, content] : buffers_) {
       if (buffer.sizes() != content.sizes()) buffer.resize_(content.sizes());
-      // This does not increment the buffer's version, and neither does every operation that writes to a buffer.
+      // This does not increment the buffer's version, nor do all operations that write to a buffer.
       buffer.variable_data().copy_(content);
     }
   }
@@ -32,10 +32,11 @@ class ForwardGuard {
 
  private:
   const RngStates generators_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // with copies of their contents
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // buffers, with copies of their contents
 };
 
-// While it lives, autocast caches no casts: one made without gradients must not be reused in a pass that needs them.
+// While the object exists, autocast caches no casts: a cast made without gradients must not be reused in a pass that
+// requires them.
 class NoAutocastCache {
  public:
   NoAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }

@@ -50,7 +50,7 @@ Endpoint endpoint_of(const sockaddr_storage& address) {
   return {host, static_cast<std::uint16_t>(std::stoi(port))};
 }
 
-// Accepts the connections of replicas of higher ranks.
+// Accepts connections from replicas with higher ranks.
 class HigherRanks {
  public:
   HigherRanks(const std::string& address, const handshake::Terms& terms, int rank, int size,
@@ -81,9 +81,10 @@ class HigherRanks {
   HigherRanks(const HigherRanks&) = delete;
   HigherRanks& operator=(const HigherRanks&) = delete;
 
-  // The address at which they reach this replica.
+  // Returns the address at which these replicas reach this replica.
   const tcp::Address& address() const noexcept { return address_; }
-  // Waits until all are connected, and returns that of `rank`. Throws CollectiveError if one does not connect in time.
+  // Waits until all of them are connected, and returns the connection to `rank`. Throws CollectiveError if a replica
+  // does not connect in time.
   net::Fd take(int rank) {
     if (taken_.valid()) fds_ = taken_.get();
     return std::move(fds_.at(rank));
@@ -99,7 +100,8 @@ class HigherRanks {
 };
 
 #ifdef ADAPTDL_GLOO_DEVICE_LISTENS
-// Makes the kernel drop all data for the device's own listening socket: Gloo would keep any number of connections.
+// Makes the kernel drop all data for the device's own listening socket, because Gloo would keep any number of
+// connections.
 void mute(const tcp::Address& listening) {
   const Endpoint wanted = endpoint_of(listening.getSockaddr());
   sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -160,7 +162,7 @@ class Pair final : public tcp::Pair {
   void close() override { signalExceptionExternal("the connection was closed"); }
 
  protected:
-  // When a connection ends, the base class does not wake an operation whose message is partly received or sent.
+  // When a connection ends, the base class does not wake operations whose messages are partly received or sent.
   void changeState(state next) noexcept override {
     if (next == CLOSED && state_ != CLOSED) {
       const auto error = ex_ ? ex_ : std::make_exception_ptr(::gloo::IoException("the connection was lost"));

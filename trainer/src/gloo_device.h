@@ -1,7 +1,8 @@
-// Gloo's transport, with connections that only replicas of the job can establish.
+// Gloo's transport, with connections that only the job's replicas can establish.
 //
-// Gloo's own device accepts any process that connects first to a pair's port as the other replica. Here, pairs use
-// connections made by accept_ranks() and connect_as(). The data sent over them is neither authenticated nor encrypted.
+// Gloo's own device accepts the first process that connects to a pair's port as the other replica. Here, pairs use
+// connections made by accept_ranks() and connect_as(). The data sent over these connections is neither authenticated
+// nor encrypted.
 #pragma once
 
 #include <gloo/context.h>
@@ -12,11 +13,11 @@
 
 namespace adaptdl {
 
-// Creates a device whose connections start and end at `address`, an IP address of this machine, and which connects only
-// replicas that have `secret`. Throws what Gloo throws if there is no such address.
+// Creates a device that uses `address`, an IP address of this machine, for all connections, and connects only to
+// replicas that have `secret`. If there is no such address, throws the exception that Gloo throws.
 //
 // Returns Gloo's own device, which requires no secret, if the user chose a transport (GLOO_DEVICE_TRANSPORT), or if
-// Gloo's TCP transport has neither of the two forms that trainer/meson.build looks for.
+// Gloo's TCP transport has neither of the two forms that trainer/meson.build checks for.
 std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string& secret);
 
 // Closes the context's connections to the other replicas. Operations that wait on them fail, at both ends. With Gloo's

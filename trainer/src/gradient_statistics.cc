@@ -30,14 +30,14 @@ void at_end_of_backward(std::function<void()> callback) {
 
 std::string previous_name(std::size_t param) { return kPreviousPrefix + std::to_string(param); }
 
-// The first sum of each group.
+// Returns the first sum of each group.
 std::vector<double> firsts(const std::vector<double>& sums) {
   std::vector<double> result;
   for (std::size_t i = 0; i < sums.size(); i += kSums) result.push_back(sums[i]);
   return result;
 }
 
-// Whether `total`, to which `gradient` was just added, contains more than that.
+// Returns whether `total`, to which `gradient` was just added, contains more than `gradient`.
 bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
   if (total.is_sparse() != gradient.is_sparse()) return true;
   return total.is_sparse() ? total._nnz() != gradient._nnz() : !total.allclose(gradient, 0, 0, /*equal_nan=*/true);
@@ -45,7 +45,7 @@ bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
 
 }  // namespace
 
-// A hook on the node that accumulates a parameter's gradient. The node lives as long as it is referenced.
+// A hook on the node that accumulates a parameter's gradient. The node exists as long as it is referenced.
 struct GradientStatistics::Hook {
   Hook(const at::Tensor& param, std::function<void(const at::Tensor& gradient)> call)
       : node(torch::autograd::impl::grad_accumulator(param)),
@@ -55,7 +55,7 @@ struct GradientStatistics::Hook {
               return outputs;
             }))) {}
   ~Hook() { node->del_post_hook(key); }
-  // This is a std::shared_ptr, and since LibTorch 2.15 a c10::intrusive_ptr.
+  // A std::shared_ptr or, since LibTorch 2.15, a c10::intrusive_ptr.
   decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>())) node;
   std::uintptr_t key;
 };
@@ -117,7 +117,7 @@ void GradientStatistics::begin_step() {
   mean_.clear();
 }
 
-// Begins a step before the gradients of the previous one were taken: the program has dropped them, or adds to them.
+// Begins a step before the previous step's gradients were taken: the program has either dropped them or adds to them.
 void GradientStatistics::set_aside() {
   if (options_.measure && unreduced_) {
     local_earlier_ = local_.tensor().clone();
@@ -158,14 +158,14 @@ void GradientStatistics::abandon() {
 }
 
 void GradientStatistics::drop_step() {
-  if (complete_) previous_loss_scale_ = 0;  // the previous gradient was overwritten
+  if (complete_) previous_loss_scale_ = 0;  // the previous step's gradient was overwritten
   held_.assign(held_.size(), {});
   begun_ = divided_ = complete_ = unreduced_ = false;
   if (reducing_) std::exchange(reducing_, {})->wait();  // it writes to sums that the next step clears
 }
 
 void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradient) {
-  if (!expected_[param]) return;  // it is of another pass, such as that of another model that contains this module
+  if (!expected_[param]) return;  // it belongs to another pass, for example of another model that contains this module
   expected_[param] = false;
   if (!std::exchange(has_gradient_, true) && complete_) set_aside();
   torch::NoGradGuard no_grad;
@@ -197,7 +197,7 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
   }
 }
 
-// A single local gradient equals the averaged one, and is measured with it.
+// A single local gradient equals the averaged gradient, so only the latter is measured.
 bool GradientStatistics::measures_at_end() const { return last_ && reduce_ && single() && !untaken_; }
 
 // Runs at the end of the pass, before the Reducer waits for its buckets.
@@ -214,7 +214,7 @@ void GradientStatistics::on_local_gradients() {
   at_end_of_backward([this] { on_mean_gradients(); });
 }
 
-// The replicas agree on the number of passes later, in the reduced pass.
+// Ends a pass without a reduction. The replicas agree on the number of passes later, in the reduced pass.
 void GradientStatistics::end_unreduced() {
   passes_ = on_top_ ? passes_ + 1 : 1;
   if (!on_top_) earlier_.clear();
@@ -289,7 +289,7 @@ void GradientStatistics::check_all_used() const {
   options_.unused(params);
 }
 
-// The replicas agree on the count, because rounding may hide on one of them that gradients were added.
+// The replicas agree on the number of passes, because rounding may hide from one of them that gradients were added.
 void GradientStatistics::count_passes() {
   if (replicas_ > 1) {
     const int passes = on_top_ ? passes_ + 1 : 1;
@@ -314,7 +314,7 @@ void GradientStatistics::drop_gradients() {
   internal::note_void_step();
 }
 
-// The number of replicas for which each flag is set.
+// Returns the number of replicas on which each flag is set.
 at::Tensor GradientStatistics::count_over_replicas(const std::vector<bool>& flags) {
   auto counts = at::zeros({static_cast<std::int64_t>(flags.size())});
   for (std::size_t i = 0; i < flags.size(); ++i) counts[static_cast<std::int64_t>(i)] = flags[i] ? 1 : 0;
@@ -323,7 +323,8 @@ at::Tensor GradientStatistics::count_over_replicas(const std::vector<bool>& flag
   return tensors[0].cpu();
 }
 
-// Averages the local gradients of parameters that no replica used in the reduced pass: the Reducer does not touch them.
+// Averages the local gradients of parameters that no replica used in the reduced pass, because the Reducer does not
+// touch these.
 void GradientStatistics::average_unused() {
   torch::NoGradGuard no_grad;
   std::vector<bool> flags;
@@ -341,10 +342,11 @@ void GradientStatistics::average_unused() {
   }
 }
 
-// Adds the gradients held for parameters that a replica did not use in the last batch; the Reducer does not see them.
+// Adds the gradients that are held for parameters that a replica did not use in the last batch, because the Reducer
+// does not see these.
 void GradientStatistics::reduce_unused() {
   torch::NoGradGuard no_grad;
-  std::vector<bool> flags;  // used in the last batch, by parameter; then: used only in an earlier one
+  std::vector<bool> flags;  // by parameter: used in the last batch; then by parameter: used only in an earlier batch
   for (std::size_t i = 0; i < params_.size(); ++i) flags.push_back(!expected_[i]);
   for (const auto& held : held_) flags.push_back(held.defined());
   const auto used = count_over_replicas(flags).view({2, -1});

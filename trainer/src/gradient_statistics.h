@@ -2,19 +2,19 @@
 // of a step, and measures what the gradient noise scale needs.
 //
 // A hook on the accumulation of each parameter's gradient runs before c10d::Reducer's own hook. The local gradient is
-// thus measured while it is still in the cache (on a single replica all gradients are measured together at the end),
-// held gradients are added before the reduction, and the reduction keeps its fused division. The averaged gradient is
+// thus measured while it is still in the cache (a single replica measures all gradients together at the end). Held
+// gradients are added before the reduction, and the reduction keeps its fused division. The averaged gradient is
 // measured right after the reduction. The local sums are all-reduced once, while the last buckets are still being
-// reduced. The time from the end of the local pass to the end of the reduction is added to the profile of the step.
+// reduced. The time from the end of the local pass to the end of the reduction is added to the step's profile.
 //
 // The program cannot access held gradients: a zero_grad() between two accumulated batches changes nothing, and an
 // optimizer's step() finds no gradient to step with.
 //
-// A program may also accumulate by hand, with several backward passes before a step. Their gradients then count as
-// those of parts of one batch. Let p_ir be the gradient of pass i of k on replica r. The step's gradient is the sum
-// over the passes of the mean over the replicas. This is the mean of all k p_ir, which are compared with it. All passes
-// but the last may skip the reduction (`reduce`): their gradients stay in the parameters, where those of the last pass
-// are added to them and reduced with them.
+// A program may also accumulate by hand, with several backward passes before a step. Their gradients are then treated
+// as gradients of parts of one batch. Let p_ir be the gradient of pass i of k on replica r. The step's gradient is the
+// sum over the passes of the mean over the replicas. It is the mean of all values k p_ir, with which it is compared.
+// All passes but the last may skip the reduction (`reduce`): their gradients stay in the parameters, and the last pass
+// adds its own gradients to them and reduces the sums.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -38,62 +38,63 @@ class GradientStatistics {
  public:
   struct Options {
     bool measure = false;       // false: only accumulate
-    bool precondition = false;  // precondition by the moments of Adam or AdamW
+    bool precondition = false;  // precondition with the moments of Adam or AdamW
     bool gradient_as_bucket_view = false;
-    // Called at the end of a backward pass with the parameters that got no gradient in it, and may throw. Null: such
-    // parameters are permitted.
+    // Called at the end of a backward pass with the parameters that received no gradient in the pass. It may throw. If
+    // null, such parameters are permitted.
     std::function<void(const std::vector<std::size_t>& params)> unused = {};
   };
 
-  // REQUIRES that it is created before the Reducer of these parameters. `group` may be null until set_group. The
-  // averaged gradients of each step are counted in `version`, which must outlive the object.
+  // REQUIRES that the object is created before the Reducer of these parameters. `group` may be null until set_group.
+  // Each averaging of gradients increments `version`, which must outlive the object.
   GradientStatistics(std::vector<at::Tensor> params, torch::optim::Optimizer& optimizer, compat::ProcessGroupPtr group,
                      internal::Version& version, Options options);
   ~GradientStatistics();
 
   // Must be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
   // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: whether it ends the step.
-  // The gradients are then the mean over the step's batches, and `prepare_reduction` prepares the Reducer, unless
-  // `reduce` is false: such a pass leaves local gradients. REQUIRES `last` in a pass without a reduction.
+  // If so, the gradients become the mean over the step's batches. `reduce`: whether they are then averaged over the
+  // replicas. If so, `prepare_reduction` prepares the Reducer; otherwise, the pass leaves local gradients. REQUIRES
+  // `last` if `reduce` is false.
   void expect(int batch, bool last, bool reduce, const std::function<void()>& prepare_reduction);
 
-  // Switches to the replicas of `group`, and drops everything that is held.
+  // Switches to the replicas in `group`, and drops all held gradients.
   void set_group(compat::ProcessGroupPtr group);
 
-  // Whether the current step is void because a replica was lost in it. There are no gradients then.
+  // Returns whether the current step is void because a replica was lost during the step. It then has no gradients.
   bool is_void() const noexcept { return void_; }
 
-  // Drops what is held for a step that will not be finished.
+  // Drops the gradients held for a step that will not be finished.
   void abandon();
-  // Does the same, and clears the parameters' gradients.
+  // Does the same as abandon(), and clears the parameters' gradients.
   void discard();
 
-  // Whether a backward pass has followed the last call of expect().
+  // Returns whether a backward pass has followed the last call of expect().
   bool has_gradient() const noexcept { return has_gradient_; }
-  // Whether a step has begun whose gradients are not complete.
+  // Returns whether a step has begun whose gradients are not complete.
   bool incomplete() const noexcept { return begun_ && !complete_; }
-  // Whether the last backward pass left local gradients, to which a reduced one must be added before the step, and the
-  // program has not cleared them since.
+  // Returns whether the last backward pass left local gradients that the program has not cleared since. A reduced pass
+  // must then follow before the step.
   bool unreduced() const;
   // Clears such local gradients.
   void drop_unreduced();
-  // Whether there is a step to abandon or to take.
+  // Returns whether there is a step to abandon or to take.
   bool begun() const noexcept { return begun_; }
-  // The number of batches of the step that has begun or, after take(), was taken; and of the backward passes that the
-  // program accumulated by hand in it (1: it did not).
+  // Return, for the step that has begun or, after take(), was taken: the number of its batches, and the number of
+  // backward passes that the program accumulated by hand (1 if it did not accumulate).
   int batches() const noexcept { return batches_; }
   int passes_by_hand() const noexcept { return passes_; }
 
   // Must be called once after the step's last backward pass, by all replicas. Returns the measurements of its
-  // gradients, or nullopt if nothing is measured, there was no pass, or a single gradient has no previous one to be
-  // compared with. `batch_scale`: samples of one pass on all replicas over the initial batch size. `loss_scale`: the
-  // factor of the loss.
+  // gradients, or nullopt if nothing is measured, there was no pass, or a single gradient has no previous gradient to
+  // be compared with. `batch_scale`: the samples of one pass on all replicas, divided by the initial batch size.
+  // `loss_scale`: the factor by which the loss was multiplied.
   std::optional<GradientSample> take(double batch_scale, double loss_scale);
 
-  // Resets Adam's moments to zero, for gradients of another scale.
+  // Resets Adam's moments to zero, before gradients of another scale.
   void reset_moments();
 
-  // Save and load the gradient with which the next one is compared, if there is one.
+  // Save, check and load the gradient with which the next gradient is compared, if there is one.
   void save(checkpoint::Writer& writer) const;
   void check(const checkpoint::Reader& reader) const;
   void load(const checkpoint::Reader& reader);
@@ -132,31 +133,31 @@ class GradientStatistics {
   std::vector<std::unique_ptr<Hook>> hooks_;
 
   std::vector<bool> expected_;    // whether the current pass may still produce the parameter's gradient
-  std::vector<at::Tensor> held_;  // sums over the step's batches so far; in the last one, divided by their number
+  std::vector<at::Tensor> held_;  // sums over the step's batches so far; in the last batch, divided by their number
   int batches_ = 1;
   bool begun_ = false;            // whether a step has begun
   bool divided_ = false;          // whether held_ was divided
-  bool last_ = false;             // whether the current pass is of the last batch
+  bool last_ = false;             // whether the current pass belongs to the last batch
   bool reduce_ = true;            // whether the current pass reduces its gradients
-  bool queued_ = false;           // whether a callback at its end is queued
-  bool has_gradient_ = false;     // whether it has produced a gradient
+  bool queued_ = false;           // whether a callback at the end of the pass is queued
+  bool has_gradient_ = false;     // whether the pass has produced a gradient
   bool complete_ = false;         // whether the step's gradients are complete and not yet taken
-  bool measured_at_end_ = false;  // whether mean_ has the sums that local_ would have
+  bool measured_at_end_ = false;  // whether mean_ contains the sums that local_ would contain
   bool void_ = false;
   // The following members are for accumulation by hand.
   bool untaken_ = false;  // earlier complete gradients were not taken, and may still be in the parameters
-  bool on_top_ = false;   // they are, and this step adds to them
+  bool on_top_ = false;   // earlier gradients are in the parameters, and this step adds to them
   int passes_ = 1;
   bool unreduced_ = false;
   bool had_unreduced_ = false;  // this step had unreduced passes before the current one
   // The versions of the local gradients. Clearing these changes the versions, on all replicas alike.
   std::vector<std::optional<std::uint32_t>> unreduced_versions_;
-  std::vector<double> earlier_;  // local_ of the earlier passes; empty: there are none
-  at::Tensor local_earlier_;     // the same for unreduced passes on this replica; undefined: there are none
+  std::vector<double> earlier_;  // sum of local_ over the earlier passes; empty if there are none
+  at::Tensor local_earlier_;     // the same for this replica's unreduced passes; undefined if there are none
   internal::TimeMark last_gradient_;
   GroupSums local_, mean_;
   c10::intrusive_ptr<c10d::Work> reducing_;  // the reduction of local_
-  // For steps of a single gradient: the one of the previous step, and the factor of its loss (0: there is none).
+  // For steps with a single gradient: the previous step's gradient, and the factor of its loss (0 if there is none).
   std::vector<at::Tensor> previous_;
   double previous_loss_scale_ = 0;
 };

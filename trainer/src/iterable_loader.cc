@@ -32,7 +32,7 @@ StreamLoop::~StreamLoop() {
   if (reading_.valid()) reading_.wait();
 }
 
-// Moves the stream to the position of the loop, for the current replicas.
+// Moves the stream to the loop's position, for the current replicas.
 void StreamLoop::lay_out() {
   local_bsz_ = helper_.sync_local_bsz();
   rank_ = static_cast<std::size_t>(replica_rank());
@@ -49,7 +49,8 @@ void StreamLoop::rewind() {
   at_end_ = false;
 }
 
-// Reads one example for each replica and keeps this replica's. Returns false if fewer are left.
+// Reads one example for each replica and keeps this replica's example. Returns false if there are too few examples
+// left.
 bool StreamLoop::read_round() {
   if (source_.skip(rank_) < rank_ || source_.read(1) == 0) return false;
   const auto others = replicas_ - 1 - rank_;
@@ -66,14 +67,14 @@ void StreamLoop::read_ahead() {
   reading_ = std::async(std::launch::async, [this, wanted] { fill(wanted); });
 }
 
-// Rethrows an exception of the reading thread.
+// Stops the reading thread, and rethrows its exception if it has thrown one.
 void StreamLoop::stop_reading_ahead() {
   enough_ = true;
   if (reading_.valid()) reading_.get();
   enough_ = false;
 }
 
-// Reads until `wanted` examples are queued or none are left.
+// Reads until `wanted` examples are queued or the stream ends.
 void StreamLoop::fill(std::size_t wanted) {
   const bool limited = epoch_samples_ > 0 && !helper_.adaptive();
   while (!at_end_ && !enough_ && source_.queued() < wanted) {
@@ -104,14 +105,15 @@ std::size_t StreamLoop::next() {
 
 std::size_t StreamLoop::batches_of_step() const { return static_cast<std::size_t>(helper_.accumulation_steps()) + 1; }
 
-// Whether every replica has an example for every batch of a step. A collective call.
+// Returns whether every replica has an example for every batch of a step. This is a collective call.
 bool StreamLoop::can_begin() {
   fill(batches_of_step());
   return collective::allreduce(source_.queued() < batches_of_step() ? 1 : 0, collective::sum,
                                "examples left of " + helper_.name()) == 0;
 }
 
-// For a single pass. The replicas agree on its end a step ahead, so each needs an example per batch of the next step.
+// Implements next() for a single pass. The replicas agree on its end one step ahead, so each must have an example for
+// every batch of the next step.
 std::size_t StreamLoop::next_of_pass() {
   if (helper_.nested()) return next_of_nested();
   if (!helper_.boundary_passed_ && !can_begin()) return 0;
@@ -140,13 +142,13 @@ std::size_t StreamLoop::next_of_pass() {
   return count;
 }
 
-// For a single pass of a nested loop, whose end each replica finds for itself.
+// Implements next() for a single pass in a nested loop, in which each replica detects the end for itself.
 std::size_t StreamLoop::next_of_nested() {
   fill(local_bsz_);
   return std::min(local_bsz_, source_.queued());
 }
 
-// For an adaptive loop of several passes, each of which every replica begins for itself.
+// Implements next() for an adaptive loop of several passes, in which each replica begins the next pass for itself.
 std::size_t StreamLoop::next_of_many() {
   helper_.pass({}, [this] {
     lay_out();

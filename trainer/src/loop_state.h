@@ -1,4 +1,4 @@
-// The checkpoint state of a data loader's loop: its position in the epoch, and the chosen batch size.
+// The checkpoint state of a data loader's loop: the loop's position in the epoch, and the chosen batch size.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
     return progress;
   }
 
-  // Enters the epoch `now`, and drops the positions in an earlier epoch.
+  // Enters the epoch `now`. Drops the positions if they belong to another epoch.
   void enter(int now) {
     if (epoch == now) return;
     epoch = now;
@@ -67,13 +67,13 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
     std::size_t dataset_size = 0;  // 0: unknown
   };
 
-  int epoch = -1;            // the epoch to which the rest applies
-  int finished = -1;         // index in the epoch of its last finished loop; -1: none
-  Place place;               // in the running or interrupted loop
-  Place outside;             // saves `place` while the loader's loop runs nested in another
+  int epoch = -1;            // the epoch to which the other members apply
+  int finished = -1;         // index of the last finished loop in the epoch; -1: none
+  Place place;               // position in the running or interrupted loop
+  Place outside;             // saves `place` while the loader's loop is nested in another loop
   std::size_t warm_bsz = 0;  // local batch size of the last batch, which warmed up the caches
   internal::BatchSizeChoice choice;
-  // The batch size and the replicas of the last finished loop; `choice` may be for the next one already.
+  // The batch size and the number of replicas of the last finished loop; `choice` may already be for the next loop.
   internal::BatchSize finished_size{};
   std::size_t finished_replicas = 1;
   bool running = false;

@@ -29,7 +29,7 @@ void require(bool condition, std::string_view type, std::string_view what) {
   if (!condition) throw UsageError(fmt::format("{}: {}", type, what));
 }
 
-// Returns one value per parameter group. `values` has one for each, or a single one for all.
+// Returns one value per parameter group. `values` contains one value for each group, or a single value for all.
 std::vector<double> by_group(std::vector<double> values, const optim::Optimizer& optimizer, std::string_view type,
                              std::string_view name) {
   const auto groups = optimizer.param_groups().size();
@@ -199,7 +199,7 @@ double LinearWarmup::rate(double position, std::size_t, double base) const {
 
 void LinearWarmup::step_to(double position) {
   require(then_ == nullptr || position <= options_.steps || dynamic_cast<LRSchedule*>(then_) != nullptr, type(),
-          "step_to accepts only a position within the warm-up, since the scheduler that follows can only be stepped");
+          "step_to accepts only positions within the warm-up, because the scheduler that follows supports only step()");
   LRSchedule::step_to(position);
 }
 

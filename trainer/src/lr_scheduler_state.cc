@@ -26,7 +26,7 @@ struct SchedulerAccess : optim::LRScheduler {
 std::string scheduler_type(optim::LRScheduler& scheduler) {
   if (const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler)) return saveable->type();
   if (dynamic_cast<optim::StepLR*>(&scheduler) != nullptr) return "StepLR";
-  return c10::demangle(typeid(scheduler).name());  // a class of the program
+  return c10::demangle(typeid(scheduler).name());  // a class that the program defines
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ json scheduler_to_json(optim::LRScheduler& scheduler) {
 
 std::string scheduler_misfit(const json& saved, optim::LRScheduler& scheduler) {
   const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler);
-  // Old checkpoints without a type are of schedulers that save only their steps.
-  const auto type = saved.value("type", saveable == nullptr ? scheduler_type(scheduler) : "one of LibTorch");
+  // Old checkpoints without a type are from schedulers that save only their steps.
+  const auto type = saved.value("type", saveable == nullptr ? scheduler_type(scheduler) : "a LibTorch scheduler");
   if (type != scheduler_type(scheduler))
     return fmt::format("the LR scheduler is {} in the checkpoint and {} in this program", type,
                        scheduler_type(scheduler));
@@ -72,7 +72,7 @@ void check_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* sched
     misfit = internal::scheduler_misfit(reader.json(kSchedulerSection), *scheduler);
   } else if (saved) {
     misfit = fmt::format("the LR scheduler is {} in the checkpoint, but this program has none",
-                         reader.json(kSchedulerSection).value("type", "one of LibTorch"));
+                         reader.json(kSchedulerSection).value("type", "a LibTorch scheduler"));
   } else {
     misfit = fmt::format("the checkpoint has no LR scheduler, but this program has {}",
                          internal::scheduler_type(*scheduler));

@@ -7,8 +7,8 @@
 namespace adaptdl::internal {
 
 // Mixes `values` into one seed with the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom
-// Number Generators", 2014): values that differ in one bit give unrelated seeds. The function must never change, since
-// the order of samples and the random numbers of a resumed run depend on it.
+// Number Generators", 2014): values that differ in one bit result in unrelated seeds. The function must never change,
+// because the order of samples and the random numbers of a resumed run depend on it.
 constexpr std::uint64_t mix(std::initializer_list<std::uint64_t> values) {
   std::uint64_t state = 0;
   for (const auto value : values) {

@@ -33,7 +33,7 @@ namespace jit = torch::jit;
 
 constexpr std::size_t kMaxReason = 300;  // bytes; LibTorch's messages may contain tensors
 
-// Restores the modes, training or evaluation, of a model's modules when destroyed.
+// Restores the modes (training or evaluation) of a model's modules when destroyed.
 class ModesGuard {
  public:
   explicit ModesGuard(const torch::nn::Module& model) {
@@ -48,12 +48,12 @@ class ModesGuard {
   }
   ~ModesGuard() {
     try {
-      // Parents come first, since each changes the mode of its children.
+      // Parents come first, because each parent changes the mode of its children.
       for (const auto& [module, training] : modes_) module->train(training);
       for (auto& [module, training] : script_modes_) module.setattr("training", training);
     } catch (const std::exception& error) {
-      log::warn(fmt::format("add_graph: cannot restore the training mode of the model: {}",
-                            one_line(error.what(), kMaxReason)));
+      log::warn(
+          fmt::format("add_graph: cannot restore the model's training mode: {}", one_line(error.what(), kMaxReason)));
     }
   }
   ModesGuard(const ModesGuard&) = delete;
@@ -92,14 +92,14 @@ std::string before_last(const std::string& path, char separator) {
   return at == std::string::npos ? "" : path.substr(0, at);
 }
 
-// The innermost module that contains both, by dotted names; the model itself is "".
+// Returns the innermost module that contains both, as a dotted name. The model itself is "".
 std::string common_module(const std::string& a, const std::string& b) {
   const auto inner = a + '.', other = b + '.';
   const auto [end, ignored] = std::mismatch(inner.begin(), inner.end(), other.begin(), other.end());
   return before_last({inner.begin(), end}, '.');
 }
 
-// The text of a constant, or of a list of constants.
+// Returns the text of a constant or of a list of constants.
 std::optional<std::string> constant_text(const jit::Value& value) {
   if (value.node()->kind() == c10::prim::ListConstruct) {
     std::string text;
@@ -198,8 +198,8 @@ class GraphReader {
     }
   }
 
-  // The innermost module that contains the parameters and buffers among the inputs of a node. Also records it for the
-  // node's outputs if they depend only on parameters and constants, such as a transposed weight.
+  // Returns the innermost module that contains the parameters and buffers among a node's inputs. If the node's outputs
+  // depend only on parameters and constants, as a transposed weight does, also records the module for the outputs.
   std::optional<std::string> module_by_parameters(const jit::Node& node) {
     std::optional<std::string> module;
     bool from_parameters = true;
@@ -241,7 +241,7 @@ class GraphReader {
     return sources;
   }
 
-  // The elements are those of a constructed list, or the outputs of one operator.
+  // The elements come from a constructed list or are the outputs of one operator.
   void unpack(const jit::Node& node) {
     const auto packed = sources_[node.input()];
     const auto outputs = node.outputs();
@@ -280,7 +280,7 @@ class GraphReader {
     }
   }
 
-  // The constant arguments of an operator, such as its stride.
+  // Returns the constant arguments of an operator, such as its stride.
   static std::map<std::string, std::string> attributes_of(const jit::Node& node) {
     std::map<std::string, std::string> attributes;
     const auto* const schema = node.maybeSchema();

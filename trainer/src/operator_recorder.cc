@@ -19,10 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The work of a communication backend ends shortly after the call that waited for it.
+// How long to wait for asynchronous operators. A communication backend's work ends shortly after the call that waited
+// for it.
 constexpr std::chrono::seconds kAsyncPatience{1};
 
-// LibTorch's observers are functions without an object. Never destroyed, since operators may end at any time.
+// A global object, because LibTorch's observers are plain functions. Never destroyed, because operators may end at any
+// time.
 struct Recording {
   std::atomic<std::uint64_t> current{0};  // number of the recording; 0: none
   std::mutex mutex;                       // guards the members below
@@ -39,7 +41,7 @@ Recording& recording() {
 
 struct OperatorStart final : at::ObserverContext {
   std::uint64_t number = 0;  // number of the recording
-  bool async = false;        // whether it is counted as running
+  bool async = false;        // whether async_running counts it
   pid_t thread = 0;
   Clock::time_point begin;
 };

@@ -1,7 +1,7 @@
 // Records the operators that LibTorch runs in this process, on all threads.
 //
-// The recorder is a global observer of LibTorch, registered only while it records, so it costs nothing otherwise. An
-// operator is recorded when it ends.
+// The recorder is a global LibTorch observer that is registered only while it records, so it costs nothing at other
+// times. An operator is recorded when it ends.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ struct RecordedOperator {
   std::chrono::steady_clock::time_point begin, end;
   pid_t thread;     // the thread in which it began
   bool user_scope;  // whether the program or a communication backend marked this range
-  bool async;       // whether it may partly overlap others of its thread
+  bool async;       // whether it may partly overlap other operators of its thread
 };
 
 struct OperatorRecord {
@@ -27,10 +27,10 @@ struct OperatorRecord {
   std::size_t dropped = 0;
 };
 
-// Records operators while it lives.
+// Records operators while it exists.
 class OperatorRecorder {
  public:
-  static constexpr std::size_t kMaxOperators = 200'000;  // later ones are dropped
+  static constexpr std::size_t kMaxOperators = 200'000;  // later operators are dropped
   static constexpr std::size_t kMaxName = 256;           // bytes; longer names are cut off
 
   // Throws UsageError if another recorder exists.

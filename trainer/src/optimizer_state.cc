@@ -27,7 +27,8 @@ namespace optim = torch::optim;
 constexpr const char* kOptimizerSection = "optimizer";
 constexpr const char* kArchive = "optimizer.pt";
 
-// Visits the fields of a type, named as in Python's state_dict: `visit` gets the name and a reference to each field.
+// Visits the fields of a type, named as in Python's state_dict: `visit` receives each field's name and a reference to
+// it.
 template <class Visit>
 void fields(optim::SGDOptions& o, Visit visit) {
   visit("lr", o.lr()), visit("momentum", o.momentum()), visit("dampening", o.dampening());
@@ -91,8 +92,8 @@ void fields(AdadeltaParamState& s, Visit visit) {
   visit("step", s.step()), visit("square_avg", s.square_avg()), visit("acc_delta", s.acc_delta());
 }
 
-// Calls `use.operator()<Options, ParamState>(name)` for the first of the known types for which
-// `matches.operator()<Optimizer>()` holds; returns false if it holds for none.
+// Calls `use.operator()<Options, ParamState>(name)` for the first known type for which
+// `matches.operator()<Optimizer>()` is true. Returns false if there is none.
 template <class Matches, class Use>
 bool with_first(Matches matches, Use use) {
   if (matches.template operator()<optim::SGD>())
@@ -115,14 +116,15 @@ const std::type_info& plain_type(const optim::Optimizer& optimizer) {
   return ruled != nullptr ? ruled->plain_type() : typeid(optimizer);
 }
 
-// Calls `use` and returns true if the optimizer is exactly of one of these types; a derived class may have more state.
+// Calls `use` and returns true if the optimizer's type is exactly one of these types. A derived class may have more
+// state.
 template <class Use>
 bool with_type(const optim::Optimizer& optimizer, Use use) {
   const auto& type = plain_type(optimizer);
   return with_first([&]<class Optimizer>() { return type == typeid(Optimizer); }, use);
 }
 
-// Calls `use` if the optimizer is of one of these types, or of one derived from it.
+// Calls `use` if the optimizer's type is one of these types or is derived from one.
 template <class Use>
 void with_base(const optim::Optimizer& optimizer, Use use) {
   with_first([&]<class Optimizer>() { return dynamic_cast<const Optimizer*>(&optimizer) != nullptr; }, use);
@@ -179,7 +181,7 @@ struct LoadField {
   void operator()(const char* name, std::int64_t& number) { number = numbers.at(name).get<std::int64_t>(); }
 };
 
-// Calls `use(options of the group, state of the parameter)` for Adam and AdamW, if the parameter has a state.
+// For Adam and AdamW, calls `use` with the group's options and the parameter's state, if it has one.
 template <class Use>
 void with_adam_state(optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param, Use use) {
   with_base(optimizer, [&]<class Options, class State>(const char*) {
@@ -229,13 +231,13 @@ void reset_adam_moments(optim::Optimizer& optimizer) {
 void check_supported(const optim::Optimizer& optimizer) {
   if (dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr)
     throw UsageError(
-        "AdaptiveDataParallel does not support LBFGS, which evaluates the loss several times in a step, on one batch "
+        "AdaptiveDataParallel does not support LBFGS, which evaluates the loss several times per step, on one batch "
         "of one replica; use another optimizer");
   if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;
   if (!open_archive(archive_of(optimizer), at::kCPU).keys().empty()) return;
   throw UsageError(
       fmt::format("optimizer {} saves nothing, so it would lose its state at a restart; override save() and load() of "
-                  "torch::optim::Optimizer, and save its options too",
+                  "torch::optim::Optimizer, and also save the options",
                   type_name(optimizer)));
 }
 

@@ -16,7 +16,7 @@ Prefetcher::Prefetcher(std::size_t workers, std::size_t slots, std::size_t count
     for (std::size_t worker = 0; worker < workers; ++worker) threads_.emplace_back([this, worker] { work(worker); });
   } catch (const std::system_error& error) {
     stop();
-    throw Error(fmt::format("cannot start {} worker threads of a data loader: {}", workers, error.what()));
+    throw Error(fmt::format("cannot start {} data loader workers: {}", workers, error.what()));
   }
 }
 
@@ -32,7 +32,7 @@ void Prefetcher::stop() noexcept {
 }
 
 void Prefetcher::take(const std::function<void(std::size_t slot)>& take) {
-  const auto slot = taken_ % slots_;  // taken_ is changed by this thread only
+  const auto slot = taken_ % slots_;  // only this thread changes taken_
   std::exception_ptr error;
   {
     std::unique_lock lock(mutex_);

@@ -47,7 +47,7 @@ namespace adaptdl {
 
 namespace {
 
-// The handlers are installed at program start, so that a signal requests a checkpoint even while data are being read.
+// The handlers are installed at program start, so that a signal requests a checkpoint even while data is being read.
 [[maybe_unused]] const bool kHandlersInstalled = (signal::install(), true);
 [[maybe_unused]] const bool kErrorsReported = (internal::report_uncaught_errors(), true);
 
@@ -57,13 +57,13 @@ compat::ProcessGroupPtr& group_slot() {
   return *group;
 }
 
-// The backend of the current group and of later ones.
+// Returns the backend of the current group and of later groups.
 std::string& backend_slot() {
   static auto* const backend = new std::string;
   return *backend;
 }
 
-// The losses of the current group.
+// Returns the losses of the current group.
 std::shared_ptr<compat::Losses>& losses_slot() {
   static auto* const losses = new std::shared_ptr<compat::Losses>(std::make_shared<compat::Losses>());
   return *losses;
@@ -99,7 +99,7 @@ std::optional<std::filesystem::path> file_of(const std::optional<std::string>& i
   return init_method->substr(scheme.size());
 }
 
-// A scheduler of another major version may speak another protocol.
+// A scheduler of another major version may use a different protocol.
 void check_scheduler_version() {
   const auto scheduler = env::sched_version();
   if (!scheduler || *scheduler == "0.0.0") return;
@@ -124,7 +124,7 @@ Address master_address(const std::optional<std::string>& init_method) {
   return {env::master_addr(), port};
 }
 
-// The address of this host on the way to `host`; empty if it cannot be determined.
+// Returns the local address from which this machine reaches `host`, or "" if it cannot be determined.
 std::string local_address_towards(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -145,7 +145,7 @@ std::string local_address_towards(const std::string& host) {
   return known ? text : "";
 }
 
-// The first IPv4 address of an interface that is up and not the loopback; empty if there is none.
+// Returns the first IPv4 address of an interface that is up and not the loopback, or "" if there is none.
 std::string outside_address() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
@@ -160,8 +160,8 @@ std::string outside_address() {
   return {};
 }
 
-// The address at which other replicas reach Gloo and the store of this one. A host name that /etc/hosts maps to the
-// loopback would work only on a single host.
+// Returns the address at which other replicas reach this replica's Gloo device and store. A host name that /etc/hosts
+// maps to the loopback would work only on a single machine.
 std::string gloo_address(const std::string& master, bool one_host) {
   const auto address = local_address_towards(master);
   if (!address.empty() && !net::is_loopback(address)) return address;
@@ -169,15 +169,15 @@ std::string gloo_address(const std::string& master, bool one_host) {
   return outside.empty() ? "127.0.0.1" : outside;
 }
 
-// `address`: the address of this replica for the others; rank 0 serves the store on it. `host`: where the others reach
-// rank 0 in the collective.
+// `address`: the address at which other replicas reach this replica; rank 0 serves the store there. `host`: where the
+// other replicas reach rank 0 in the collective.
 c10::intrusive_ptr<RendezvousStore> make_store(const std::string& address, const std::string& host, int rank,
                                                std::chrono::milliseconds timeout) {
   std::shared_ptr<RendezvousServer> server;
   nlohmann::json place;
   if (rank == 0) {
     server = std::make_shared<RendezvousServer>(address);
-    // A scope, as in fe80::1%eth0, is valid on this machine only.
+    // A scope, as in fe80::1%eth0, is valid only on this machine.
     const bool scoped = address.find('%') != std::string::npos;
     place = {{"host", scoped ? host : address}, {"port", server->port()}, {"secret", server->secret()}};
   }
@@ -196,15 +196,16 @@ void check_backend(const std::string& backend) {
   if (backend != "gloo" && backend != "nccl")
     throw UsageError(fmt::format("unknown backend '{}'; use 'gloo' or 'nccl'", backend));
   if (backend != "nccl") return;
-  if (!compat::has_nccl()) throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
-  if (!torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU, but LibTorch finds none; use 'gloo'");
+  if (!compat::has_nccl()) throw UsageError("backend 'nccl': this LibTorch does not support NCCL; use 'gloo'");
+  if (!torch::cuda::is_available())
+    throw UsageError("backend 'nccl' requires a GPU, but LibTorch finds none; use 'gloo'");
 }
 
-// `host`: where rank 0 of the collective listens.
+// `host`: the host on which the collective's rank 0 listens.
 void make_group(const std::string& host) {
   const auto& world = collective::world();
   const auto timeout = env::collective_timeout();
-  // The threads of Gloo and of the store write to sockets of peers, which may be gone.
+  // The threads of Gloo and the store write to the sockets of peers, which may have exited.
   const SigpipeGuard guard;
   const auto address = gloo_address(host, net::is_loopback(host));
   const auto store = make_store(address, host, world.rank(), std::min(timeout, internal::form_timeout));
@@ -215,8 +216,8 @@ void make_group(const std::string& host) {
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }
 
-// While this exists, a request to stop ends the process after a grace period, since there is nothing to save yet.
-// Replicas that connect in time agree on the stop at their first step boundary, as at any later one.
+// While this object exists, a request to stop ends the process after a grace period, because there is nothing to save
+// yet. Replicas that connect in time agree on the stop at their first step boundary, as at any later boundary.
 class StopWhileConnecting {
  public:
   StopWhileConnecting() : thread_([this](const std::stop_token& connected) { watch(connected); }) {}
@@ -254,7 +255,8 @@ void form(const std::function<void()>& forms) {
 
 std::string reachable(const std::string& host) { return host == "0.0.0.0" || host == "localhost" ? "127.0.0.1" : host; }
 
-// Leaving an NCCL communicator, or a failure of it, causes a hang that only the end of the communicator resolves.
+// If a replica leaves an NCCL communicator, or the communicator fails, operations hang until the communicator is
+// destroyed.
 void decline_what_cannot_follow() {
   if (backend_slot() != "gloo") generation::decline(fmt::format("its backend is {}", backend_slot()));
 }
@@ -321,7 +323,7 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   if (world_size) setenv("ADAPTDL_NUM_REPLICAS", std::to_string(*world_size).c_str(), 1);
   if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
 
-  env::checkpoint_every();  // throws now on an invalid value, which is used only after the first step
+  env::checkpoint_every();  // throws now if the value is invalid; its first use is after the first step
   auto options = collective::options_from_env();
   {
     const StopWhileConnecting stops;

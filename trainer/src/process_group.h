@@ -1,11 +1,12 @@
-// Access to the process group for the other sources of the trainer.
+// Access to the process group for the trainer's other sources.
 #pragma once
 
 #include "torch_compat.h"
 
 namespace adaptdl::internal {
 
-// Throws Error, which says to call init_process_group, if there is none. Null in a newcomer that has not joined yet.
+// Returns the process group, or null in a newcomer that has not joined yet. If there is no group, throws Error, which
+// tells the user to call init_process_group.
 const compat::ProcessGroupPtr& process_group_ptr();
 
 }  // namespace adaptdl::internal

@@ -1,4 +1,4 @@
-// Translates options of AdaptiveDataParallel for c10d::Reducer.
+// Translates AdaptiveDataParallel's options for c10d::Reducer.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace adaptdl::internal {
 
-// The type in which gradients are summed; kFloat: their own. `name`: the name of the state, for the error.
+// Returns the type in which gradients are summed. kFloat stands for the gradients' own type. `name`: the name of the
+// state, for the error message.
 at::ScalarType compressed_type(const std::string& name, GradientCompression compression);
 
-// Throws UsageError if the backend cannot sum gradients of the type to which they are compressed. A collective call.
+// Throws UsageError if the backend cannot sum gradients of the compressed type. This is a collective call.
 void check_compression(const std::string& name, const compat::ReducerOptions& options, at::Device device);
 
-// Which parameters get sparse gradients: those of embeddings with the option `sparse`.
+// Returns, for each parameter, whether its gradients are sparse: true for embeddings with the option `sparse`.
 std::vector<bool> sparse_params(const torch::nn::Module& model, const std::vector<at::Tensor>& params);
 
 }  // namespace adaptdl::internal

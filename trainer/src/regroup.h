@@ -1,7 +1,7 @@
-// What changes with the replicas of the job: the users of the process group, and the states that replicas can only
-// change together.
+// Support for changes of the job's replicas: the users of the process group, and versions of the states that replicas
+// can only change together.
 //
-// Threading: used by the training thread.
+// Threading: only the training thread may use these classes and functions.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,22 @@ class GroupUser {
 
   // Releases the group, which may be broken.
   virtual void leave_group() = 0;
-  // Joins the new group. A collective call.
+  // Joins the new group. This is a collective call.
   virtual void join_group() = 0;
-  // Whether it holds gradients of this replica only, which wait for those of a later pass. The same on all replicas.
+  // Returns whether the user holds gradients of this replica only, which a later pass will reduce. The result is the
+  // same on all replicas.
   virtual bool step_is_unfinished() { return false; }
   // Drops these gradients.
   virtual void drop_unfinished_step() {}
   // Called at each step boundary.
   virtual void begin_step() {}
-  // Whether its optimizer has stepped since the last boundary, as far as can be known. True if it has no optimizer.
+  // Returns whether the user's optimizer has stepped since the last boundary, as far as can be known. Returns true if
+  // there is no optimizer.
   virtual bool has_stepped() const { return true; }
 };
 
-// Whether any user of the group has an unfinished step. Then the next batch of the training loop is another part of
-// that step, and the boundary before it is skipped.
+// Returns whether any user of the group has an unfinished step. If so, the next batch of the training loop is another
+// part of that step, and the boundary before it is skipped.
 bool step_is_unfinished();
 void drop_unfinished_steps();
 
@@ -44,18 +46,19 @@ bool all_have_stepped();
 
 // Makes all users release the process group, and destroys it.
 void leave_process_group();
-// Creates the process group of the replicas that the collective connects, and lets all users join it. A collective
-// call. Throws CollectiveError if a replica is lost meanwhile.
+// Creates the process group of the replicas that the collective connects, and lets all users join it. This is a
+// collective call. Throws CollectiveError if a replica is lost during the call.
 void join_process_group();
 
 // From now on, the loss of a peer does not end a backward pass with an exception: the pass ends without gradients, and
 // group_is_broken() returns true.
 void tolerate_losses();
-// Whether a tensor operation of the group has failed since then.
+// Returns whether a tensor operation of the group has failed since the call of tolerate_losses().
 bool group_is_broken();
 
-// Counts how often all replicas together changed a state. When replicas are lost in the middle of such a change, some
-// may have made it and others not: then the latter get the state from one of the former.
+// Counts how often all replicas together changed a state. If replicas are lost in the middle of such a change, some of
+// the remaining replicas may have made the change and others not. A replica that has not made the change then receives
+// the state from one that has.
 class Version {
  public:
   // `state`: the name of the checkpoint state, which has one Version.

@@ -32,7 +32,7 @@ using RendezvousClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookAgain{50};
 
-// Replaces the file atomically. O_EXCL is needed since another user may have put a file into a shared directory.
+// Replaces the file atomically. O_EXCL is required because another user may have put a file into a shared directory.
 void write_address(const fs::path& path, const std::string& text) {
   const std::string unfinished = path.string() + ".new";
   std::error_code error;
@@ -49,7 +49,7 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Waits until the file has a text other than `before`, and returns it; "" at the deadline.
+// Waits until the file contains a text other than `before`, and returns that text. Returns "" at the deadline.
 std::string await_text(const fs::path& path, const std::string& before, RendezvousClock::time_point deadline) {
   while (RendezvousClock::now() < deadline) {
     if (auto text = read_text(path); !text.empty() && text != before) return text;
@@ -58,7 +58,7 @@ std::string await_text(const fs::path& path, const std::string& before, Rendezvo
   return {};
 }
 
-// Reads the address that rank 0 of this job or of an earlier one wrote.
+// Reads the address that rank 0 of this job or of an earlier job wrote.
 void read_address(const std::string& text, const fs::path& path, collective::Options& options, bool needs_secret) {
   try {
     const auto address = json::parse(text);
@@ -111,7 +111,7 @@ void initialize_other(const fs::path& path, collective::Options& options) {
     auto attempt = options;
     attempt.connect_timeout =
         std::max(kLookAgain, std::chrono::ceil<std::chrono::milliseconds>(deadline - RendezvousClock::now()));
-    // The file is removed once all replicas are connected, so an absent file is not a change.
+    // The file is removed once all replicas are connected, so a missing file is not a change.
     attempt.give_up = [&] {
       const auto now = read_text(path);
       return !now.empty() && now != text;

@@ -1,4 +1,5 @@
-// Messages between a RendezvousStore and its server: a length (32 bits, little-endian) and a body of that many bytes.
+// Messages between a RendezvousStore and its server. A message is a length (32 bits, little-endian) and a body of that
+// many bytes.
 #pragma once
 
 #include <cerrno>
@@ -14,14 +15,14 @@ inline constexpr std::uint32_t kMaxMessage = 16 << 20;  // bytes
 // Returns the message with this body.
 std::string to_message(const std::string& body);
 
-// Removes the first message from `received` and returns its body, or nullopt if it is not complete. Throws Error if it
-// is longer than kMaxMessage.
+// Removes the first message from `received` and returns its body. Returns nullopt if the message is not complete.
+// Throws Error if its body is longer than kMaxMessage.
 std::optional<std::string> take_message(std::string& received);
 
-// The maximum number of bytes that are received at a time.
+// The maximum number of bytes to receive at a time.
 inline constexpr std::size_t kReadSize = 4096;
 
-// Whether the last call on a non-blocking socket failed only because it would have had to wait, or was interrupted.
+// Returns whether the last call on a non-blocking socket failed only because it would have blocked or was interrupted.
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace adaptdl

@@ -1,22 +1,22 @@
-// The key-value server of a process group, which holds the addresses by which the replicas' backends find each other.
+// The key-value server of a process group. It stores the addresses at which the replicas' backends find each other.
 //
-// LibTorch's own, TCPStore, listens on all interfaces, answers any client, and allocates what a message asks for. This
-// one listens on one address, drops connections that do not prove they have its secret, and limits messages to
-// kMaxMessage.
+// LibTorch's own server, TCPStore, listens on all interfaces, answers any client, and allocates as much memory as a
+// message specifies. This server listens on one address, drops clients that do not prove that they have its secret, and
+// limits messages to kMaxMessage.
 //
 // Protocol: a handshake (handshake.h) with an empty request and answer, followed by messages (rendezvous_message.h)
-// that are CBOR objects. A request has "op" and the operation's arguments, and gets one answer:
+// that are CBOR objects. A request contains "op" and the operation's arguments. Each request receives one answer:
 //
 //   set key value              {}
 //   get key                    {"value"}, or {} if the key does not exist
-//   add key amount             {"number"}: the sum, which the key then holds in decimal
+//   add key amount             {"number"}: the sum, which is stored in decimal
 //   swap key expected desired  {"value"} of the key afterwards, or `expected` if the key does not exist
 //   delete key                 {"found"}
 //   check keys                 {"found"}: whether all of them exist
 //   wait keys                  {} as soon as all of them exist
 //   count                      {"number"} of keys
 //
-// Threading: a thread of the server, with all signals blocked, handles all connections.
+// Threading: the server's own thread, in which all signals are blocked, handles all connections.
 #pragma once
 
 #include <chrono>
@@ -35,14 +35,14 @@
 
 namespace adaptdl {
 
-// The handshake terms of a RendezvousServer with this secret and its clients.
+// Returns the handshake terms for a RendezvousServer with this secret and for its clients.
 handshake::Terms rendezvous_terms(const std::string& secret);
 
 class RendezvousServer {
  public:
   // Listens on a free port of `address`, an IP address of this machine. A connection whose handshake is not complete
-  // after `handshake_time` is closed. The default is long, since a network that loses packets may delay a handshake by
-  // many seconds, and no caller waits for such a connection. Throws Error if the system refuses to listen.
+  // after `handshake_time` is closed. The default is long, because a lossy network may delay a handshake by many
+  // seconds, and no caller waits for the connection. Throws Error if the server cannot listen.
   explicit RendezvousServer(const std::string& address,
                             std::chrono::milliseconds handshake_time = std::chrono::minutes(1));
   // Closes all connections.

@@ -85,7 +85,7 @@ json RendezvousStore::ask(const json& request, std::chrono::milliseconds timeout
     send(to_message({body.begin(), body.end()}), deadline);
     return json::from_cbor(receive(deadline));
   } catch (const std::exception& error) {
-    fd_.reset();  // a late answer would be mistaken for that of the next request
+    fd_.reset();  // a late answer would be mistaken for the answer to the next request
     throw collective::CollectiveError(fmt::format("rendezvous at {} failed: {} ({})",
                                                   net::endpoint(place_.host, place_.port), error.what(),
                                                   request.at("op").get<std::string>()));
@@ -100,7 +100,8 @@ void RendezvousStore::connect(net::Clock::time_point deadline) {
   }
 }
 
-// Returns whether it connected; if not, sets `why`. Throws Error if the server is not the expected one.
+// Returns whether the connection was established; if not, sets `why`. Throws Error if the server is not the expected
+// server.
 bool RendezvousStore::try_connect(net::Clock::time_point deadline, std::string& why) {
   net::Fd fd = net::connect_to(place_.host, place_.port, deadline, why);
   if (!fd) return false;

@@ -1,6 +1,7 @@
-// The key-value store with which a process group forms: LibTorch's interface to a RendezvousServer.
+// The key-value store with which a process group forms. It implements LibTorch's store interface with a
+// RendezvousServer.
 //
-// Threading: operations may be called from any thread; one that waits blocks those of other threads.
+// Threading: any thread may call the operations. While one operation waits, operations in other threads are blocked.
 #pragma once
 
 #include <chrono>
@@ -15,7 +16,7 @@
 
 namespace adaptdl {
 
-// The address and the secret of a server.
+// A server's address and secret.
 struct RendezvousPlace {
   std::string host;
   std::uint16_t port = 0;
@@ -26,15 +27,15 @@ class RendezvousStore final : public c10d::Store {
  public:
   using Value = std::vector<std::uint8_t>;
 
-  // Connects at the first operation. `server`, null except on rank 0, lives as long as the store. Operations throw
-  // CollectiveError if the server cannot be reached or does not answer within `timeout`.
+  // Connects at the first operation. The store shares ownership of `server`, which is null except on rank 0. Operations
+  // throw CollectiveError if the server cannot be reached or does not answer within `timeout`.
   RendezvousStore(RendezvousPlace place, std::chrono::milliseconds timeout, std::shared_ptr<RendezvousServer> server);
 
   const std::string& secret() const noexcept { return place_.secret; }
 
   void set(const std::string& key, const Value& value) override;
   Value compareSet(const std::string& key, const Value& expected, const Value& desired) override;
-  // Waits for the key, up to the timeout.
+  // Waits up to the timeout until the key exists.
   Value get(const std::string& key) override;
   std::int64_t add(const std::string& key, std::int64_t amount) override;
   bool deleteKey(const std::string& key) override;
@@ -42,7 +43,7 @@ class RendezvousStore final : public c10d::Store {
   std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
-  // Overrides a method that Store has since LibTorch 2.8. Returns the same store with a connection of its own.
+  // Overrides a method of Store since LibTorch 2.8. Returns the same store with a separate connection.
   c10::intrusive_ptr<c10d::Store> clone();
 
  private:

@@ -58,13 +58,13 @@ void restore(const Generators& states) {
       generator.set_state(state);
     } catch (const c10::Error& error) {
       throw checkpoint::CheckpointError(
-          fmt::format("the random generator '{}' of the checkpoint is not compatible with this LibTorch: {}", name,
+          fmt::format("the checkpoint's random generator '{}' is not compatible with this LibTorch: {}", name,
                       error.what_without_backtrace()));
     }
   }
 }
 
-// Seeds the generators for `rank` from rank 0's: deterministically, and differently for each rank.
+// Seeds the generators for `rank` from rank 0's generators, deterministically and differently for each rank.
 void derive(const Generators& states, int rank) {
   for (auto& [name, generator] : default_generators()) {
     const auto found = states.find(name);
@@ -109,10 +109,10 @@ class RngState : public checkpoint::State {
     return states;
   }
 
-  Generators own_, rank0_;  // as loaded; empty once the generators are restored
+  Generators own_, rank0_;  // as loaded from the checkpoint; empty once the generators are restored
 };
 
-// Never destroyed, since it is saved as long as the process lives.
+// Never destroyed, because a checkpoint may be saved until the process ends.
 RngState& rng_state() {
   static auto* const state = new RngState;
   return *state;

@@ -1,7 +1,7 @@
 // Restores LibTorch's random generators after restarts.
 //
-// State "adaptdl-rng": the default CPU generator of each rank, and that of each CUDA device, as raw bytes. After a
-// restart on as many replicas, dropout and similar operations draw the numbers that they would have drawn without it.
+// State "adaptdl-rng": the default generators of the CPU and of each CUDA device on each rank, as raw bytes. After a
+// restart on the same number of replicas, dropout and similar operations draw the same numbers as without the restart.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,14 @@
 namespace adaptdl::internal {
 
 // Restores the generators from the checkpoint. Must be called at the first step boundary of the process, where training
-// resumes, and not earlier, since the code before it is replayed and draws numbers of its own. A rank that is not in
-// the checkpoint gets generators derived from rank 0's. In a new job, ranks other than 0 derive theirs from the seed
-// that the program set alike on all of them, so that no two replicas draw the same dropout masks.
+// resumes, and not earlier, because the code before that boundary is replayed and also draws numbers. The generators of
+// a rank that is not in the checkpoint are derived from rank 0's generators. In a new job, ranks other than 0 derive
+// their generators from the seed that the program sets on all replicas, so that no two replicas draw the same dropout
+// masks.
 void resume_rng();
 
-// Creates and registers the state if that has not happened. Checkpoints that are saved before resume_rng(), for example
-// by a finished job that runs again, keep the generators of the checkpoint that was loaded.
+// Creates and registers the state if it does not exist. Checkpoints that are saved before resume_rng(), for example by
+// a finished job that runs again, keep the generators of the loaded checkpoint.
 void register_rng();
 
 // A snapshot of the generators, taken by the constructor.

@@ -11,7 +11,7 @@ namespace adaptdl {
 
 namespace {
 
-// The first number that is mixed into a seed, so that seeds for different purposes differ.
+// The first number mixed into a seed. It makes seeds for different purposes differ.
 enum Purpose : std::uint64_t { kSample = 1, kBatch = 2 };
 
 struct Fetch {

@@ -14,8 +14,8 @@ namespace adaptdl {
 
 namespace {
 
-// Draws a number below `bound`, each equally likely. std::uniform_int_distribution is not used, since its results
-// differ between libraries.
+// Draws a number below `bound`; all numbers are equally likely. std::uniform_int_distribution is not used, because its
+// results differ between standard libraries.
 std::size_t draw_below(std::size_t bound, std::mt19937_64& engine) {
   const std::uint64_t biased = (0 - static_cast<std::uint64_t>(bound)) % bound;  // 2^64 mod bound
   std::uint64_t drawn = engine();
@@ -30,7 +30,7 @@ namespace internal {
 std::size_t known_size(std::optional<std::size_t> size) {
   if (!size)
     throw UsageError(
-        "the dataset does not know its size; data loaders and samplers need one with a size and random access");
+        "the size of the dataset is unknown; data loaders and samplers require a known size and random access");
   return *size;
 }
 
@@ -80,7 +80,7 @@ std::vector<std::size_t> ElasticSampler::indices() const {
   for (std::size_t at = index_ % dataset_size_ + rank; at < dataset_size_; at += static_cast<std::size_t>(replicas_)) {
     dealt.push_back(all[at]);
   }
-  // Ranks that the last round does not reach get one from the front, a different one each.
+  // Each rank that the last round does not reach receives a different sample from the front.
   if (dealt.size() < size()) dealt.push_back(all[rank % dataset_size_]);
   return dealt;
 }

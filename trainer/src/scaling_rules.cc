@@ -16,7 +16,7 @@ namespace {
 
 namespace optim = torch::optim;
 
-// Scales the learning rates of all parameter groups while it lives.
+// Scales the learning rates of all parameter groups while the object exists.
 class ScaledRates {
  public:
   ScaledRates(optim::Optimizer& optimizer, const std::vector<double>& factors) : optimizer_(optimizer) {
@@ -110,13 +110,13 @@ LEGWScale::LEGWScale(double base_warmup_epochs, std::size_t data_size)
   if (!(base_warmup_epochs >= 0) || !std::isfinite(base_warmup_epochs))
     throw UsageError(
         fmt::format("LEGWScale: base_warmup_epochs must be 0 or more and finite, got {}", base_warmup_epochs));
-  if (data_size == 0) throw UsageError("LEGWScale: data_size must be the number of samples of the dataset, got 0");
+  if (data_size == 0) throw UsageError("LEGWScale: data_size must be the number of samples in the dataset, got 0");
 }
 
 std::vector<double> LEGWScale::scale_lr(double scale) {
   const auto* const loader = current_dataloader();
   if (loader == nullptr)
-    throw UsageError("LEGWScale needs the batch size of a data loader; call step() inside its loop");
+    throw UsageError("LEGWScale requires a data loader's batch size; call step() inside the loader's loop");
   const double steps = base_warmup_epochs_ * scale * static_cast<double>(data_size_) /
                        static_cast<double>(loader->batch_size());
   const double progress = adp().gns().progress();

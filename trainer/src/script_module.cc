@@ -7,8 +7,8 @@ namespace adaptdl {
 
 namespace {
 
-// Registers the tensors of `script` in `module`, with modules without a forward() for its submodules. A tensor that
-// several submodules share is registered in the first one.
+// Registers the tensors of `script` in `module`, and creates a module without forward() for each submodule. A tensor
+// that several submodules share is registered only in the first of them.
 void mirror(const torch::jit::Module& script, torch::nn::Module& module, std::unordered_set<const void*>& known) {
   const auto is_new = [&](const at::Tensor& tensor) { return known.insert(tensor.unsafeGetTensorImpl()).second; };
   for (const auto& parameter : script.named_parameters(/*recurse=*/false)) {

@@ -18,13 +18,14 @@ namespace adaptdl {
 namespace {
 
 constexpr std::int64_t kSumChunk = std::int64_t{1} << 16;  // elements that one thread sums at a time
-constexpr int kLanes = 16;                                 // partial sums, which the compiler vectorizes
-// Parts of a chunk that are read in turns, and elements to prefetch: a core waits less for memory than with one part.
+constexpr int kLanes = 16;                                 // number of partial sums, which the compiler vectorizes
+// A chunk is read in kStreams interleaved parts, prefetching kAhead elements, because a core then waits less for
+// memory.
 constexpr int kStreams = 4, kAhead = 256;
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// The variant is chosen at program start by the features of the processor. AVX-512 would not be faster, as memory is
-// the limit, and slows down the matrix products around it.
+// The variant is chosen at program start, depending on the processor's features. AVX-512 would not be faster, because
+// memory is the bottleneck, and would slow down the surrounding matrix products.
 #define ADAPTDL_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define ADAPTDL_VECTOR_CLONES
@@ -92,7 +93,7 @@ ADAPTDL_VECTOR_CLONES std::array<double, 3> sum_products(const float* __restrict
   return sums;
 }
 
-// Calls `sum(first, count)` for chunks of [0, n), on several threads, and adds the arrays that it returns, in order.
+// Calls `sum(first, count)` for chunks of [0, n), on several threads, and adds the returned arrays in order.
 template <class Sum>
 auto sum_chunks(std::int64_t n, Sum sum) {
   using Sums = decltype(sum(n, n));
@@ -115,15 +116,15 @@ bool plain(const at::Tensor& tensor) {
          tensor.is_non_overlapping_and_dense();
 }
 
-// Whether both have their elements in the same order in memory, without gaps.
+// Returns whether both tensors store their elements in the same order and without gaps.
 bool dense_alike(const at::Tensor& a, const at::Tensor& b) {
   return a.is_non_overlapping_and_dense() && a.strides() == b.strides();
 }
 
-// The same for floats on the CPU.
+// Returns the same as dense_alike for floats on the CPU, and false for other tensors.
 bool plain_alike(const at::Tensor& a, const at::Tensor& b) { return plain(a) && plain(b) && dense_alike(a, b); }
 
-// The gradient's values in at least single precision; of a sparse gradient, only those that it stores.
+// Returns the gradient's values in at least single precision. For a sparse gradient, these are only the stored values.
 at::Tensor of_values(const at::Tensor& gradient) {
   auto result = gradient.detach();
   if (result.is_sparse()) result = result.coalesce().values();
@@ -132,7 +133,8 @@ at::Tensor of_values(const at::Tensor& gradient) {
 
 at::Tensor squared_norm(const at::Tensor& values) { return values.square().sum(at::kDouble); }
 
-// The divisor of the gradient; undefined if there is none. Adam does not accept sparse gradients.
+// Returns the gradient's divisor, undefined if there is none. Sparse gradients have none, because Adam does not accept
+// them.
 at::Tensor divisor(const Preconditioner& by) {
   return by.exp_avg_sq.defined() ? (by.exp_avg_sq.sqrt() / by.correction).add_(by.eps) : at::Tensor();
 }
@@ -142,14 +144,15 @@ at::Tensor divided(const at::Tensor& gradient, const at::Tensor& divisor) {
   return divisor.defined() ? values / divisor : values;
 }
 
-// Flattened dense gradients of one group on one GPU. All have preconditioners with equal numbers, or none has one. An
-// operation on all of them together takes the time of one on a single gradient, unless they are large.
+// Flattened dense gradients of one group on one GPU. Either all have preconditioners with equal numbers, or none has a
+// preconditioner. Unless the gradients are large, an operation on all of them together takes as long as an operation on
+// a single gradient.
 class Batch {
  public:
   void add(const GroupGradient& gradient, const at::Tensor* previous) {
     const auto& by = gradient.preconditioner;
     const auto& first = gradient.gradient;
-    // A copy takes an operation, and is not needed if all have their elements in the same order in memory.
+    // Copying requires an extra operation, and is unnecessary if all tensors store their elements in the same order.
     const bool alike = first.is_non_overlapping_and_dense() && (!previous || dense_alike(first, *previous)) &&
                        (!by.exp_avg_sq.defined() || dense_alike(first, by.exp_avg_sq));
     const auto flat = [alike](const at::Tensor& tensor) {
@@ -164,7 +167,8 @@ class Batch {
   std::int64_t elements() const noexcept { return elements_; }
   at::Device device() const { return gradients_[0].device(); }
 
-  // The norm of the gradients and, if they have previous ones, the norms of these and of the sums.
+  // Returns the norm of the gradients and, if there are previous gradients, the norms of the previous gradients and of
+  // the sums.
   std::vector<at::Tensor> norms() const {
     auto a = of_values(joined(gradients_));
     const auto divisors = exp_avg_sq_.empty() ? at::Tensor() : divisor({joined(exp_avg_sq_), by_.correction, by_.eps});
@@ -183,8 +187,8 @@ class Batch {
   std::int64_t elements_ = 0;
 };
 
-// Batches by group, device and preconditioner. Calls `use` with each batch, which has at most kMostElements unless it
-// is a single gradient; this limits the memory of what is computed from it.
+// Batches by group, device and preconditioner. Calls `use` with each batch. A batch has at most kMostElements elements
+// unless it is a single gradient, which limits the memory for temporaries.
 class Batches {
  public:
   template <class Use>
@@ -225,14 +229,15 @@ void GroupSums::clear() {
   sums_.zero_();
 }
 
-// Adds each value to the group's sum with the same index.
+// Adds each value to the group's sum at the same index.
 void GroupSums::add(std::size_t group, const std::vector<at::Tensor>& values) {
   sums_[static_cast<std::int64_t>(group)]
       .narrow(0, 0, static_cast<std::int64_t>(values.size()))
       .add_(at::stack(values).to(sums_.device()));
 }
 
-// `norms` has equally many norms of each kind, one kind after the other. The squares of each kind are added to one sum.
+// `norms` contains the same number of norms of each kind, one kind after the other. The squares of each kind are added
+// to one sum.
 void GroupSums::add_norms(std::size_t group, const std::vector<at::Tensor>& norms, std::size_t kinds) {
   sums_[static_cast<std::int64_t>(group)]
       .narrow(0, 0, static_cast<std::int64_t>(kinds))

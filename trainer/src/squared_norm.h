@@ -1,7 +1,7 @@
-// Squared norms of gradients, in one pass over the data, and without a temporary for dense floats on a CPU.
+// Computes squared norms of gradients in one pass over the data, without temporaries for dense floats on a CPU.
 //
-// On a CPU, elements are squared in the gradient's own precision, at least single, and summed in double, in an order
-// that does not depend on the number of threads. Equal gradients thus have equal norms on every replica.
+// On a CPU, elements are squared in the gradient's own precision (at least single) and summed in double precision, in
+// an order that does not depend on the number of threads. Equal gradients therefore have equal norms on every replica.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ struct Preconditioner {
   double eps = 0;
 };
 
-// Whether no value is NaN or infinite.
+// Returns whether no value is NaN or infinite.
 bool all_finite(const std::vector<double>& values);
 
 // A gradient of a parameter group. It may be sparse.
@@ -31,8 +31,9 @@ struct GroupGradient {
   Preconditioner preconditioner;
 };
 
-// Sums by parameter group, in double. On a GPU, where launching an operation takes longer than computing the norms of
-// most gradients, many gradients are added with few operations, and their common norm is rounded to single precision.
+// Sums by parameter group, in double precision. On a GPU, launching an operation takes longer than computing the norm
+// of most gradients. Many gradients are therefore added with few operations, and their common norm is rounded to single
+// precision.
 class GroupSums {
  public:
   GroupSums(std::size_t groups, std::size_t sums, at::Device device);
@@ -41,13 +42,13 @@ class GroupSums {
   // Adds |gradient / preconditioner|^2 to the group's first sum.
   void add_squared_norm(const GroupGradient& gradient);
   void add_squared_norms(const std::vector<GroupGradient>& gradients);
-  // Adds |a|^2, |b|^2 and |a + b|^2 to the group's first three sums, for each gradient a and its `previous` b, both
-  // divided by the preconditioner; then copies a to b. REQUIRES equal shapes.
+  // Adds |a|^2, |b|^2 and |a + b|^2 to the group's first three sums, for each gradient a and its previous gradient b,
+  // both divided by the preconditioner. Then copies a to b. REQUIRES equal shapes.
   void add_pairs(const std::vector<GroupGradient>& gradients, const std::vector<at::Tensor>& previous);
 
-  // The sums, of shape (groups, sums), which may be all-reduced in place.
+  // Returns the sums, of shape (groups, sums). They may be all-reduced in place.
   at::Tensor& tensor();
-  // The sums, with that of a group at index group * sums + sum. Waits for the device.
+  // Returns the sums; sum j of group i is at index i * sums + j. Waits for the device.
   std::vector<double> values();
 
  private:
@@ -58,7 +59,7 @@ class GroupSums {
   void flush();
 
   at::Tensor sums_;
-  // Norms by group and GPU that are not added to the group's first sum yet.
+  // Norms by group and GPU that have not been added to the group's first sum yet.
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<at::Tensor>> norms_;
 };
 

@@ -36,8 +36,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the replicas send each other at a boundary: the signal that requests a stop, or 0; whether to save; and what the
-// loops wish.
+// What the replicas send each other at a boundary: the signal that requests a stop, or 0; whether to save; and the
+// loops' wishes.
 struct Message {
   std::uint64_t local_bsz = 0;  // 0: no change
   std::uint32_t accumulation_steps = 0;
@@ -59,13 +59,14 @@ collective::Bytes encode(const Message& message) {
 Message decode(const collective::Bytes& bytes) {
   Message message;
   if (bytes.size() != sizeof message)
-    throw collective::CollectiveError("the replicas are not at the same step boundary; do they run the same program?");
+    throw collective::CollectiveError(
+        "the replicas are not at the same step boundary; check that they run the same program");
   std::memcpy(&message, bytes.data(), sizeof message);
   return message;
 }
 
-// A wish of any replica applies to all. The higher of two signals counts: SIGTERM over SIGINT. Only rank 0, which comes
-// first, sends a batch size.
+// Joins two messages. A wish of any replica applies to all. Of two signals, the higher applies: SIGTERM rather than
+// SIGINT. Only rank 0, whose message comes first, sends a batch size.
 collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b) {
   auto x = decode(a);
   const auto y = decode(b);
@@ -77,10 +78,11 @@ collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b)
   return encode(x);
 }
 
-// Samples per second, smoothed over the last dozens of steps of a loop.
+// Samples per second, smoothed over a few dozen steps of a loop.
 class Throughput {
  public:
-  // Counts a step of `samples` that ends now. The first one of a loop only starts the clock, since it has other work.
+  // Counts a step of `samples` samples that ends now. The first step of a loop only starts the clock, because its time
+  // includes other work.
   double step(const void* loop, std::size_t samples) {
     const auto now = Clock::now();
     const std::chrono::duration<double> elapsed = now - last_;
@@ -106,8 +108,8 @@ std::function<void(int)>& exit_handler() {
   return *handler;
 }
 
-// The boundaries of this process, which all loaders share: what was submitted in the last step of one loop is decided
-// at the first step of the next.
+// The boundaries of this process, which all loaders share. What was submitted in the last step of one loop is decided
+// at the first step of the next loop.
 class Boundaries {
  public:
   const Wishes& receive() {
@@ -144,7 +146,7 @@ class Boundaries {
       generation::await_others();
       join_process_group();
     } catch (const collective::CollectiveError&) {
-      form_anew();  // this replica has the states, like any member
+      form_anew();  // this replica has the states, like any other member
     }
     begin();
   }
@@ -157,7 +159,7 @@ class Boundaries {
       return;
     }
     auto& world = collective::world();
-    // The clock of rank 0 decides for all replicas.
+    // Rank 0's clock decides for all replicas.
     const bool due = damaged_.empty() && every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() &&
                      Clock::now() - last_save_ >= every_;
     Message message;
@@ -193,12 +195,13 @@ class Boundaries {
 
   void recover() {
     rethrow_unless_recoverable();
-    void_ = false;  // its loop has ended, so the step cannot be repeated
+    void_ = false;  // the loop has ended, so the step cannot be repeated
     form_anew();
   }
 
   void recover_in_step() {
-    // Before the end of the step, some replicas may be about to repeat it, including what failed, and others not.
+    // Before the step has ended, some replicas may be about to repeat it, including the call that failed, and others
+    // not.
     if (void_ || !all_have_stepped()) throw;
     rethrow_unless_recoverable();
     form_anew(true);
@@ -210,7 +213,7 @@ class Boundaries {
     --passed_;
     undo();
     form_anew();
-    // void_ was cleared if the step's result came from a replica that had finished it.
+    // void_ was cleared if the step's result came from a replica that had finished the step.
     if (std::exchange(void_, false)) return true;
     ++passed_;
     keep();
@@ -228,7 +231,8 @@ class Boundaries {
     }
   }
 
-  // A replica that ended because of a mismatch is not lost: the others end for the same reason.
+  // Throws the error of a mismatch. A replica that ended because of a mismatch is not lost: the others end for the same
+  // reason.
   void throw_mismatch() {
     if (!agreement_.valid() || !agreement_.ready()) return;
     try {
@@ -295,7 +299,7 @@ class Boundaries {
       } catch (const checkpoint::CheckpointError& error) {
         log::warn(fmt::format("the periodic checkpoint failed, training continues: {}", error.what()));
       }
-      last_save_ = Clock::now();  // also after a failure, so as not to retry at every step
+      last_save_ = Clock::now();  // even after a failure, to avoid a retry at every step
     }
     if (agreed.generation > static_cast<std::uint32_t>(generation::current())) follow(world);
   }
@@ -303,7 +307,7 @@ class Boundaries {
   // Moves to the generation that was announced to rank 0.
   void follow(collective::Communicator& world) {
     const auto next = told_by_rank_0(world);
-    checkpoint::sync_all_states();  // with the replicas that leave, whose sums would be lost
+    checkpoint::sync_all_states();  // includes the replicas that leave, whose sums would otherwise be lost
     collective::teardown();
     if (!next.has_me()) leave(next);
     leave_process_group();
@@ -335,7 +339,7 @@ class Boundaries {
     const bool saved = save(fmt::format(", stopping on {}", name));
     if (!saved && world.rank() == 0) log::warn("ADAPTDL_CHECKPOINT_PATH is not set: nothing was saved");
     try {
-      // Otherwise a replica could see another one's exit as a failure before it is done itself.
+      // Without this, a replica could mistake another replica's exit for a failure before it has finished itself.
       collective::teardown();
     } catch (const Error& error) {
       log::warn(fmt::format("while stopping: {}", error.what()));
@@ -359,7 +363,7 @@ class Boundaries {
     progress::report();
   }
 
-  // Progress stays 0 in programs that do not measure the gradient noise scale, and is not reported there.
+  // Programs that do not measure the gradient noise scale report no progress, because it stays 0.
   static void report_progress() {
     const auto target = metrics::target_progress();
     const double done = metrics::progress();
@@ -370,12 +374,12 @@ class Boundaries {
 
   bool begun_ = false;
   std::uint64_t passed_ = 0;    // boundaries that this replica has passed
-  std::uint64_t furthest_ = 0;  // boundaries that the furthest replica has passed
+  std::uint64_t furthest_ = 0;  // boundaries that the replica furthest ahead has passed
   std::uint64_t regroups_ = 0;
   bool void_ = false;              // whether the current step is void
   bool invalid_ = false;           // whether a step since the last boundary was invalid
   std::set<std::string> damaged_;  // models whose last steps were invalid
-  // All ranks read it, so that all of them reject an invalid value.
+  // All ranks read the variable, so that all of them reject an invalid value.
   const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
   collective::Future agreement_;
@@ -384,7 +388,7 @@ class Boundaries {
   Throughput throughput_;
 };
 
-// Never destroyed, since a pending agreement may outlive the communicator.
+// Never destroyed, because a pending agreement may outlive the communicator.
 Boundaries& boundaries() {
   static auto* const instance = new Boundaries;
   return *instance;

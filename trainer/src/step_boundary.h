@@ -13,74 +13,77 @@ namespace adaptdl::internal {
 // The position of a loop, for the progress report.
 struct LoopPosition {
   const void* loop = nullptr;  // identifies the loop
-  std::size_t step = 0;        // steps done in this pass
+  std::size_t step = 0;        // number of steps done in this pass
   std::optional<std::size_t> steps_left;
-  std::size_t batch_size = 0;  // samples of a step over all replicas
+  std::size_t batch_size = 0;  // samples per step over all replicas
   std::size_t samples = 0;     // samples of all batches since the previous boundary
 };
 
-// What the loops of all replicas submit to each other at a boundary, besides stops and checkpoints.
+// What the replicas' loops submit to each other at a boundary, in addition to stops and checkpoints.
 struct Wishes {
-  bool data_end = false;                // from any replica: its data ends with the step that begins
+  bool data_end = false;                // from any replica: its data ends with the coming step
   std::optional<BatchSize> batch_size;  // from rank 0: the batch size from now on
-  std::uint32_t loader = 0;             // the loader whose batch size it is
+  std::uint32_t loader = 0;             // the loader to which batch_size applies
 };
 
-// A boundary has three parts, which each replica calls in this order; see AdaptiveDataLoaderHelper::step_boundary.
+// At a boundary, each replica calls the next three functions in this order; see
+// AdaptiveDataLoaderHelper::step_boundary.
 //
-// Returns what was agreed at the previous boundary; nothing at the first one. May also be called earlier, between two
-// boundaries; the boundary then returns the same again.
+// Returns what was agreed at the previous boundary, or empty wishes at the first boundary. May also be called earlier,
+// between two boundaries. The call at the boundary then returns the same wishes again.
 const Wishes& receive_agreement();
 // Continues, saves, changes the replicas or stops, as agreed. If the replicas changed (see regroups()), earlier
-// agreements no longer hold, and the loop must divide its data among the new replicas before it submits wishes.
+// agreements are void, and the loop must divide its data among the new replicas before it submits wishes.
 void settle_boundary();
-// Submits what this replica wishes for the next boundary, and reports the progress.
+// Submits this replica's wishes for the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopPosition& position);
 
-// Saves a checkpoint after the last epoch, if ADAPTDL_CHECKPOINT_PATH is set. A collective call; throws what
-// checkpoint::save_all_states throws. Does nothing if there are several replicas but no group.
+// Saves a checkpoint after the last epoch, if ADAPTDL_CHECKPOINT_PATH is set. This is a collective call. Throws the
+// errors of checkpoint::save_all_states. Does nothing if there are several replicas but no group.
 void save_result();
 
 // In a newcomer, joins the other replicas, which are at the same boundary, after settle_boundary. Must be called where
-// the program would make its first collective call; does nothing later, and in any other process.
+// the program would make its first collective call. Does nothing in later calls and in other processes.
 void join_if_newcomer();
 
 // --- When replicas are lost ---
 //
-// If a peer is lost during a backward pass, the pass has no gradients and the optimizer changes nothing: the step is
+// If a peer is lost during a backward pass, the pass leaves no gradients and the optimizer changes nothing: the step is
 // void. When the step ends, or when a boundary or another collective call of adaptdl fails, the remaining replicas
-// form a new group and compare how far they have come. Replicas that lack a step which another one has finished get its
-// result. If no replica has finished a void step, the remaining ones repeat it.
+// form a new group and compare how far they have come. A replica that lacks a step which another replica has finished
+// receives its result. If no replica has finished a void step, the remaining replicas repeat it.
 
-// How often this process has changed its group.
+// Returns how often this process has changed its group.
 std::uint64_t regroups() noexcept;
-// Whether all replicas take part in the next boundary. If not, another one has passed it already, and what was agreed
-// there was lost with the group: it is passed without communication, and the step after it keeps its previous layout.
+// Returns whether all replicas take part in the next boundary. If not, another replica has already passed it, and what
+// was agreed there was lost with the group. This replica then passes the boundary without communication, and the step
+// after it keeps its previous layout.
 bool boundary_is_real() noexcept;
 // Marks the current step as void.
 void note_void_step() noexcept;
 bool step_is_void() noexcept;
-// Records that a model's optimizer has stepped; `valid`: its gradients were finite. All replicas record the same. After
-// an invalid step, no periodic checkpoint is saved until there is a valid one, since it would replace a better one.
+// Records that a model's optimizer has stepped. `valid`: whether the gradients were finite. All replicas record the
+// same value. After an invalid step, no periodic checkpoint is saved until a valid step, because it would replace a
+// better checkpoint.
 void note_step(const std::string& model, bool valid);
-// Whether a step since the last boundary was invalid.
+// Returns whether a step since the last boundary was invalid.
 bool step_is_invalid() noexcept;
 // Forms a new group, after which the failed call must be made again. Must be called in a catch block for a
-// CollectiveError of a call at a boundary, or outside loader loops. Rethrows that error if a new group is not possible:
-// before the first boundary, in a job that does not follow generations, or after a CallError.
+// CollectiveError from a call at a boundary, or from a call outside loader loops. Rethrows that error if a new group is
+// not possible: before the first boundary, in a job that does not follow generations, or after a CallError.
 void recover();
-// The same inside a loader loop; rethrows the error unless all models have stepped. Throws MismatchError if the new
-// group has newcomers or replicas that have not stepped, which cannot take part.
+// Does the same inside a loader loop. Rethrows the error unless all models have stepped. Throws MismatchError if the
+// new group has newcomers or replicas that have not stepped, which cannot take part.
 void recover_in_step();
 // Must be called where a step ends. If the step is void, forms a new group, and returns whether the step must be
-// repeated. `undo` sets the position of the loop back to where the step began, `keep` reverts that.
+// repeated. `undo` moves the loop back to where the step began; `keep` reverts that.
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep);
 
-// Ends the process with `code`, after flushing its output. Static destructors do not run, since threads may still use
-// those objects.
+// Ends the process with `code`, after flushing its output. Static destructors do not run, because threads may still use
+// static objects.
 void exit_process(int code);
 
-// Makes exit_process call `handler`, which must not return, instead of ending the process. For tests.
+// Makes exit_process call `handler`, which must not return, instead of ending the process. This is for tests.
 void set_exit_handler(std::function<void(int code)> handler);
 
 }  // namespace adaptdl::internal

@@ -12,14 +12,15 @@ namespace adaptdl::internal {
 
 namespace {
 
-// The maximum number of batches of unknown time. A GPU is not that far behind; beyond it, the oldest batch is dropped.
+// The maximum number of batches whose times are not known yet. A GPU is never that far behind. Beyond the limit, the
+// oldest batch is dropped.
 constexpr std::size_t kMaxPending = 1000;
 
 struct Pending {
   BatchProfile profile;
   Seconds total;
   std::vector<Seconds> syncs;  // times that are not known yet
-  double sync = 0;             // sum of those that are known
+  double sync = 0;             // sum of the times that are known
 
   // Records the batch if its times are known, and returns whether they are.
   bool record() {
@@ -48,7 +49,7 @@ struct Recorder {
   std::deque<Pending> pending;
 };
 
-// Never destroyed: events that wait for a GPU must not outlive LibTorch's own statics.
+// Never destroyed: events that wait for a GPU must not be destroyed after LibTorch's own statics.
 Recorder& recorder() {
   static auto* const instance = new Recorder;
   return *instance;

@@ -1,9 +1,9 @@
 // Measures the time of the training loader's batches for metrics::record_step.
 //
-// Times may become known late: those of a GPU are read from its events once they have passed, since waiting for them
-// would delay the training thread. Until then their batches are queued here, in order.
+// Times may become known late: GPU times are read from events once these have passed, because waiting for the events
+// would delay the training thread. Until then, the batches are queued here in order.
 //
-// Threading: used by the training thread.
+// Threading: only the training thread may call these functions.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace adaptdl::internal {
 
-// Returns seconds, or nullopt as long as they are not known; it is called again at later batches.
+// Returns a time in seconds, or nullopt as long as it is not known. The function is then called again at a later batch.
 using Seconds = std::function<std::optional<double>()>;
 
 // Measures the time from a call of begin to the next call of end.
@@ -25,10 +25,11 @@ class StepTimer {
   virtual Seconds end() = 0;
 };
 
-// Replaces the timer; must be called between two batches. Null: metrics::now().
+// Replaces the timer. Null selects metrics::now(). Must be called between two batches.
 void set_step_timer(std::unique_ptr<StepTimer> timer);
 
-// Adds time that the running batch waited for the synchronization of gradients. Does nothing if no batch is running.
+// Adds time for which the running batch waited for the synchronization of gradients. Does nothing if no batch is
+// running.
 void add_sync_time(Seconds seconds);
 
 // The configuration of a batch.
@@ -36,13 +37,13 @@ struct BatchProfile {
   int nodes = 1;
   int replicas = 1;
   std::size_t local_bsz = 0;
-  bool accumulation = false;  // whether it has no optimizer step
+  bool accumulation = false;  // whether the batch has no optimizer step
 };
 
 void begin_batch();
-// The number of batches that have begun in this process.
+// Returns the number of batches that have begun in this process.
 std::uint64_t batches_begun() noexcept;
-// Ends the batch. Records it, unless `profile` is nullopt because it is not like the others. Does nothing outside a
+// Ends the batch. Records its time, unless `profile` is nullopt because the batch is atypical. Does nothing outside a
 // batch.
 void end_batch(const std::optional<BatchProfile>& profile);
 

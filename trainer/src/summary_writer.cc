@@ -21,9 +21,10 @@ namespace {
 using internal::Histogram;
 
 constexpr std::string_view kGraphTag = "__run_graph__";          // as TensorBoard calls it
-constexpr std::int64_t kHistogramChunk = std::int64_t{1} << 20;  // elements counted at once, so that copies stay small
+constexpr std::int64_t kHistogramChunk = std::int64_t{1} << 20;  // elements counted at a time; keeps copies small
 
-// The upper limits of TensorFlow's buckets, ascending: 0, and on both sides of it 1e-12 to 1e20 in steps of 10%.
+// Returns the upper limits of TensorFlow's buckets, ascending: 0, and on both sides of 0 from 1e-12 to 1e20 in steps of
+// 10%.
 std::vector<double> bucket_limits() {
   std::vector<double> positive;
   for (double limit = 1e-12; limit < 1e20; limit *= 1.1) positive.push_back(limit);
@@ -40,7 +41,7 @@ const at::Tensor& limits_tensor() {
   return *tensor;
 }
 
-// Counts a chunk on its device, so that only the counts are copied back.
+// Counts a chunk's values on its device, so that only the counts are copied back.
 at::Tensor count(const at::Tensor& chunk, const at::Tensor& limits, Histogram& histogram) {
   auto values = chunk.to(at::kDouble);
   const auto finite = values.isfinite();
@@ -53,12 +54,13 @@ at::Tensor count(const at::Tensor& chunk, const at::Tensor& limits, Histogram& h
   histogram.num += static_cast<double>(values.numel());
   histogram.sum += values.sum().item<double>();
   histogram.sum_squares += values.square().sum().item<double>();
-  // The greatest double itself belongs to the last bucket.
+  // The greatest finite double also belongs to the last bucket.
   const auto buckets = at::bucketize(values, limits, /*out_int32=*/false, /*right=*/true).clamp_max(limits.numel() - 1);
   return at::bincount(buckets, {}, limits.numel()).cpu();
 }
 
-// Drops empty buckets at both ends, where min and max give the limits, and merges adjacent empty ones in between.
+// Drops empty buckets at both ends, where min and max are the limits, and merges adjacent empty buckets between other
+// buckets.
 void compress(const std::vector<double>& limits, const std::int64_t* counts, Histogram& histogram) {
   const auto size = limits.size();
   std::size_t begin = 0, end = size;
@@ -104,7 +106,8 @@ SummaryWriter::Impl::Impl(std::filesystem::path directory, const SummaryWriterOp
 void SummaryWriter::Impl::begin(std::optional<std::int64_t> purge_step) {
   file->append(internal::version_event());
   if (purge_step) {
-    // TensorBoard takes the first session of a run for its beginning, which voids nothing, so there must be one before.
+    // TensorBoard treats a run's first session as its beginning, which voids nothing, so another session must precede
+    // this one.
     file->append(internal::session_start_event(std::numeric_limits<std::int64_t>::max()));
     file->append(internal::session_start_event(*purge_step));
   }

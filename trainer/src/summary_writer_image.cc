@@ -22,7 +22,8 @@ bool has_channels(const at::Tensor& tensor) {
   return channels == 1 || channels == 3 || channels == 4;
 }
 
-// `has_shape`: whether the tensor, if it is defined, has the expected shape.
+// Throws UsageError unless `tensor` is a valid image. `has_shape`: whether the tensor, if it is defined, has the
+// expected shape.
 void check(const std::string& tag, const at::Tensor& tensor, bool has_shape, const char* expected) {
   const auto has_type = [&] { return tensor.scalar_type() == at::kByte || at::isFloatingType(tensor.scalar_type()); };
   if (!tensor.defined() || tensor.numel() == 0 || !has_shape || !has_type()) {
@@ -37,7 +38,7 @@ void check(const std::string& tag, const at::Tensor& tensor, bool has_shape, con
   }
 }
 
-// Converts one or several images of uint8 or floating-point numbers to bytes.
+// Converts one or more images of uint8 or floating-point numbers to bytes.
 at::Tensor bytes_of(const at::Tensor& pixels) {
   if (pixels.scalar_type() == at::kByte) return pixels;
   return pixels.to(at::kFloat).nan_to_num(0).clamp(0, 1).mul(255).round().to(at::kByte);

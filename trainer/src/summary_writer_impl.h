@@ -1,4 +1,4 @@
-// The implementation of SummaryWriter, which its sources share.
+// The implementation of SummaryWriter, shared by its source files.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct SummaryWriter::Impl {
 
   Impl(std::filesystem::path directory, const SummaryWriterOptions& writer_options);
 
-  // Writes the beginning of the file: its version and, if given, the step from which earlier files are void.
+  // Writes the beginning of the file: the version and, if given, the step from which earlier files are void.
   void begin(std::optional<std::int64_t> purge_step);
 
-  // Returns the writer of a run of add_scalars, which is created if it does not exist. Returns null if its file cannot
-  // be created, with a warning the first time; the next call tries again. Thread-safe.
+  // Returns the writer for a run of add_scalars, and creates it if it does not exist. Returns null if its file cannot
+  // be created, and logs a warning the first time; the next call tries again. Thread-safe.
   Impl* run(const std::string& directory);
 
   void flush();
@@ -46,7 +46,7 @@ struct SummaryWriter::Impl {
 
  private:
   std::mutex mutex_;                                   // guards the members below
-  std::map<std::string, std::unique_ptr<Impl>> runs_;  // by their directory's name in log_dir; none is removed
+  std::map<std::string, std::unique_ptr<Impl>> runs_;  // by the directory's name in log_dir; never removed
   bool warned_ = false;
 };
 

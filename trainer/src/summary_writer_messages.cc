@@ -61,7 +61,7 @@ constexpr std::int32_t kGraphProducer = 22;                 // a version that Te
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// The length of the UTF-8 character at the beginning of `text`; 0 if it is invalid.
+// Returns the length of the UTF-8 character at the beginning of `text`, or 0 if it is invalid.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto first = byte(0);
@@ -74,7 +74,7 @@ std::size_t utf8_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // These are overlong forms, surrogates, and values beyond the last code point.
+  // Overlong forms, surrogates, and values beyond the last code point are invalid.
   const bool bad = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0) ||
                    (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90);
   return bad ? 0 : length;
@@ -90,7 +90,7 @@ std::string event(std::int64_t step, Fill fill) {
   return data;
 }
 
-// An event with one summary value.
+// Returns an event with one summary value.
 template <class Fill>
 std::string value_event(std::string_view tag, std::int64_t step, Fill fill) {
   return event(step, [&](auto& message) {
@@ -151,7 +151,7 @@ void add_node(pbf_builder<Graph>& graph, const GraphNode& content) {
   });
 }
 
-// The hparams plugin keeps its data in the metadata of a tensor without elements.
+// The hparams plugin reads its data from the metadata of a tensor without elements.
 template <class Fill>
 std::string hparams_event(std::string_view tag, Fill fill) {
   std::string content;

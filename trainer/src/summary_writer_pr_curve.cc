@@ -1,4 +1,4 @@
-// Computes curves of precision and recall.
+// Computes precision-recall curves.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
@@ -14,7 +14,7 @@ namespace adaptdl {
 namespace {
 
 constexpr int kMaxThresholds = 10000;
-constexpr double kTolerance = 0.01;  // beyond 0 and 1: allows rounded averages of probabilities, but no logits
+constexpr double kTolerance = 0.01;  // beyond 0 and 1; permits rounded averages of probabilities, but not logits
 
 void require(const std::string& tag, bool condition, const std::string& what) {
   if (!condition) throw UsageError(fmt::format("invalid PR curve '{}': {}", tag, what));
@@ -31,7 +31,7 @@ void check_arguments(const std::string& tag, const at::Tensor& labels, const at:
           fmt::format("expected as many labels as predictions, got {} and {}", labels.numel(), predictions.numel()));
 }
 
-// The number of predictions at or above each threshold, as doubles on the CPU.
+// Returns the number of predictions at or above each threshold, as doubles on the CPU.
 at::Tensor counts_above(const at::Tensor& predictions, int num_thresholds) {
   const auto below = (predictions * (num_thresholds - 1)).floor().clamp(0, num_thresholds - 1).to(at::kLong);
   return at::bincount(below, {}, num_thresholds).cpu().flip(0).cumsum(0).flip(0).to(at::kDouble);
@@ -54,7 +54,7 @@ std::vector<float> curve_of(const std::string& tag, const at::Tensor& labels, co
   const auto tp = counts_above(scores.masked_select(positive.logical_and(numbers)), num_thresholds);
   const auto fp = counts_above(scores.masked_select(positive.logical_not().logical_and(numbers)), num_thresholds);
   const auto tn = fp[0] - fp, fn = tp[0] - tp;
-  // A sum is 0 where nothing is predicted positive, or nothing is positive.
+  // A sum is 0 if nothing is predicted positive or nothing is positive.
   const auto curve =
       at::stack({tp, fp, tn, fn, tp / (tp + fp).clamp_min(1), tp / (tp + fn).clamp_min(1)}).to(at::kFloat).contiguous();
   const auto* const data = curve.data_ptr<float>();

@@ -52,7 +52,7 @@ class TraceFile {
     stream_ << "\n]}\n";
   }
 
-  // Returns the error of the first write that failed; 0 if all of it was written.
+  // Returns the error of the first write that failed, or 0 if everything was written.
   int close() {
     stream_.close();
     check();
@@ -118,7 +118,7 @@ struct ProfilerTrace::Impl {
     const auto time = std::chrono::system_clock::now().time_since_epoch();
     const auto path = log_dir / fmt::format("{}_{}.{}.pt.trace.json", internal::host_name(), ::getpid(),
                                             std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-    // Readers open files whose names end in .json, so an unfinished file has another name.
+    // Readers open files whose names end in .json, so an unfinished file has a different name.
     auto unfinished = path;
     unfinished += ".tmp";
     TraceFile file(unfinished, start);
@@ -131,7 +131,8 @@ struct ProfilerTrace::Impl {
     std::filesystem::rename(unfinished, path);
     if (record.dropped > 0) {
       log::warn(fmt::format(
-          "the profiler trace of step {} lacks the last {} of its operators, because it is limited to {}; record less",
+          "the profiler trace of step {} lacks the last {} operators, because it is limited to {}; record a shorter "
+          "range",
           step, record.dropped, record.operators.size()));
     }
   }

@@ -1,4 +1,4 @@
-// The runs of add_scalars. Each name has a writer with a directory of its own.
+// The runs of add_scalars. Each name has a writer with its own directory.
 #include <fmt/format.h>
 
 #include <algorithm>

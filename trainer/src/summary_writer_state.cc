@@ -19,7 +19,7 @@ namespace adaptdl::internal {
 namespace {
 
 using LastSteps = std::map<std::string, std::int64_t, std::less<>>;  // by tag
-// The JSON form has lists, since an object in a checkpoint may not have every key.
+// The JSON form uses lists, because not every string is a valid key in a checkpoint's objects.
 using Steps = std::vector<std::pair<std::string, std::int64_t>>;
 using Saved = std::vector<std::pair<std::string, Steps>>;  // by directory
 
@@ -35,7 +35,7 @@ class SummaryWritersState final : public checkpoint::State {
       const std::lock_guard lock(mutex_);
       for (const auto& [directory, steps] : logged_) saved.emplace_back(directory, Steps(steps.begin(), steps.end()));
     }
-    // What was logged so far is not logged again after a restart, so it must be in the files.
+    // Events logged so far are not logged again after a restart, so they must be in the files.
     flush_event_files();
     writer.json("last_steps", saved);
   }
@@ -50,7 +50,7 @@ class SummaryWritersState final : public checkpoint::State {
   std::optional<std::int64_t> open(const std::string& directory, std::optional<std::int64_t> purge_step,
                                    const std::string& parent) {
     const std::lock_guard lock(mutex_);
-    if (!opened_.insert(directory).second) return purge_step;  // continues after an earlier writer of this process
+    if (!opened_.insert(directory).second) return purge_step;  // continues after an earlier writer in this process
     auto& logged = logged_[directory];
     const auto replay = replay_.find(directory);
     if (purge_step) {
@@ -102,7 +102,7 @@ class SummaryWritersState final : public checkpoint::State {
   std::set<std::string> opened_;
 };
 
-// Never destroyed, since exits run no destructors, and a writer may be a global.
+// Never destroyed, because exits run no destructors, and a writer may be a global object.
 SummaryWritersState& writers_state() {
   static auto* const state = new SummaryWritersState;
   return *state;

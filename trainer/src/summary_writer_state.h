@@ -1,6 +1,6 @@
 // The state "adaptdl-tensorboard" in checkpoints: the highest step of each tag of a job's TensorBoard events, by
 // directory. A directory is included as soon as its writer opens, even before its first event. A resumed job shows no
-// steps that are not in the checkpoint, and does not log again those that are, although it replays the code from the
+// steps that are not in the checkpoint. It does not log the other steps again, although it replays the code from the
 // beginning of `main` to the first step boundary.
 //
 // Directories and tags are UTF-8. Threading: thread-safe, except that the training thread must make the first call.
@@ -20,16 +20,16 @@ void end_event_replay();
 void register_events();
 
 // Must be called when a writer for `log_dir` opens. `purge_step`: what the user requested. `parent`: for a run of
-// add_scalars, the directory of its SummaryWriter. Returns the step from which earlier files are void, if any: all of
-// them if the checkpoint has this directory without events, or only its parent, or if the job restarted without a
-// checkpoint.
+// add_scalars, the directory of its SummaryWriter. Returns the step from which earlier files are void, if any. All
+// steps are void if the checkpoint contains this directory without events, or only its parent, or if the job restarted
+// without a checkpoint.
 std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step,
                                           const std::string& parent = {});
 
-// Whether the job logged this event before the checkpoint from which it resumed.
+// Returns whether the job logged this event before the checkpoint from which it resumed.
 bool is_replayed(const std::string& log_dir, std::string_view tag, std::int64_t step);
 
-// Must be called when an event is in the file's memory.
+// Must be called when an event has been added to the file's buffer.
 void count_event(const std::string& log_dir, std::string_view tag, std::int64_t step);
 
 }  // namespace adaptdl::internal

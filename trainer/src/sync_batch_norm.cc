@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// All dimensions of `input` except that of the features.
+// Returns all dimensions of `input` except the feature dimension.
 std::vector<std::int64_t> summed_dims(const at::Tensor& input) {
   std::vector<std::int64_t> dims;
   for (std::int64_t dim = 0; dim < input.dim(); ++dim) {
@@ -47,7 +47,8 @@ struct Moments {
   double count;               // values per feature
 };
 
-// The replicas' moments are added in double, where the difference of sums loses no precision of the moments.
+// The replicas' moments are added in double precision, so that the difference of sums does not lose the moments'
+// precision.
 Moments moments_of(const at::Tensor& input) {
   const auto features = input.size(1);
   auto sums = at::zeros({2 * features + 1}, input.options().dtype(at::kDouble));
@@ -134,7 +135,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   {
     torch::NoGradGuard no_grad;
     moments = moments_of(wide.detach());
-    // If a replica was lost, the sums are of some replicas only. The step will then be repeated.
+    // If a replica was lost, the sums include only some replicas. The step will then be repeated.
     if (!internal::group_is_broken()) {
       check_count(moments.count);
       if (options.track_running_stats())

@@ -10,7 +10,7 @@ namespace adaptdl::internal {
 
 class TaggedScalars {
  public:
-  // A "/" follows the prefix, unless it is empty or ends with one.
+  // A "/" follows the prefix, unless the prefix is empty or ends with a slash.
   TaggedScalars(SummaryWriter& writer, std::int64_t step, const std::string& prefix)
       : writer_(writer), step_(step), prefix_(prefix.empty() || prefix.ends_with('/') ? prefix : prefix + "/") {}
   void add(const char* tag, double value) { writer_.add_scalar(prefix_ + tag, value, step_); }

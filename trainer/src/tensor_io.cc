@@ -57,7 +57,7 @@ void save_tensor(checkpoint::Writer& writer, const std::string& name, const at::
     writer.tensor(std::move(info), std::span(static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()));
     return;
   }
-  // The copy lives from the first chunk to the last, so that there is never more than one at a time.
+  // The copy exists from the first chunk to the last, so that there is never more than one copy at a time.
   auto staged = std::make_shared<at::Tensor>();
   writer.tensor(std::move(info), [tensor, staged](std::size_t offset, std::span<std::byte> out) {
     if (offset == 0) *staged = (tensor.is_sparse() ? tensor.to_dense() : tensor.detach()).contiguous().cpu();

@@ -23,7 +23,7 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Wraps a work so that it never fails.
+// Wraps a Work object so that it never fails.
 class TolerantWork final : public c10d::Work {
  public:
   TolerantWork(WorkPtr work, std::vector<at::Tensor> tensors, std::function<void()> on_loss)
@@ -65,7 +65,8 @@ class TolerantWork final : public c10d::Work {
   const std::function<void()> on_loss_;
 };
 
-// A Gloo backend in which all replicas notice a tolerated loss of a peer, and none of them gets an exception.
+// A Gloo backend that can tolerate the loss of a peer: all replicas notice the loss, but none of them receives an
+// exception.
 class TolerantGloo final : public c10d::ProcessGroupGloo {
  public:
   TolerantGloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options,
@@ -73,7 +74,7 @@ class TolerantGloo final : public c10d::ProcessGroupGloo {
       : ProcessGroupGloo(store, rank, size, std::move(options)), losses_(std::move(losses)) {
     for (const auto& context : contexts_) context->setTimeout(timeout);
   }
-  // The base class would wait for pending operations, which no caller needs any more.
+  // The base class would wait for pending operations, which are no longer needed.
   ~TolerantGloo() override { close(); }
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
@@ -106,7 +107,7 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo(const c10::intrusive_ptr<c1
                                                      std::shared_ptr<Losses> losses) {
   auto options = c10d::ProcessGroupGloo::Options::create(std::min(timeout, internal::form_timeout));
   options->devices.push_back(std::move(device));
-  options->threads = 2;  // one bucket is reduced while the next is copied; more threads do not pay off
+  options->threads = 2;  // one bucket is reduced while the next is copied; more threads do not help
   return c10::make_intrusive<TolerantGloo>(store, rank, size, options, timeout, std::move(losses));
 }
 
@@ -119,8 +120,8 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL> make_nccl(const c10::intrusive_ptr<c1
 }
 #endif
 
-// In the course of 2.x, Reducer's constructor lost its third argument (limits that are used only for statistics) and
-// gained trailing ones. This calls the form that this LibTorch has.
+// During 2.x, Reducer's constructor lost its third argument (limits that are used only for statistics) and gained
+// trailing arguments. This function calls the constructor that this LibTorch has.
 template <class Reducer, class... Rest>
 std::shared_ptr<Reducer> construct_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets,
                                            const Rest&... rest) {
@@ -147,7 +148,7 @@ std::vector<bool> sparse_flags(const std::vector<at::Tensor>& params, const Redu
   return options.sparse.empty() ? std::vector<bool>(params.size(), false) : options.sparse;
 }
 
-// Averages a bucket's gradients in another type.
+// Averages a bucket's gradients in a different type.
 class CompressedReduction final : public c10d::CommHookInterface {
  public:
   CompressedReduction(ProcessGroupPtr group, at::ScalarType type) : group_(std::move(group)), type_(type) {}
@@ -168,7 +169,7 @@ class CompressedReduction final : public c10d::CommHookInterface {
   const at::ScalarType type_;
 };
 
-// Early releases of 2.x have no shutdown().
+// Calls shutdown(), which early 2.x releases do not have.
 template <class Backend>
 void shut_down_if_it_can(Backend& backend) {
   if constexpr (requires { backend.shutdown(); }) backend.shutdown();
@@ -188,7 +189,7 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
                                    int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
                                    const std::string& secret, std::shared_ptr<Losses> losses) {
 #if TORCH_VERSION_MAJOR >= 2
-  // Since 2.0 a ProcessGroup holds a backend for each type of device.
+  // Since 2.0, a ProcessGroup contains a backend for each type of device.
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   if (backend == "gloo") {
     const auto gloo = make_gloo(store, rank, size, timeout, make_gloo_device(gloo_address, secret), std::move(losses));
@@ -212,7 +213,7 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
   if (backend == "nccl") return make_nccl(store, rank, size, timeout);
 #endif
 #endif
-  if (backend == "nccl") throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
+  if (backend == "nccl") throw UsageError("backend 'nccl': this LibTorch does not support NCCL; use 'gloo'");
   throw UsageError("unknown backend '" + backend + "'; use 'gloo' or 'nccl'");
 }
 

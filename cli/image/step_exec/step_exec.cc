@@ -1,9 +1,9 @@
 // The program between process 1 of a sandbox and a step's command: step_exec COMMAND ARGUMENT...
 //
-// Executes a command, which it finds in $PATH. On failure it writes the reason to descriptor 3, which exec closes.
+// Finds a command in $PATH and executes it. On failure, writes the reason to descriptor 3, which exec closes.
 //
-// Without it, /proc/self/exe would be the builder's program when the command is executed. An image could then run that
-// program with its own libraries, as its command or a script's interpreter, and overwrite the file (CVE-2019-5736).
+// Without this program, /proc/self/exe would be the builder when the command is executed. An image could then run the
+// builder with its own libraries, as its command or a script's interpreter, and overwrite the file (CVE-2019-5736).
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ constexpr int kTroubleFd = 3;
   else if (error == ENOENT)
     why = "not found in the image";
   else if (error == ENOEXEC)
-    why = "not a program for this machine; to run programs of other platforms, install qemu-user and binfmt_misc";
+    why = "not a program for this machine; to run programs for other platforms, install qemu-user and binfmt_misc";
   ::dprintf(kTroubleFd, "cannot run %s: %s", program, why);
   ::_exit(127);
 }

@@ -1,20 +1,21 @@
-// Checkpoints: the data from which a job resumes after its processes ended, on any number of replicas.
+// Checkpoints: the data from which a job resumes, on any number of replicas, after its processes have ended.
 //
 // A job's progress is a set of named `State`s. Each registers itself on construction, saves itself to a `Writer`, and
-// loads itself from a `Reader`. Both handle JSON, tensors and raw bytes. Files are only one implementation of them, so
-// the same code can save to a disk or stream to another process. save_all_states() commits all states as one directory
-// `checkpoint-<N>`, or fails without committing anything. The format is specified in docs/formats.md.
+// loads itself from a `Reader`. Writers and readers handle JSON, tensors and raw bytes. Files are only one
+// implementation, so the same code can save to disk or stream to another process. save_all_states() commits all states
+// as one directory `checkpoint-<N>`, or fails without committing anything. The format is specified in docs/formats.md.
 //
-// A process loads all states from one checkpoint: the newest one that is whole, that is, complete and undamaged. It is
-// chosen, and every byte of it is checked against its checksums, when the first state is loaded. A damaged checkpoint
-// is skipped in favour of the next older one, with a warning that gives the reason. If there are checkpoints but none
-// is whole, the load fails; the job never silently starts from scratch. The load also fails on a checkpoint that cannot
-// be read for a reason other than damage (no permission, a newer format), because using an older one would hide that.
+// A process loads all states from one checkpoint: the newest one that is whole, that is, complete and undamaged. When
+// the first state is loaded, the process chooses the checkpoint and verifies every byte of it against the checksums. A
+// damaged checkpoint is skipped in favor of the next older one, with a warning that states the reason. If there are
+// checkpoints but none is whole, the load fails; the job never silently starts from scratch. The load also fails if a
+// checkpoint cannot be read for a reason other than damage (no permission, a newer format), because falling back to an
+// older one would hide the problem.
 //
 // Replicas: rank 0 writes. save_all_states is a collective call with the same outcome on every replica. Every rank
-// loads from the directory itself, so all ranks must see it; agree() checks that they chose the same checkpoint.
+// reads the directory, so all ranks must share it; agree() checks that they chose the same checkpoint.
 //
-// Memory: the JSON values of a state, and the parts of ranks, are held until they are written; tensors are streamed, a
+// Memory: a state's JSON values and the parts that ranks save are held until they are written; tensors are streamed a
 // few MiB at a time.
 //
 // Threading: not thread-safe. The training thread constructs, saves and loads all states.
@@ -40,9 +41,9 @@ class CheckpointError : public Error {
   using Error::Error;
 };
 
-// Describes a tensor in the terms of safetensors. Elements are in row-major order and little-endian.
+// Describes a tensor as safetensors does. Elements are in row-major order and little-endian.
 struct TensorInfo {
-  std::string name;                 // unique among the tensors of its state
+  std::string name;                 // unique among the state's tensors
   std::string dtype;                // one of BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64
   std::vector<std::int64_t> shape;  // empty: a scalar
   // Returns the size of the data in bytes. Throws CheckpointError on an unknown dtype or a size that overflows.
@@ -59,12 +60,13 @@ class Writer {
   // Saves a JSON value under a name that is unique among the JSON values of the state. Numbers, including NaN and
   // infinities, are restored bit for bit. All functions of this class throw CheckpointError on a duplicate or empty
   // name, on text that is not UTF-8, and on values that could not be restored unchanged (binary values, values nested
-  // deeper than 200 levels, objects with the key "$float").
+  // more than 200 levels deep, objects with the key "$float").
   virtual void json(std::string_view name, nlohmann::json value) = 0;
   // Saves a tensor under a name that is unique among the tensors of the state. The data is not copied: until the saving
   // call (save_all_states, save_state) returns, `read` is called for consecutive chunks, and its bytes must not change.
   virtual void tensor(TensorInfo info, ReadAt read) = 0;
-  // The same for data in memory, which is not copied either: it must stay valid and unchanged until then.
+  // The same for data in memory. The data is not copied; it must stay valid and unchanged until the saving call
+  // returns.
   virtual void tensor(TensorInfo info, std::span<const std::byte> data);
   // Saves raw bytes as a tensor of dtype U8. `data` must stay valid until the saving call returns.
   void bytes(std::string_view name, std::span<const std::byte> data);
@@ -77,33 +79,36 @@ class Writer {
 class Reader {
  public:
   virtual ~Reader() = default;
-  // Returns the value with that name. Throws CheckpointError, naming the state and the checkpoint, if there is none.
+  // Returns the value with that name. Throws CheckpointError, naming the state and the checkpoint, if there is no such
+  // value.
   virtual nlohmann::json json(std::string_view name) const = 0;
   // Returns whether there is a JSON value with that name.
   virtual bool has_json(std::string_view name) const = 0;
   // Returns all tensors of the state, including raw bytes.
   virtual const std::vector<TensorInfo>& tensors() const = 0;
-  // Reads all data of a tensor in chunks by `sink(offset, chunk)`. Throws CheckpointError if the tensor does not exist.
+  // Reads a tensor's data in chunks and passes each to `sink(offset, chunk)`. Throws CheckpointError if the tensor does
+  // not exist.
   virtual void tensor(std::string_view name,
                       const std::function<void(std::size_t offset, std::span<const std::byte> chunk)>& sink) const = 0;
-  // Reads all data of a tensor into `out`. Throws CheckpointError if no tensor has that name and size.
+  // Reads a tensor's data into `out`. Throws CheckpointError if no tensor has that name and size.
   virtual void tensor(std::string_view name, std::span<std::byte> out) const = 0;
   // Returns the number of replicas that saved this checkpoint.
   virtual int replicas() const = 0;
-  // Returns a text such as "state 'NAME' of PATH/checkpoint-7" for error messages.
+  // Returns text such as "state 'NAME' of PATH/checkpoint-7" for error messages.
   virtual std::string describe() const = 0;
 
-  // Returns the TensorInfo with that name, or null.
+  // Returns the TensorInfo with that name, or nullptr.
   const TensorInfo* find(std::string_view name) const;
-  // Returns all data of a tensor, such as one that Writer::bytes saved. Throws CheckpointError if there is none.
+  // Returns a tensor's data, for example the bytes that Writer::bytes saved. Throws CheckpointError if there is no such
+  // tensor.
   std::vector<std::byte> bytes(std::string_view name) const;
 };
 
 // A piece of a job's progress. Derive from this class and override the functions that the piece needs.
 class State {
  public:
-  // Registers the state. `name` is any non-empty UTF-8 text of up to 100 bytes that is unique in the process. Throws
-  // UsageError on an invalid name and on a second state with the same name.
+  // Registers the state. `name` may be any non-empty UTF-8 text of up to 100 bytes that is unique in the process.
+  // Throws UsageError if the name is invalid or already in use.
   explicit State(std::string name);
   virtual ~State();
   State(const State&) = delete;
@@ -112,59 +117,60 @@ class State {
   // Returns the name passed to the constructor.
   const std::string& name() const noexcept { return name_; }
 
-  // Makes the replicas agree on the state before it is saved. Called on every replica, in the order of names; may make
-  // collective calls. Does nothing by default.
+  // Makes the replicas agree on the state before it is saved. Called on every replica, state by state in the order of
+  // their names; may make collective calls. Does nothing by default.
   virtual void sync() {}
   // Saves the state. Called on rank 0 only.
   virtual void save(Writer& writer) const = 0;
   // Loads the state. Called on every replica. It should validate what it reads before it changes anything.
   virtual void load(const Reader& reader) = 0;
 
-  // Returns whether each rank also has a part of its own, such as a random generator. Default: false.
+  // Returns whether each rank also saves a part of its own, such as its random generator. Default: false.
   virtual bool has_parts() const { return false; }
-  // Saves the part of this rank. Called on every replica. Parts must be small: they are sent by collective calls.
+  // Saves this rank's part. Called on every replica. Parts must be small because collective calls transfer them.
   virtual void save_part(Writer&) const {}
-  // Loads the part that this rank saved. Not called if there is none: if the job has more replicas than saved the
-  // checkpoint, the additional ranks have no part.
+  // Loads the part that this rank saved. Not called on a rank without a part: if the job has more replicas than when it
+  // saved the checkpoint, the additional ranks have none.
   virtual void load_part(const Reader&) {}
 
-  // Returns a JSON object with what `adaptdl checkpoint ls` should show of this state. The objects of all states are
-  // merged into the manifest's "progress". Default: an empty object.
+  // Returns a JSON object with the values that `adaptdl checkpoint ls` should show for this state. The objects of all
+  // states are merged into the manifest's "progress". Default: an empty object.
   virtual nlohmann::json progress() const { return nlohmann::json::object(); }
 
  private:
   std::string name_;
 };
 
-// Loads `state` from the process's checkpoint. Returns false without a checkpoint (the path is unset or the
-// directory has none) or if the checkpoint does not contain the state. With `required`, a checkpoint without the state
-// is a CheckpointError that lists the states it has. Throws CheckpointError if there are checkpoints but none is whole,
-// and if the state rejects what it reads.
+// Loads `state` from the process's checkpoint. Returns false if there is no checkpoint (the path is unset, or the
+// directory contains none) or if the checkpoint does not contain the state. With `required`, throws CheckpointError in
+// the latter case, listing the states that the checkpoint contains. Throws CheckpointError if there are checkpoints but
+// none is whole, and if the state rejects what it reads.
 bool load_state(State& state, bool required = false);
 
-// Returns the number of the checkpoint from which this process loads, or none without a checkpoint. It is 0 in a
-// replica that received its states from a running job. Chooses the checkpoint if that has not been done yet.
+// Returns the number of the checkpoint from which this process loads, or nullopt if there is none. The number is 0 in a
+// replica that receives its states from a running job. Chooses the checkpoint if that has not been done yet.
 std::optional<std::uint64_t> loaded_number();
 
 // Throws CheckpointError if the replicas do not all load from the same checkpoint. This is a collective call; it does
 // nothing if the collective has one replica.
 void agree();
 
-// Syncs all states over the replicas, commits them as the next checkpoint below env::checkpoint_path(), and deletes all
-// but the newest env::checkpoint_keep() whole checkpoints. This is a collective call if the collective is initialized.
-// Returns the path of the new checkpoint, or nullopt if no path is set.
+// Syncs all states across the replicas, commits them as the next checkpoint below env::checkpoint_path(), and deletes
+// all but the newest env::checkpoint_keep() whole checkpoints. This is a collective call if the collective is
+// initialized. Returns the path of the new checkpoint, or nullopt if no path is set.
 // On failure (disk full, read-only or vanished file system, a state that throws) it throws CheckpointError, naming the
 // failed rank, on every replica, and commits nothing. Existing checkpoints are kept, except that, on a full disk, all
-// but the newest whole one may have been deleted to make room. If a replica dies meanwhile, it throws CollectiveError.
-// Throws UsageError if ADAPTDL_NUM_REPLICAS is more than 1 and the collective is not initialized.
+// but the newest whole one may have been deleted to free space. If a replica dies during the call, it throws
+// CollectiveError. Throws UsageError if ADAPTDL_NUM_REPLICAS is more than 1 and the collective is not initialized.
 std::optional<std::filesystem::path> save_all_states();
 
-// Syncs all states over the replicas, as save_all_states does. This is a collective call if the collective is
+// Syncs all states across the replicas, as save_all_states does. This is a collective call if the collective is
 // initialized. If a state fails, it throws CheckpointError, naming the rank and the state, on every replica.
 void sync_all_states();
 
-// Saves only this state as files in `directory`, without a manifest and without committing anything. With `sync`, syncs
-// it first. Rank 0 writes the state, and every rank its own part. Returns the paths of the files this rank wrote.
+// Saves only this state, as files in `directory`, without a manifest and without committing anything. With `sync`,
+// syncs the state first. Rank 0 writes the state, and every rank its own part. Returns the paths of the files this rank
+// wrote.
 std::vector<std::filesystem::path> save_state(State& state, const std::filesystem::path& directory, bool sync = true);
 
 // Forgets which checkpoint was chosen, so that the next load_state chooses again.
@@ -172,68 +178,68 @@ void reset();
 
 // --- Inspecting checkpoints without the program that saved them ---
 
-// A file of a checkpoint, as the manifest describes it.
+// A file in a checkpoint, as the manifest describes it.
 struct FileInfo {
-  std::string name;        // in the checkpoint's directory
+  std::string name;        // relative to the checkpoint's directory
   std::uint64_t size = 0;  // bytes
   std::string checksum;    // XXH3-128 in hexadecimal, as `xxhsum -H2` prints it
 };
 
 // A state in a checkpoint.
 struct StateInfo {
-  std::string name;             // of the state
-  std::vector<FileInfo> files;  // those of the state and of the parts of ranks; empty if the state saved nothing
+  std::string name;             // the state's name
+  std::vector<FileInfo> files;  // including the ranks' parts; empty if the state saved nothing
 };
 
 // The contents of `manifest.json` (docs/formats.md).
 struct Manifest {
-  int format = 0;                                      // version of the format
-  std::uint64_t number = 0;                            // N of `checkpoint-N`
+  int format = 0;                                      // format version
+  std::uint64_t number = 0;                            // N in `checkpoint-N`
   std::string created;                                 // RFC 3339, UTC
-  std::string version;                                 // version of adaptdl
-  std::string job;                                     // env::job_id() of the job, or empty
+  std::string version;                                 // adaptdl version that saved it
+  std::string job;                                     // the job's env::job_id(), or empty
   int replicas = 0;                                    // number of replicas that saved it
   nlohmann::json progress = nlohmann::json::object();  // State::progress() of all states
-  std::vector<StateInfo> states;                       // by name
+  std::vector<StateInfo> states;                       // sorted by name
 };
 
 // A checkpoint on disk.
 struct Entry {
-  std::uint64_t number = 0;          // N of `checkpoint-N`
+  std::uint64_t number = 0;          // N in `checkpoint-N`
   std::filesystem::path path;        // its directory
-  std::optional<Manifest> manifest;  // none if it cannot be read
-  // Why it cannot be used, as far as its manifest and the sizes of its files show; empty if it can.
+  std::optional<Manifest> manifest;  // nullopt if it cannot be read
+  // Why the checkpoint cannot be used, judging only by its manifest and file sizes; empty if it can be used.
   std::string problem;
 };
 
-// Describes one checkpoint from its manifest and the sizes of its files; the directory may have any name. `number` is
-// that of the manifest, or 0 if the manifest cannot be read. Throws CheckpointError if there is no such directory.
+// Describes one checkpoint, judging by its manifest and file sizes; the directory may have any name. `number` comes
+// from the manifest and is 0 if the manifest cannot be read. Throws CheckpointError if there is no such directory.
 Entry inspect(const std::filesystem::path& checkpoint);
 
-// Returns the checkpoints in `directory`, newest first. Reads only manifests and the sizes of files. Throws
-// CheckpointError if the directory cannot be read.
+// Returns the checkpoints in `directory`, newest first. Reads only manifests and file sizes. Throws CheckpointError if
+// the directory cannot be read.
 std::vector<Entry> list(const std::filesystem::path& directory);
 
 // Reads every byte of one checkpoint. Returns one line for each problem; empty if the checkpoint is whole. Throws
 // CheckpointError if there is no such directory, or if its files cannot be read for a reason other than damage.
 std::vector<std::string> verify(const std::filesystem::path& checkpoint);
 
-// Returns the newest checkpoint in `directory` that is whole, having checked every byte of it, or none. Throws
-// CheckpointError if the directory, or a newer checkpoint in it, cannot be read for a reason other than damage.
+// Returns the newest whole checkpoint in `directory`, having verified every byte of it, or nullopt if there is none.
+// Throws CheckpointError if the directory, or a newer checkpoint in it, cannot be read for a reason other than damage.
 std::optional<Entry> newest_whole(const std::filesystem::path& directory);
 
-// Writes the tensors of a checkpoint, or of only one state, to one safetensors file. Their names are "STATE/TENSOR", or
-// only the tensor names if `state` is given. With `prefix`, only tensors whose names in their states begin with it are
-// written, under the rest of those names. The parts of ranks are left out. The files are checked first. The data is
-// streamed, and a rename commits the file and replaces an existing one. Throws CheckpointError, also if there are no
-// tensors to write or two would have the same name.
+// Writes the tensors of a checkpoint, or of only one state in it, to one safetensors file. Their names are
+// "STATE/TENSOR", or only the tensor names if `state` is given. With `prefix`, writes only tensors whose names in their
+// states begin with it, and removes the prefix from the names. The ranks' parts are left out. The checkpoint's files
+// are verified first. The data is streamed, and a rename commits the file, replacing an existing one. Throws
+// CheckpointError on failure, if there are no tensors to write, and if two tensors would have the same name.
 void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
                     const std::optional<std::string>& state = {}, const std::string& prefix = {});
 
 // Deletes all but the newest `keep` (>= 1) whole checkpoints, and the remains of interrupted saves. Reads every byte of
-// the checkpoints it keeps; if none is whole, it deletes no checkpoint. Checkpoints of a newer format, and those with
-// I/O errors, are kept. With `dry_run`, nothing is deleted. Returns the paths that were, or would be, deleted. Throws
-// UsageError on a smaller `keep`, and CheckpointError if a checkpoint cannot be read or deleted.
+// the checkpoints it keeps; if none is whole, it deletes no checkpoint. Checkpoints in a newer format and checkpoints
+// with I/O errors are kept. With `dry_run`, nothing is deleted. Returns the paths that were, or would be, deleted.
+// Throws UsageError if `keep` is less than 1, and CheckpointError if a checkpoint cannot be read or deleted.
 std::vector<std::filesystem::path> prune(const std::filesystem::path& directory, int keep, bool dry_run = false);
 
 }  // namespace adaptdl::checkpoint

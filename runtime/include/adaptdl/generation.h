@@ -1,14 +1,15 @@
-// Generations: how the replicas of a job change while it runs.
+// Generations: changes to a job's replicas while the job runs.
 //
 // A generation is an ordered list of replicas; a rank is a position in it. The supervisor announces generations
 // (protocol: docs/formats.md). A replica that is in the next generation leaves its group at a step boundary and forms a
-// new group with the other members. A replica that is not in it exits. A newcomer, which starts while the others still
-// train, receives the states that a checkpoint contains from a member over the network, and continues from there.
+// new group with the other members. A replica that is not in it exits. A newcomer starts while the others still train.
+// Over the network, it receives from a member the states that a checkpoint would contain, and continues from there.
 //
 // If a member dies, the group breaks: the collective calls of the other members fail. They request the next generation,
-// form its group, and compare their progress. A member that lacks a change of a state receives that state from another.
+// form its group, and compare their progress. A member that has missed a change to a state receives that state from
+// another member.
 //
-// This module handles the supervisor, the collective and the states; the trainer calls it at step boundaries.
+// This module coordinates the supervisor, the collective and the states; the trainer calls it at step boundaries.
 //
 // Threading: must be called by the training thread.
 #pragma once
@@ -29,12 +30,12 @@ struct Member {
   std::uint16_t port = 0;  // port on which it listens if its rank is 0
 };
 
-// The replicas of a job between two changes.
+// A job's replicas between two changes.
 struct Generation {
   int number = 0;                // later generations have higher numbers
   std::vector<Member> replicas;  // by rank
 
-  // Returns the rank of the replica with that id, or none if it is not a member.
+  // Returns the rank of the replica with that id, or nullopt if it is not a member.
   std::optional<int> rank_of(const std::string& id) const;
   // Returns whether this process is a member.
   bool has_me() const;
@@ -45,10 +46,12 @@ struct Generation {
   static Generation from_json(const nlohmann::json& object);
 };
 
-// Returns whether this replica follows generations: it has a supervisor, a job and an id, and has not declined.
+// Returns whether this replica follows generations. It does if it has a supervisor, a job and an id, and has not
+// declined.
 bool follows() noexcept;
-// Stops following generations, for the reason `why`: the job is then rescaled by checkpoints. Rank 0 announces this. A
-// newcomer cannot join then: it reports that to the launcher or, in a cluster, the supervisor, and throws Error.
+// Stops following generations, for the reason `why`: the job is then rescaled by checkpoints. Rank 0 announces this. In
+// this case, a newcomer cannot join: it reports that to the launcher or, in a cluster, the supervisor, and throws
+// Error.
 void decline(const std::string& why);
 
 // Reports to the supervisor whether this replica follows generations, without waiting for the answer. Must be called on
@@ -58,11 +61,11 @@ void announce();
 // Returns the number of the generation that this replica is in or is joining.
 int current() noexcept;
 
-// Returns the address of rank 0 of the current generation; empty in the group that was connected at the start.
+// Returns the address of rank 0 in the current generation; empty in the group that was connected at the start.
 const std::string& host() noexcept;
 
-// Returns the newest generation that was announced after the current one, or none. The first call starts a thread that
-// asks the supervisor, so only one replica should call it and inform the others. Never blocks.
+// Returns the newest generation that was announced after the current one, or nullopt. The first call starts a thread
+// that queries the supervisor, so only one replica should call this function and inform the others. Never blocks.
 std::optional<Generation> announced();
 
 // Reports that the group is broken and waits for the next generation, which may not include this replica. Throws Error
@@ -72,8 +75,8 @@ Generation await_next();
 // The progress of a replica.
 struct Progress {
   std::uint64_t boundaries = 0;  // number of step boundaries that it has passed
-  // Number of changes, by name, of each state that replicas can change only together. Each replica changes all other
-  // states by itself, in the same way.
+  // Number of changes so far, by state name, for each state that replicas can change only together. All other states
+  // are changed by each replica on its own, in the same way.
   std::map<std::string, std::uint64_t> versions;
 };
 
@@ -83,25 +86,28 @@ struct Formation {
   std::vector<std::string> renewed;  // the states that form() received from that member
 };
 
-// Forms the group of `next`, which replaces the current one: its communicator becomes that of the process, and
-// env::replica_rank() and env::num_replicas() return the values in it. The most advanced member sends all its states to
-// the newcomers, and to each other member the states that this member has in an older version. Returns when all
-// newcomers have joined. REQUIRES that this replica is a member. Throws collective::CollectiveError if another member
-// fails meanwhile, which breaks the new group. Throws collective::MismatchError if this replica is in the middle of a
-// step (`in_step`) that other members cannot enter: newcomers, and members that have passed fewer boundaries.
+// Forms the group of `next`, which replaces the current one: its communicator becomes this process's communicator, and
+// env::replica_rank() and env::num_replicas() return the rank and the size of the new group. The most advanced member
+// sends all its states to the newcomers, and to every other member the states of which that member has an older
+// version. Returns when all newcomers have joined. REQUIRES that this replica is a member. Throws
+// collective::CollectiveError if another member fails during the call, which breaks the new group. Throws
+// collective::MismatchError if this replica is in the middle of a step (`in_step`) that other members cannot enter:
+// newcomers, and members that have passed fewer boundaries.
 Formation form(const Generation& next, const Progress& own, bool in_step = false);
 
 // --- Functions for newcomers ---
 
-// Returns whether this process must join a running job and has not done so yet. Until it has joined, its states load
-// from a member's, where the first load waits until the members admit it, and its collective calls are refused.
+// Returns whether this process must join a running job and has not done so yet. Until it has joined, it loads its
+// states from a member, and its collective calls are refused. The first load waits until the members admit this
+// process.
 bool joining() noexcept;
-// Makes collective calls decline() from now on. Must be called where a program would connect its replicas.
+// From now on, collective calls invoke decline(). Must be called where a program would connect its replicas.
 void begin_joining();
-// Joins: this process is then a member like the others, even if their group has failed meanwhile. Must be called where
-// a program would make its first collective call. Throws Error if no state was loaded before.
+// Joins the job. This process is then a member like the others, even if their group has failed in the meantime. Must be
+// called where a program would make its first collective call. Throws Error if no state has been loaded yet.
 Formation join();
-// Waits until the other newcomers have joined too. Throws collective::CollectiveError if the group fails meanwhile.
+// Waits until the other newcomers have joined too. Throws collective::CollectiveError if the group fails while it
+// waits.
 void await_others();
 
 }  // namespace adaptdl::generation

@@ -1,8 +1,9 @@
-// Progress of a replica, reported to its launcher.
+// Progress that a replica reports to its launcher.
 //
 // If ADAPTDL_STATUS_FD is set, each report is a JSON object on one line, written to that descriptor. `adaptdl run`
 // shows it in its status line. A report never blocks and never fails: the line is dropped if the pipe is full or
-// closed, or if it has more than 4096 bytes, so that a pipe could split it. Numbers that are not finite become null.
+// closed, or if it is longer than 4096 bytes, because a pipe could then split it. Numbers that are not finite become
+// null.
 //
 // Threading: may be called from any thread.
 #pragma once
@@ -16,17 +17,17 @@ namespace adaptdl::progress {
 // Stores `value` under `key` for subsequent reports. Writes nothing, and is cheap enough to call in every step.
 // Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss",
 // "samples_per_s", "goodput" (samples_per_s x efficiency), "batch_size" (total over replicas), "replicas", and
-// "progress" and "targetProgress" (scale-invariant iterations, if a loader's data set has a known size). Reports in the
-// format of Kubeflow have "progress" and "targetProgress" in percent, "remaining_s" (estimated) and others.
+// "progress" and "targetProgress" (scale-invariant iterations, if a loader's data set has a known size). Reports in
+// Kubeflow's format contain "progress" and "targetProgress" in percent, "remaining_s" (estimated) and others.
 void set(std::string_view key, double value);
-// Returns the value that `set` stored under `key`, or none.
+// Returns the value that `set` stored under `key`, or nullopt.
 std::optional<double> get(std::string_view key);
 
-// Writes the stored values, at most ten times per second; calls in between do nothing.
+// Writes the stored values at most ten times per second; more frequent calls do nothing.
 void report();
 
-// Writes {"event": name, ...fields} at once. For example, "checkpoint" {path} reports that a checkpoint is committed
-// and that the replicas agree on it; docs/formats.md lists others.
+// Writes {"event": name, ...fields} immediately. For example, "checkpoint" {path} reports that a checkpoint is
+// committed and that the replicas agree on it; docs/formats.md lists others.
 void event(std::string_view name, const nlohmann::json& fields);
 
 }  // namespace adaptdl::progress

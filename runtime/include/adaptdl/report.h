@@ -1,4 +1,4 @@
-// Reports results of a training job, which `adaptdl tune` uses to compare trials.
+// Reports a training job's results, which `adaptdl tune` uses to compare trials.
 #pragma once
 
 #include <string_view>
@@ -14,8 +14,8 @@ namespace adaptdl {
 // with different batch sizes comparable. S is omitted without adaptive training, and E outside an epoch loop. A value
 // that is not finite is null. The value also appears among the metrics of `adaptdl ls --json`.
 //
-// The file can be /dev/stdout, as it is in trials of `adaptdl tune --cluster`. If it is not a regular file, such as a
-// pipe or a terminal, a line break precedes the line, because other output may have begun a line.
+// The file can be /dev/stdout, as in trials of `adaptdl tune --cluster`. If it is not a regular file, such as a pipe or
+// a terminal, a line break precedes the line, because other output may have begun a line.
 //
 // If the file cannot be written, a warning is logged once. Throws UsageError if `metric` is empty, "step" or "epoch".
 // Threading: must be called by the training thread only.

@@ -1,7 +1,7 @@
-// Scheduling hints: the data about itself that a job sends to the scheduler (protocol: docs/formats.md).
+// Scheduling hints: the data that a job sends to the scheduler about itself (protocol: docs/formats.md).
 //
-// A job that trains with this package needs none of this: metrics.h collects and posts its hints. These functions are
-// for programs that measure by other means. Threading: may be called from any thread.
+// A job that trains with this package does not need these functions: metrics.h collects and posts its hints. They are
+// for programs that take their own measurements. Threading: may be called from any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,17 +9,17 @@
 
 namespace adaptdl {
 
-// Posts hints of the job `job_id`, which has the form `namespace/name`, to the supervisor. `hints` is an object with
+// Posts hints about the job `job_id`, which has the form `namespace/name`, to the supervisor. `hints` is an object with
 // any of the keys initBatchSize, localBszBounds, globalBatchSize, maxBatchSize, maxProfiledReplicas,
 // gradientAccumulation, gradParams (norm, var), perfParams (alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma),
-// progress, targetProgress and liveRescale. They are merged into the hints posted before; null removes a key.
+// progress, targetProgress and liveRescale. They are merged into the hints posted earlier; null removes a key.
 //
 // Without a supervisor (ADAPTDL_SUPERVISOR_URL), it only checks the hints. Returns after at most 10 s. If the
 // supervisor is unreachable or rejects the hints, a warning is logged. Throws UsageError, naming the key, on an unknown
 // key or an invalid value, and, if there is a supervisor, on an invalid `job_id`.
 void post_sched_hints(const nlohmann::json& hints, const std::string& job_id);
 
-// Only checks the hints, as a scheduler must do with those it receives. Batch sizes and numbers of replicas must be
+// Only checks the hints, as a scheduler must check the hints it receives. Batch sizes and numbers of replicas must be
 // integers from 1 to 2^53, gamma a finite number >= 1, and other numbers finite and >= 0; any value may be null. Throws
 // UsageError, naming the key.
 void check_sched_hints(const nlohmann::json& hints);

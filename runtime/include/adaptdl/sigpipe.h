@@ -6,8 +6,9 @@
 namespace adaptdl {
 
 // Blocks SIGPIPE in the calling thread during its lifetime, so that writes fail with EPIPE. Threads that are started
-// meanwhile inherit this and keep it. The destructor discards a SIGPIPE that was raised meanwhile. The handling of
-// SIGPIPE in the process does not change. Threading: must be destroyed by the thread that created it.
+// during that time inherit the blocked signal and keep it blocked. The destructor discards a SIGPIPE that was raised in
+// the meantime. The process's SIGPIPE handler does not change. Threading: must be destroyed by the thread that created
+// it.
 class SigpipeGuard {
  public:
   SigpipeGuard() noexcept;

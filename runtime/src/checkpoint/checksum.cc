@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 #ifdef ADAPTDL_XXH_DISPATCH
-#include <xxh_x86dispatch.h>  // picks AVX2 or AVX-512 where the processor has it
+#include <xxh_x86dispatch.h>  // uses AVX2 or AVX-512 if the processor supports it
 #endif
 
 #include <algorithm>

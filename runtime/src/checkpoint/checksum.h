@@ -1,4 +1,4 @@
-// The checksum of checkpoints: XXH3-128, in hexadecimal as `xxhsum -H2` prints it.
+// The checksum that checkpoints use: XXH3-128, in hexadecimal as `xxhsum -H2` prints it.
 #pragma once
 
 #include <xxhash.h>

@@ -1,4 +1,4 @@
-// The files of a state before they are written.
+// A state's files before they are written.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace adaptdl::checkpoint {
 
-// Returns the files of a state, without the parts of ranks. They refer to `state` and to a writer that is appended to
-// `writers`; both must outlive them. Throws CheckpointError that names the state.
+// Returns a state's files, without the ranks' parts. They refer to `state` and to a writer that is appended to
+// `writers`; both must outlive them. Throws CheckpointError, naming the state.
 std::vector<FileDraft> draft_state(const State& state, std::vector<std::unique_ptr<StateWriter>>& writers);
 
 }  // namespace adaptdl::checkpoint

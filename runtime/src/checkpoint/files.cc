@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kHashChunk = std::size_t{256} << 10;  // stays in the processor's cache between read and checksum
-constexpr std::size_t kReadChunk = std::size_t{1} << 20;    // one call for a GiB is slower than a thousand for a MiB
+constexpr std::size_t kReadChunk = std::size_t{1} << 20;    // one 1 GiB call is slower than a thousand 1 MiB calls
 constexpr std::size_t kMaxReaders = 4;
-constexpr std::size_t kReadShare = std::size_t{4} << 20;      // min bytes per thread; below, a thread does not pay off
-constexpr std::uint64_t kWriteback = std::uint64_t{8} << 20;  // bytes per start of writeback
-constexpr std::uint64_t kMaxDirty = std::uint64_t{64} << 20;  // max bytes for which writeback is not complete
+constexpr std::size_t kReadShare = std::size_t{4} << 20;      // min bytes for which a thread pays off
+constexpr std::uint64_t kWriteback = std::uint64_t{8} << 20;  // bytes after which writeback is started
+constexpr std::uint64_t kMaxDirty = std::uint64_t{64} << 20;  // max bytes with incomplete writeback
 
 std::int64_t modified_ns(const struct stat& info) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
@@ -159,8 +159,8 @@ void OutputFile::write(std::span<const std::byte> data) {
 void OutputFile::start_writeback() {
   const auto range = [this](std::uint64_t begin, std::uint64_t end, unsigned flags) {
     if (::sync_file_range(fd_.get(), static_cast<off_t>(begin), static_cast<off_t>(end - begin), flags) == 0) return;
-    // sync_file_range is only a hint, and some file systems do not support it. Other errors must be reported, because a
-    // failed write that is reported here may no longer be reported by fsync.
+    // sync_file_range is only a hint, and some file systems do not support it. Other errors must be reported, because
+    // fsync may not report a failed write that has already been reported here.
     if (errno == EINVAL || errno == ESPIPE || errno == ENOSYS || errno == EOPNOTSUPP) return;
     throw_write_error(fmt::format("cannot write {}", path_.string()), errno);
   };

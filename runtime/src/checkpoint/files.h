@@ -16,7 +16,8 @@
 namespace adaptdl::checkpoint {
 
 // The data on the disk is not what was saved, so an older checkpoint may be used instead. Any other failure to read is
-// a plain CheckpointError, which ends the load: a missing permission or too many open files say nothing about the data.
+// a plain CheckpointError, which ends the load: a missing permission or too many open files do not mean that the data
+// is damaged.
 class Damage : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
@@ -33,9 +34,10 @@ class NoSpace : public CheckpointError {
 
 // Returns "ACTION: TEXT OF errno".
 std::string errno_text(const std::string& action, int error);
-// Throws CheckpointError with that text; NoSpace if `error` is ENOSPC or EDQUOT.
+// Throws CheckpointError with the text of errno_text, or NoSpace if `error` is ENOSPC or EDQUOT.
 [[noreturn]] void throw_write_error(const std::string& action, int error);
-// Throws CheckpointError with that text; Damage if `error` means a damaged disk (Unreadable) or a missing file.
+// Throws CheckpointError with the text of errno_text, or Damage if `error` means a faulty disk (Unreadable) or a
+// missing file.
 [[noreturn]] void throw_read_error(const std::string& action, int error);
 
 // Owns a file descriptor.
@@ -69,7 +71,7 @@ class Input {
 
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t size() const noexcept { return size_; }
-  // Reads [offset, offset + out.size()). Throws Damage if there is less.
+  // Reads [offset, offset + out.size()). Throws Damage if the input is shorter.
   virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
   // Throws CheckpointError if the bytes have changed since the input was opened.
   virtual void check_unchanged() const {}
@@ -90,8 +92,8 @@ class InputFile final : public Input {
   // Damage if the file is not regular.
   InputFile(const Fd& directory, const std::filesystem::path& path, const std::string& name);
 
-  // Several threads read a large range: it is usually in the page cache after the check, and copies from there scale
-  // with the number of processors.
+  // A large range is read by several threads: after the check, it is usually in the page cache, and copies from there
+  // scale with the number of processors.
   void read(std::uint64_t offset, std::span<std::byte> out) const override;
   void check_unchanged() const override;
 
@@ -110,8 +112,8 @@ class Sink {
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 };
 
-// A new file. Writeback to the disk starts while data still comes in, so that the final fsync has little left to wait
-// for, and at most some tens of MiB are dirty at a time.
+// A new file. Writeback to the disk starts while data is still being written, so that the final fsync has little left
+// to wait for, and at most some tens of MiB are dirty at a time.
 class OutputFile : public Sink {
  public:
   enum class Existing { kFail, kReplace };
@@ -135,7 +137,7 @@ class OutputFile : public Sink {
   std::uint64_t awaited_ = 0;  // writeback has completed up to this byte
 };
 
-// Syncs a directory, which makes the names in it durable.
+// Syncs a directory to make the names in it durable.
 void sync_directory(const std::filesystem::path& path);
 
 // Renames without replacing: returns false if `to` already exists. Throws CheckpointError.
@@ -144,7 +146,7 @@ bool rename_new(const std::filesystem::path& from, const std::filesystem::path& 
 // Creates a private directory and its missing parents, and syncs them to the disk. Throws CheckpointError.
 void make_directories(const std::filesystem::path& path);
 
-// Returns 16 random hexadecimal digits, which make the temporary names of concurrent savers unique.
+// Returns 16 random hexadecimal digits, which keep the temporary names of concurrent saves distinct.
 std::string random_suffix();
 
 }  // namespace adaptdl::checkpoint

@@ -1,4 +1,4 @@
-// The replicas that save and load together: those of the collective if it is initialized, else only this process.
+// The replicas that save and load together: all replicas in the collective if it is initialized, or only this process.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,8 @@ struct Group {
   // Returns the value of rank 0.
   std::string broadcast(std::string value) const;
 
-  // Has the same outcome on all replicas: if any has an error, throws CheckpointError "ACTION: rank R: ERROR" on each.
+  // Has the same outcome on all replicas: if any of them passes an error, throws CheckpointError "ACTION: rank R:
+  // ERROR" on each.
   void agree_on_success(const std::string& action, const std::optional<std::string>& error) const;
   // Returns "rank R: ", or an empty string if there is only one replica.
   std::string prefix(int of_rank) const;
@@ -33,7 +34,7 @@ struct Group {
 // Returns the first line of an exception's text.
 std::string first_line(const std::exception& error);
 
-// Runs `step`. Returns the text of its exception, if any, preceded by `what` unless the text already contains it.
+// Runs `step`. If it throws, returns the exception's text, preceded by `what` unless the text already contains it.
 template <typename Step>
 std::optional<std::string> error_of(const std::string& what, const Step& step) {
   std::string text;

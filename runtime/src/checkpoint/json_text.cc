@@ -33,8 +33,8 @@ json encode(const json& value, const std::string& what, int depth) {
   if (value.is_object()) {
     json object = json::object();
     for (const auto& [key, item] : value.items()) {
-      if (key == kFloatKey) throw CheckpointError(fmt::format("{} has the reserved key '{}'", what, kFloatKey));
-      if (!is_utf8(key)) throw CheckpointError(fmt::format("{} has a key that is not valid UTF-8", what));
+      if (key == kFloatKey) throw CheckpointError(fmt::format("{} contains the reserved key '{}'", what, kFloatKey));
+      if (!is_utf8(key)) throw CheckpointError(fmt::format("{} contains a key that is not valid UTF-8", what));
       object[key] = encode(item, what, depth + 1);
     }
     return object;
@@ -74,7 +74,7 @@ json parse_json(std::string_view text, const std::string& what) {
     if (depth > kMaxJsonDepth + 2)
       throw Damage(fmt::format("{} is nested more than {} levels deep", what, kMaxJsonDepth));
     if (event == json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second)
-      throw Damage(fmt::format("{} has the duplicate key '{}'", what, parsed.get<std::string>()));
+      throw Damage(fmt::format("{} contains the duplicate key '{}'", what, parsed.get<std::string>()));
     return true;
   };
   try {

@@ -1,4 +1,4 @@
-// JSON text of checkpoints, which restores values exactly and bounds their nesting.
+// JSON text in checkpoints. Values are restored exactly, and their nesting is limited.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,15 +10,15 @@ namespace adaptdl::checkpoint {
 // Deep enough for any state, and shallow enough for recursive parsers.
 inline constexpr int kMaxJsonDepth = 200;
 
-// Encodes `value` for writing: NaN and infinities, which JSON lacks, become {"$float": "nan" | "inf" | "-inf"}. Throws
-// CheckpointError, which begins with `what`, on a value that decode_json would not restore.
+// Encodes `value` for writing: NaN and infinities, which JSON cannot represent, become {"$float": "nan" | "inf" |
+// "-inf"}. Throws CheckpointError, whose message begins with `what`, on a value that decode_json would not restore.
 nlohmann::json encode_json(const nlohmann::json& value, const std::string& what);
 
 // Restores the value that was passed to encode_json.
 nlohmann::json decode_json(const nlohmann::json& value);
 
-// Parses JSON text. Throws Damage, which begins with `what`, on text that is not JSON, is nested too deep, or has a
-// duplicate key in its outermost object.
+// Parses JSON text. Throws Damage, whose message begins with `what`, on text that is not JSON, is nested too deeply, or
+// has a duplicate key in its outermost object.
 nlohmann::json parse_json(std::string_view text, const std::string& what);
 
 }  // namespace adaptdl::checkpoint

@@ -25,8 +25,8 @@ namespace {
 
 struct Choice {
   fs::path directory;
-  std::optional<Snapshot> snapshot;      // none: there is no checkpoint
-  std::vector<std::string> passed_over;  // why newer checkpoints are not used
+  std::optional<Snapshot> snapshot;      // nullopt if there is no checkpoint
+  std::vector<std::string> passed_over;  // why newer checkpoints were skipped
   std::set<std::string> loaded;          // names of the loaded states
   bool joined = false;                   // received from a running job, not read from a directory
   bool warned = false;
@@ -39,13 +39,13 @@ std::optional<Choice>& choice() {
 
 std::string no_whole_text(const fs::path& directory, const std::vector<std::string>& reasons) {
   return fmt::format(
-      "no intact checkpoint in {} ({}); restore one from a copy, or, to start from the beginning, move the "
-      "checkpoint-* "
-      "directories away or choose another directory",
+      "no intact checkpoint in {} ({}); restore one from a backup, or, to start from the beginning, move the "
+      "checkpoint-* directories away or choose another directory",
       directory.string(), fmt::join(reasons, "; "));
 }
 
-// Tries the checkpoints, newest first. Returns false if one was deleted meanwhile: the caller must scan again.
+// Tries the checkpoints, newest first. Returns false if one was deleted in the meantime; the caller must then scan
+// again.
 bool try_candidates(const Scan& found, int rank, Choice& result) {
   result.passed_over.clear();
   for (const Found& candidate : found.checkpoints) {
@@ -97,7 +97,7 @@ Choice choose(const fs::path& directory, int rank) {
   return result;
 }
 
-// Returns the choice of this process; null if no path is set.
+// Returns this process's choice, or nullptr if no path is set.
 Choice* chosen() {
   if (!choice()) {
     if (auto states = generation::admission()) {
@@ -126,8 +126,8 @@ void load_from(State& state, Snapshot& snapshot) {
   }
 }
 
-// Loads the states `due` from the members of a running job, and then calls `more`. If the members are lost meanwhile,
-// the next sender's states may be of a later step, so all states loaded before are loaded again.
+// Loads the states `due` from the members of a running job, and then calls `more`. If the members are lost in the
+// meantime, the next sender's states may be from a later step, so all states loaded before are loaded again.
 void load_joined(std::set<std::string> due, Choice& own, const std::function<void()>& more) {
   for (;;) {
     try {
@@ -148,7 +148,7 @@ void load_joined(std::set<std::string> due, Choice& own, const std::function<voi
   }
 }
 
-// Returns the text that the replicas compare to agree on a checkpoint.
+// Returns the text that the replicas compare to check that they chose the same checkpoint.
 std::string choice_text() {
   const Choice* own = chosen();
   if (own == nullptr) return "no checkpoint: ADAPTDL_CHECKPOINT_PATH is not set";

@@ -1,16 +1,17 @@
-// The checkpoint that this process loads from.
+// The checkpoint from which this process loads.
 #pragma once
 
 #include <filesystem>
 
 namespace adaptdl::checkpoint {
 
-// Called when a new checkpoint was committed: warns once about states of the loaded checkpoint that the program never
-// loaded, and closes the files of those that it did.
+// Called when a new checkpoint has been committed. Warns once about states in the loaded checkpoint that the program
+// never loaded, and closes the files of the states that it did load.
 void note_saved();
 
-// Called once in a replica that joins a running job: receives all that the members still send, because they resume
-// training only after that. States that are created later are loaded from it. Throws as load_state does.
+// Called once in a replica that joins a running job: receives everything that the members still have to send, because
+// they resume training only after that. States that are created later are loaded from the received data. Throws as
+// load_state does.
 void take_remaining_states();
 
 // Returns whether this process has loaded a checkpoint from `directory`.

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::size_t kMaxStem = 180;  // with its endings, a name stays below the limit of 255 bytes
+constexpr std::size_t kMaxStem = 180;  // leaves room for endings within the limit of 255 bytes
 constexpr std::size_t kMaxStateName = 100;
 constexpr std::uint64_t kMaxManifest = std::uint64_t{64} << 20;
 constexpr std::string_view kChecksumKey = "\"checksum\": \"";
@@ -27,7 +27,7 @@ template <typename T>
 T member(const json& object, const char* key, bool (json::*is_type)() const noexcept, const std::string& file) {
   const auto found = object.find(key);
   if (found == object.end() || !((*found).*is_type)())
-    throw Damage(fmt::format("{}: '{}' is missing or of the wrong type", file, key));
+    throw Damage(fmt::format("{}: '{}' is missing or has the wrong type", file, key));
   return found->get<T>();
 }
 
@@ -77,7 +77,7 @@ Manifest parse_manifest(const json& object, const std::string& file) {
   return manifest;
 }
 
-// Returns the offset of the key of the final checksum; nullopt if `text` does not end with a correct one.
+// Returns the offset of the final checksum's key, or nullopt if `text` does not end with a correct checksum.
 std::optional<std::size_t> checked_end(std::string_view text) {
   constexpr std::size_t kLength = kChecksumKey.size() + 32 + kEnd.size();
   if (text.size() < kLength || !text.ends_with(kEnd)) return {};
@@ -104,7 +104,7 @@ std::string file_stem(const std::string& name) {
     return stem + "anifest";
   }
   if (stem.size() <= kMaxStem) return stem;
-  // "%~" is not an encoded byte, so a shortened stem never equals that of another name.
+  // "%~" is not an encoded byte, so a shortened stem never equals the full stem of another name.
   return fmt::format("{}%~{}", stem.substr(0, kMaxStem - 40), checksum_of(name));
 }
 
@@ -183,8 +183,8 @@ ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& pat
   if (object.is_object() && format != object.end() && format->is_number_unsigned() &&
       format->get<std::uint64_t>() > kFormat)
     throw NewerFormat(
-        fmt::format("{} has format {}, but adaptdl {} supports only up to {}: it was written by a newer adaptdl; "
-                    "upgrade, or move {} away to continue from an older checkpoint{}",
+        fmt::format("{} has format {}, but adaptdl {} supports only formats up to {}: it was written by a newer "
+                    "adaptdl; upgrade, or move {} away to continue from an older checkpoint{}",
                     file, format->get<std::uint64_t>(), ADAPTDL_VERSION, kFormat, path.string(),
                     end ? "" : " (or it is damaged: its checksum does not match)"));
   if (!end) throw Damage(fmt::format("{} is damaged: its checksum does not match", file));

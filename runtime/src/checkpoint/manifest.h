@@ -1,4 +1,4 @@
-// manifest.json, which lists what a checkpoint consists of, and the names of files. docs/formats.md specifies both.
+// manifest.json, which lists a checkpoint's contents, and the naming of its files. docs/formats.md specifies both.
 #pragma once
 
 #include <filesystem>
@@ -19,20 +19,20 @@ class NewerFormat : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-// The content of a state's file, as its name encodes it.
+// A state's file, as its name describes it.
 struct FileRole {
-  bool tensors = false;     // safetensors if true, else JSON
-  std::optional<int> rank;  // the rank whose part it is; none for the state's own file
+  bool tensors = false;     // safetensors if true, JSON if false
+  std::optional<int> rank;  // the rank that saved it as its part; nullopt for the state's own file
 };
 
 // Encodes `name` as the beginning of a file name: letters, digits, '-' and '_' are kept, everything else becomes %XX,
-// so that no two states can have the same file, whatever their names.
+// so that two states never share a file name.
 std::string file_stem(const std::string& name);
 std::string file_name(const std::string& state, const FileRole& role);
 // Returns nullopt if a state of that name cannot have such a file.
 std::optional<FileRole> file_role(const std::string& state, const std::string& file);
 
-// Throws an error of type E, which begins with `what`, if `name` is not a valid state name.
+// Throws an error of type E, whose message begins with `what`, if `name` is not a valid state name.
 template <typename E>
 void check_state_name(std::string_view name, const std::string& what);
 
@@ -41,10 +41,10 @@ std::string manifest_text(const Manifest& manifest);
 
 struct ManifestFile {
   Manifest manifest;
-  std::string checksum;  // of manifest.json, which contains those of all files; identifies the checkpoint
+  std::string checksum;  // of manifest.json, which lists the checksums of all files; identifies the checkpoint
 };
 
-// Reads and checks the manifest.json of the checkpoint at `path`, which is open as `directory`. Throws Damage,
+// Reads and checks the manifest.json of the checkpoint at `path`, which is open as `directory`. Throws Damage or
 // NewerFormat, or as throw_read_error does.
 ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& path);
 

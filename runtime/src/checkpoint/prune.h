@@ -7,14 +7,15 @@
 
 namespace adaptdl::checkpoint {
 
-// Called after `committed` was saved: keeps it and the newest older ones whose manifests and sizes are right, `keep` in
-// all. No more is checked, because `committed` is known to be whole. Also keeps what it cannot read, newer formats, and
-// higher numbers, which are another job's. Never throws: errors are logged as warnings, because the save succeeded.
+// Called after `committed` was saved. Keeps it and the newest older checkpoints whose manifests and file sizes are
+// correct, `keep` in total. The contents are not checked, because `committed` is known to be whole. Also keeps
+// checkpoints that cannot be read, that have a newer format, or that have a higher number and therefore belong to
+// another job. Never throws: errors are logged as warnings, because the save succeeded.
 void prune_after_save(const std::filesystem::path& directory, const Found& committed, int keep);
 
-// Called for a save of `needed` bytes that do not fit on the disk: deletes all checkpoints except the newest whole one,
-// which it reads in full, if that frees enough space. Returns whether it deleted any. Throws CheckpointError if reading
-// or deleting fails.
+// Called if the `needed` bytes of a save do not fit on the disk. Deletes all checkpoints except the newest whole one,
+// which it reads in full, but only if that frees enough space. Returns whether it deleted any. Throws CheckpointError
+// if reading or deleting fails.
 bool make_room(const std::filesystem::path& directory, std::uint64_t needed);
 
 }  // namespace adaptdl::checkpoint

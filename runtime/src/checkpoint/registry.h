@@ -8,7 +8,7 @@
 
 namespace adaptdl::checkpoint {
 
-// The states by name, which is the order in which all replicas iterate over them.
+// The states, sorted by name. All replicas iterate over them in this order.
 const std::map<std::string, State*>& states();
 
 }  // namespace adaptdl::checkpoint

@@ -46,7 +46,7 @@ class StringSink : public Sink {
 
 std::string named(const std::string& state) { return fmt::format("state '{}'", state); }
 
-// Returns the files for the contents of a writer. The drafts refer to `writer`.
+// Returns the files for a writer's contents. The drafts refer to `writer`.
 std::vector<FileDraft> drafts_of(const StateWriter& writer, const std::string& state, std::optional<int> rank = {}) {
   std::vector<FileDraft> files;
   if (writer.has_json()) {
@@ -59,7 +59,7 @@ std::vector<FileDraft> drafts_of(const StateWriter& writer, const std::string& s
   return files;
 }
 
-// Returns the files of the part of a state that belongs to `rank`, in memory.
+// Returns the files of the part of `state` that `rank` saves, with their contents in memory.
 json part_files(const State& state, int rank) {
   StateWriter writer(fmt::format("the part of rank {} of state '{}'", rank, state.name()));
   state.save_part(writer);
@@ -82,7 +82,7 @@ void check_same_states(const Group& group, bool have_path) {
     const json first = json::parse(all[0]), other = json::parse(all[rank]);
     if (first["path"] != other["path"])
       throw CheckpointError(
-          fmt::format("{}: ADAPTDL_CHECKPOINT_PATH is set on only one of rank 0 and rank {}", kAction, rank));
+          fmt::format("{}: ADAPTDL_CHECKPOINT_PATH is set on rank 0 or rank {}, but not on both", kAction, rank));
     throw CheckpointError(fmt::format("{}: rank 0 has the states {}, but rank {} has {}", kAction,
                                       first["states"].dump(), rank, other["states"].dump()));
   }
@@ -90,7 +90,7 @@ void check_same_states(const Group& group, bool have_path) {
 
 void sync_all(const Group& group) {
   for (const auto& [name, state] : states()) {
-    // A loss of replicas is noticed by all replicas, so it needs no agreement.
+    // All replicas notice the loss of a replica, so they need not agree on it.
     std::exception_ptr lost;
     const auto error = error_of(named(name), [&, s = state] {
       try {
@@ -100,7 +100,7 @@ void sync_all(const Group& group) {
       }
     });
     if (lost) std::rethrow_exception(lost);
-    // Agree after each state, or a failed replica would continue to the collective calls of the next state.
+    // Without agreement after each state, a failed replica would continue with the next state's collective calls.
     group.agree_on_success(kAction, error);
   }
 }
@@ -179,7 +179,7 @@ Draft make_draft(const Group& group, const std::vector<json>& parts,
   return draft;
 }
 
-// If the disk has no space for another checkpoint, deletes older ones, but never the newest that is whole.
+// If the disk has no space for another checkpoint, deletes older ones, but never the newest whole one.
 Found write_or_make_room(const fs::path& directory, const Draft& draft) {
   try {
     return write_checkpoint(directory, draft);

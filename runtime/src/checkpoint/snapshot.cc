@@ -34,7 +34,7 @@ std::optional<std::uint64_t> checkpoint_number(const std::string& name) {
 
 std::string checkpoint_name(std::uint64_t number) { return fmt::format("{}{}", kCheckpointPrefix, number); }
 
-// Reads from files that the snapshot holds open. The reader of a state without files is empty.
+// Reads from files that the snapshot holds open. If a state has no files, its reader is empty.
 class SnapshotReader : public Reader {
  public:
   SnapshotReader(const Snapshot& snapshot, std::string what, const Snapshot::OpenFile* values,
@@ -114,7 +114,7 @@ Snapshot::Snapshot(fs::path path, int rank) : path_(std::move(path)), rank_(rank
   file_ = read_manifest(directory_, path_);
   const auto number = checkpoint_number(last_name(path_));
   if (number && *number != manifest().number)
-    throw Damage(fmt::format("{} has the manifest of {}", path_.string(), checkpoint_name(manifest().number)));
+    throw Damage(fmt::format("{} contains the manifest of {}", path_.string(), checkpoint_name(manifest().number)));
 }
 
 Snapshot::Snapshot(std::string what, Manifest manifest, std::map<std::string, std::unique_ptr<Input>> files)
@@ -153,7 +153,7 @@ Snapshot::OpenFile& Snapshot::open_checked(const StateInfo& state, const FileInf
   return file;
 }
 
-// Reads a file's JSON values or tensor positions; in a directory, also checks every byte of it.
+// Reads a file's JSON values or tensor positions. If the snapshot is a directory, also checks every byte of the file.
 void Snapshot::parse(const StateInfo& state, const FileInfo& info, OpenFile& file) const {
   const std::string name = file.input->path().string();
   const auto check = [&](const std::string& found) {

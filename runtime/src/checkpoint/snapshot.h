@@ -1,5 +1,5 @@
 // A checkpoint that is open for reading. Its manifest and files are checked and held open, so that the data read is the
-// data that was checked, even if the checkpoint is deleted meanwhile.
+// data that was checked, even if the checkpoint is deleted in the meantime.
 #pragma once
 
 #include <filesystem>
@@ -18,12 +18,13 @@ namespace adaptdl::checkpoint {
 
 class Snapshot {
  public:
-  // Opens the checkpoint at `path` and reads its manifest. Of the parts of ranks, only that of `rank` is held open
-  // after it is checked, so that many ranks do not need as many descriptors. Throws Damage, NewerFormat, or
-  // CheckpointError if it cannot be read.
+  // Opens the checkpoint at `path` and reads its manifest. Of the ranks' parts, only the one that `rank` saved is held
+  // open after the check, so that a checkpoint saved by many ranks does not use as many descriptors. Throws Damage,
+  // NewerFormat, or CheckpointError if it cannot be read.
   explicit Snapshot(std::filesystem::path path, int rank = 0);
-  // A snapshot that is not a directory: `files`, by name, are all that the manifest lists. They are not checked, and
-  // only reader() reads them. `what` replaces the path in messages. Throws Damage if a file is missing.
+  // Creates a snapshot that is not a directory. `files` contains, by name, all files that the manifest lists. They are
+  // not checked, and only reader() reads them. `what` replaces the path in messages. Throws Damage if a file is
+  // missing.
   Snapshot(std::string what, Manifest manifest, std::map<std::string, std::unique_ptr<Input>> files);
 
   const std::filesystem::path& path() const noexcept { return path_; }
@@ -33,16 +34,17 @@ class Snapshot {
 
   // Opens all files and compares their sizes with the manifest. Throws as the constructor does.
   void check_sizes();
-  // Reads and checks every byte of the files, or only of those of `state` if given. Throws as the constructor does.
+  // Reads and checks every byte of all files, or only of the files of `state` if it is given. Throws as the constructor
+  // does.
   void check_contents(const std::optional<std::string>& state = {});
-  // Does both checks, but continues after damage. Returns what is damaged, one line each.
+  // Performs both checks, but continues after damage. Returns one line for each damaged file.
   std::vector<std::string> find_damage();
 
-  // Returns a reader of a state, or of the part of it that `rank` saved; null if there is none. Files that were closed
-  // are opened and checked again. The reader is valid until the state is closed or the snapshot is destroyed.
+  // Returns a reader for a state, or for the part of it that `rank` saved; nullptr if there is none. Files that were
+  // closed are opened and checked again. The reader is valid until the state is closed or the snapshot is destroyed.
   std::unique_ptr<Reader> reader(const std::string& state, std::optional<int> rank = {});
 
-  // Closes the files of a state. Until then, a deleted checkpoint's files still occupy the disk.
+  // Closes a state's files. Until then, they occupy disk space even if the checkpoint is deleted.
   void close(const std::string& state);
 
  private:
@@ -61,7 +63,7 @@ class Snapshot {
 
   std::filesystem::path path_;
   int rank_;
-  Fd directory_;  // none: the snapshot is not a directory
+  Fd directory_;  // invalid if the snapshot is not a directory
   ManifestFile file_;
   std::map<std::string, OpenFile> open_;  // by name
 };

@@ -1,4 +1,4 @@
-// The writer to which a state saves itself. It only collects JSON values and the sources of tensors. They are then
+// The writer to which a state saves itself. It only collects JSON values and the sources of tensors, which are then
 // streamed to one file each, or to memory to be sent to rank 0.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace adaptdl::checkpoint {
 
 class StateWriter : public Writer {
  public:
-  // `what` precedes the text of errors: "state 'NAME'".
+  // `what` precedes the error texts: "state 'NAME'".
   explicit StateWriter(std::string what) : what_(std::move(what)) {}
 
   void json(std::string_view name, nlohmann::json value) override;

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::string_view kSaving = ".saving-";
 constexpr std::string_view kDeleting = ".deleting-";
-// Where locks do not work, a saver that has not created a file for this long is considered dead.
+// Where locks do not work, a saving process that has not created a file for this long is considered dead.
 constexpr std::chrono::hours kDeadAfter{24};
 
 std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
@@ -38,8 +38,8 @@ std::string readable_size(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
 }
 
-// The directory of a checkpoint before it gets its final name. It is locked as long as its saver lives, which
-// distinguishes it from a leftover. It is deleted unless it is committed.
+// A checkpoint's directory before it is renamed to its final name. The lock that the saving process holds distinguishes
+// the directory from a leftover. The destructor deletes the directory unless it was committed.
 class SavingDirectory {
  public:
   SavingDirectory(const fs::path& parent, std::uint64_t number) : parent_(parent) {
@@ -93,7 +93,7 @@ class SavingDirectory {
   bool committed_ = false;
 };
 
-// The caller must hold `lock` until it has deleted the directory, which its saver may be about to lock.
+// The caller must hold `lock` until it has deleted the directory, because the saving process may be about to lock it.
 bool saver_is_dead(const fs::path& path, Fd& lock) {
   lock = Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock) return false;
@@ -115,7 +115,7 @@ void check_space(const fs::path& directory, const Draft& draft) {
                               readable_size(available)));
 }
 
-// Exceptions of a state's own functions do not name the state, so the name is added here.
+// Exceptions from a state's own functions do not name the state, so the name is added here.
 void write_state(const std::string& state, const FileDraft& file, Sink& sink) {
   try {
     file.write(sink);

@@ -22,16 +22,17 @@ struct Found {
 struct Scan {
   std::vector<Found> checkpoints;      // newest first
   std::vector<std::string> ignored;    // named checkpoint-SOMETHING, where SOMETHING is not a number
-  std::vector<std::string> leftovers;  // unfinished saves and deletions, whether their process is alive or not
+  std::vector<std::string> leftovers;  // unfinished saves and deletions, including those in progress
 };
 
 // Returns env::checkpoint_path() without a trailing slash.
 std::optional<std::filesystem::path> configured_directory();
 
-// Lists `directory`. Throws CheckpointError if it cannot be read; a missing one is empty if `missing_is_empty`.
+// Lists `directory`. Throws CheckpointError if it cannot be read. With `missing_is_empty`, treats a missing directory
+// as empty.
 Scan scan(const std::filesystem::path& directory, bool missing_is_empty = false);
 
-// A file that is still to be written.
+// A file that has not been written yet.
 struct FileDraft {
   std::string name;
   std::uint64_t size = 0;
@@ -44,26 +45,27 @@ struct StateDraft {
 };
 
 struct Draft {
-  Manifest manifest;  // all but format, number, created, version and states
+  Manifest manifest;  // without format, number, created, version and states
   std::vector<StateDraft> states;
 };
 
-// Returns the bytes that the draft needs on the disk.
+// Returns the number of bytes that the draft needs on the disk.
 std::uint64_t size_on_disk(const Draft& draft);
 
-// Returns the bytes that this process can still write to the file system of `directory`; the max value if unknown.
+// Returns the number of bytes that this process can still write to the file system of `directory`, or the maximum value
+// if it is unknown.
 std::uint64_t free_space(const std::filesystem::path& directory);
 
-// Writes the draft as the next checkpoint in `directory` and commits it. On failure throws CheckpointError and leaves
-// nothing behind; NoSpace if there is too little space. It also fails if another process commits a checkpoint of the
-// same number meanwhile.
+// Writes the draft as the next checkpoint in `directory` and commits it. On failure, throws CheckpointError (NoSpace if
+// there is too little space) and leaves nothing behind. Also fails if another process commits a checkpoint with the
+// same number at the same time.
 Found write_checkpoint(const std::filesystem::path& directory, const Draft& draft);
 
-// Deletes a checkpoint such that no other process ever sees it incomplete. Throws CheckpointError.
+// Deletes a checkpoint in such a way that no other process ever sees it incomplete. Throws CheckpointError.
 void delete_checkpoint(const Found& checkpoint);
 
-// Deletes unfinished checkpoints of dead savers in `directory`; with `dry_run` deletes nothing. Returns their paths.
-// Never throws: what cannot be deleted remains.
+// Deletes the remains of interrupted saves and deletions in `directory`; with `dry_run`, deletes nothing. Returns their
+// paths. Never throws: what cannot be deleted remains.
 std::vector<std::filesystem::path> delete_leftovers(const std::filesystem::path& directory, const Scan& scan,
                                                     bool dry_run = false);
 

@@ -53,7 +53,8 @@ void write_states(Sink& sink, int replicas, const std::set<std::string>* names) 
     for (const FileDraft& file : each.files) each.size += file.size;
     outgoing.push_back(std::move(each));
   }
-  // Small states come first: they may have to wait in memory until the large one is wanted, but never the reverse.
+  // Small states come first. If the receiver requests a large state before them, it holds only the small ones in
+  // memory.
   std::ranges::stable_sort(outgoing, {}, &Outgoing::size);
   json head = {{"replicas", replicas}, {"states", json::array()}};
   for (const Outgoing& each : outgoing) {

@@ -1,5 +1,5 @@
-// All states of a process as one stream of bytes: the content of a checkpoint without the parts of ranks, sent to
-// another process instead of a disk.
+// All states of a process as one stream of bytes: a checkpoint's content without the ranks' parts, sent to another
+// process instead of a disk.
 //
 // The stream consists of the length of the head (8 bytes, little-endian), the head (JSON: replicas, and each state with
 // the names and sizes of its files), and the files one after another, small states first. It has no version, because
@@ -24,20 +24,20 @@ namespace adaptdl::checkpoint {
 // Writes all states, or only those in `names`, to `sink`. `replicas` is the number of replicas that share them.
 void write_states(Sink& sink, int replicas, const std::set<std::string>* names = nullptr);
 
-// The receiving end. Bytes arrive in one order and may be read in another, each of them once. Bytes that are read in
-// the order of their arrival go directly to the reader's buffer; large tensors should be read this way. Bytes that
-// arrive before they are requested are held in memory.
+// The receiving end. Bytes may be read in an order other than that of their arrival, but each byte only once. Bytes
+// that are read in the order of their arrival are written directly to the reader's buffer; large tensors should be read
+// this way. Bytes that arrive before they are requested are held in memory.
 //
-// Threading: for use by one thread at a time.
+// Threading: must be used by one thread at a time.
 class StateStream {
  public:
   using Source = std::function<void(std::span<std::byte>)>;  // fills the span, or throws
 
   explicit StateStream(Source source) : source_(std::move(source)) {}
 
-  // Reads the bytes that begin at `at`. Throws what the source throws; Damage if they were read before.
+  // Reads the bytes that begin at `at`. Throws Damage if they were read before, and whatever the source throws.
   void read(std::uint64_t at, std::span<std::byte> out);
-  // Receives the rest of the stream, so that nothing depends on the sender any more.
+  // Receives the rest of the stream, after which the sender is no longer needed.
   void fetch();
 
  private:
@@ -55,8 +55,8 @@ class StateStream {
   std::map<std::uint64_t, Kept> kept_;  // by the position of their first byte
 };
 
-// Returns the states in such a stream. The head is read at once, the files when they are wanted. Throws CheckpointError
-// if it is not such a stream.
+// Returns the states in a stream. The head is read immediately, and the files when they are requested. Throws
+// CheckpointError if the stream is malformed.
 Snapshot read_states(const std::shared_ptr<StateStream>& stream);
 
 }  // namespace adaptdl::checkpoint

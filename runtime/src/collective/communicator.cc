@@ -18,10 +18,10 @@ using wire::Kind;
 
 namespace {
 
-// Longer timeouts are shortened to this, so that they can be added to the current time without overflow.
+// Longer timeouts are shortened to this value, so that adding them to the current time does not overflow.
 constexpr std::chrono::hours kForever{24 * 365 * 100};
 
-// The engine of a single replica: every call completes at once with its own value.
+// The engine for a single replica: every call completes immediately with its own value.
 class Solo final : public Engine {
  public:
   explicit Solo(const Options& options) : options_(options) {}

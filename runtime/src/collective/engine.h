@@ -1,4 +1,4 @@
-// The implementation of a Communicator by role: a single replica, rank 0 (the root of the star), or a peer.
+// The implementations of a Communicator, one per role: a single replica, rank 0 (the root of the star), or a peer.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ namespace adaptdl::collective {
 
 class Engine;
 
-// What failed: only this call, this and all later calls, or the agreement on what is called. Each has its own error
-// class.
+// What failed: only this call (kCall), this and all later calls (kBroken), or the agreement on which call to make
+// (kMismatch). Each has its own error class.
 enum class Failure { kCall, kBroken, kMismatch };
 
-// A call in progress. The engine guards all members except `engine` and those that identify the call.
+// A call in progress. The engine guards all members except `engine` and the members that identify the call.
 struct Future::State {
   std::shared_ptr<Engine> engine;
   wire::Kind kind = wire::Kind::kAllreduce;
@@ -36,17 +36,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   virtual ~Engine() = default;
 
-  // Starts the next call of this replica. Throws CollectiveError when no call is possible any more.
+  // Starts the next call of this replica. Throws CollectiveError if no further call is possible.
   virtual StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce, std::string_view purpose) = 0;
   virtual bool ready(Future::State& state) = 0;
-  // Throws CollectiveError when the call failed or timed out.
+  // Throws CollectiveError if the call failed or timed out.
   virtual Bytes wait(Future::State& state) = 0;
   // Leaves the job; pending calls fail. Idempotent.
   virtual void close() = 0;
   virtual std::uint16_t port() const = 0;
 };
 
-// Connect as the Communicator's constructor specifies. REQUIRES checked options with size > 1.
+// These functions connect as the Communicator's constructor specifies. REQUIRES checked options with size > 1.
 std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening);
 std::shared_ptr<Engine> make_peer(const Options& options);
 
@@ -58,10 +58,10 @@ inline constexpr std::chrono::seconds kTellAfter{10};
 // How long a replica waits beyond the deadline of a call for rank 0 to report which replicas are missing.
 inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 
-// Throws the error class of `failure` with the text `why`.
+// Throws an error of the class that `failure` selects, with the text `why`.
 [[noreturn]] void raise(const std::string& why, Failure failure);
 
-// The error text if Options::give_up ended the connecting.
+// The error text if Options::give_up returned true.
 inline constexpr const char* kGivenUp = "gave up connecting to the other replicas";
 
 // Returns the terms of the handshake between the replicas of a job.

@@ -7,7 +7,7 @@
 namespace adaptdl::collective {
 
 Bytes to_bytes(const nlohmann::json& value);
-// Throws CollectiveError if the bytes are not a value, or one that is nested too deep to parse safely.
+// Throws CollectiveError if the bytes do not encode a value, or if the value is nested too deeply to parse safely.
 nlohmann::json from_bytes(const Bytes& bytes);
 
 }  // namespace adaptdl::collective

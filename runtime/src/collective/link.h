@@ -1,4 +1,4 @@
-// One connection of the star: it cuts the input into frames, and queues output that the kernel has not accepted yet.
+// One connection of the star. It splits the input into frames and queues output that the kernel has not accepted yet.
 #pragma once
 
 #include <chrono>
@@ -26,11 +26,12 @@ class Link {
   void queue(const wire::Frame& header, std::shared_ptr<const Bytes> payload);
   std::size_t queued_bytes() const noexcept { return queued_bytes_; }
 
-  // Sends as much of the queue as the kernel accepts. Returns false if the connection is lost; why() has the reason.
+  // Sends as much of the queue as the kernel accepts. Returns false if the connection is lost; why() then returns the
+  // reason.
   bool send_some();
 
-  // Receives at most one buffer; `bytes` stays valid until this thread's next call for any link, and is empty if
-  // nothing has arrived. Returns false at the end of the stream or if the connection is lost; why() has the reason.
+  // Receives at most one buffer; `bytes` stays valid until this thread's next call on any link, and is empty if nothing
+  // has arrived. Returns false at the end of the stream or if the connection is lost; why() then returns the reason.
   bool receive(std::string_view& bytes);
 
   // Takes the next frame from `bytes`, as FrameReader::take does.
@@ -60,11 +61,11 @@ class Link {
   std::string why_;
 };
 
-// How long the final delivery may make no progress. Tests increase it.
+// How long the final delivery may continue without progress. Tests increase it.
 inline std::chrono::milliseconds linger_stall{1000};
 
-// Delivers what is still queued, then closes each connection once the other host has acknowledged all data: a plain
-// close could discard results that a peer has not read yet. Gives up after linger_stall without progress.
+// Delivers the queued data, and closes each connection once the other host has acknowledged everything: a plain close
+// could discard results that a peer has not read yet. Gives up after linger_stall without progress.
 void deliver_and_close(const std::vector<Link*>& links);
 
 }  // namespace adaptdl::collective

@@ -1,5 +1,5 @@
 // A replica other than rank 0: one connection, driven by the threads that call and wait. It needs no thread of its own,
-// because results can stay in the kernel's buffers, or at rank 0, until a thread asks for them.
+// because results can stay in the kernel's buffers, or at rank 0, until a thread requests them.
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -56,7 +56,7 @@ class Introduction {
   const std::string address_;
   const TimePoint deadline_;
   std::string why_;       // why the last attempt failed
-  bool refused_ = false;  // by a process with another secret, in any attempt
+  bool refused_ = false;  // whether a process with another secret closed the connection in any attempt
 };
 
 net::Fd Introduction::run() {
@@ -68,8 +68,8 @@ net::Fd Introduction::run() {
     check_given_up();
     if (now >= deadline_)
       throw CollectiveError(
-          fmt::format("replica {} could not reach replica 0 at {} within {} ({}); check that replica 0 is running, "
-                      "and ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT",
+          fmt::format("replica {} could not reach replica 0 at {} within {} ({}); check that replica 0 is running "
+                      "and that ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT are correct",
                       options_.rank, address_, seconds_text(options_.connect_timeout), reason()));
     net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
     if (fd && introduce(fd.get())) return fd;
@@ -79,7 +79,7 @@ net::Fd Introduction::run() {
   }
 }
 
-// `why_before` is why the previous attempt failed, which is more informative than that this one ran out of time.
+// `why_before` states why the previous attempt failed, which is more informative than the fact that this one timed out.
 bool Introduction::wait_readable(int fd, const std::string& why_before) {
   pollfd readable{fd, POLLIN, 0};
   int count = 0;
@@ -141,7 +141,7 @@ class Peer final : public Engine {
     std::weak_ptr<Future::State> state;
   };
 
-  // All require the mutex; `drive` releases it while it waits.
+  // All of these functions require the mutex; `drive` releases it while it waits.
   void await_start(TimePoint deadline);
   void drive(std::unique_lock<std::mutex>& lock, short events, TimePoint deadline);
   bool receive();
@@ -156,9 +156,9 @@ class Peer final : public Engine {
   std::condition_variable changed_;
   std::optional<Link> link_;
   int polling_ = 0;       // threads that are polling the connection
-  bool reading_ = false;  // one of them polls for input
+  bool reading_ = false;  // whether one of them polls for input
   bool started_ = false;
-  std::string broken_;  // why no call is possible any more, or ""
+  std::string broken_;  // why no further call is possible, or ""
   Failure failure_ = Failure::kBroken;
   std::uint64_t calls_ = 0;
   std::deque<Pending> pending_;

@@ -18,21 +18,21 @@ using wire::Frame;
 using wire::Kind;
 using wire::Type;
 
-// Values of epoll_data that are not ranks of peers. Rank 0 has no link, so 0 is free.
+// Values of epoll_data that are not peers' ranks. Rank 0 has no link, so 0 is available.
 constexpr std::uint64_t kWake = 0;
 constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
 constexpr std::size_t kMaxStrangers = 256;   // connections still in the handshake, beyond the job's size
-constexpr std::size_t kMaxAhead = 1024;      // calls by which a replica may be ahead before it must wait
-constexpr std::size_t kMaxUnread = 1 << 20;  // bytes of results that a replica has not read before it must wait
-// How long a call of rank 0 waits beyond its deadline for the I/O thread to report which replicas are missing. A busy
-// machine may run that thread late.
+constexpr std::size_t kMaxAhead = 1024;      // calls that a replica may be ahead before it must wait
+constexpr std::size_t kMaxUnread = 1 << 20;  // bytes of unread results before a replica must wait
+// How long a call on rank 0 waits beyond its deadline for the I/O thread to report which replicas are missing. On a
+// busy machine, that thread may run late.
 constexpr std::chrono::seconds kOwnVerdictSlack{10};
 
 }  // namespace
 
 Root::Root(const Options& options)
     : options_(options), epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!epoll_ || !wake_) throw CollectiveError("no file descriptors left for the collective calls; see `ulimit -n`");
+  if (!epoll_ || !wake_) throw CollectiveError("no file descriptors left for collective calls; raise `ulimit -n`");
   net::Listener listener = net::listen_on(options_.master_addr, options_.master_port);
   port_ = listener.port;
   gate_.emplace(Gate::Options{.terms = terms(options_),
@@ -141,7 +141,7 @@ void Root::run() {
     }
   }
   gate_->close();
-  lock.unlock();  // no other thread uses a link from here on
+  lock.unlock();  // from here on, no other thread uses a link
   std::vector<Link*> links;
   for (Replica& replica : replicas_)
     if (replica.link) links.push_back(&*replica.link);
@@ -170,7 +170,7 @@ void Root::on_event(std::uint64_t data, std::uint32_t events) {
   if (!replica.link->open() || !(events & ~std::uint32_t{EPOLLOUT})) return;
   std::string_view bytes;
   if (!replica.link->receive(bytes)) return lost(rank, replica.link->why());
-  if (phase_ == Phase::kBroken) return;  // read only so that the replica never blocks in sending
+  if (phase_ == Phase::kBroken) return;  // the data was read only so that the replica never blocks while sending
   try {
     while (auto frame = replica.link->take(bytes)) on_frame(rank, std::move(*frame));
   } catch (const CollectiveError& error) {
@@ -299,7 +299,7 @@ void Root::complete_call() {
     if (replica.parts.empty()) ++missing_;
   }
   if (kind == Kind::kTeardown) {
-    gate_->close();  // before any replica is notified: it may initialize again at once, at the same port
+    gate_->close();  // before any replica is notified: it may then initialize again on the same port
     phase_ = Phase::kTornDown;
     broken_ = "collective communication was torn down; initialize it again";
     const std::uint64_t one = 1;
@@ -309,7 +309,7 @@ void Root::complete_call() {
   send_all(result);
 }
 
-// Returns how the calls of the replicas differ, or "" if they agree.
+// Returns how the replicas' calls differ, or "" if they agree.
 std::string Root::mismatch_text() const {
   std::vector<std::pair<const Part*, std::vector<int>>> calls;
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
@@ -383,7 +383,7 @@ void Root::finish_own(const Frame& result) {
 
 void Root::send_all(const Frame& frame) {
   const auto payload = std::make_shared<const Bytes>(frame.payload);
-  // Queued for all before any is sent, so that the loss of one replica does not cost the others the result.
+  // The frame is queued for all replicas before any of it is sent, so that the others receive it even if one is lost.
   for (Replica& replica : replicas_)
     if (replica.link && replica.link->open()) replica.link->queue(frame, payload);
   for (int rank = 1; rank < options_.size; ++rank) {
@@ -430,7 +430,7 @@ std::vector<int> Root::ranks_without_part() const {
   return ranks;
 }
 
-// Returns the deadline of the current call; nullopt if no replica has made it yet.
+// Returns the current call's deadline, or nullopt if no replica has made the call yet.
 std::optional<Root::TimePoint> Root::call_deadline() const {
   if (phase_ != Phase::kRunning || missing_ == replicas_.size()) return std::nullopt;
   TimePoint first = TimePoint::max();

@@ -1,8 +1,8 @@
-// Rank 0: gathers the values of each call, reduces them, and sends the result to all.
+// Rank 0: gathers the values of each call, reduces them, and sends the result to all replicas.
 //
-// A thread of its own does the input and output, so that peers make progress while rank 0 is busy with something else.
-// The value that completes a call is reduced and sent at once by the thread that adds it: a peer's by the I/O thread,
-// rank 0's own by the calling thread. A mutex guards everything; it is held while reducing.
+// A dedicated thread performs the input and output, so that peers make progress while rank 0 is busy. The thread that
+// adds the last value of a call reduces the values and sends the result immediately: the I/O thread for a peer's value,
+// and the calling thread for rank 0's own. A mutex guards everything; it is held while reducing.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ namespace adaptdl::collective {
 
 class Root final : public Engine {
  public:
-  // Starts to listen; start() does the rest.
+  // Starts listening. The peers are accepted after start() is called.
   explicit Root(const Options& options);
   ~Root() override { close(); }
 
@@ -38,7 +38,7 @@ class Root final : public Engine {
  private:
   using TimePoint = net::Clock::time_point;
 
-  // The contribution of a replica to one call.
+  // A replica's contribution to one call.
   struct Part {
     wire::Kind kind;
     bool failed;
@@ -49,20 +49,21 @@ class Root final : public Engine {
     bool is_of_call(const Part& other) const { return kind == other.kind && purpose == other.purpose; }
   };
 
-  // Additional data of rank 0's own parts.
+  // Additional data for rank 0's own parts.
   struct Own {
     Reduce reduce;
     std::weak_ptr<Future::State> state;
   };
 
-  // A replica and the parts that it has sent for the current call and, if ahead, for later ones. Rank 0 has no link.
+  // A replica and the parts that it has sent for the current call and, if it is ahead, for later calls. Rank 0 has no
+  // link.
   struct Replica {
     std::optional<Link> link;
     std::deque<Part> parts;
     std::size_t part_bytes = 0;
     std::uint64_t calls = 0;   // number of calls made so far
     std::uint32_t events = 0;  // events that epoll reports
-    std::string from;          // its address, once it has connected
+    std::string from;          // its address once it has connected
   };
 
   enum class Phase { kConnecting, kRunning, kBroken, kTornDown };
@@ -106,7 +107,7 @@ class Root final : public Engine {
   bool notify_ = false;
   bool closing_ = false;
   Phase phase_ = Phase::kConnecting;
-  std::string broken_;  // the reason, in kBroken and kTornDown
+  std::string broken_;  // why calls fail in kBroken and kTornDown
   Failure failure_ = Failure::kBroken;
   TimePoint connect_deadline_;
   std::vector<Replica> replicas_;

@@ -16,7 +16,7 @@ constexpr std::size_t kAnswerSize = 4;  // status
 constexpr std::size_t kHeaderSize = 24;
 constexpr std::uint64_t kFirstReserve = std::uint64_t{1} << 20;
 
-// Moves bytes to `part` until it has `size` bytes. Returns false if there are too few.
+// Moves bytes to `part` until it contains `size` bytes. Returns false if there are too few.
 bool fill(std::string& part, std::uint64_t size, std::string_view& bytes) {
   const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), size - part.size()));
   part.append(bytes.substr(0, count));

@@ -7,7 +7,8 @@
 
 namespace adaptdl::collective {
 
-// Replaces the current communicator, if any; its replicas get an error unless it was torn down. Null leaves none.
+// Replaces the current communicator, if any. Unless it was torn down, the other replicas in it receive an error. If
+// `communicator` is null, the process is left without one.
 void replace_world(std::unique_ptr<Communicator> communicator);
 
 }  // namespace adaptdl::collective

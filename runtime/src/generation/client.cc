@@ -18,8 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kSlack{15};  // for the supervisor to answer that there is none
-// A cluster's operator may have to be restarted on another node.
+constexpr std::chrono::seconds kSlack{15};  // for the supervisor to answer that there is no next generation
+// In a cluster, the operator may first have to be restarted on another node.
 constexpr std::chrono::minutes kMaxDisconnected{5};
 constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr std::size_t kMaxBody = 1 << 20;
@@ -55,7 +55,7 @@ std::optional<Generation> ask(const Question& question) {
 
 Generation ask_until_answered(Question question) {
   constexpr auto kConnected = Clock::time_point::max();
-  auto disconnected = kConnected;  // since when the supervisor cannot be reached
+  auto disconnected = kConnected;  // since when the supervisor has been unreachable
   for (;;) {
     const auto asked = Clock::now();
     try {

@@ -20,10 +20,11 @@ struct Question {
 };
 
 // Returns the next generation, or nullopt if there was none within the timeout. Throws http::ConnectionError if no
-// answer arrived, and Error that names the URL on an invalid answer.
+// answer arrived, and Error, naming the URL, if the answer is invalid.
 std::optional<Generation> ask(const Question& question);
 
-// Asks until there is a next generation. Throws Error if no answer arrived for five minutes, or on an invalid answer.
+// Repeats the request until there is a next generation. Throws Error if no answer arrives for five minutes or if an
+// answer is invalid.
 Generation ask_until_answered(Question question);
 
 }  // namespace adaptdl::generation

@@ -36,17 +36,17 @@ using nlohmann::json;
 // Short, because members that arrive before rank 0 listens retry at this interval, and training waits for them.
 constexpr std::chrono::milliseconds kConnectPause{10};
 
-// The membership of this process in generations.
+// This process's membership in generations.
 struct Place {
   std::string id = env::replica_id().value_or("");
   int current = env::generation();
   std::string host = {};
   bool declined = false;
   bool joining = !id.empty() && current > 0;
-  bool admitted = false;                      // a newcomer that has called admission()
-  Progress furthest = {};                     // of the member that sent its states
-  std::unique_ptr<Communicator> coming = {};  // a newcomer's communicator until it joins, and the states it gets
-  std::shared_ptr<checkpoint::StateStream> states = {};
+  bool admitted = false;                                 // a newcomer that has called admission()
+  Progress furthest = {};                                // progress of the member that sent its states
+  std::unique_ptr<Communicator> coming = {};             // a newcomer's communicator, until it joins
+  std::shared_ptr<checkpoint::StateStream> states = {};  // the states that a newcomer receives
 };
 
 Place& place() {
@@ -71,7 +71,7 @@ std::unique_ptr<Communicator> connect(const Generation& next) {
   options.rank = next.rank_of(own.id).value();
   options.size = static_cast<int>(next.replicas.size());
   options.job += fmt::format(", generation {}", next.number);
-  // A member may be in a long step. If it is gone, a newer generation appears and ends the wait.
+  // A member may be in the middle of a long step. If it has died, a newer generation appears and ends the wait.
   options.connect_timeout = options.timeout;
   options.connect_pause = kConnectPause;
   options.give_up = [number = next.number] { return Watch::instance().newest(number, false).has_value(); };
@@ -132,8 +132,8 @@ Reports exchange(Communicator& world, const json& own) {
   return reports;
 }
 
-// Sends the states to the replicas that need them, or returns the stream of those that this replica needs; null if it
-// needs none.
+// On the member with the most progress, sends the states to the replicas that need them. On these replicas, returns the
+// stream of the states. Returns nullptr on all others.
 std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Generation& next, const Reports& reports) {
   if (reports.orders.empty()) return {};
   const bool sends = world.rank() == reports.source;
@@ -157,7 +157,7 @@ void await_newcomers(Communicator& world) {
       collective::Bytes{}, [](collective::Bytes a, const collective::Bytes&) { return a; }, "newcomers");
 }
 
-// Ends a newcomer that was admitted, and then dropped before it joined.
+// Ends the process of a newcomer that was admitted but then dropped before it joined.
 [[noreturn]] void leave() {
   progress::event("left", json::object());
   std::_Exit(0);
@@ -217,7 +217,7 @@ void announce() {
 void decline(const std::string& why) {
   if (place().joining) {
     progress::event("cannot_join", {{"why", why}});
-    // In a cluster, nothing else reports it.
+    // In a cluster, nothing else reports this.
     if (const auto job = env::job_id(); job && !env::status_fd()) post_sched_hints({{"liveRescale", false}}, *job);
     throw Error(fmt::format("new replicas cannot join this program while it is running: {}", why));
   }

@@ -1,4 +1,4 @@
-// A generation as a list and as JSON, separate from the code that forms one: a supervisor needs nothing else.
+// Generations as lists and as JSON, separate from the code that forms them, because a supervisor needs nothing else.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -20,7 +20,7 @@ using TimePoint = net::Clock::time_point;
 
 handshake::Terms terms(const std::string& secret) { return {secret, "states"}; }
 
-// A connection whose reads and writes block, up to a deadline.
+// A connection whose reads and writes block until a deadline at most.
 class Stream {
  public:
   Stream(net::Fd fd, TimePoint deadline) : fd_(std::move(fd)), deadline_(deadline) {}
@@ -41,7 +41,7 @@ class Stream {
   }
 
  private:
-  // Returns true if bytes were transferred; else waits until some can be.
+  // Returns true if bytes were transferred. Otherwise, waits until some can be and returns false.
   bool advance(ssize_t count, short events) {
     if (count >= 0) return true;
     if (errno == EINTR) return false;

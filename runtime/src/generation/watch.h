@@ -14,8 +14,8 @@ class Watch {
  public:
   static Watch& instance();
 
-  // Returns the newest known generation after generation `after`; requests it from now on, until rest(). `trains`:
-  // whether all members of generation `after` are training, or it is still forming.
+  // Returns the newest known generation after generation `after`, and requests newer ones from now on, until rest().
+  // `trains` states whether all members of generation `after` are training; if not, it is still forming.
   std::optional<Generation> newest(int after, bool trains);
   // Stops requesting once the pending request is answered.
   void rest();
@@ -27,7 +27,7 @@ class Watch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool started_ = false;
-  std::optional<int> after_;  // none: at rest
+  std::optional<int> after_;  // nullopt while at rest
   bool trains_ = false;
   std::optional<Generation> newest_;
 };

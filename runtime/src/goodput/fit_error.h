@@ -1,4 +1,4 @@
-// The error of the model against the observations, and its slope. The fit minimises this error.
+// The model's error on the observations, and its slope. The fit minimizes this error.
 #pragma once
 
 #include <array>
@@ -13,24 +13,24 @@ namespace adaptdl::goodput {
 
 enum Parameter { kAlphaC, kBetaC, kAlphaN, kBetaN, kAlphaR, kBetaR, kGamma };
 
-// Coordinates are the logarithms of all parameters except gamma: times of jobs span many orders of magnitude.
+// The coordinates are the logarithms of all parameters except gamma, because step times span many orders of magnitude.
 PerfParams to_params(const Point& coordinates);
 Point to_coordinates(const PerfParams& params);
 
 class FitError {
  public:
-  // The weight of (beta / alpha)^2 of each link that was observed.
+  // The weight of (beta / alpha)^2 for each observed link.
   static constexpr double kRetrogressionWeight = 1e-2;
 
   explicit FitError(std::span<const Observation> observations);
 
-  // Returns the sum of the root mean squared errors of the logarithms of both times, plus the regularisation. `blur` is
-  // added to each as if it were another, independent error, which rounds off the edge where an error is zero.
+  // Returns the sum of the root mean squared errors of the logarithms of both times, plus the regularization. `blur` is
+  // added to each mean as if it were another, independent error, which smooths the kink where an error is zero.
   double operator()(const Point& coordinates, Point* slope, double blur = 0) const;
-  // Returns the root mean squared logarithmic error of the times with synchronisation.
+  // Returns the root mean squared logarithmic error of the times with synchronization.
   double optim_error(const Point& coordinates) const;
 
-  // Returns the number of observations over this kind of link.
+  // Returns the number of observations with this kind of link.
   std::size_t count(Link link) const { return counts_[static_cast<std::size_t>(link)]; }
   std::size_t size() const { return observed_.size(); }
 

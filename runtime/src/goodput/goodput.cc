@@ -12,14 +12,14 @@ namespace adaptdl::goodput {
 namespace {
 
 constexpr int kCandidates = 50;     // total batch sizes that `optimize` compares
-constexpr double kRounding = 1e-8;  // a size that exceeds an integer by less is that integer
-constexpr double kTie = 1e-12;      // relative; rounding errors in the bounds of goodput are smaller
+constexpr double kRounding = 1e-8;  // a size that exceeds an integer by less is rounded down
+constexpr double kTie = 1e-12;      // relative; rounding errors in goodput bounds are smaller
 constexpr int kTangents = 2;
-constexpr int kStride = 4;  // between the candidates that are considered for a tangent
+constexpr int kStride = 4;  // between candidates that are considered for a tangent
 
 using Row = std::array<double, kCandidates>;
 
-// Rounds up, for 0 <= value < 2^51, by plain additions, which compilers can vectorise on every processor.
+// Rounds up, for 0 <= value < 2^51. Uses only additions, which compilers can vectorize for every processor.
 inline double round_up(double value) noexcept {
   constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: a sum with it has no bits left for a fraction
   const double nearest = (value + kShift) - kShift;
@@ -38,7 +38,7 @@ double sync_time(const PerfParams& perf, int nodes, int replicas) noexcept {
   }
 }
 
-// T_optim as a function of T_grad, for one synchronisation time. Logarithms take half the time of powers.
+// T_optim as a function of T_grad, for one synchronization time. Logarithms take half as long to compute as powers.
 class Overlap {
  public:
   Overlap(double sync, double gamma) noexcept : sync_(sync), gamma_(gamma), log_sync_(std::log(sync)) {}
@@ -70,7 +70,7 @@ class Overlap {
 struct StepProgress {
   double init, sqr, var;
   double noise(double batch_size) const noexcept { return var * init + sqr * batch_size; }
-  // Valid for noise > 0. Otherwise the progress is `init`, whatever the batch size.
+  // Valid for noise > 0. Otherwise, the progress is `init` for every batch size.
   double of_noisy(double batch_size, double noise) const noexcept { return init * (var + sqr) * batch_size / noise; }
 };
 
@@ -105,7 +105,7 @@ void spread(double least, double most, Row& totals) noexcept {
   totals[kCandidates - 1] = most;
 }
 
-// Splits each total batch size over the replicas and into atomic batches.
+// Splits each total batch size among the replicas and into atomic batches.
 void split(const Bounds& bounds, int replicas, const Row& totals, Row& atomic, Row& accum) noexcept {
   if (!bounds.accumulation) {
     for (int i = 0; i < kCandidates; ++i) {
@@ -123,7 +123,7 @@ void split(const Bounds& bounds, int replicas, const Row& totals, Row& atomic, R
   }
 }
 
-// Returns a candidate that is among the best according to `time`, the lower bounds of the times.
+// Returns a candidate that is among the best according to `time`, which contains lower bounds on the step times.
 int promising(const Row& made, const Row& time) noexcept {
   int best = 0;
   double highest = 0;
@@ -132,8 +132,9 @@ int promising(const Row& made, const Row& time) noexcept {
   return best;
 }
 
-// Returns the best of the candidates `totals`. Few of them need their exact time, which takes logarithms: the tangent
-// at a good candidate bounds the times of all others from below, and most are worse even by these bounds.
+// Returns the best of the candidates `totals`. The exact time, which takes logarithms, is needed for only a few of
+// them: the tangent at a good candidate bounds the times of all others from below, and most are worse even with these
+// lower bounds.
 Configuration best_of(const PerfParams& perf, const StepProgress& progress, const Bounds& bounds, int nodes,
                       int replicas, const Row& totals) noexcept {
   Row atomic, accum, noise, made, grad, time;
@@ -144,7 +145,7 @@ Configuration best_of(const PerfParams& perf, const StepProgress& progress, cons
     noise[i] = progress.noise(total);
     made[i] = progress.of_noisy(total, noise[i]);
   }
-  // Separate loops, which compilers can vectorise.
+  // Separate loops, which compilers can vectorize.
   for (int i = 0; i < kCandidates; ++i) made[i] = noise[i] > 0 ? made[i] : progress.init;
   for (int i = 0; i < kCandidates; ++i)
     made[i] = (atomic[i] < bounds.min_local) | (atomic[i] > bounds.max_local) ? 0 : made[i];
@@ -204,7 +205,8 @@ std::vector<Configuration> GoodputFunction::optimize(std::span<const int> nodes,
   const Bounds bounds = checked_bounds(limits, init_batch_size_);
   const StepProgress progress{bounds.init, grad_.sqr, grad_.var};
   std::vector<Configuration> found(nodes.size());
-  // The totals depend on the replicas only through their lower end, and the results on the nodes only through the link.
+  // The number of replicas affects only the lower end of the totals, and the number of nodes affects only the kind of
+  // link.
   Row totals;
   double spread_from = 0;
   constexpr int kKnown = 1024;  // results are kept for fewer replicas than this

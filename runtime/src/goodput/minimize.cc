@@ -13,14 +13,14 @@ namespace {
 
 constexpr int kMaxEvaluations = 300;
 constexpr unsigned kMemory = 10;
-constexpr double kTolerance = 1e-12;  // relative change of the value at which it ends
+constexpr double kTolerance = 1e-12;  // relative change in the value at which the search ends
 
 struct Search {
   const Smooth& function;
   Minimum best;
 };
 
-// The optimiser may end elsewhere than at the best point it saw, so that one is kept.
+// The optimizer may not end at the best point that it evaluated, so that point is recorded.
 double evaluate(unsigned, const double* at, double* slope, void* data) {
   auto& search = *static_cast<Search*>(data);
   Point point, slopes;
@@ -43,11 +43,11 @@ Minimum minimize(const Smooth& function, const Point& start, const Point& lower,
   nlopt_set_upper_bounds(optimiser.get(), upper.data());
   nlopt_set_ftol_rel(optimiser.get(), kTolerance);
   nlopt_set_maxeval(optimiser.get(), kMaxEvaluations);
-  // As many steps as scipy remembers too; the default, as many as are allowed, costs more than all evaluations.
+  // Remembers as many steps as scipy does. The default, as many as are allowed, costs more than all evaluations.
   nlopt_set_vector_storage(optimiser.get(), kMemory);
   Point at = start;
   double value = 0;
-  // Its result does not matter: it fails too when rounding leaves it nothing to improve.
+  // The returned status does not matter: the optimizer also fails when rounding leaves nothing to improve.
   nlopt_optimize(optimiser.get(), at.data(), &value);
   return search.best;
 }

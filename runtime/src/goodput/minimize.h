@@ -1,4 +1,4 @@
-// The only wrapper of the optimiser (NLopt), which finds a local minimum of a smooth function in a box.
+// The wrapper of the optimizer (NLopt), which finds a local minimum of a smooth function in a box.
 #pragma once
 
 #include <array>
@@ -6,7 +6,7 @@
 
 namespace adaptdl::goodput {
 
-// The parameters alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma, in the coordinates of the function.
+// The parameters alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma, in the function's coordinates.
 using Point = std::array<double, 7>;
 
 // Returns the value at a point, and sets the slope unless `slope` is null.
@@ -17,7 +17,7 @@ struct Minimum {
   double value = 0;
 };
 
-// Minimises by L-BFGS from `start`. Coordinates with equal bounds stay fixed. REQUIRES lower <= start <= upper.
+// Minimizes with L-BFGS from `start`. Coordinates with equal bounds stay fixed. REQUIRES lower <= start <= upper.
 Minimum minimize(const Smooth& function, const Point& start, const Point& lower, const Point& upper);
 
 }  // namespace adaptdl::goodput

@@ -19,9 +19,9 @@ namespace {
 constexpr double kUnbounded = 1e9;          // seconds
 constexpr double kBetweenOverWithin = 1.1;  // min cost of a link between nodes relative to one within a node
 constexpr double kBlurs[] = {1e-1, 1e-2, 1e-3};
-constexpr std::size_t kRarely = 2;       // max observations of a rarely seen link, as many as it has parameters
+constexpr std::size_t kRarely = 2;       // max observations of a rarely observed link; a link has two parameters
 constexpr double kRetrogression = 0.05;  // beta / alpha of a link at the start of a search
-// Relative differences between two errors that are equally good, and between two that may become so by a search.
+// Max relative difference between errors that are considered equal, and between errors that a search may make equal.
 constexpr double kErrorTie = 1e-7;
 constexpr double kNear = 1e-1;
 
@@ -51,7 +51,7 @@ void check_observations(std::span<const Observation> observations) {
   }
 }
 
-// Parameters that the observations do not determine are fixed.
+// Returns bounds that fix the parameters that the observations do not determine.
 Box bounds_for(std::span<const Observation> observations, const FitError& error) {
   const double least = std::log(kZero), most = std::log(kUnbounded);
   Box box{{least, least, least, least, least, least, 1}, {most, most, most, most, most, most, 10}};
@@ -73,8 +73,8 @@ Box bounds_for(std::span<const Observation> observations, const FitError& error)
   return box;
 }
 
-// Guesses the parameters from the data, at any scale of the times: a line through the compute times, and the mean time
-// that synchronisation adds to them.
+// Guesses the parameters from the data, regardless of the times' scale: fits a line to the computation times, and takes
+// the mean time that synchronization adds to them.
 Point guess(std::span<const Observation> observations) {
   double weight = 0, size = 0, time = 0, size_size = 0, size_time = 0;
   double extra[3] = {}, number[3] = {};
@@ -119,8 +119,8 @@ Minimum least_from(std::initializer_list<Point> starts, const Smooth& function, 
   return least;
 }
 
-// The logarithm of a parameter whose best value is zero converges slowly, and rounding decides where it stops. So each
-// parameter that can be at its lower bound without increasing the error is set to it.
+// The logarithm of a parameter whose best value is zero converges slowly, and rounding decides where it stops.
+// Therefore, each parameter that can be at its lower bound without increasing the error is set to that bound.
 Minimum on_bounds(Minimum found, const Smooth& function, Box box) {
   for (std::size_t i = 0; i < found.at.size(); ++i) {
     if (found.at[i] == box.lower[i]) continue;
@@ -143,8 +143,8 @@ Point with_retrogression(Point at) {
   return at;
 }
 
-// For times without noise, the minimum is on a ridge where one error is zero, and the search gets stuck there. So it
-// approaches the minimum along the minima of less and less blurred errors.
+// For times without noise, the minimum is on a ridge where one error is zero, and the search gets stuck there. So the
+// search approaches the minimum along the minima of less and less blurred errors.
 Minimum least_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
@@ -155,8 +155,8 @@ Minimum least_of(std::span<const Observation> observations, const FitError& erro
   return on_bounds(sharp.value < least.value ? sharp : least, function, box);
 }
 
-// The least error would fit a link that was seen only a few times to the noise of those times. Of two explanations that
-// are about equally good, the more plausible one is returned.
+// Minimizing the error alone would fit the parameters of a link that was observed only a few times to noise. Of two
+// explanations that are about equally good, this returns the more plausible one.
 Minimum more_plausible(const Minimum& least, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   Minimum found = least;

@@ -8,14 +8,14 @@ namespace adaptdl::goodput {
 // Replaces zero in the arguments of logarithms and powers.
 inline constexpr double kZero = 1e-8;
 
-// The kind of link, which decides the parameters of a configuration's synchronisation time.
+// The kind of link, which determines the parameters that apply to a configuration's synchronization time.
 enum class Link { kNone, kWithinNode, kBetweenNodes };
 
 inline Link link_of(int nodes, int replicas) noexcept {
   return nodes > 1 ? Link::kBetweenNodes : replicas > 1 ? Link::kWithinNode : Link::kNone;
 }
 
-// Returns how often the retrogression counts in the synchronisation time.
+// Returns the factor by which a link's beta is multiplied in the synchronization time.
 inline double retrogressions(int replicas) noexcept { return std::max<double>(replicas - 2, kZero); }
 
 }  // namespace adaptdl::goodput

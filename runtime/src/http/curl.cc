@@ -17,7 +17,7 @@ Curl load() {
   Curl loaded;
 #define ADAPTDL_LOAD(name)                                                                \
   loaded.name = reinterpret_cast<decltype(loaded.name)>(::dlsym(library, "curl_" #name)); \
-  if (!loaded.name) throw Error(fmt::format("{} lacks curl_" #name "; {}", kLibrary, kWayOut));
+  if (!loaded.name) throw Error(fmt::format("{} does not contain curl_" #name "; {}", kLibrary, kWayOut));
   ADAPTDL_CURL_FUNCTIONS(ADAPTDL_LOAD)
 #undef ADAPTDL_LOAD
   if (loaded.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) throw Error("cannot start libcurl");

@@ -1,6 +1,7 @@
 // libcurl, loaded when it is first needed.
 //
-// Linking it would delay every start by some milliseconds, and most runs never make a request. Threading: thread-safe.
+// Linking to it would delay every start by some milliseconds, and most runs never make a request. Threading:
+// thread-safe.
 #pragma once
 
 #include <curl/curl.h>
@@ -18,7 +19,7 @@ namespace adaptdl::http {
               USE(multi_setopt) USE(slist_append) USE(slist_free_all) USE(url) USE(url_cleanup) USE(url_get) \
                   USE(url_set)
 
-// The functions of libcurl, by their names without "curl_".
+// libcurl's functions, by their names without "curl_".
 struct Curl {
 #define ADAPTDL_MEMBER(name) decltype(&::curl_##name) name;
   ADAPTDL_CURL_FUNCTIONS(ADAPTDL_MEMBER)

@@ -21,22 +21,23 @@ struct Line {
   Easy easy = new_easy();
 };
 
-// The callbacks that receive an answer whose body is not collected.
+// The callbacks that receive a response whose body is not collected.
 struct Sink {
   const std::function<bool(std::string_view)>& take;
   const std::function<void(const Response&)>& begin;
 };
 
-// The source of a request's body, and the destination of the answer.
+// The source of a request's body and the destination of the response.
 struct Receiver {
   CURL* handle;
   const Request& request;
-  const Sink* sink;  // null: the body is collected in `response`
+  const Sink* sink;  // if null, the body is collected in `response`
   Response response;
   bool over = false, ended = false, begun = false;
   std::exception_ptr thrown;
 
-  // Returns whether the body goes to the sink, and passes it the headers first. REQUIRES that the status has arrived.
+  // Returns whether the body is passed to the sink. The first time, passes the headers to it. REQUIRES that the status
+  // has arrived.
   bool is_streamed() {
     long status = 0;
     curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
@@ -79,7 +80,7 @@ std::size_t give_body(char* data, std::size_t, std::size_t size, void* context) 
 std::size_t receive_header(char* data, std::size_t, std::size_t size, void* context) {
   auto* const receiver = static_cast<Receiver*>(context);
   std::string_view line(data, size);
-  if (line.rfind("HTTP/", 0) == 0) receiver->response.headers.clear();  // those before were a proxy's, or informational
+  if (line.rfind("HTTP/", 0) == 0) receiver->response.headers.clear();  // from a proxy or an informational response
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return size;
   std::string name(line.substr(0, colon));
@@ -91,20 +92,20 @@ std::size_t receive_header(char* data, std::size_t, std::size_t size, void* cont
   return size;
 }
 
-// Detects a connection that carries nothing for some time, which means that its socket is not ready for what libcurl
-// waits for. libcurl's own limit uses an average over seconds, which includes bytes that it has only read ahead; how
-// long that takes to fall depends on its version.
+// Detects a connection that transfers nothing for some time, that is, whose socket is not ready for the operation that
+// libcurl is waiting for. libcurl's own limit uses an average over several seconds, which includes bytes that it has
+// only read ahead; how long the average takes to fall depends on libcurl's version.
 class StallWatch {
  public:
   StallWatch(CURL* handle, std::chrono::milliseconds limit) : handle_(handle), limit_(limit) {}
 
-  // Returns how long the connection may still carry nothing; 0 if it has stalled. `ready`: whether the last poll found
-  // its socket ready.
+  // Returns how much longer the connection may transfer nothing; 0 if it has stalled. `ready` states whether the last
+  // poll found its socket ready.
   std::chrono::milliseconds left(bool ready) {
     const auto now = std::chrono::steady_clock::now();
     curl_off_t connected = 0;
     curl().easy_getinfo(handle_, CURLINFO_PRETRANSFER_TIME_T, &connected);
-    if (ready || connected == 0) since_ = now;  // connecting has a time limit of its own
+    if (ready || connected == 0) since_ = now;  // connecting has its own time limit
     return std::max(limit_ - std::chrono::floor<std::chrono::milliseconds>(now - since_), std::chrono::milliseconds(0));
   }
 
@@ -119,7 +120,7 @@ std::optional<CURLcode> perform(const Line& line, std::chrono::seconds stall, co
   const auto& api = curl();
   CURLM* const multi = line.multi.get();
   const SigpipeGuard guard;
-  if (api.multi_add_handle(multi, line.easy.get()) != CURLM_OK) throw Error("libcurl did not accept a request");
+  if (api.multi_add_handle(multi, line.easy.get()) != CURLM_OK) throw Error("libcurl did not accept the request");
   struct Remove {
     const Line& line;
     ~Remove() { curl().multi_remove_handle(line.multi.get(), line.easy.get()); }
@@ -168,7 +169,7 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
                             request.max_body));
   if (code && *code != CURLE_OK && !receiver.ended) fail(handle, *code, request, lists);
   if (!code && !sink) return {};
-  if (code && !receiver.ended) receiver.is_streamed();  // an empty body has a `begin` too
+  if (code && !receiver.ended) receiver.is_streamed();  // `begin` is also called for an empty body
   long status = 0;
   curl_off_t wait = 0;
   curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
@@ -185,7 +186,7 @@ std::string_view Response::header(std::string_view name) const {
   return found == headers.end() ? std::string_view() : found->second;
 }
 
-// Idle lines. The last used one is at the back, because its connection is the most likely to be still alive.
+// Idle lines. The most recently used one is at the back, because its connection is the most likely to still be open.
 struct Connections::Impl {
   std::mutex mutex;
   std::vector<Line> idle;

@@ -1,7 +1,7 @@
-// The only wrapper of libcurl: HTTP(S) requests, with limits on their time and size.
+// The only wrapper around libcurl: HTTP(S) requests with limits on their time and size.
 //
 // Threading: all functions may be called concurrently from any thread. Lifetime: `send` keeps nothing between calls;
-// `Connections` keeps connections, and must outlive its calls.
+// `Connections` keeps connections open and must outlive the calls on it.
 #pragma once
 
 #include <chrono>
@@ -22,14 +22,15 @@ namespace adaptdl::http {
 
 // The certificates to trust and to present. Never printed.
 struct Tls {
-  std::string authority;            // PEM certificates that replace the system's; empty: the system's
-  bool system_authorities = false;  // also trusts the system's, besides `authority`
+  std::string authority;            // PEM certificates to trust instead of the system's; empty: the system's
+  bool system_authorities = false;  // trusts the system's in addition to `authority`
   std::string certificate, key;     // PEM; empty: none
   std::string server_name;          // required name in the server's certificate; empty: the URL's host
   bool insecure = false;            // accepts any certificate
 };
 
-// The call rethrows exceptions of `read_body`; fewer bytes than `read_size` are an error of the connection.
+// The call rethrows exceptions from `read_body`. If `read_body` supplies fewer bytes than `read_size`, the connection
+// fails.
 struct Request {
   std::string method = "GET";
   std::string url;                   // http or https; other schemes are refused
@@ -38,18 +39,18 @@ struct Request {
   std::function<std::size_t(char*, std::size_t)> read_body;  // if set, supplies the body piece by piece instead
   std::uint64_t read_size = 0;                               // bytes that `read_body` supplies in total
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(10);
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of the whole call, to the last byte; 0: none
-  std::chrono::seconds stall{0};                 // a connection that carries nothing for this long fails; 0: no limit
-  std::size_t max_body = std::size_t{16} << 20;  // max bytes of the answer; a larger one is an error
-  bool compressed = false;                       // lets the server compress its answer
-  std::shared_ptr<const Tls> tls;                // none: the defaults
-  // The URL of an http, https or socks5 proxy (a socks5 proxy resolves names). If empty, the
-  // environment selects the proxy, and connections to this machine use none.
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for the whole call, to the last byte; 0: none
+  std::chrono::seconds stall{0};                 // a connection that transfers nothing for this long fails; 0: none
+  std::size_t max_body = std::size_t{16} << 20;  // max bytes in the response; a larger one is an error
+  bool compressed = false;                       // lets the server compress its response
+  std::shared_ptr<const Tls> tls;                // null: the defaults
+  // The URL of an http, https or socks5 proxy (a socks5 proxy resolves names). If empty, the environment selects the
+  // proxy, and connections to this machine use none.
   std::string proxy;
 };
 
 struct Response {
-  int status = 0;  // 0: a stop was requested before the answer began
+  int status = 0;  // 0: a stop was requested before the response began
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::optional<std::chrono::seconds> retry_after;
@@ -57,8 +58,8 @@ struct Response {
   std::string_view header(std::string_view name) const;
 };
 
-// No complete answer arrived: the server cannot be reached, or the connection broke. A retry may help. Where it cannot,
-// such as for a malformed URL or an answer that is too large, the error is a plain Error.
+// No complete response arrived: the server cannot be reached, or the connection broke. A retry may help. If a retry
+// cannot help, for example because the URL is malformed or the response is too large, a plain Error is thrown.
 class ConnectionError : public Error {
  public:
   explicit ConnectionError(const std::string& message) : ConnectionError(message, message, true) {}
@@ -88,26 +89,26 @@ class Stopped : public Error {
   Stopped() : Error("stopped") {}
 };
 
-// Loads the libraries that requests need, which the first request does otherwise. Returns false if they are missing;
-// every request then throws Error.
+// Loads the libraries that requests need. Without this call, the first request loads them. Returns false if they are
+// missing; every request then throws Error.
 bool available() noexcept;
 
-// Returns the answer, whatever its status; redirects are not followed. Throws ConnectionError, TlsError or Error, which
-// name method and URL.
+// Returns the response, regardless of its status; redirects are not followed. Throws ConnectionError, TlsError or
+// Error, naming the method and the URL.
 Response send(const Request& request);
 
-// Connections that are kept from call to call, one per concurrent call.
+// Connections that stay open between calls, one per concurrent call.
 class Connections {
  public:
   Connections();
   ~Connections();
 
-  // Like http::send. A stop ends it within 0.1 s, with status 0.
+  // Like http::send, but a requested stop ends the call within 0.1 s, with status 0.
   Response send(const Request& request, std::stop_token stop = {});
 
-  // Passes the body of a 2xx answer to `sink` as it arrives, until it ends, `sink` returns false or a stop is
-  // requested; returns the body of any other answer. Rethrows exceptions of `sink`.
-  // `begin`, if set, receives the status and the headers of a 2xx answer before its body.
+  // Passes the body of a 2xx response to `sink` as it arrives, until the body ends, `sink` returns false or a stop is
+  // requested. Returns the body of any other response. Rethrows exceptions from `sink`.
+  // `begin`, if set, receives the status and the headers of a 2xx response before its body.
   Response stream(const Request& request, std::stop_token stop, const std::function<bool(std::string_view)>& sink,
                   const std::function<void(const Response&)>& begin = {});
 
@@ -116,10 +117,10 @@ class Connections {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns a URL that may be shown: without user and password.
+// Returns the URL without user and password, so that it can be shown.
 std::string without_user(std::string url);
 
-// Escapes `text` as one segment of a URL's path.
+// Escapes `text` for use as one segment of a URL's path.
 std::string escape(const std::string& text);
 
 }  // namespace adaptdl::http

@@ -84,7 +84,8 @@ void set_tls(CURL* handle, const Tls& tls) {
   }
 }
 
-// libcurl takes the TLS name only from the URL: the URL gets that name, and CONNECT_TO leads to the real host.
+// libcurl takes the TLS server name only from the URL. Therefore, this puts the name into the URL, and directs the
+// connection to the real host with CONNECT_TO.
 void set_server_name(CURL* handle, const Location& location, const std::string& name, Transfer& transfer) {
   const std::string host = name.find(':') == std::string::npos ? name : fmt::format("[{}]", name);
   if (curl().url_set(location.url.get(), CURLUPART_HOST, host.c_str(), 0) != CURLUE_OK)
@@ -102,7 +103,7 @@ void set_proxy(CURL* handle, const Request& request, const std::string& host) {
     return;
   }
   std::string proxy = request.proxy;
-  if (proxy.rfind("socks5://", 0) == 0) proxy.insert(6, "h");  // the proxy resolves the name, which only it may know
+  if (proxy.rfind("socks5://", 0) == 0) proxy.insert(6, "h");  // perhaps only the proxy can resolve the name
   curl().easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
   curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // the environment's exceptions apply only to its own proxy
 }
@@ -152,7 +153,7 @@ void set_target(CURL* handle, const Request& request, Transfer& transfer) {
 #if LIBCURL_VERSION_NUM >= 0x075700
   curl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);  // does not wait for a name server after a timeout
 #endif
-  // One connection per call: a large answer does not delay another, and no flow-control window has to be managed.
+  // One connection per call: a large response does not delay another, and no flow-control window has to be managed.
   curl().easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set_protocols(handle);
   set_proxy(handle, request, location.host);

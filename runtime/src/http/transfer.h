@@ -1,6 +1,6 @@
-// The translation of a request to libcurl's options, and of libcurl's errors to exceptions.
+// Translates requests to libcurl's options, and libcurl's errors to exceptions.
 //
-// Lifetime: the request and the transfer must outlive the use of the handle.
+// Lifetime: the request and the transfer must remain valid while the handle is used.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace adaptdl::http {
 
-// The lists that libcurl refers to during a request, and the buffer for the details of an error.
+// The lists that libcurl refers to during a request, and the buffer for error details.
 struct Transfer {
   List headers, connect_to;
   char detail[CURL_ERROR_SIZE] = "";
@@ -18,10 +18,10 @@ struct Transfer {
 
 // Sets where and how to connect: URL, TLS, proxy, connect timeout. Throws Error on a malformed URL.
 void set_target(CURL* handle, const Request& request, Transfer& transfer);
-// Does the same, and sets method, headers, body and timeout.
+// Does the same, and also sets method, headers, body and timeout.
 void set_request(CURL* handle, const Request& request, Transfer& transfer);
 
-// Throws the error that `code` means.
+// Throws the error that corresponds to `code`.
 [[noreturn]] void fail(CURL* handle, CURLcode code, const Request& request, const Transfer& transfer);
 
 }  // namespace adaptdl::http

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::size_t kBuffer = std::size_t{256} << 10;
 
-// Bytes in transit. They are not moved until they are sent, because TLS must get the same bytes again after a pause.
+// Bytes in transit. They are not moved until they are sent, because TLS must be passed the same buffer again when a
+// write that would have blocked is retried.
 class Buffer {
  public:
   bool empty() const { return begin_ == end_; }
@@ -48,11 +49,11 @@ struct Tunnel::Impl {
   net::Fd user, local;
   std::atomic<bool> stopping = false;
   Buffer in, out;
-  bool in_ended = false, out_ended = false;  // the server, or the user, sends nothing more
+  bool in_ended = false, out_ended = false;  // the server, or the user, will send nothing more
   bool out_blocked = false;
   std::jthread thread;
 
-  // Each of these does what is possible without waiting, and returns whether it did anything.
+  // Each of these functions does what is possible without waiting, and returns whether it did anything.
   bool receive() {
     bool some = false;
     while (!in_ended && in.has_room()) {
@@ -69,7 +70,7 @@ struct Tunnel::Impl {
     if (in.empty()) return false;
     const ssize_t sent = ::send(local.get(), in.data(), in.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) in.remove(static_cast<std::size_t>(sent));
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) {  // the user is gone
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {  // the user has closed the socket
       in.remove(in.size());
       in_ended = true;
     }
@@ -114,7 +115,7 @@ struct Tunnel::Impl {
     if (ends[1].events == 0 && out_ended) ends[1].fd = -1;
     ::poll(ends, 2, -1);
     if ((ends[1].revents & POLLHUP) && !out.has_room())
-      out_ended = true;  // the user is gone, and the server does not read
+      out_ended = true;  // the user has hung up, and the server does not read
   }
   void pump() {
     const SigpipeGuard guard;

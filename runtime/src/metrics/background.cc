@@ -110,7 +110,8 @@ void Background::run() {
 }
 
 void Background::post_now(const http::Request& hints) {
-  // Libraries that HTTP loads clean up at exit too, in reverse order; the thread must have left them by then.
+  // Libraries that HTTP loads also clean up at exit, in reverse order, and the thread must have stopped using them by
+  // then.
   if (!std::exchange(http_ready_, true) && http::available()) std::atexit([] { instance().stop(); });
   const auto problem = send_hints(hints, give_up_.get_token());
   if (problem && !outage_) log::warn(fmt::format("scheduling hints are not posted, training continues: {}", *problem));

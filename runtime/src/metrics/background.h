@@ -18,7 +18,8 @@ namespace adaptdl::metrics {
 inline std::chrono::milliseconds last_post{1000};
 
 // The thread starts with the first task. It is never destroyed, so it may outlive everything else. When the process
-// leaves main, hints that are not posted yet get a moment (last_post), and are then dropped. _Exit waits for nothing.
+// leaves main, it waits up to last_post for hints that have not been posted yet, and then drops them. _Exit does not
+// wait.
 //
 // Threading: all functions must be called from one thread.
 class Background {
@@ -28,14 +29,14 @@ class Background {
   // Starts a fit. REQUIRES that none is pending.
   void begin_fit(std::vector<goodput::Observation> observations);
   bool fit_pending();
-  // Waits for the pending fit and returns its result; nullopt if it failed. A fit that has not started, because the
-  // thread is busy with a slow supervisor, is done by the calling thread.
+  // Waits for the pending fit and returns its result, or nullopt if it failed. If the fit has not started because the
+  // thread is busy with a slow supervisor, the calling thread performs it.
   std::optional<goodput::PerfParams> finish_fit();
 
-  // Posts hints, which replace those that are still queued.
+  // Posts hints, which replace any hints that are still queued.
   void post(http::Request hints);
 
-  // Drops queued tasks, and the result of a running fit, for which it waits.
+  // Drops queued tasks. Waits for a running fit and drops its result.
   void forget();
 
  private:
@@ -45,7 +46,7 @@ class Background {
   void start();  // mutex_ is held
   void run();
   void post_now(const http::Request& hints);
-  void stop();  // at exit of the process
+  void stop();  // called when the process exits
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -56,7 +57,7 @@ class Background {
 
   // Used only by the thread:
   bool http_ready_ = false;
-  bool outage_ = false;  // the last post failed
+  bool outage_ = false;  // whether the last post failed
 
   Fit fit_ = Fit::kNone;
   std::vector<goodput::Observation> observations_;

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// Never destroyed automatically, because a global of the program may still use it at exit.
+// Never destroyed automatically, because one of the program's globals may still use it at exit.
 std::unique_ptr<MetricsState>& holder() {
   static auto* const state = new std::unique_ptr<MetricsState>();
   return *state;
@@ -40,7 +40,7 @@ Measured& measured() {
   return state->measured;
 }
 
-// The gradients of several models count as those of one model with all their parameters.
+// The gradients of several models are treated as the gradients of one model with all their parameters.
 std::optional<goodput::GradParams> all_grad_params(const Measured& all) {
   if (all.grad.empty()) return {};
   goodput::GradParams sum;
@@ -62,7 +62,7 @@ void add_batch_sizes(json& hints, const BatchSizes& sizes) {
   hints["initBatchSize"] = sizes.init_batch_size;
   hints["gradientAccumulation"] = limits.accumulation;
   if (limits.max_batch_size) hints["maxBatchSize"] = *limits.max_batch_size;
-  // Both or none, because the protocol defines them as a pair.
+  // Both or neither, because the protocol defines them as a pair.
   if (limits.min_local_bsz || limits.max_local_bsz)
     hints["localBszBounds"] = {limits.min_local_bsz.value_or(1),
                                limits.max_local_bsz.value_or(limits.max_batch_size.value_or(sizes.init_batch_size))};

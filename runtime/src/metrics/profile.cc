@@ -11,9 +11,9 @@ using nlohmann::json;
 
 constexpr std::size_t kFirst = 10;  // steps that are compared with their median
 constexpr double kOdd = 3;          // max counted time of a step, relative to the typical time
-constexpr double kFade = 1000;      // steps after which old ones count half
+constexpr double kFade = 1000;      // steps after which the weight of all steps is halved
 
-// Adds a step of `seconds`, of which at most `bound` counts; `sync` is reduced in proportion.
+// Adds a step of `seconds`, of which at most `bound` is counted; `sync` is reduced in proportion.
 void accumulate(Series::Sums& sums, double seconds, double sync, double bound) {
   const double counted = std::min(seconds, bound);
   sums.count += 1;

@@ -1,4 +1,4 @@
-// Step times, as means by (nodes, replicas, atomic batch size) that are robust against a few outliers.
+// Mean step times by (nodes, replicas, atomic batch size), robust against a few outliers.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 
 namespace adaptdl::metrics {
 
-// The times of one kind of step. The first steps, which include those that warm up caches, are compared with their
-// median, all later ones with the mean so far: a step that takes more than three times that counts as three times. Old
-// times fade: the weight of all earlier steps is halved whenever the count reaches 1000.
+// The times of one kind of step. The first steps, some of which warm up caches, are compared with their median, and all
+// later steps with the mean so far: a step that takes more than three times that value is counted as three times the
+// value. Old times fade: the weight of all earlier steps is halved whenever the count reaches 1000.
 class Series {
  public:
   struct Sums {
@@ -41,10 +41,10 @@ class Profile {
   // Records a step as metrics::record_step does.
   void record(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
 
-  // Returns the means to fit, for configurations with a timed step with synchronisation. Apart from waiting, such a
-  // step does a forward and backward pass as well.
+  // Returns the means to fit, for all configurations in which a step with synchronization was timed. Apart from
+  // waiting, such a step also consists of a forward and backward pass.
   std::vector<goodput::Observation> observations() const;
-  // Returns the max number of replicas that were timed; 0 if none were.
+  // Returns the maximum number of replicas with which a step was timed, or 0 if none was.
   int max_replicas() const;
 
   nlohmann::json to_json() const;

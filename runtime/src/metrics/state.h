@@ -1,4 +1,4 @@
-// Everything that metrics.h measures, as one state of a checkpoint.
+// Everything that metrics.h measures, as one checkpoint state.
 #pragma once
 
 #include <map>

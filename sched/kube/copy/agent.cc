@@ -11,9 +11,9 @@
 namespace adaptdl::kube {
 namespace {
 
-// Arguments: the file's name ($1), its size in blocks ($2), the machine it is built for ($3), a further directory ($4),
-// and the agent's own arguments. The script overwrites no existing file (set -C), and tests with a one-line script
-// whether files can be executed. dd reads no byte beyond the program.
+// Arguments: the file's name ($1), its size in blocks ($2), the architecture it is built for ($3), a further directory
+// ($4), and the agent's own arguments. The script does not overwrite existing files (set -C), and tests with a one-line
+// script whether files can be executed. dd reads no bytes beyond the program.
 //
 // The shell does not exec the agent: containerd may end the input early for a command that reads it itself.
 constexpr std::string_view kRun = R"sh(name=$1 blocks=$2 machine=$3 last=$4
@@ -43,7 +43,7 @@ std::string this_machine() {
   return name.machine;
 }
 
-// Returns a feed of the program, followed by `feed`.
+// Returns a feed that consists of the program and then `feed`.
 Feed behind_program(const Feed& feed) {
   return [&feed, first = true]() mutable { return std::exchange(first, false) ? kAgentProgram : feed(); };
 }

@@ -1,11 +1,11 @@
 // The copy agent (agent/agent.cc) is a small program that receives large files, sends them and computes their checksums
-// at the remote end of a copy, faster than the tools of images do. Each command sends the program at the beginning of
-// its input, and its file is removed before it runs, so that nothing is left behind after any failure.
+// at the remote end of a copy, faster than the tools in images. Each command's input begins with the program, whose
+// file is removed before it runs, so that no failure leaves it behind.
 //
-// The image's own tools are used if the agent cannot run (another architecture, no writable and executable directory),
-// and if sending it does not pay off.
+// The image's own tools are used if the agent cannot run (another architecture, no writable and executable directory)
+// or if sending it does not pay off.
 //
-// Threading: used by one thread at a time. Lifetime: the shell must outlive it.
+// Threading: not thread-safe. Lifetime: the shell must outlive the agent.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace adaptdl::kube {
 // The program, built for this machine's architecture; empty if it could not be built.
 extern const std::string_view kAgentProgram;
 
-// The agent turned out not to run: repeat the operation from its beginning, with the image's tools.
+// Thrown if the agent turns out not to run: repeat the operation from its beginning, with the image's tools.
 struct NoAgent {};
 
 class Agent {
@@ -30,12 +30,12 @@ class Agent {
   // The file size from which sending the agent pays off.
   static constexpr std::uint64_t kWorth = std::uint64_t{32} << 20;
 
-  // Copies files of up to `largest` bytes. The agent is placed in /tmp, /var/tmp or `directory`.
+  // Prepares to copy files of up to `largest` bytes. The agent is placed in /tmp, /var/tmp or `directory`.
   Agent(Shell& shell, std::uint64_t largest, const std::string& directory = "/tmp");
 
-  // Returns whether the agent is used, as far as is known.
+  // Returns whether the agent is used; false once it is known that the agent cannot run.
   explicit operator bool() const { return there_; }
-  // The kind of checksum that files are compared by.
+  // The kind of checksum with which files are compared.
   SumKind kind() const { return there_ ? SumKind::kXxh128 : SumKind::kSha256; }
 
   // Returns the checksum of a file's first `size` bytes; null if the remote end has no tool for it. Throws Broken,
@@ -49,7 +49,8 @@ class Agent {
   // Returns a command, whose input must be kAgentProgram, that writes a file's bytes from `offset` to `size` to its
   // output, and a line with the checksum of all `size` bytes to its error output. REQUIRES: *this is true.
   std::vector<std::string> send(const std::string& path, std::uint64_t offset, std::uint64_t size) const;
-  // Throws NoAgent if the command ended because the agent cannot run, but Error if something was copied before.
+  // Throws NoAgent if the command ended because the agent cannot run; if bytes were already copied (`begun`), throws
+  // Error.
   void check(const Outcome& outcome, bool begun = false);
 
  private:

@@ -1,6 +1,6 @@
-// Actions that must run however a copy ends.
+// Actions that must run no matter how a copy ends.
 //
-// Threading: run_all may be called by any thread, at the end of the process, while others hold cleanups.
+// Threading: at the end of the process, any thread may call run_all while others hold cleanups.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@ class Cleanup {
  public:
   // `action` must not throw.
   explicit Cleanup(std::function<void()> action);
-  // Runs the action, unless it was run or released before.
+  // Runs the action, unless it has already run or was released.
   ~Cleanup();
   Cleanup(const Cleanup&) = delete;
   Cleanup& operator=(const Cleanup&) = delete;
   void release();
 
-  // Runs all pending actions, the newest first, for a process that cannot wait for its threads.
+  // Runs all pending actions, the newest first, for a process that exits without waiting for its threads.
   static void run_all();
 
  private:

@@ -1,13 +1,14 @@
 // Copies files and directories between this machine and a shell in a cluster.
 //
-// Files are compared by a checksum (sum.h, agent.h) if the remote end can compute one, and replace existing ones only
-// when they are complete. After a broken connection the copy reconnects and continues: a file at the byte, a directory
-// at the byte of its archive (download) or with the interrupted pack (upload). Only some pieces are held in memory.
+// Copied files are compared by a checksum (sum.h, agent.h) if the remote end can compute one. They replace existing
+// files only when they are complete. After a broken connection, the copy reconnects and continues: a file at the next
+// byte, a directory at the next byte of its archive (download) or with the interrupted pack (upload). Only a few pieces
+// are held in memory.
 //
-// Targets follow cp's rule: an existing directory receives the source under its own name, anything else is the copy's
-// name. A source that ends in "/." means the contents of that directory.
+// Targets follow cp's rules: if the target is an existing directory, the source is copied into it under its own name;
+// any other target is the name of the copy. A source that ends in "/." stands for the contents of that directory.
 //
-// Threading: each call belongs to one thread and uses threads of its own. Throws Error; Interrupted after a stop.
+// All functions throw Error, and Interrupted after a stop request. They use threads of their own.
 #pragma once
 
 #include <string>

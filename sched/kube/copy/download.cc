@@ -23,7 +23,7 @@ constexpr std::string_view kReadFile = R"sh(exec cat "$1")sh";
 constexpr std::string_view kReadFileFrom = R"sh(exec tail -c "+$2" "$1")sh";
 
 constexpr std::string_view kTar = R"sh(exec tar -C "$1" -cf - .)sh";
-// A pipeline's exit code is only that of its last command, so tar's is written to the error output.
+// A pipeline's exit code is that of its last command, so tar's exit code is written to the error output.
 constexpr std::string_view kTarFrom =
     R"sh({ tar -C "$1" -cf - . || echo "adaptdl: status $?" >&2; } | tail -c "+$2")sh";
 constexpr std::string_view kStatus = "adaptdl: status ";
@@ -33,7 +33,7 @@ constexpr int kMostStarts = 5;
 
 constexpr std::uint64_t kWorthThread = std::uint64_t{1} << 20;
 
-// The directory has changed since its copy began.
+// Thrown if the directory has changed since its copy began.
 struct Changed {};
 
 ResumedOutput::Command from(std::string_view whole, std::string_view rest, const std::string& path,
@@ -73,7 +73,7 @@ Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::ui
     return from(kReadFile, kReadFileFrom, source, offset);
   };
   ResumedOutput output(shell, events, command, agent.kind());
-  output.limit(size);  // a file that grows meanwhile is copied up to its first size
+  output.limit(size);  // a file that grows during the copy is copied up to its original size
   events.tell(0, size);
   while (output.bytes() < size) {
     const std::string_view piece = output.read();
@@ -98,7 +98,7 @@ void check_download(const Shell& shell, const std::string& source, const std::op
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} in {} changed during the copy, or was corrupted on the way: its checksum is {}, but the copy's is {}", source,
+      "{} in {} changed during the copy, or was corrupted in transit: its checksum is {}, but the copy's is {}", source,
       shell.name(), *there, here));
 }
 
@@ -170,7 +170,7 @@ void unpack_once(Shell& shell, const std::string& source, const fs::path& target
   } catch (const Interrupted&) {
     throw;
   } catch (const Error&) {
-    if (ended) check_tar(shell, source, output, events);  // the failure of tar explains an incomplete archive
+    if (ended) check_tar(shell, source, output, events);  // tar's error explains an incomplete archive
     throw;
   }
   while (!pull().empty()) {

@@ -22,7 +22,7 @@ constexpr auto kLookEvery = std::chrono::milliseconds(200);
 constexpr auto kTroubleLasts = std::chrono::seconds(20);  // for problems that may resolve, such as a slow image pull
 constexpr auto kLongestStart = std::chrono::minutes(3);
 
-// Names and the values of labels end with a letter or digit.
+// Names and label values must end with a letter or digit.
 std::string cut(const std::string& name, std::size_t size) {
   std::string result = name.substr(0, size);
   while (!result.empty() && (result.back() == '-' || result.back() == '.')) result.pop_back();
@@ -121,7 +121,7 @@ HelperPod::HelperPod(Client& client, const json& job, const std::string& image, 
     try {
       client_.remove(path_, {.grace = std::chrono::seconds(0)});
     } catch (const Error&) {
-      // The pod has a deadline and an owner.
+      // Ignore this: the pod has a deadline and an owner.
     }
   });
   client.create(pods, object);

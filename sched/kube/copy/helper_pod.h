@@ -1,9 +1,9 @@
-// A temporary pod with nothing but a job's volume and the tools to copy.
+// A temporary pod that mounts a job's volume and provides the tools for copying.
 //
-// The pod is owned by the job, waits for input that never comes, and is deleted when the copy ends. If the process that
-// created it is killed, the pod ends at its deadline, and the next copy of that job deletes it.
+// The job owns the pod, which waits for input that never arrives and is deleted when the copy ends. If the process that
+// created it is killed, the pod ends at its deadline, and the job's next copy deletes it.
 //
-// Threading: as its client. Lifetime: the destructor or Cleanup::run_all deletes the pod.
+// Lifetime: the destructor or Cleanup::run_all deletes the pod.
 #pragma once
 
 #include <chrono>
@@ -21,16 +21,17 @@ namespace adaptdl::kube {
 inline constexpr const char* kCopyLabel = "adaptdl/cli-copy";  // its value is the job's name
 inline constexpr auto kCopyDeadline = std::chrono::hours(1);   // a longer copy continues in another pod
 
-// Returns the pod's object for an AdaptDLJob. If `image` is empty, the job's is used. Throws Error if the job has no
-// volume to copy from.
+// Returns the pod's object for an AdaptDLJob. If `image` is empty, the job's image is used. Throws Error if the job has
+// no volume to copy from.
 nlohmann::json helper_pod_object(const nlohmann::json& job, const std::string& name, const std::string& image);
 
-// Returns whether a pod with that label no longer works for a copy.
+// Returns whether a pod with kCopyLabel is no longer used by a copy.
 bool is_leftover(const nlohmann::json& pod, std::chrono::system_clock::time_point now);
 
 class HelperPod {
  public:
-  // Waits until the pod runs. Throws an Error with the reason if it does not start, and Interrupted.
+  // Waits until the pod runs. Throws an Error with the reason if it does not start, or Interrupted after a stop
+  // request.
   HelperPod(Client& client, const nlohmann::json& job, const std::string& image, std::stop_token stop,
             const std::function<void(const std::string&)>& notice);
   const std::string& name() const { return name_; }

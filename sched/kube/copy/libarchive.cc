@@ -10,13 +10,13 @@ namespace {
 
 void* open_library(const char* name, const char* package) {
   if (void* library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-  throw Error(fmt::format("copies require {}, which was not found; install {}", name, package));
+  throw Error(fmt::format("copying requires {}, which was not found; install {}", name, package));
 }
 
 template <typename Function>
 void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
-  if (function == nullptr) throw Error(fmt::format("the installed libarchive has no {}; update it", name));
+  if (function == nullptr) throw Error(fmt::format("the installed libarchive lacks {}; update it", name));
 }
 
 #define ADAPTDL_FIND(name) find(library, #name, functions.name);

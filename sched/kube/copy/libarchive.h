@@ -1,4 +1,4 @@
-// Loads libarchive on its first use: linking it would cost every start of the command several milliseconds.
+// Loads libarchive when it is first used: linking it would delay every start of the command by several milliseconds.
 //
 // Threading: may be called from any thread. Lifetime: the library is never closed.
 #pragma once
@@ -27,7 +27,7 @@ struct Libarchive {
 };
 #undef ADAPTDL_FUNCTION
 
-// Throws an Error with the package to install if it is not installed.
+// Throws an Error that names the package to install if libarchive is not installed.
 const Libarchive& libarchive();
 
 }  // namespace adaptdl::kube

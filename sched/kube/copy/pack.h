@@ -1,7 +1,7 @@
-// Divides a local directory for sending: small entries are packed into tar archives of limited size, and large files
-// are sent one by one. After a break, an upload continues with the interrupted archive or file.
+// Splits a local directory for sending: small entries are packed into tar archives of limited size, and large files are
+// sent one by one. After a broken connection, an upload continues with the interrupted archive or file.
 //
-// Threading: used by one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +26,8 @@ struct PackedEntry {
   std::uint64_t size = 0;
 };
 
-// Lists a directory's entries in a fixed order, each directory before its contents. `notice` receives a line for each
-// entry of another kind. Throws Error.
+// Lists a directory's entries in a fixed order, each directory before its contents. Entries of other kinds are skipped,
+// and `notice` receives a line for each of them. Throws Error.
 std::vector<PackedEntry> list_tree(const std::filesystem::path& directory,
                                    const std::function<void(const std::string&)>& notice);
 
@@ -35,8 +35,9 @@ std::vector<PackedEntry> list_tree(const std::filesystem::path& directory,
 class Pack {
  public:
   explicit Pack(const std::filesystem::path& directory) : directory_(directory) {}
-  // Directories are made writable by their owner, unless `final_modes` is set. A file gets as many bytes as its entry
-  // states; if it has become shorter, it is padded with zeros and `add` returns false. Throws Error.
+  // Directories are made writable by their owner, unless `final_modes` is set. The archive contains as many bytes of a
+  // file as its entry states; if the file has become shorter, it is padded with zeros and `add` returns false. Throws
+  // Error.
   bool add(const PackedEntry& entry, bool final_modes = false);
   // Returns the complete archive.
   std::string finish();

@@ -1,6 +1,6 @@
-// Decides how long a copy is retried over a connection that breaks: as long as bytes get through now and then.
+// Decides how long a copy is retried while its connection keeps breaking: as long as it makes some progress.
 //
-// Threading: used by one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ class Persistence {
               std::chrono::milliseconds first_pause = kFirstPause)
       : stop_(std::move(stop)), notice_(std::move(notice)), patience_(patience), first_pause_(first_pause) {}
 
-  // Call this after a break with the number of bytes that have got through in all. Waits a little, or throws an Error
-  // with `why` if there was no progress for too long.
+  // Call this after a break, with the total number of bytes copied so far. Waits for a moment, or throws an Error with
+  // `why` if there has been no progress for too long.
   void wait(const Broken& why, std::uint64_t bytes);
   // Does the same when no progress was expected.
   void wait(const Broken& why) { wait(why, bytes_); }
@@ -39,7 +39,7 @@ class Persistence {
   std::chrono::steady_clock::time_point since_{};
 };
 
-// Repeats `action` until the connection does not break.
+// Repeats `action` until it ends without a broken connection.
 template <typename Action>
 auto persist(Persistence& persistence, const Action& action) {
   for (;;) {

@@ -13,8 +13,8 @@ struct Place {
   bool stream() const { return job.empty() && path == "-"; }
 };
 
-// Parses "JOB:PATH", or a path of this machine. A text with a colon after a valid job name is the former; "./" before
-// it makes it a path. Throws UsageError if a path is missing.
+// Parses "JOB:PATH" or a local path. If a colon follows a valid job name, the text is a JOB:PATH; write "./" before a
+// local path of this form. Throws UsageError if the path is missing.
 Place parse_place(const std::string& text);
 
 // Returns the last part of a path without trailing slashes; empty if that is "", "." or "..".
@@ -28,8 +28,8 @@ std::string as_argument(const std::string& path);
 // What exists at a path.
 enum class Found { kNothing, kFile, kDirectory, kOther };
 
-// Returns the path of the copy of `source`: a target directory receives it under its own name. Throws UsageError if cp
-// would refuse: a directory over a file, or a file to a name that ends in a slash.
+// Returns the path of the copy: in a target directory, the copy has the source's own name. Throws UsageError if cp
+// would refuse to copy: a directory over a file, or a file to a name that ends in a slash.
 std::string target_path(const std::string& source, Found source_is, const std::string& target, Found target_is);
 
 }  // namespace adaptdl::kube

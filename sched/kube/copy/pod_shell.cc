@@ -70,7 +70,7 @@ void PodShell::choose() {
     }
   }
   if (choice_.rank)
-    throw Error(fmt::format("job {} has no running replica of rank {}; omit --rank to copy from its volume", name,
+    throw Error(fmt::format("job {} has no running replica with rank {}; omit --rank to copy from its volume", name,
                             *choice_.rank));
   helper_ = std::make_unique<HelperPod>(client_, job_, choice_.image, stop_, notice_);
   pod_ = helper_->name();

@@ -1,9 +1,9 @@
-// The shell in a pod of a job: a running replica, or else a helper pod with the job's volume.
+// A shell in one of a job's pods: a running replica, or else a helper pod with the job's volume.
 //
-// If the pod disappears during a copy, as replicas do when a job is rescaled, another one replaces it, as after a
-// broken connection.
+// If the pod disappears during a copy, as replicas do when a job is rescaled, the copy continues in another pod, as
+// after a broken connection.
 //
-// Threading: as every Shell. Lifetime: the client must outlive it; it deletes its helper pod.
+// Lifetime: the client must outlive the shell, which deletes its helper pod.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ namespace adaptdl::kube {
 
 struct PodChoice {
   std::optional<int> rank;  // null: any replica
-  std::string container;    // empty: the first
+  std::string container;    // empty: the first container
   std::string image;        // if not empty, use a helper pod with this image even if replicas run
 };
 

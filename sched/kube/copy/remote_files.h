@@ -1,4 +1,4 @@
-// Inspects files where a shell runs. Each function runs a command, and throws Broken and Error.
+// Inspects files at the remote end of a copy. Each function runs a command and may throw Broken and Error.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ struct RemoteFile {
   mode_t mode = 0;
   std::time_t modified = 0;
   std::string why;          // for kNothing: "No such file or directory", "Permission denied"
-  std::string behind_link;  // for a kFile whose path is a link: the file's own path
+  std::string behind_link;  // if the path of a kFile is a link: the path of the file itself
 };
 
 // Follows links.

@@ -1,4 +1,4 @@
-// Chooses the replica of a job that a copy uses.
+// Chooses the replica for a copy.
 #pragma once
 
 #include <optional>

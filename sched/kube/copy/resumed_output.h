@@ -1,8 +1,8 @@
 // Reads a command's output over as many connections as necessary.
 //
-// The command must write the same output each time it is started; it is started again where the last piece ended.
+// After a break, the command is started again where the last piece ended, so it must always write the same output.
 //
-// Threading: used by one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ class ResumedOutput {
   ResumedOutput(Shell& shell, const CopyEvents& events, CommandAt command, SumKind kind = SumKind::kSha256)
       : shell_(shell), events_(events), persistence_(events.persistence()), command_(std::move(command)), sum_(kind) {}
 
-  // Sets a check that is called before the output is resumed after a break; what it throws ends the reading.
+  // Sets a check that is called before the output is resumed after a break. If the check throws, reading ends.
   void before_resume(std::function<void()> check) { before_resume_ = std::move(check); }
 
-  // Sets the maximum number of bytes to read in all; by default there is none.
+  // Sets the maximum total number of bytes to read (default: no limit).
   void limit(std::uint64_t bytes) { most_ = bytes; }
 
   // Returns the next piece; empty if the command has ended. Throws Interrupted, and Error after a long time without a

@@ -1,6 +1,6 @@
 // Computes SHA-256 incrementally, in hexadecimal as `sha256sum` prints it.
 //
-// Threading: used by one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <openssl/evp.h>

@@ -10,7 +10,7 @@ namespace {
 constexpr int kNoSuchCommand = 127;
 constexpr std::size_t kMostOutput = std::size_t{1} << 20;
 
-// Returns the first line of an error output, without control characters.
+// Returns the first line of error output, without control characters.
 std::string first_line(std::string text) {
   text.erase(0, text.find_first_not_of("\r\n"));
   text.resize(std::min(text.size(), text.find_first_of("\r\n")));
@@ -39,7 +39,7 @@ void feed_to(Process& process, const Feed& feed) {
   try {
     for (std::string_view piece; !(piece = feed()).empty();) process.write(piece);
   } catch (const Broken&) {
-    // The reader meets this error again, unless the process has ended.
+    // Reading throws this error again unless the process has ended.
   }
 }
 
@@ -57,7 +57,7 @@ Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>&
 void refuse(const Shell& shell, const std::string& action, const Outcome& outcome) {
   std::string why = first_line(outcome.err);
   if (outcome.exit_code == kNoSuchCommand) {
-    why += ": the image lacks this program; use --image with one that has it, such as busybox";
+    why += ": the image lacks this program; use --image with an image that contains it, such as busybox";
   } else if (why.empty()) {
     why = fmt::format("the command exited with code {}", outcome.exit_code);
   }

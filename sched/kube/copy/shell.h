@@ -1,9 +1,9 @@
 // The remote end of a copy: a place that runs commands over connections that may break.
 //
-// File names are passed to scripts as arguments, never in their text, so that no name is interpreted. A script ends by
-// itself, because it knows how much input to read.
+// File names are passed to scripts as arguments, never in their text, so that the shell does not interpret them. Each
+// script knows how much input to read, and ends after that.
 //
-// Threading: several threads may start commands at once; one thread may write to a Process while another reads.
+// Threading: several threads may start commands concurrently; one thread may write to a Process while another reads.
 #pragma once
 
 #include <functional>
@@ -44,9 +44,9 @@ class Process {
 class Shell {
  public:
   virtual ~Shell() = default;
-  // Throws Broken, and Error if no command can be run there.
+  // Throws Broken, or Error if commands cannot be run.
   virtual std::unique_ptr<Process> start(const std::vector<std::string>& command, bool with_input) = 0;
-  // The name in messages, such as "pod digits-0".
+  // The name for messages, such as "pod digits-0".
   virtual std::string name() const = 0;
 };
 
@@ -61,11 +61,11 @@ std::vector<std::string> script(std::string_view text, const std::vector<std::st
 // Returns the next piece of the input; empty at its end.
 using Feed = std::function<std::string_view()>;
 
-// Writes the whole feed, or as much as the process accepts: one that has ended accepts no more. Reading tells whether
-// it has ended or the connection broke.
+// Writes the whole feed, or as much as the process accepts before it ends. Reading then reports whether the process has
+// ended or the connection broke.
 void feed_to(Process& process, const Feed& feed);
 
-// Runs a script until it ends, with the input from `feed` if there is one.
+// Runs a script until it ends, with the input from `feed` if it is set.
 Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>& arguments, const Feed& feed = {});
 
 // Throws an Error with the reason from the shell's output, and what to do if that is known.

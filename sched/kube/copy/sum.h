@@ -1,9 +1,10 @@
-// The checksum that files are compared by, computed incrementally, in hexadecimal as the tool of its name prints it.
+// The checksum with which files are compared, computed incrementally, in hexadecimal as the corresponding tool prints
+// it.
 //
 // XXH3-128 is used if both ends can compute it, because it is much faster than SHA-256. Both detect damage and
 // concurrent changes; TLS protects against forgery.
 //
-// Threading: used by one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <span>

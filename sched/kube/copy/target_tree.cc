@@ -144,7 +144,7 @@ void TargetTree::end_file(std::uint64_t size, const Attributes& attributes) {
 }
 
 void TargetTree::finish() {
-  // Contents come first, because they change the directory's time, and its mode may forbid access to them.
+  // Contents come before their directory: changing them changes its time, and its mode may forbid access to them.
   for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
     const timespec times[] = {{0, UTIME_OMIT}, {made->attributes.modified, 0}};
     const sched::Fd directory = open_directory(made->name, false);

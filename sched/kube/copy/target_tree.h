@@ -3,7 +3,7 @@
 // Names are relative, without "." or ".." (split_name ensures this); each part is opened below the previous one and
 // never through a link.
 //
-// Threading: used by one thread at a time. Lifetime: the destructor removes an unfinished file.
+// Threading: not thread-safe. Lifetime: the destructor removes an unfinished file.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +26,8 @@ struct Attributes {
   std::time_t modified = 0;
 };
 
-// Returns the parts of a name except "."; none for the directory itself. Throws Error if the name is empty, absolute or
-// contains "..".
+// Returns the parts of a name except "."; no parts for the directory itself. Throws Error if the name is empty,
+// absolute or contains "..".
 std::vector<std::string> split_name(std::string_view name);
 
 class TargetTree {
@@ -40,7 +40,7 @@ class TargetTree {
   // Adds another name for a file that was written here.
   void make_hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of);
 
-  // Creates a file that gets its name in `end_file`.
+  // Creates a file under a temporary name; `end_file` renames it.
   void begin_file(const std::vector<std::string>& name);
   void write(std::string_view bytes, std::uint64_t offset);
   void end_file(std::uint64_t size, const Attributes& attributes);

@@ -1,6 +1,6 @@
 // A file that is written beside its target and replaces it when it is complete.
 //
-// Threading: used by one thread at a time. Lifetime: without commit(), the destructor removes the file.
+// Threading: not thread-safe. Lifetime: without commit(), the destructor removes the file.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,8 @@ namespace adaptdl::kube {
 
 class TemporaryFile {
  public:
-  // Creates the file in the directory of `target`. Throws Error if there is no room for `size` bytes or no permission.
+  // Creates the file in the directory of `target`. Throws Error if there is not enough space for `size` bytes or if
+  // permission is denied.
   TemporaryFile(const std::filesystem::path& target, std::uint64_t size);
   void write(std::string_view bytes);
   // Sets the mode and time, and renames the file to the target, which is replaced if it exists.

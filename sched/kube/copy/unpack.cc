@@ -18,7 +18,7 @@ namespace {
 
 constexpr mode_t kKeptModes = 0777 | S_ISVTX;
 
-// Reads an archive with libarchive. What `pull` throws is rethrown after libarchive has returned.
+// Reads an archive with libarchive. An exception from `pull` is rethrown after libarchive has returned.
 class Reader {
  public:
   explicit Reader(const Pull& pull) : pull_(pull), archive_(libarchive().archive_read_new()) {
@@ -130,7 +130,7 @@ class Unpacker {
   Reader reader_;
   TargetTree tree_;
   const std::function<void(const std::string&)>& notice_;
-  std::set<std::vector<std::string>> files_;  // files that may get hard links
+  std::set<std::vector<std::string>> files_;  // files that hard links may refer to
 };
 
 }  // namespace

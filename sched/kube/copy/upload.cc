@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 // offsets.
 //
 // kTake copies "$2" bytes of the input, which has no end of file. busybox's `head -c` reads small pieces, so dd copies
-// the whole blocks if it can fill them. The bytes go through a pipe because containerd may end the input early, without
-// an error, for a command that reads it itself.
+// the whole blocks if it can fill them. The bytes are sent through a pipe because containerd may end the input early,
+// without an error, for a command that reads it itself.
 constexpr std::string_view kTake = R"sh({
 if dd count=0 iflag=fullblock </dev/null >/dev/null 2>&1; then
   dd bs=65536 count=$(($2 / 65536)) iflag=fullblock 2>/dev/null
@@ -69,7 +69,7 @@ class Part {
 
   const std::string& path() const { return path_; }
 
-  // Sends what `read_at(offset, most)` returns, until `size` bytes have arrived; `base` of them have arrived before.
+  // Sends what `read_at(offset, most)` returns until `size` bytes have arrived, `base` of which arrived earlier.
   using ReadAt = std::function<std::string_view(std::uint64_t offset, std::size_t most)>;
   void send(const ReadAt& read_at, std::uint64_t base, std::uint64_t size,
             const std::function<void(std::uint64_t)>& sent) {
@@ -89,7 +89,7 @@ class Part {
     if (received_) return;
     const std::uint64_t there = size_there();
     if (there != size)
-      throw Error(fmt::format("{}: {} bytes were sent, but {} has {}; try again", target_, size, shell_.name(), there));
+      throw Error(fmt::format("{}: {} bytes sent, but {} received {}; try again", target_, size, shell_.name(), there));
   }
 
   // Returns the checksum of the whole file; null if the remote end has no tool for it.
@@ -153,7 +153,7 @@ class Part {
   Persistence persistence_;
   std::stop_token stop_;
   std::string target_, path_;
-  std::optional<std::string> received_;  // the checksum, if the agent received the whole file in one go
+  std::optional<std::string> received_;  // the checksum, if the agent received the whole file in one call
   Cleanup cleanup_;
 };
 
@@ -168,7 +168,7 @@ void check_upload(const Shell& shell, const std::string& target, const std::opti
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} changed during the copy, or was corrupted on the way to {}: its checksum is {}, but the copy's is {}", target,
+      "{} changed during the copy, or was corrupted in transit to {}: its checksum is {}, but the copy's is {}", target,
       shell.name(), here, *there));
 }
 
@@ -247,8 +247,8 @@ class TreeUpload {
     return size;
   }
 
-  // Packs entries from `first` on, sends them, and returns the next one. After a break packs become smaller, because a
-  // pack must get through between two breaks.
+  // Packs entries from `first` on, sends them, and returns the index of the next entry. Packs become smaller after a
+  // break, because a whole pack must be sent between two breaks.
   std::size_t send_pack(std::size_t first) {
     Pack pack(source_);
     std::size_t next = first;
@@ -271,7 +271,7 @@ class TreeUpload {
     return next;
   }
 
-  // Sets the directories' modes and times, contents first, now that nothing more is written in them.
+  // Sets the directories' modes and times, contents first, once nothing more is written to them.
   void send_directories() {
     Pack pack(source_);
     for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
@@ -305,7 +305,8 @@ class TreeUpload {
   std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kLargestPack;
 };
 
-// Returns where a file from `source` is written: a link's file is replaced, not the link.
+// Returns the path to write a file from `source` to. If the target is a link, the file behind it is replaced, not the
+// link.
 std::string file_place(Shell& shell, Persistence& persistence, const std::string& source, const std::string& target,
                        RemoteFile there) {
   const std::string path = target_path(source, Found::kFile, target, there.found);

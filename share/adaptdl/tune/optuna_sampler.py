@@ -1,12 +1,12 @@
-"""Asks a sampler of Optuna for the parameters of trials: the helper process of `adaptdl tune --sampler optuna:NAME`.
+"""Asks an Optuna sampler for the parameters of trials, as the helper process of `adaptdl tune --sampler optuna:NAME`.
 
     optuna_sampler.py NAME SEED [JOURNAL STUDY]
 
-NAME is a class in optuna.samplers. It first tries the sampler out, then reads the study from the journal before each
-trial. It never writes to the journal: what the sampler stores is part of its answer. Without a journal, the study is
-empty.
+NAME is a class in optuna.samplers. The process first checks that the sampler works, and then reads the study from the
+journal before each trial. It never writes to the journal; instead, its answer contains the attributes that the sampler
+stores. Without a journal, the study is empty.
 
-It writes a line of JSON when it has started, and one for each line of JSON that it reads:
+The process writes a line of JSON when it has started, and one for each line of JSON that it reads:
 
     -                                                       {"optuna": VERSION}
     {"trial": NUMBER, "trials": COUNT, "given": {NAME: {"value": VALUE, "distribution": TEXT}}}
@@ -14,8 +14,8 @@ It writes a line of JSON when it has started, and one for each line of JSON that
     {"suggest": NAME, "distribution": TEXT}                 {"value": VALUE}
     {"finish": NUMBER}                                      {"attributes": {"trial": {...}, "study": {...}}}
 
-The study consists of its first COUNT trials, and of trial NUMBER if that is a later one. TEXT is a distribution as in
-the journal. An error at any time is {"error": TEXT}.
+The sampler sees only the first COUNT trials of the study, and trial NUMBER if that is a later one. The TEXT of a
+distribution has the format of the journal. At any time, an error is reported as {"error": TEXT}.
 """
 
 import copy
@@ -28,7 +28,7 @@ import warnings
 
 
 def take_streams():
-    """Standard input and output for the protocol alone: a library may print, which then goes to standard error."""
+    """Reserves standard input and output for the protocol. Whatever libraries print goes to standard error."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -38,7 +38,7 @@ def take_streams():
 
 
 REQUESTS, ANSWERS = take_streams()
-# Which packages samplers import, beside those that Optuna itself depends on.
+# Packages that samplers import, in addition to those on which Optuna itself depends.
 PACKAGES = {"CmaEsSampler": ["cmaes"], "GPSampler": ["scipy", "torch"], "QMCSampler": ["scipy"]}
 
 
@@ -53,7 +53,7 @@ def refuse(why):
 
 
 def refuse_import(error):
-    """Names the module that is missing, and the packages to install."""
+    """Reports the missing module and the packages to install, and exits."""
     while not (isinstance(error, ImportError) and error.name) and error.__cause__ is not None:
         error = error.__cause__
     module = getattr(error, "name", None)
@@ -69,7 +69,7 @@ def refuse_import(error):
 
 try:
     import optuna
-    import numpy  # which Optuna depends on
+    import numpy  # a dependency of Optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, json_to_distribution
     from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial, TrialState
@@ -78,7 +78,7 @@ except ImportError as missing:
 
 
 class StudyView(optuna.storages.BaseStorage):
-    """One study as it is when a trial is sampled. What the sampler writes stays here."""
+    """A snapshot of one study for the sampling of a trial. Anything that the sampler writes is stored only here."""
 
     def __init__(self, storage, name, count, number, given):
         self.study_id = storage.get_study_id_from_name(name)
@@ -98,13 +98,13 @@ class StudyView(optuna.storages.BaseStorage):
         for parameter, fixed in given.items():
             distribution = json_to_distribution(fixed["distribution"])
             self.set_trial_param(self.current, parameter, distribution.to_internal_repr(fixed["value"]), distribution)
-        # What was enqueued is in `given` by now, except for values outside of the range.
+        # `given` already contains the enqueued values, except those outside the range.
         trial = self.copy_of_current(self.current)
         if "fixed_params" in trial.system_attrs:
             trial.system_attrs = {**trial.system_attrs, "fixed_params": {}}
 
     def copy_of_current(self, trial_id):
-        """A copy of the trial that is sampled, in its place: the sampler may have a list with the old one."""
+        """Replaces the sampled trial with a copy and returns it: the sampler may hold a list with the old one."""
         if trial_id != self.current:
             raise RuntimeError("a sampler cannot change a trial that it does not sample")
         index = self.indices[trial_id]
@@ -155,7 +155,7 @@ class StudyView(optuna.storages.BaseStorage):
 
 
 def shown(trial):
-    """A trial as samplers see it: one that is paused has been judged, so it counts as pruned."""
+    """Returns a trial as samplers see it: a paused trial has been judged, so it appears as pruned."""
     if trial.state != TrialState.RUNNING or trial.user_attrs.get("adaptdl:state") != "paused":
         return trial
     pruned = copy.copy(trial)
@@ -189,16 +189,16 @@ def sampler_class(name):
 
 
 def make_sampler(kind, seed, number):
-    """The sampler for one trial: with a new one for each, a search that is resumed continues as if it had not ended."""
+    """Creates a sampler for one trial. Each trial has its own, so a resumed search continues as if uninterrupted."""
     own = int(numpy.random.SeedSequence([seed, number]).generate_state(1)[0])
     if kind is optuna.samplers.QMCSampler:
-        # All trials are of one sequence, whose position is an attribute of the study.
+        # All trials belong to one sequence, whose position is an attribute of the study.
         return kind(seed=seed % 2**32, independent_sampler=optuna.samplers.RandomSampler(seed=own))
     return kind(**({"seed": own} if "seed" in inspect.signature(kind).parameters else {}))
 
 
 def try_out(kind):
-    """Samples a trial of a small study, so that whatever the sampler imports is imported."""
+    """Samples a trial of a small study, so that all modules that the sampler requires are imported."""
     space = {"x": FloatDistribution(0, 1, step=1 / 16), "y": FloatDistribution(0, 1, step=1 / 16)}
     study = optuna.create_study(sampler=make_sampler(kind, 0, 0))
     for number in range(12):

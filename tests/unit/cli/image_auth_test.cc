@@ -146,7 +146,7 @@ TEST_CASE("a helper that fails is named in one line, without what it printed in 
   }
   {
     const Helper helper("echo 'secret'");
-    CHECK(said("unit") == "credential helper docker-credential-unit for r: its output is not valid credentials");
+    CHECK(said("unit") == "credential helper docker-credential-unit for r: its output is not a JSON object");
   }
   const Helper helper("sleep 60");
   const auto start = std::chrono::steady_clock::now();

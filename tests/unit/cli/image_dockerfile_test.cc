@@ -182,7 +182,7 @@ TEST_CASE("HEALTHCHECK, EXPOSE and ONBUILD are read with what belongs to them") 
 TEST_CASE("a trigger of a base image that cannot be run is told at the FROM") {
   CHECK_THROWS_WITH_AS(
       parse_trigger("RUN --x y", "Dockerfile", {4, 4}),
-      "Dockerfile:4: cannot run an ONBUILD trigger of the base image: RUN: unknown flag --x; expected --mount, "
+      "Dockerfile:4: cannot run the base image's ONBUILD trigger: RUN: unknown flag --x; expected --mount, "
       "--network, --security",
       adaptdl::Error);
   CHECK_THROWS_AS(parse_trigger("FROM a", "Dockerfile", {4, 4}), adaptdl::Error);

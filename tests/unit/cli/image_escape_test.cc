@@ -118,8 +118,7 @@ TEST_CASE("C2: /proc, /sys and /dev are mounted on directories of the image, or 
         write(machine.root() / name, "a file");
       else
         fs::create_symlink(to, machine.root() / name);
-      CHECK(machine.attempt(machine.step("true")) ==
-            fmt::format("RUN requires /{} in the image to be a directory", name));
+      CHECK(machine.attempt(machine.step("true")) == fmt::format("/{} in the image must be a directory", name));
     }
 }
 

@@ -205,7 +205,7 @@ TEST_CASE("what is wrong only after the expansion is told by file, line and reas
         "Dockerfile:2: STOPSIGNAL: invalid value '': expected a signal name such as SIGTERM, or a number from 1 to 64");
   std::string doubling = "ENV a=0123456789abcdef\n";
   for (int i = 0; i < 40; ++i) doubling += "ENV a=$a$a\n";
-  CHECK(error_of(doubling) == "Dockerfile:15: ENV: variable a is larger than 127 KiB, the limit of the kernel");
+  CHECK(error_of(doubling) == "Dockerfile:15: ENV: variable a is larger than 127 KiB, the kernel's limit");
 }
 
 }  // namespace image_expansion_test

@@ -329,7 +329,7 @@ TEST_CASE("a filter that cannot be installed is an error") {
                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)});
           apply_filter(step_filter());
           return std::string("applied");
-        }) == "error: RUN needs a kernel with system call filters (CONFIG_SECCOMP_FILTER): Function not implemented");
+        }) == "error: the kernel must support system call filters (CONFIG_SECCOMP_FILTER): Function not implemented");
 }
 
 TEST_CASE("conditions on arguments are those of each architecture") {

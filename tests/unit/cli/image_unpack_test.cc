@@ -134,7 +134,8 @@ TEST_CASE("names, links and duplicates lead nowhere but into the directory") {
     const std::string place = to.find("proc") != std::string::npos ? "proc/self/root/evil" : "evil";
     CHECK(why(tar.file("l/evil", "inside").whole(), has(place)) == "");
   }
-  CHECK(why(Tar().link("l", "../outside").file("l/file", "x").whole()) == "'l' has entries but is not a directory");
+  CHECK(why(Tar().link("l", "../outside").file("l/file", "x").whole()) ==
+        "'l' contains entries but is not a directory");
   CHECK(why(Tar().link("l", "/").hard_link("h", "l/outside/file").whole()) ==
         "'h' is a hard link to 'l/outside/file', which is not an earlier file");
   CHECK(why(Tar().link("file", "../outside/file").file("file", "inside").whole(), has("file")) == "");
@@ -153,7 +154,7 @@ TEST_CASE("hard links to nothing and to directories, files with something in the
         "'h' is a hard link to 'd', which is not an earlier file");
   CHECK(why(Tar().directory("d").hard_link("h", "").whole()) ==
         "'h' is a hard link to '', which is not an earlier file");
-  CHECK(why(Tar().file("f").file("f/x").whole()) == "'f' has entries but is not a directory");
+  CHECK(why(Tar().file("f").file("f/x").whole()) == "'f' contains entries but is not a directory");
   CHECK(why(Tar().file(".").whole()) == "the root entry is not a directory");
   CHECK(why(Tar().link("l", "").whole()) == "the link 'l' has an empty target");
   CHECK(why(Tar().file(std::string(256, 'n')).whole()).find("File name too long") != std::string::npos);
@@ -287,7 +288,7 @@ TEST_CASE("a layer that is truncated or damaged anywhere is an error or another 
     const Layer layer = writer.finish();
     const std::string good = read_file(store.path_of(layer.digest));
     CHECK(why(good, {}, {}, layer.diff_id) == "");
-    CHECK(why(good, {}, {}, sha256("")) == "digest mismatch: the content has the digest " + layer.diff_id);
+    CHECK(why(good, {}, {}, sha256("")) == "digest mismatch: the content's digest is " + layer.diff_id);
     const std::size_t step = compression == Compression::kNone ? 7 : 1;
     const auto fails = [&](const std::string& bytes) {
       write_file(temporary / "bad.layer", bytes);

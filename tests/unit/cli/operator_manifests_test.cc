@@ -300,12 +300,12 @@ TEST_CASE("an invalid setting is rejected") {
   refused("image", "--set expects KEY=VALUE, got 'image'");
   refused("=x", "--set : empty key");
   refused("resources..cpu=1", "--set resources..cpu: empty key");
-  refused("image.tag=x", "--set image.tag: 'image' is not a map");
-  refused("resources.limits.memory.x=1", "--set resources.limits.memory.x: 'memory' is not a map");
+  refused("image.tag=x", "--set image.tag: 'image' is not a mapping");
+  refused("resources.limits.memory.x=1", "--set resources.limits.memory.x: 'memory' is not a mapping");
   refused("image=[x]", "--set image: expected a string, got a list");
-  refused("podPatch=x", "--set podPatch: expected a map, got a string");
-  refused("podPatch=", "--set podPatch: expected a map, got null");
-  refused("tolerations={}", "--set tolerations: expected a list, got a map");
+  refused("podPatch=x", "--set podPatch: expected a mapping, got a string");
+  refused("podPatch=", "--set podPatch: expected a mapping, got null");
+  refused("tolerations={}", "--set tolerations: expected a list, got a mapping");
   refused("podPatch={}\n---\n{}", "--set podPatch: expected one YAML document");
   CHECK_THROWS_AS(cli::operator_manifests({.settings = {"podPatch={"}}), UsageError);
 }

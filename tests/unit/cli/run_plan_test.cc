@@ -112,7 +112,7 @@ TEST_CASE("GPUs limit the replicas, except over gloo") {
   three.backend.clear();
   CHECK(make_plan(three, prefers_gloo).replicas == 3);
   three.backend = "nccl";
-  refused(three, "run: --backend nccl needs GPUs, but no GPU is available; use --backend gloo");
+  refused(three, "run: --backend nccl requires GPUs, but no GPU is available; use --backend gloo");
   three.backend = "mpi";
   refused(three, "run: --backend must be gloo or nccl, not 'mpi'");
 }
@@ -141,7 +141,7 @@ TEST_CASE("an elastic run has the devices that there are, and survives failures 
   elastic.start_replicas = "5";
   refused(elastic, "run: --start-replicas must be a whole number from 1 to 4, not '5'", cores);
   elastic.replicas = "4";
-  refused(elastic, "run: --start-replicas needs an elastic run (--replicas MIN:MAX)", cores);
+  refused(elastic, "run: --start-replicas requires an elastic run (--replicas MIN:MAX)", cores);
   elastic.start_replicas.clear();
   elastic.replicas = "4:8";
   refused(elastic, "run: 4 replicas need 4 devices, but only 3 are available; use fewer replicas, or --devices 4",
@@ -151,7 +151,7 @@ TEST_CASE("an elastic run has the devices that there are, and survives failures 
   elastic.master = "host:1";
   elastic.no_checkpoint = true;
   elastic.replicas = "1:2";
-  refused(elastic, "run: --replicas MIN:MAX works on one machine only; with --nodes, use the number per machine");
+  refused(elastic, "run: --replicas MIN:MAX works only on one machine; with --nodes, use the number per machine");
 }
 
 TEST_CASE("devices are named, or counted where they are no GPUs") {
@@ -182,10 +182,10 @@ TEST_CASE("devices are named, or counted where they are no GPUs") {
   with.device_kind = "tpu";
   refused(with, "run: --device-kind must be gpu or cpu, not 'tpu'");
   with.device_kind = "gpu";
-  refused(with, "run: --device-kind gpu needs GPUs, but no GPU is available; use --device-kind cpu");
+  refused(with, "run: --device-kind gpu requires GPUs, but no GPU is available; use --device-kind cpu");
   with.device_kind = "cpu";
   with.backend = "nccl";
-  refused(with, "run: --backend nccl needs GPUs, and cannot be used with --device-kind cpu", kTwoGpus);
+  refused(with, "run: --backend nccl requires GPUs and cannot be used with --device-kind cpu", kTwoGpus);
 }
 
 TEST_CASE("a hang timeout is a duration above nothing") {
@@ -194,16 +194,17 @@ TEST_CASE("a hang timeout is a duration above nothing") {
   with.hang_timeout = "90s";
   CHECK(make_plan(with, kBare).hang_timeout == 90s);
   with.hang_timeout = "0";
-  refused(with, "run: --hang-timeout must be above 0, such as 10m");
+  refused(with, "run: --hang-timeout must be greater than 0, such as 10m");
 }
 
 TEST_CASE("several machines need to know of each other and to share a directory") {
   RunOptions with = options();
   with.nodes = "2";
-  refused(with, "run: --nodes needs --node-rank, different on each machine, and --master HOST:PORT, the same on all");
+  refused(with,
+          "run: --nodes requires --node-rank, different on each machine, and --master HOST:PORT, the same on all");
   with.node_rank = "1";
   with.master = "host:1";
-  refused(with, "run: --nodes needs --checkpoint DIR, a directory that all machines share, or --no-checkpoint");
+  refused(with, "run: --nodes requires --checkpoint DIR, a directory shared by all machines, or --no-checkpoint");
   with.no_checkpoint = true;
   CHECK(make_plan(with, kBare).node_rank == 1);
   with.node_rank = "2";
@@ -223,7 +224,8 @@ TEST_CASE("the token of a job on several machines is one word of a file that onl
   RunOptions with = options();
   with.token_file = file;
   refused(with,
-          "run: --token-file is only for several machines (--nodes); on one machine, the run creates its own token");
+          "run: --token-file works only with several machines (--nodes); on one machine, the run creates its own "
+          "token");
   with.nodes = "2";
   with.node_rank = "1";
   with.master = "host:1";

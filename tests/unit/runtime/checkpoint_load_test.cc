@@ -150,7 +150,7 @@ TEST_CASE("a damaged checkpoint is passed over with the reason") {
   SUBCASE("a whole checkpoint under another number") {
     fs::remove_all(newest);
     fs::copy(two.directory / "checkpoint-0", newest);
-    two.expect_older("has the manifest of checkpoint-0");
+    two.expect_older("contains the manifest of checkpoint-0");
   }
   SUBCASE("a directory in place of a file") {
     fs::remove(data);
@@ -224,7 +224,7 @@ TEST_CASE("a manifest that a right checksum vouches for is still checked") {
   };
   refused("unknown format", [](json& m) { m["format"] = 0; });
   refused("'format' is missing", [](json& m) { m.erase("format"); });
-  refused("'format' is missing or of the wrong type", [](json& m) { m["format"] = "1"; });
+  refused("'format' is missing or has the wrong type", [](json& m) { m["format"] = "1"; });
   refused("'number'", [](json& m) { m["number"] = -1; });
   refused("'states'", [](json& m) { m["states"] = json::object(); });
   refused("'replicas' is out of range", [](json& m) { m["replicas"] = 0; });

@@ -161,7 +161,7 @@ TEST_CASE("replicas with different states, or a path on some only, are told so")
         }) == all_well(2));
   CHECK(run_replicas(2, [&](int rank) {
           if (rank == 1) ::unsetenv("ADAPTDL_CHECKPOINT_PATH");
-          return contains(save_error(), "ADAPTDL_CHECKPOINT_PATH is set on only one") ? 0 : 1;
+          return contains(save_error(), "ADAPTDL_CHECKPOINT_PATH is set on rank 0 or rank 1, but not on both") ? 0 : 1;
         }) == all_well(2));
   CHECK(run_replicas(2, [&](int) {
           ::unsetenv("ADAPTDL_CHECKPOINT_PATH");

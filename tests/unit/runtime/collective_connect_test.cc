@@ -257,7 +257,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
                        connection.send(accepted());
                      },
                      30s, 200ms, "the secret"),
-                 "is not replica 0: it does not have the secret of this job");
+                 "is not replica 0: it does not have this job's secret");
 }
 
 TEST_CASE("a replica 0 that refused the secret and then ended is still named as the reason") {
@@ -416,7 +416,7 @@ TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says 
   const auto start = Clock::now();
   CHECK(error_of([&] { Communicator{options}; }) ==
         fmt::format("replica 1 could not reach replica 0 at 127.0.0.1:{} within 0.3 s (Connection refused); check that "
-                    "replica 0 is running, and ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT",
+                    "replica 0 is running and that ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT are correct",
                     options.master_port));
   CHECK(Clock::now() - start < 20s);
   options.master_addr = "no-such-host.invalid";

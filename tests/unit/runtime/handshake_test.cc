@@ -93,7 +93,7 @@ TEST_CASE("H7: an end with another secret, or for another purpose, is refused an
   for (const Terms& other : {Terms{"another secret", "tests"}, Terms{"", "tests"}, Terms{"the secret", "others"}}) {
     const Talk talk(other, kTerms);
     CHECK(talk.accepted == Step::kRefused);
-    CHECK(talk.answers.why() == "it does not have the secret of this job");
+    CHECK(talk.answers.why() == "it does not have this job's secret");
     CHECK(talk.told.size() == kOpening);
   }
 }
@@ -110,7 +110,7 @@ TEST_CASE("H7: an accepting end without the secret is not believed") {
     CHECK(knows.take(ConnectingEnd(kTerms, "", 0).begin(), ignored) == Step::kIncomplete);
     CHECK(end.take(knows.answer("you may"), ignored) == Step::kRefused);
   }
-  CHECK(end.why() == "it does not have the secret of this job");
+  CHECK(end.why() == "it does not have this job's secret");
   CHECK(end.answer() != "you may");
 }
 

@@ -43,9 +43,9 @@ TEST_CASE("a call is repeated until the cluster answers, which is reported once"
   });
   CHECK(result == 7);
   CHECK(tries == 6);
-  CHECK(scene.notices == std::vector<std::string>{
-                             "a call to the cluster failed and is being retried; its jobs continue: connection refused",
-                             "calls to the cluster succeed again"});
+  CHECK(scene.notices ==
+        std::vector<std::string>{"cluster call failed: connection refused; retrying while the jobs continue",
+                                 "cluster calls succeed again"});
 }
 
 TEST_CASE("an error that no later try can mend is thrown at once") {

@@ -131,12 +131,12 @@ TEST_CASE_FIXTURE(Fixture, "what was damaged on the way does not take the place 
   write_file(here / "x", some_bytes(kSize));
   write_file(there / "x", "before");
   Damaging up(kAgentProgram.size() + (20 << 20));
-  CHECK_THROWS_WITH_AS(upload(up, here / "x", there / "x", events), doctest::Contains("corrupted on the way"), Error);
+  CHECK_THROWS_WITH_AS(upload(up, here / "x", there / "x", events), doctest::Contains("corrupted in transit"), Error);
   CHECK(read_file(there / "x") == "before");
   fs::copy_file(here / "x", there / "z");
   write_file(here / "z", "before");
   Damaging down(20 << 20);
-  CHECK_THROWS_WITH_AS(download(down, there / "z", here / "z", events), doctest::Contains("corrupted on the way"),
+  CHECK_THROWS_WITH_AS(download(down, there / "z", here / "z", events), doctest::Contains("corrupted in transit"),
                        Error);
   CHECK(read_file(here / "z") == "before");
 }

@@ -86,7 +86,7 @@ TEST_CASE("a server that shows a certificate of another name or another authorit
   Access other_name = server().access();
   other_name.tls_server_name.clear();
   const std::string names = error_of([&] { Client(other_name, quick()).get("/x"); });
-  CHECK(has(names, "cannot trust the cluster of context lab at https://127.0.0.1"));
+  CHECK(has(names, "cannot trust the cluster (context 'lab') at https://127.0.0.1"));
   Access other_authority = server().access();
   other_authority.certificate_authority.file = server().file("stranger.pem");
   CHECK(has(error_of([&] { Client(other_authority, quick()).get("/x"); }), "cannot trust the cluster"));
@@ -186,7 +186,7 @@ TEST_CASE("a server that is not there is named with what is wrong, in time") {
   access.server = "https://user:s3cret@127.0.0.1:1";
   const auto start = Clock::now();
   const std::string error = error_of([&] { Client(access, quick(1s)).get("/x"); });
-  CHECK(has(error, "cannot reach the cluster of context lab at https://127.0.0.1:1: connection refused"));
+  CHECK(has(error, "cannot reach the cluster (context 'lab') at https://127.0.0.1:1: connection refused"));
   CHECK_FALSE(has(error, "s3cret"));
   CHECK(Clock::now() - start < 25s);
 }

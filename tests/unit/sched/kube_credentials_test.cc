@@ -195,7 +195,7 @@ TEST_CASE("client certificates are given as they are, and told by name when they
   CHECK(authorization.certificate == good.certificate);
   CHECK(authorization.key == good.key);
   directory.write("cert", bad.certificate);
-  CHECK(refusal(held).starts_with("the client certificate of user 'ada' of context 'lab' expired at 2"));
+  CHECK(refusal(held).starts_with("the client certificate of user 'ada' in context 'lab' expired at 2"));
   directory.write("cert", "nonsense");
   CHECK(refusal(held) == "the client certificate of user 'ada' is not valid PEM");
   fs::remove(directory.path() / "cert");
@@ -291,10 +291,10 @@ TEST_CASE("words about who it is tell of an expired token and have no secret") {
   expired.token.value = "e30.eyJleHAiOjE1MDAwMDAwMDB9.geheim";  // {"exp": 1500000000}
   Credentials credentials(expired);
   credentials.current();
-  CHECK(credentials.in_words() == "user 'ada' of context 'lab', with a token that expired at 2017-07-14 02:40:00 UTC");
+  CHECK(credentials.in_words() == "user 'ada' in context 'lab', with a token that expired at 2017-07-14 02:40:00 UTC");
   Credentials none(access());
   none.current();
-  CHECK(none.in_words() == "user 'ada' of context 'lab', without credentials");
+  CHECK(none.in_words() == "user 'ada' in context 'lab', without credentials");
 }
 
 }  // namespace kube_credentials_test

@@ -86,7 +86,7 @@ TEST_CASE("each mistake is told by line and field") {
        "5: metadata.labels: the value of 'a' must be a string; put 1 in quotes");
   says(with("", "      - name: main\n        image: x\n"), "11: duplicate container name 'main'");
   says(with("", "      - name: side\n"),
-       "11: spec.template.spec.containers[1] has no image; only that of the first container is built");
+       "11: spec.template.spec.containers[1] has no image; an image is built only for the first container");
   says(with("", "        args: [1]\n"),
        "11: spec.template.spec.containers[0].args[0] must be a string; put 1 in quotes");
   says(with("", "        env:\n        - {name: N, value: 3}\n"),
@@ -132,7 +132,7 @@ TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
   CHECK(refusal("") == "job.yaml: contains no job");
   CHECK(refusal("kind: \"\\_\"\n") ==
         "job.yaml:1: unsupported escape (such as \\N or \\_); write the character itself");
-  CHECK(refusal("\xff") == "job.yaml: not valid UTF-8 text; save it in that encoding");
+  CHECK(refusal("\xff") == "job.yaml: not valid UTF-8 text; save it as UTF-8");
   std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
   for (int i = 1; i < 9; ++i)
     bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i, i - 1);

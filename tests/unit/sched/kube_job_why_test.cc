@@ -97,17 +97,18 @@ TEST_CASE("an image that cannot be pulled is named, with what the registry said"
 
 TEST_CASE("the scheduler's message is told in plain words") {
   CHECK(plain_unschedulable("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") ==
-        "no node fits: of 2, 2 with insufficient nvidia.com/gpu");
+        "no node fits (2 in total): 2 with insufficient nvidia.com/gpu");
   CHECK(plain_unschedulable(
             "0/3 nodes are available: 1 node(s) had taint {node-role.kubernetes.io/master: }, that the pod "
             "didn't tolerate, 2 Insufficient cpu.") ==
-        "no node fits: of 3, 1 with the untolerated taint node-role.kubernetes.io/master: , 2 with insufficient cpu");
+        "no node fits (3 in total): 1 with the untolerated taint node-role.kubernetes.io/master: , "
+        "2 with insufficient cpu");
   CHECK(plain_unschedulable("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity.") ==
-        "no node fits: of 2, 2 without the labels that the pod requires");
+        "no node fits (2 in total): 2 without the labels that the pod requires");
   CHECK(plain_unschedulable(
             "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/2 nodes are "
             "available: 2 No preemption victims found for incoming pod.") ==
-        "no node fits: of 2, 1 with insufficient cpu, 1 with insufficient memory");
+        "no node fits (2 in total): 1 with insufficient cpu, 1 with insufficient memory");
   CHECK(plain_unschedulable("0/2 nodes are available: 2 persistentvolumeclaim \"data\" not found.") ==
         "its volume claim data does not exist");
   CHECK(plain_unschedulable("persistentvolumeclaim \"data\" not found") == "its volume claim data does not exist");
@@ -119,9 +120,9 @@ TEST_CASE("the scheduler's message is told in plain words") {
 TEST_CASE("a trouble that all replicas share is said once, that of some behind the lowest rank") {
   const json full = unschedulable("0/2 nodes are available: 2 Insufficient cpu.");
   CHECK(why(make_job(kStarting), {make_pod(0, full, ""), make_pod(1, full, "")}) ==
-        "no node fits: of 2, 2 with insufficient cpu");
+        "no node fits (2 in total): 2 with insufficient cpu");
   CHECK(why(make_job(kStarting), {make_pod(0, running()), make_pod(1, full, "")}) ==
-        "replica 1: no node fits: of 2, 2 with insufficient cpu");
+        "replica 1: no node fits (2 in total): 2 with insufficient cpu");
 }
 
 TEST_CASE("what only events tell of a pod that waits is said") {
@@ -168,7 +169,7 @@ TEST_CASE("failures are told apart") {
 TEST_CASE("a replica that checkpointed on request has not failed, unless the job may not be moved") {
   json job = make_job({{"phase", "Stopping"}});
   const json asked = terminated({{"exitCode", 143}, {"reason", "Error"}});
-  CHECK(why(job, {make_pod(0, asked)}) == "its replicas save a checkpoint and end");
+  CHECK(why(job, {make_pod(0, asked)}) == "its replicas are saving a checkpoint before they end");
   job["spec"]["preemptible"] = false;
   CHECK(why(job, {make_pod(0, asked)}) == "exited with code 143");
 }
@@ -184,7 +185,7 @@ TEST_CASE("a suspended job is suspended, whatever else is known of it") {
 
 TEST_CASE("a job that nobody acts on, and a deletion that is held, are said") {
   CHECK(why(make_job()) == "no scheduler has acted on it; is the AdaptDL scheduler running in this cluster?");
-  CHECK(why(make_job({{"phase", "Pending"}})) == "waits for free nodes");
+  CHECK(why(make_job({{"phase", "Pending"}})) == "waiting for free nodes");
   json job = make_job({{"phase", "Running"}});
   job["metadata"]["deletionTimestamp"] = "2026-11-21T12:09:00Z";
   CHECK(why(job) == "is being deleted");

@@ -150,8 +150,8 @@ TEST_CASE("a server without a scheme is encrypted where there is something to en
 
 TEST_CASE("what is wrong is told in one line with its place") {
   const std::string token = "token: geheim";
-  CHECK(refusal("a: \xff") == "kubeconfig: not valid UTF-8 text; save it in that encoding");
-  CHECK(refusal(std::string("a: N\0N", 6)) == "kubeconfig: not valid UTF-8 text; save it in that encoding");
+  CHECK(refusal("a: \xff") == "kubeconfig: not valid UTF-8 text; save it as UTF-8");
+  CHECK(refusal(std::string("a: N\0N", 6)) == "kubeconfig: not valid UTF-8 text; save it as UTF-8");
   CHECK(refusal("current-context: \"\\N\"") ==
         "kubeconfig:1: unsupported escape (such as \\N or \\_); write the character itself");
   CHECK(refusal("a: [") == "kubeconfig:1: invalid YAML: end of sequence flow not found");

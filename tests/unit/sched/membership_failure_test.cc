@@ -87,7 +87,7 @@ TEST_CASE("replacements that cannot come fail the run that needs them") {
   for (int i = 0; i < kNewcomerTries; ++i) {
     CHECK(run.membership.ended(run.only(Kind::kStart, kLongestBackOff).replica, End::kFailed, run.now));
   }
-  CHECK(run.only(Kind::kFail).why == "1 replica left of at least 2, and replacements cannot join");
+  CHECK(run.only(Kind::kFail).why == "only 1 replica left, but at least 2 required, and replacements cannot join");
 }
 
 TEST_CASE("a member that was listed but never trained ends only itself") {

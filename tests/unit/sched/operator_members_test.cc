@@ -199,7 +199,7 @@ TEST_CASE("a job whose members have changed is restarted when live rescale is sw
   scene.settings.live_rescale = false;
   scene.act();
   CHECK(scene.phase() == "Stopping");
-  CHECK(scene.text("message") == "live rescale was switched off");
+  CHECK(scene.text("message") == "live rescale was disabled");
   CHECK(scene.allocation() == Allocation{"a", "b"});
 }
 

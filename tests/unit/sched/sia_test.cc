@@ -116,7 +116,7 @@ TEST_CASE("the fast GPUs go to the job that profits most from them") {
   check_constraints(problem, decision);
   CHECK(decision.allocations.at("a") == Allocation(4, "slow-0"));
   CHECK(decision.allocations.at("b") == Allocation(4, "fast-0"));
-  CHECK(decision.reasons.at("b") == "4 replicas on 1 node of fast, 32 times its lowest goodput");
+  CHECK(decision.reasons.at("b") == "4 replicas on 1 node of type fast, 32 times its lowest goodput");
 }
 
 TEST_CASE("the speed of a GPU shortens computation, not synchronisation") {
@@ -241,7 +241,7 @@ TEST_CASE("pinned jobs keep what they have, and others get what is left") {
   const Decision decision = decide(problem);
   check_constraints(problem, decision);
   CHECK(decision.allocations.at("pinned") == problem.previous["pinned"]);
-  CHECK(decision.reasons.at("pinned") == "keeps what it has: not preemptible");
+  CHECK(decision.reasons.at("pinned") == "keeps its allocation: not preemptible");
   CHECK(decision.allocations.at("other").size() + decision.allocations.at("third").size() >= 4);
 
   // The allocation does not fit any more once a node has shrunk.
@@ -277,8 +277,8 @@ TEST_CASE("jobs that cannot run wait, and their reasons say why") {
   check_constraints(problem, decision);
   CHECK(decision.allocations.at("fine").size() == 8);
   for (const auto& [name, reason] : std::map<std::string, std::string>{
-           {"large", "no room for the minimum number of replicas on one node or on several of a type"},
-           {"nan", "goodput not known to be above 0 on any number of replicas"},
+           {"large", "no room for the minimum number of replicas on nodes of a single type"},
+           {"nan", "no positive goodput on any number of replicas"},
            {"backwards", "maximum number of replicas below the minimum"},
            {"nothing", "requests no resources"}}) {
     CHECK(decision.allocations.at(name).empty());

@@ -281,7 +281,7 @@ TEST_CASE("a simulation that gets nowhere ends with what the policy says") {
     CAPTURE(message);
     CHECK(message.starts_with("big under tiresias: no job has made progress for 1000 cycles"));
     CHECK(message.find(
-              "the policy's reason for whale: waits: needs 32 replicas, but all nodes together have room for 8") !=
+              "the policy's reason for whale: waits: needs 32 replicas, but the nodes can hold only 8 in total") !=
           std::string::npos);
   }
   options.groups = {{"", 0, 4, 1}};
@@ -314,7 +314,7 @@ TEST_CASE("a policy that takes more than there is is not believed") {
   const Workload workload = light();
   const SimulationTask task{&workload, &greedy, "greedy"};
   CHECK_THROWS_WITH_AS(simulate(std::span(&task, 1), {}),
-                       "the policy greedy puts 9 replicas on node-00, which has 4 GPUs; report this as a bug", Error);
+                       "policy greedy places 9 replicas on node-00, which has 4 GPUs; report this as a bug", Error);
 }
 
 TEST_CASE("options out of range are refused by name") {
@@ -328,22 +328,22 @@ TEST_CASE("options out of range are refused by name") {
   CHECK(with([](auto& o) { o.interval = std::nan(""); }).ends_with("seconds, not nan"));
   CHECK(with([](auto& o) { o.restart_cost = -1; }) == "the restart cost must be from 0 to 1000000 seconds, not -1");
   CHECK(with([](auto& o) { o.interference = 1; }) == "the interference must be a fraction from 0 to below 1, not 1");
-  CHECK(with([](auto& o) { o.groups.clear(); }).starts_with("the cluster has no groups"));
+  CHECK(with([](auto& o) { o.groups.clear(); }).starts_with("the cluster has no node groups"));
   CHECK(with([](auto& o) { o.groups[0].nodes = -1; }) == "the number of nodes must be from 0 to 100000, not -1");
   CHECK(with([](auto& o) { o.groups[0].gpus = 0; }) == "the number of GPUs per node must be from 1 to 100000, not 0");
   CHECK(with([](auto& o) {
           o.groups[0].nodes = o.groups[0].gpus = 100'000;
-        }).starts_with("the number of GPUs of the cluster must be at most 1000000000, not 1"));
+        }).starts_with("the number of GPUs in the cluster must be at most 1000000000, not 1"));
   CHECK(with([](auto& o) { o.groups[0].speed = 0; }) == "the speed of a GPU must be a number above 0, not 0");
   CHECK(with([](auto& o) {
           o.groups.push_back({"", 1, 1, 2});
         }).starts_with("GPUs of type '' have two speeds, 1 and 2"));
-  CHECK(with([](auto& o) { o.autoscale = {4, 2}; }).starts_with("invalid range of nodes, 4 to 2: "));
-  CHECK(with([](auto& o) { o.autoscale = {0, 2}; }).starts_with("invalid range of nodes, 0 to 2: "));
+  CHECK(with([](auto& o) { o.autoscale = {4, 2}; }).starts_with("invalid range of node counts, 4 to 2: "));
+  CHECK(with([](auto& o) { o.autoscale = {0, 2}; }).starts_with("invalid range of node counts, 0 to 2: "));
   CHECK(with([](auto& o) {
           o.autoscale = {1, 2};
           o.groups.push_back({"x", 1, 1, 2});
-        }).starts_with("a cluster of several groups"));
+        }).starts_with("a cluster with several node groups"));
 }
 
 }  // namespace

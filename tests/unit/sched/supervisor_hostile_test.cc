@@ -95,7 +95,7 @@ TEST_CASE("hints of another form are refused with one line that names the key, a
   CHECK(served.refusal("{\"progress\": \"\xff\"}").find("invalid JSON") != std::string::npos);
   CHECK(served.refusal(R"({"progress": NaN})").find("invalid JSON") != std::string::npos);
   CHECK(served.refusal(R"({"progress": Infinity})").find("invalid JSON") != std::string::npos);
-  CHECK(served.refusal(R"({"progress": 1e999})") == "the body has a number that is too large");
+  CHECK(served.refusal(R"({"progress": 1e999})") == "the body contains a number that is too large");
   CHECK(served.supervisor.hints("ns/job") == json::object());
   CHECK(served.heard.hints().empty());
 }

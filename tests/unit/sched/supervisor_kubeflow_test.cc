@@ -117,7 +117,7 @@ TEST_CASE("a body of another form is refused with one line that names the field"
   CHECK(served.refusal("") == "invalid JSON in the body, at byte 1");
   CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": NaN}})").find("invalid JSON") != std::string::npos);
   CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": 1e999}})") ==
-        "the body has a number that is too large");
+        "the body contains a number that is too large");
   CHECK(served.refusal(std::string(60000, '[')) == "the body is nested deeper than 8 levels");
   for (const char* body : {"null", "[]", "3", "{}", R"({"trainerStatus": null})", R"({"trainerStatus": [1]})"})
     CHECK(served.refusal(body) == "invalid body: expected an object with the object trainerStatus");

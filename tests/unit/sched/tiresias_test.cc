@@ -21,7 +21,8 @@ TEST_CASE(
   CHECK(schedule.replicas("middle") == 0);
   CHECK(schedule.replicas("late") == 2);
   CHECK(schedule.decision.reasons.at("early") == "6 replicas on 2 nodes, place 1 in the first queue");
-  CHECK(schedule.decision.reasons.at("middle") == "waits for room for 3 replicas, place 2 in the first queue");
+  CHECK(schedule.decision.reasons.at("middle") ==
+        "waits for free resources for 3 replicas, place 2 in the first queue");
 }
 
 TEST_CASE("a job that has had 16 GPU-hours gives way to one that has not") {
@@ -38,7 +39,7 @@ TEST_CASE("a job that has had 16 GPU-hours gives way to one that has not") {
   schedule.next();
   CHECK(schedule.replicas("old") == 0);
   CHECK(schedule.replicas("new") == 4);
-  CHECK(schedule.decision.reasons.at("old") == "waits for room for 4 replicas, place 1 in the second queue");
+  CHECK(schedule.decision.reasons.at("old") == "waits for free resources for 4 replicas, place 1 in the second queue");
 }
 
 TEST_CASE("the second queue is in the order in which jobs came into it, not of their arrival") {
@@ -88,7 +89,7 @@ TEST_CASE("odd jobs wait, with a reason, and hold nobody up") {
   for (const char* name : {"nothing", "contrary", "huge"}) CHECK(schedule.replicas(name) == 0);
   CHECK(schedule.replicas("bound") == 3);
   CHECK(schedule.decision.reasons.at("huge").starts_with(
-      "waits: needs 9 replicas, but all nodes together have room for 8"));
+      "waits: needs 9 replicas, but the nodes can hold only 8 in total"));
   CHECK(schedule.decision.reasons.at("contrary").starts_with("waits: needs at least 5 replicas, but its maximum is 4"));
   schedule.problem.nodes.clear();
   schedule.next();

@@ -99,7 +99,7 @@ TEST_CASE("files of other tools are refused, and stay as they are") {
     write_text(scene.file, text);
     const std::string error = error_of([&] { Journal other(scene.file); });
     CHECK_MESSAGE(says(error, ":1: "), error);
-    CHECK_MESSAGE(says(error, "choose the file of an Optuna journal, or a new file"), error);
+    CHECK_MESSAGE(says(error, "choose an Optuna journal file or a new file"), error);
     CHECK(text_of(scene.file) == text);
   }
   write_text(scene.file, "{\"a\": 1");  // may be an incomplete line until something is appended
@@ -200,7 +200,7 @@ TEST_CASE("a wait for the lock of a killed process is reported before the lock i
   const int study = journal.create_study("a", Direction::kMinimize, "loss");
   REQUIRE(notices.size() == 2);
   CHECK(notices[0] ==
-        "waiting for the lock " + scene.lock.string() + "; taking it over if it does not change within 0.4s");
+        "waiting for the lock " + scene.lock.string() + "; it will be taken over if it does not change for 0.4s");
   CHECK(notices[1].starts_with("taking over the lock " + scene.lock.string()));
   journal.create_trial(study, TrialState::kRunning);
   CHECK(notices.size() == 2);

@@ -117,7 +117,7 @@ TEST_CASE("conditions on fixed parameters hold always or never") {
 }
 
 TEST_CASE("what is wrong with a file is named with its place") {
-  CHECK(error_in([] { read(json::array()); }) == "space.yaml:: expected a map with the key 'parameters'");
+  CHECK(error_in([] { read(json::array()); }) == "space.yaml:: expected a mapping with the key 'parameters'");
   CHECK(error_in([] {
           read({{"parameters", {{"lr", {{"low", 1}}}}}});
         }) == "space.yaml:/parameters/lr: invalid parameter 'lr': expected low and high, or choices");

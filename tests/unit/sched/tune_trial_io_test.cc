@@ -36,8 +36,8 @@ TEST_CASE("unknown parameters and single braces are refused") {
   const Space space{{{"lr", FloatRange{}, {}}}, {{"n", 1}}};
   CHECK(refused({"{lr}", "{n}", "{{x}}"}, space).empty());
   CHECK(refused({"--a={rate}"}, space) ==
-        "unknown parameter 'rate' in the argument '--a={rate}'; the search space has lr, n, and {{rate}} stands for "
-        "the text itself");
+        "unknown parameter 'rate' in the argument '--a={rate}'; the search space has lr, n; write {{rate}} for the "
+        "literal text");
   CHECK(refused({"{lr"}, space) == "invalid argument '{lr': unmatched '{'; write {{ for a literal brace");
   CHECK(refused({"lr}"}, space) == "invalid argument 'lr}': unmatched '}'; write }} for a literal brace");
 }

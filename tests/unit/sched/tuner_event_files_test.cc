@@ -154,7 +154,7 @@ TEST_CASE("damaged data is skipped, and what follows a damaged length is reporte
   const std::string file = (scene.directory.path() / "a.tfevents").string();
   REQUIRE(scene.notices.size() == 1);
   CHECK(scene.notices[0] ==
-        fmt::format("cannot read {} from byte {} on: damaged record; later results in it are ignored", file,
+        fmt::format("cannot read {} from byte {}: damaged record; later results in the file are ignored", file,
                     damaged.size() + scalar_record(2, 2, "loss", 2).size()));
   // Other files are still read.
   scene.append("b.tfevents", scalar_record(5, 5, "loss", 5));

@@ -90,7 +90,7 @@ TEST_CASE("a sampler that cannot be used is a usage error") {
   plan.python = "no-such-python";
   CHECK_THROWS_WITH_AS(OptunaSampler sampler(plan),
                        "cannot use sampler 'optuna:TPESampler': cannot find no-such-python in PATH or in the "
-                       "current directory; set ADAPTDL_PYTHON to a Python that has Optuna",
+                       "current directory; set ADAPTDL_PYTHON to a Python with Optuna",
                        UsageError);
 }
 

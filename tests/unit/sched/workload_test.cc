@@ -63,7 +63,7 @@ TEST_CASE("a broken workload is refused where it goes wrong") {
   CHECK(wrong("a,0,cifar,2,256") ==
         "w.csv:2:5: unknown application 'cifar': expected one of bert, cifar10, deepspeech2, imagenet, ncf, yolov3");
   CHECK(wrong("a,0,cifar10,2,256\na,1,bert,2,24") == "w.csv:3:1: duplicate job name 'a'; choose another");
-  CHECK(wrong(",0,cifar10,2,256") == "w.csv:2:1: the name of the job must not be empty");
+  CHECK(wrong(",0,cifar10,2,256") == "w.csv:2:1: the job name must not be empty");
   CHECK(wrong("a,-1,cifar10,2,256").starts_with("w.csv:2:3: invalid time '-1': must be at least 0"));
   CHECK(wrong("a,nan,cifar10,2,256").starts_with("w.csv:2:3: invalid time 'nan': expected a finite number"));
   CHECK(wrong("a,0,cifar10,0,256").starts_with("w.csv:2:13: invalid num_replicas '0': expected a whole number"));

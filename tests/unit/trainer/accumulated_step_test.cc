@@ -208,7 +208,7 @@ TEST_CASE("with stop_on_nan, every replica fails at the first step with NaN of a
     EXPECT(says(error_of<adaptdl::UsageError>([&] {
                   AdaptiveDataParallel other(net, plain, DataParallelOptions{.name = "other", .stop_on_nan = true});
                 }),
-                "'other': stop_on_nan needs an Adaptive optimizer or a scaling rule"));
+                "'other': stop_on_nan requires an Adaptive optimizer or a scaling rule"));
     adaptdl::destroy_process_group();
   });
 }

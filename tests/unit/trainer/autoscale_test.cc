@@ -77,7 +77,7 @@ TEST_CASE("bounds that make no sense are refused, and the message has the values
     refused(0, {}, true, "max_batch_size 0 is below");
     refused(128, {.min = 0}, false, "bounds must be at least 1 sample");
     refused(128, {.max = 0}, true, "bounds must be at least 1 sample");
-    refused(128, {.min = 33, .max = 32}, true, "lower local batch size bound 33 is above the upper one 32");
+    refused(128, {.min = 33, .max = 32}, true, "lower local batch size bound 33 is above the upper bound 32");
     refused(128, {.min = 65}, false, "lower local batch size bound 65 is above the initial batch_size 64");
     refused(128, {.max = 31}, false,
             "batch_size 64 on 2 replicas is 32 per replica, above the upper local batch size "
@@ -271,7 +271,7 @@ TEST_CASE("an optimizer that never steps is an error that says what to do, not a
     }
   });
   CHECK(codes == std::vector<int>{1, 1});
-  CHECK(says(job.errors(), "went through its data without any progress"));
+  CHECK(says(job.errors(), "made no progress in a whole pass"));
   CHECK(says(job.errors(), "Adaptive<>"));
   // A replica that is one step behind may report the loss of the other one instead.
   REQUIRE(!job.notes().empty());

@@ -11,7 +11,7 @@ Sequential norm_relu_conv(std::int64_t in, std::int64_t out, std::int64_t kernel
   return Sequential(torch::nn::BatchNorm2d(in), torch::nn::ReLU(), conv(in, out, {kernel}));
 }
 
-// Adds new channels to those of its input.
+// Appends new channels to the input's channels.
 class DenseLayerImpl : public torch::nn::Module {
  public:
   DenseLayerImpl(std::int64_t in, std::int64_t growth) {

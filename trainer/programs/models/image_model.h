@@ -1,5 +1,5 @@
-// The nets for images of 32 x 32 pixels that `cifar` can train, one family per file. Each is as in the paper named
-// there, in the form that is usual for CIFAR: without a strided stem, which would lose most of such a small image.
+// The networks for images of 32 x 32 pixels that `cifar` can train, one family per file. Each network follows the paper
+// named in its file, in the usual form for CIFAR: without a strided stem, which would lose most of such a small image.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -17,13 +17,14 @@ struct ImageModel : torch::nn::Module {
 };
 using ImageModelPtr = std::shared_ptr<ImageModel>;
 
-// Returns the names that make_image_model knows, from the smallest net of each family to the largest.
+// Returns the names that make_image_model accepts, from the smallest network of each family to the largest.
 std::vector<std::string> image_models();
 
-// Creates the net of this name with new parameters. Throws UsageError, which lists the names, if there is none.
+// Creates the network of this name with new parameters. Throws UsageError, which lists the names, if the name is
+// unknown.
 ImageModelPtr make_image_model(const std::string& name, std::int64_t classes = 10);
 
-// The nets that make_image_model can create.
+// The networks that make_image_model can create.
 ImageModelPtr make_lenet(std::int64_t classes);
 ImageModelPtr make_vgg16(std::int64_t classes);
 ImageModelPtr make_resnet(int depth, std::int64_t classes);         // depth: 8, 20, 18, 34, 50

@@ -1,4 +1,4 @@
-// The common parts of the families of nets.
+// The layers that several families of networks share.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,12 +13,13 @@ struct ConvOptions {
   std::int64_t kernel = 3, stride = 1, groups = 1;
 };
 
-// Creates a convolution that keeps the image's size (but for its stride), without a bias, as a normalization follows.
+// Creates a convolution that keeps the image size (except for its stride). It has no bias, because a normalization
+// follows.
 torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, ConvOptions options = {});
-// Creates the same convolution, followed by that normalization.
+// Creates the same convolution, followed by a normalization.
 Sequential conv_norm(std::int64_t in, std::int64_t out, ConvOptions options = {});
 
-// Appends the layers of `part` to `whole`.
+// Appends the layers in `part` to `whole`.
 void append(Sequential& whole, const Sequential& part);
 
 // Creates a mean over all pixels, followed by a linear layer.
@@ -40,7 +41,7 @@ class ResidualImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Residual);
 
-// Creates a net that is a chain of layers.
+// Creates a network that is a chain of layers.
 ImageModelPtr chain(Sequential layers);
 
 }  // namespace programs

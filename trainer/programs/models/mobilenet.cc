@@ -10,7 +10,7 @@ void add_relu6(Sequential& layers, const Sequential& part) {
   layers->push_back(torch::nn::ReLU6());
 }
 
-// Expands the channels, convolves each separately, and projects them back.
+// Expands the channels, convolves each channel separately, and projects the result back.
 Sequential inverted(std::int64_t in, std::int64_t out, std::int64_t expansion, std::int64_t stride) {
   const auto wide = in * expansion;
   Sequential body;

@@ -1,5 +1,5 @@
-// Nets without shortcuts. LeNet: LeCun et al., "Gradient-based learning applied to document recognition", 1998, with
-// ReLU and max pooling; VGG: Simonyan and Zisserman, https://arxiv.org/abs/1409.1556, with batch normalization.
+// Networks without shortcuts. LeNet: LeCun et al., "Gradient-based learning applied to document recognition", 1998,
+// with ReLU and max pooling; VGG: Simonyan and Zisserman, https://arxiv.org/abs/1409.1556, with batch normalization.
 #include "layers.h"
 
 namespace programs {

@@ -9,7 +9,7 @@ namespace programs {
 
 namespace {
 
-// Scales each channel by a gate that is computed from the means of all channels.
+// Scales each channel by a gate computed from the means of all channels.
 class SqueezeExciteImpl : public torch::nn::Module {
  public:
   explicit SqueezeExciteImpl(std::int64_t channels)
@@ -23,14 +23,15 @@ class SqueezeExciteImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SqueezeExcite);
 
-// The kind of a block. A `bottleneck` has a 3 x 3 convolution between two of 1 x 1; other blocks have two of 3 x 3.
+// The kind of a block. A `bottleneck` has a 3 x 3 convolution between two 1 x 1 convolutions; other blocks have two 3 x
+// 3 convolutions.
 struct Kind {
   bool bottleneck = false, preact = false, squeeze = false;
   std::int64_t expansion() const { return bottleneck ? 4 : 1; }
 };
 
-// Adds a convolution and, after it, its own normalization and ReLU or, with pre-activation, those of the next
-// convolution. After the `last` one there is no ReLU and, with pre-activation, no normalization.
+// Adds a convolution, followed by its normalization and ReLU or, with pre-activation, by the next convolution's
+// normalization and ReLU. After the `last` convolution there is no ReLU and, with pre-activation, no normalization.
 void add_conv(Sequential& body, const Kind& kind, std::int64_t in, std::int64_t out, ConvOptions options, bool last) {
   if (kind.preact) {
     body->push_back(conv(in, out, options));
@@ -62,7 +63,7 @@ Residual block(const Kind& kind, std::int64_t in, std::int64_t width, std::int64
   return Residual(std::move(parts));
 }
 
-// `width`: channels of the first stage, which double from stage to stage.
+// `width`: number of channels in the first stage. The number doubles from stage to stage.
 ImageModelPtr residual_net(const Kind& kind, std::int64_t width, const std::vector<int>& blocks, std::int64_t classes) {
   auto layers = kind.preact ? Sequential(conv(3, width)) : conv_norm(3, width);
   if (!kind.preact) layers->push_back(torch::nn::ReLU());
@@ -79,7 +80,7 @@ ImageModelPtr residual_net(const Kind& kind, std::int64_t width, const std::vect
 }
 
 ImageModelPtr of_depth(Kind kind, int depth, std::int64_t classes) {
-  // The paper's small nets for CIFAR (section 4.2) have three narrow stages of (depth - 2) / 6 blocks.
+  // The paper's small networks for CIFAR (section 4.2) have three narrow stages of (depth - 2) / 6 blocks.
   if (depth < 18 || depth == 20) return residual_net(kind, 16, std::vector<int>(3, (depth - 2) / 6), classes);
   kind.bottleneck = depth >= 50;
   return residual_net(kind, 64, depth == 18 ? std::vector{2, 2, 2, 2} : std::vector{3, 4, 6, 3}, classes);

@@ -1,14 +1,14 @@
-// The copy agent, which a copy of a large file runs in a container (copy/agent.h). It is linked statically, so that it
-// needs nothing from the container, and is used because the tools of images are slow.
+// The copy agent, which runs in a container while a large file is copied (copy/agent.h). It is linked statically, so
+// that it requires nothing from the container, and is used because the tools in images are slow.
 //
-//   agent                           ends with 0 to show that it can run
+//   agent                           exits with 0 to show that it can run
 //   agent sum FILE SIZE             prints the XXH3-128 of the first SIZE bytes
 //   agent receive FILE OFFSET SIZE  writes the next SIZE bytes of standard input to FILE from OFFSET on, and prints
 //                                   their XXH3-128
 //   agent send FILE OFFSET SIZE     writes the bytes of FILE from OFFSET to SIZE to standard output, and the XXH3-128
 //                                   of the first SIZE bytes to standard error
 //
-// On an error it ends with 1 and a line on standard error.
+// On an error, it exits with 1 and writes a line to standard error.
 #define XXH_INLINE_ALL
 #include <fcntl.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ int open_source(const char* file) {
   return from;
 }
 
-// With a larger pipe, if permitted, both ends wait for each other less often.
+// Enlarges a pipe, if permitted, so that both ends wait for each other less often.
 void widen(int pipe) { ::fcntl(pipe, F_SETPIPE_SZ, kPipe); }
 
 }  // namespace

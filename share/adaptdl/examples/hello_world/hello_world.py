@@ -3,7 +3,7 @@ import signal
 import sys
 import time
 
-# Process 1 of a container ignores SIGTERM by default. Exit code 143 means that the job may be restarted on other nodes.
+# Process 1 in a container ignores SIGTERM by default. Exit code 143 means that the job may be restarted on other nodes.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 print("Hello, world!")

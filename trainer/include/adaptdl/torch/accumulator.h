@@ -13,22 +13,22 @@
 //
 // An accumulator maps names to numbers and tensors, such as a confusion matrix. It has two modes.
 //
-// In accumulation mode, the initial one, `+=`, `-=`, update and subtract collect changes on this replica only. Each
-// replica may make changes of its own. They are summed over the replicas when the mode changes and when a checkpoint is
-// saved. The sums are not visible in this mode: the map appears empty, and reading a value is an error.
+// In accumulation mode, which is the initial mode, `+=`, `-=`, update and subtract collect changes on this replica
+// only. Replicas may make different changes. The changes are summed over the replicas when the mode changes and when a
+// checkpoint is saved. The sums are not visible in this mode: the map appears empty, and reading a value is an error.
 //
 // Synchronized mode lasts as long as the object that synchronized() returns. The map then has the same contents on
-// every replica, and may be read and written if every replica does the same. In `+=`, a missing name counts as 0.
+// every replica, and may be read and written if every replica does the same. `+=` treats a missing name as 0.
 //
 // Restarts: the sums are part of every checkpoint. Code outside loader loops is replayed after a restart
-// (docs/elasticity.md). A replayed synchronization finds the same values as the first time, and drops the changes that
-// were collected before it. State: "adaptdl-accumulator-EPOCH-COUNT", named like that of a data loader. The state of an
-// accumulator that was created inside an epoch is kept until the epoch ends.
+// (docs/elasticity.md). A replayed synchronization yields the same values as the original one, and drops the changes
+// collected before it. State: "adaptdl-accumulator-EPOCH-COUNT", where EPOCH and COUNT are as in a data loader's state
+// (data_loader_helper.h). The state of an accumulator created inside an epoch is kept until the epoch ends.
 //
-// Numbers are doubles, and are transferred bit for bit. Tensors must have a type that a checkpoint can contain, so not
-// a complex one. Changes are collected on the tensor's device, and the sums are on the CPU. All values together may
-// have at most 64 MiB. The values of a name are either numbers, or tensors of one shape. Sums are computed in the order
-// of ranks, so they do not vary from run to run.
+// Numbers are doubles, and are transferred bit for bit. Tensors must have an element type that checkpoints support,
+// which excludes complex types. Changes are collected on the tensor's device, and the sums are on the CPU. All values
+// together may take at most 64 MiB. The values of a name must all be numbers, or all be tensors of the same shape. Sums
+// are computed in rank order, so they do not vary from run to run.
 //
 // Threading: only the training thread may use an accumulator.
 #pragma once
@@ -48,28 +48,31 @@ namespace adaptdl {
 
 class Accumulator {
  public:
-  // A number, or a tensor. It shares the tensor's memory, so do not change the tensor while the Value is in use. Sums
-  // have the type that LibTorch's addition gives; convert bool to an integer type to count.
+  // A number or a tensor. A Value shares the tensor's memory, so do not modify the tensor while the Value is in use.
+  // Sums have the result type of LibTorch's addition, so convert a bool tensor to an integer type before you count with
+  // it.
   class Value {
    public:
     // Holds a number.
     Value(double number = 0) : number_(number) {}  // NOLINT: numbers are values
     // Holds a tensor, detached from its graph. Throws UsageError if a checkpoint cannot contain its type.
     Value(at::Tensor tensor);  // NOLINT: tensors are values
-    // Returns whether it is a tensor rather than a number.
+    // Returns whether the value is a tensor rather than a number.
     bool is_tensor() const noexcept { return tensor_.defined(); }
-    // Returns the number, or the only element of a tensor. Throws UsageError if the tensor does not have exactly one.
+    // Returns the number, or the only element of a tensor. Throws UsageError if the tensor does not have exactly one
+    // element.
     operator double() const;  // NOLINT: reads like a number
-    // Returns the tensor. Throws UsageError if it is a number.
+    // Returns the tensor. Throws UsageError if the value is a number.
     const at::Tensor& tensor() const;
-    // Returns the sum. The number 0 can be added to a tensor. Throws UsageError for a tensor and another number, and
-    // for tensors of different shapes.
+    // Returns the sum of the two values. The only number that can be added to a tensor is 0. Throws UsageError for a
+    // tensor and any other number, and for tensors of different shapes.
     Value plus(const Value& other) const;
     // Returns the value with the opposite sign.
     Value negated() const;
-    // Returns whether both are equal numbers, or tensors of equal shape and elements.
+    // Returns whether both are equal numbers, or tensors with equal shapes and elements.
     bool operator==(const Value& other) const;
-    // Returns whether it is that number, or a tensor whose only element is. Throws as the conversion to double does.
+    // Returns whether the value is `number`, or a tensor whose only element equals `number`. Throws UsageError for a
+    // tensor that does not have exactly one element.
     template <class Number>
     requires std::is_arithmetic_v<Number>
     bool operator==(Number number) const { return static_cast<double>(*this) == static_cast<double>(number); }
@@ -82,7 +85,8 @@ class Accumulator {
   using Map = std::map<std::string, Value>;
   using const_iterator = Map::const_iterator;
 
-  // Starts with the sums in `initial`, unless the checkpoint has others. Throws UsageError while a loader loop runs.
+  // Starts with the sums in `initial`, unless the checkpoint contains sums for this accumulator. Throws UsageError
+  // while a loader loop is running.
   explicit Accumulator(Map initial = {});
   ~Accumulator();
   Accumulator(const Accumulator&) = delete;
@@ -98,9 +102,10 @@ class Accumulator {
     Entry& operator=(const Value& value);
     Entry& operator=(const Entry& other) { return *this = other.value(); }
     Entry(const Entry&) = default;
-    // Returns the value. Throws UsageError in accumulation mode, and if there is no value of that name.
+    // Returns the value. Throws UsageError in accumulation mode, and if no value has that name.
     const Value& value() const;
-    // Returns the value as a number or tensor. Throws UsageError as value() and Value do.
+    // Return the value as a number or as a tensor. Throw UsageError under the same conditions as value() and Value's
+    // conversions.
     operator double() const { return value(); }  // NOLINT: reads like a map's value
     const at::Tensor& tensor() const { return value().tensor(); }
 
@@ -128,11 +133,11 @@ class Accumulator {
    private:
     friend class Accumulator;
     explicit Synchronized(Accumulator* accumulator) : accumulator_(accumulator) {}
-    Accumulator* accumulator_;  // null if an outer one ends the mode
+    Accumulator* accumulator_;  // null if an outer Synchronized object ends the mode
   };
 
   // Enters synchronized mode, or does nothing if it is already active. This is a collective call: all replicas must
-  // make it in the same place. Throws collective::CollectiveError if a replica died, Error if init_process_group was
+  // make it at the same point. Throws collective::CollectiveError if a replica died, Error if init_process_group was
   // not called, and UsageError on all replicas if two of them added values that cannot be summed.
   Synchronized synchronized();
 
@@ -142,9 +147,9 @@ class Accumulator {
   bool contains(const std::string& name) const { return visible().contains(name); }
   const_iterator begin() const noexcept { return visible().begin(); }
   const_iterator end() const noexcept { return visible().end(); }
-  // Returns the value of that name, or `fallback` if there is none.
+  // Returns the value named `name`, or `fallback` if there is none.
   Value get(const std::string& name, Value fallback = 0) const;
-  // Removes a value and returns it. Throws UsageError in accumulation mode, and if there is no value of that name.
+  // Removes a value and returns it. Throws UsageError in accumulation mode, and if no value has that name.
   Value pop(const std::string& name);
   // Removes a value. Returns whether it existed, which is false in accumulation mode.
   bool erase(const std::string& name);
@@ -158,9 +163,9 @@ class Accumulator {
   void sync_with_those_left(void (*recover)());
 
   std::shared_ptr<SumState> state_;  // shared with the epoch in which it was created
-  Map* synchronized_ = nullptr;      // the map in synchronized mode, else null
+  Map* synchronized_ = nullptr;      // the visible map in synchronized mode; otherwise null
   Map replayed_;                     // the contents of a replayed synchronization
-  // Number of synchronizations outside the epoch loop, and in this run of the epoch.
+  // Numbers of synchronizations outside the epoch loop and in this run of the epoch.
   std::size_t outside_ = 0, inside_ = 0;
   std::uint64_t epoch_run_ = 0;
 };

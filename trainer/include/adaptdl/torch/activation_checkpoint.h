@@ -1,16 +1,17 @@
-// Activation checkpointing, which needs less memory and more time: a part of a model keeps only its inputs in the
-// forward pass, and computes its activations again in the backward pass (Chen et al., "Training Deep Nets with
-// Sublinear Memory Cost", 2016). In PyTorch this is torch.utils.checkpoint.
+// Activation checkpointing, which trades time for memory: a part of a model keeps only its inputs in the forward pass,
+// and recomputes its activations in the backward pass (Chen et al., "Training Deep Nets with Sublinear Memory Cost",
+// 2016). The PyTorch counterpart is torch.utils.checkpoint.
 //
 //   for (auto& block : blocks) x = checkpoint_activations(block, x);   // was: x = block(x)
 //
-// Gradients are those of the plain pass: random numbers, such as those of dropout, are the same, operations compute in
-// the same types under Autocast, and buffers, such as the running statistics of batch normalization, change once. The
-// forward pass of the part must have no other effects, and must not read a buffer that it changes, as spectral
-// normalization does. All replicas must checkpoint the same parts, because some may communicate. With LibTorch 2, a
-// hook on a parameter of the part runs twice.
+// The gradients equal those of a plain pass: operations such as dropout draw the same random numbers, operations
+// compute in the same types under Autocast, and buffers, such as the running statistics of batch normalization, are
+// updated only once. The part's forward pass must have no other side effects, and must not read a buffer that it
+// modifies, as spectral normalization does. All replicas must checkpoint the same parts, because a part may
+// communicate. With LibTorch 2, a hook on one of the part's parameters runs twice.
 //
-// Threading: for the training thread. If LibTorch runs a backward pass in threads of its own, the parts run there too.
+// Threading: only the training thread may call checkpoint_activations. If LibTorch runs a backward pass in its own
+// threads, the parts also run in those threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +29,7 @@ namespace internal {
 
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// Returns the result of `forward`, which uses the parameters of `module` and no others that need gradients.
+// Returns the result of `forward`. It may use no parameters that require gradients other than those of `module`.
 std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module> module, const TensorFunction& forward,
                                               const std::vector<at::Tensor>& inputs);
 
@@ -43,10 +44,10 @@ std::shared_ptr<torch::nn::Module> shared_module(const Model& model) {
 
 }  // namespace internal
 
-// Returns model->forward(inputs...), whose activations are computed again in the backward pass. `Model` is a module
-// holder (TORCH_MODULE) or a shared_ptr to a module, which is kept until then. `forward` accepts tensors, which may be
-// undefined, and returns one or a vector of them. With gradients disabled, this is a plain forward pass. A backward
-// pass with create_graph, as for second derivatives, throws UsageError.
+// Returns model->forward(inputs...), whose activations are recomputed in the backward pass. `Model` is a module holder
+// (TORCH_MODULE) or a shared_ptr to a module. The module is kept alive until the backward pass. `forward` accepts
+// tensors, which may be undefined, and returns a tensor or a vector of tensors. With gradients disabled, this is a
+// plain forward pass. A backward pass with create_graph, as for second derivatives, throws UsageError.
 template <class Model, class... Tensors>
 requires(std::is_convertible_v<const Tensors&, const at::Tensor&>&&...) auto checkpoint_activations(
     Model model, const Tensors&... inputs) {

@@ -1,4 +1,4 @@
-// The data loader of an elastic job: batches of a data set, divided among any number of replicas, across restarts.
+// The data loader for elastic jobs. It divides the batches of a data set among any number of replicas, across restarts.
 //
 //   AdaptiveDataLoader loader(MNIST("data"), {.batch_size = 64, .shuffle = true, .workers = 2});
 //   for (int epoch : remaining_epochs_until(30)) {
@@ -6,31 +6,31 @@
 //   }
 //
 // It differs from LibTorch's data loader as follows:
-// - `batch_size` is the total over all replicas. Each replica gets its part of every batch, and all replicas get the
-//   same number of batches.
-// - It deals the samples itself (sampler.h describes their order and what is guaranteed), so it accepts no custom
-//   sampler.
-// - It is iterated inside an epoch loop. A loader for evaluation may be iterated inside the loop of another loader.
-//   Before each batch, the job may checkpoint and exit (see AdaptiveDataLoaderHelper::step_boundary). After a restart,
-//   the loader skips the finished loops of the epoch, and resumes the interrupted one at the sample where it was.
-// - A `break` counts the loop as finished. All replicas must leave the loop at the same batch.
-// - With autoscale_batch_size, the total is chosen by goodput while the loop runs, and the loop ends by statistical
-//   progress: it may read the data several times, or end in the middle of a pass (docs/adaptive-training.md).
+// - `batch_size` is the total over all replicas. Each replica receives its part of every batch, and all replicas
+//   receive the same number of batches.
+// - It deals the samples itself (sampler.h describes the order and the guarantees), so it accepts no custom sampler.
+// - It must be iterated inside an epoch loop. An evaluation loader may be iterated inside another loader's loop. Before
+//   each batch, the job may checkpoint and exit (see AdaptiveDataLoaderHelper::step_boundary). After a restart, the
+//   loader skips the finished loops of the epoch, and resumes the interrupted loop at the sample that it had reached.
+// - A loop that is left by `break` counts as finished. All replicas must leave the loop at the same batch.
+// - With autoscale_batch_size, the loader chooses the total for the best goodput while the loop runs, and the loop ends
+//   when it has made enough statistical progress: it may read the data several times, or end in the middle of a pass
+//   (docs/adaptive-training.md).
 //
 // Data sets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`, such as
 // torch::data::datasets::MNIST and TensorDataset, a class derived from Dataset, or a data set with transforms. A batch
-// is the result of `get_batch` after `collate`. By default, `collate` stacks a vector of examples into one example, as
-// LibTorch's Stack does, and returns everything else unchanged.
+// is the result of `get_batch`, passed through `collate`. By default, `collate` stacks a vector of examples into one
+// example, as LibTorch's Stack does, and returns everything else unchanged.
 //
-// Threads: with `workers`, that many threads fetch and collate the next batches while the training thread trains. Each
-// uses a copy of the data set, as in LibTorch, and all use the same `collate`. Their exceptions are rethrown in the
-// training thread, at the batch that they belong to. Without workers, the training thread does this work itself.
+// Threads: `workers` threads fetch and collate the next batches while the training thread trains. As in LibTorch, each
+// worker uses its own copy of the data set; all workers share one `collate`. A worker's exception is rethrown in the
+// training thread, at the batch that caused it. Without workers, the training thread fetches and collates the batches.
 //
 // Random numbers: dealing and prefetching do not use LibTorch's default generator. Data sets use sample_generator().
 //
 // Lifetime: loaders can be neither copied nor moved, because their iterators refer to them.
-// Errors: those of AdaptiveDataLoaderHelper, UsageError for an empty or unsized data set and for options out of range,
-// and whatever the data set or `collate` throws.
+// Errors: UsageError for an empty or unsized data set and for options out of range, the errors of
+// AdaptiveDataLoaderHelper, and any exception of the data set or `collate`.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -59,34 +59,35 @@ namespace adaptdl {
 
 // Options of AdaptiveDataLoader.
 struct DataLoaderOptions {
-  // Samples of a step over all replicas, >= 1. Each replica gets an equal share, rounded up.
+  // Number of samples per step over all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Whether the order of samples differs from pass to pass. If not, it is always that of the data set.
+  // Whether the samples are shuffled again for each pass. If false, they keep the order of the data set.
   bool shuffle = false;
-  // Whether the last batch of a pass is left out if each replica's part of it is short.
+  // Whether to leave out the last batch of a pass if each replica's part of it is short.
   bool drop_last = false;
-  // Threads that fetch batches ahead. With 0, the training thread fetches each batch when it is due.
+  // Number of threads that fetch batches ahead of time. If 0, the training thread fetches each batch when it is needed.
   std::int64_t workers = 0;
-  // Maximum number of batches fetched ahead, which limits the memory that they use; 0: two per worker.
+  // Maximum number of batches fetched ahead, which limits the memory that they use. If 0, two per worker.
   std::int64_t prefetch = 0;
-  // Whether batches are put into page-locked memory, from which copies to a GPU overlap with computations:
+  // Whether to put batches into page-locked memory, from which copies to a GPU can overlap with computation:
   // `batch.data.to(device, /*non_blocking=*/true)`. This applies to tensors in LibTorch's examples, containers, tuples
-  // and optionals. For a type of yours, define `void pin_memory(Batch&)` in its namespace. No effect without a GPU.
+  // and optionals. For your own type, define `void pin_memory(Batch&)` in its namespace. The option has no effect
+  // without a GPU.
   bool pin_memory = false;
-  // Seed of the order of samples and of sample_generator().
+  // Seed for the order of samples and for sample_generator().
   std::uint64_t seed = 0;
-  // Name of its checkpoint state, used instead of a number; see AdaptiveDataLoaderHelper.
+  // Name of the checkpoint state, used instead of a number; see AdaptiveDataLoaderHelper.
   std::string name = {};
 };
 
-// A data set that AdaptiveDataLoader can read: one that can be indexed.
+// A data set that can be indexed, as AdaptiveDataLoader requires.
 template <class T>
 concept LoadableDataset = requires(T& dataset, c10::ArrayRef<std::size_t> indices) {
   dataset.get_batch(indices);
   dataset.size();
 };
 
-// A sampler, which determines the samples that come next: one of LibTorch's or an ElasticSampler.
+// A type that chooses the next samples: a LibTorch sampler or an ElasticSampler.
 template <class T>
 concept SamplerLike = std::same_as<std::remove_cvref_t<T>, ElasticSampler> ||
     requires(std::remove_cvref_t<T>& sampler) {
@@ -119,10 +120,11 @@ class LoaderLoop {
   // Returns how many slots a loop needs: one for each batch that is fetched ahead.
   static std::size_t count_slots(const DataLoaderOptions& options) noexcept;
 
-  // Begins a loop. The arguments that are passed by reference must outlive it.
+  // Begins a loop. The arguments that are passed by reference must outlive the loop.
   LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler, const DataLoaderOptions& options, Fetch fetch);
 
-  // Passes a step boundary, advances to the next batch, and calls `take` with its slot. Returns false after the last.
+  // Passes a step boundary, advances to the next batch, and calls `take` with its slot. Returns false after the last
+  // batch.
   bool next(const std::function<void(std::size_t slot)>& take);
 
  private:
@@ -136,8 +138,8 @@ class LoaderLoop {
   const Fetch fetch_;
   const DataLoaderOptions& options_;
   AdaptiveDataLoaderHelper::Context context_;
-  std::vector<std::size_t> samples_;  // read by this replica until the end of the pass
-  std::size_t local_batch_ = 0;       // samples of a batch on this replica
+  std::vector<std::size_t> samples_;  // samples for this replica until the end of the pass
+  std::size_t local_batch_ = 0;       // samples per batch on this replica
   std::size_t batches_ = 0;           // number of batches in samples_
   std::size_t next_ = 0;
   const std::size_t slots_;
@@ -146,10 +148,10 @@ class LoaderLoop {
   std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // measures the batch that was handed out
 };
 
-// Returns `options`. Throws UsageError if one is out of range. `copyable`: whether the data set can be copied.
+// Returns `options`. Throws UsageError if an option is out of range. `copyable`: whether the data set can be copied.
 DataLoaderOptions checked(DataLoaderOptions options, bool copyable);
 
-// Returns the number of batches of a whole pass over `samples` on each replica.
+// Returns the number of batches in a whole pass over `samples` samples on each replica.
 std::size_t batches_per_pass(const DataLoaderOptions& options, std::size_t samples);
 
 }  // namespace internal
@@ -165,8 +167,8 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   // The type of the batches in the loop: fetched batches after `collate`.
   using Batch = std::remove_cvref_t<std::invoke_result_t<Collate&, Fetched>>;
 
-  // Owns `dataset`, which workers copy. `collate` is called with the result of the data set's get_batch; with workers,
-  // several threads call it at the same time.
+  // Takes ownership of `dataset`, which each worker copies. `collate` is called with the result of the data set's
+  // get_batch; with workers, several threads call it at the same time.
   explicit AdaptiveDataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
       : AdaptiveDataLoaderMixin(
             static_cast<std::size_t>(internal::checked(options, std::copy_constructible<Dataset>).batch_size),
@@ -177,14 +179,15 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
         sampler_(internal::size_of(dataset_.size()), options_.shuffle, options_.seed) {}
 
   // Custom samplers are not supported, because the loader must deal the samples again when the replicas change. To
-  // leave out or repeat samples, give it a data set that does so.
+  // leave out or repeat samples, use a data set that does so.
   template <SamplerLike CustomSampler, class... Rest>
   AdaptiveDataLoader(Dataset dataset, CustomSampler&& a_custom_sampler_is_not_supported, Rest&&...) = delete;
 
   AdaptiveDataLoader(const AdaptiveDataLoader&) = delete;
   AdaptiveDataLoader& operator=(const AdaptiveDataLoader&) = delete;
 
-  // Iterates over the remaining batches of this loop; none if it was finished before a restart. The loop ends with it.
+  // Iterates over the remaining batches of this loop. There are none if the loop was finished before a restart. The
+  // loop ends when the iterator is destroyed.
   class Iterator {
    public:
     using value_type = Batch;
@@ -192,7 +195,7 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
 
     Batch& operator*() const noexcept { return *loop_->batch; }
     Batch* operator->() const noexcept { return &*loop_->batch; }
-    // Counts the batch as read, and gets the next one after a step boundary, where the job may exit.
+    // Marks the batch as read, passes a step boundary, where the job may exit, and moves to the next batch.
     Iterator& operator++() {
       if (!loop_->next()) loop_.reset();
       return *this;
@@ -205,8 +208,8 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a loop. Throws UsageError as AdaptiveDataLoaderHelper::context does, and Error if the checkpoint was taken
-  // in the middle of a data set of another size.
+  // Begins a loop. Throws UsageError as AdaptiveDataLoaderHelper::context does, and Error if the checkpoint was saved
+  // in the middle of a data set of a different size.
   Iterator begin() {
     if constexpr (std::copy_constructible<Dataset>) {
       copies_.reserve(static_cast<std::size_t>(options_.workers));
@@ -216,10 +219,10 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // Returns the number of batches of a whole pass on each replica, at the initial batch size.
+  // Returns the number of batches in a whole pass on each replica, at the initial batch size.
   std::size_t size() const { return internal::batches_per_pass(options_, sampler_.dataset_size()); }
 
-  // Returns the loader's own data set. Workers have copies of it, created when the first loop begins.
+  // Returns the loader's own data set. Workers use copies of it, which are created when the first loop begins.
   Dataset& dataset() noexcept { return dataset_; }
   // Returns the options given to the constructor.
   const DataLoaderOptions& options() const noexcept { return options_; }

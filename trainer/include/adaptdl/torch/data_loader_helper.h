@@ -2,14 +2,14 @@
 //
 // A loop over data, which each replica runs with the same number of batches:
 //
-//   class Pages : public AdaptiveDataLoaderMixin {                // has autoscale_batch_size and the like
+//   class Pages : public AdaptiveDataLoaderMixin {                // provides autoscale_batch_size etc.
 //    public:
 //     explicit Pages(std::size_t batch_size) : AdaptiveDataLoaderMixin(batch_size) {}
 //     void train(const std::function<void(const Batch&)>& step) {
 //       auto& helper = this->helper();
 //       auto context = helper.context();                           // the loop begins; it ends with `context`
 //       if (helper.skipdone()) return;                             // finished before a restart
-//       auto layout = lay_out(helper.sync_local_bsz());            // samples of a batch on each replica
+//       auto layout = lay_out(helper.sync_local_bsz());            // samples per batch on each replica
 //       while (*helper.current_index() < size) {
 //         auto profile = helper.profile(true);                     // here the job may checkpoint and exit
 //         if (helper.batch_size_changed()) layout = lay_out(helper.sync_local_bsz());
@@ -21,21 +21,21 @@
 //
 // Position: a helper records how many samples its loop has read, and which loop of the epoch it finished last. It saves
 // both as the state "adaptdl-dataloader-EPOCH-COUNT". EPOCH is "epochN" for a helper created in epoch N, and
-// "epochnone" for one created outside the epoch loop. COUNT numbers helpers of equal EPOCH in the order in which they
-// are created, which is the same on every replica and after every restart.
+// "epochnone" for one created outside the epoch loop. COUNT numbers the helpers with the same EPOCH in the order of
+// their creation, which is the same on every replica and after every restart.
 //
-// Batch size: it is fixed or, with autoscale_batch_size, chosen repeatedly while the loop runs, for the best goodput.
-// Rank 0 decides, and the decision reaches every replica at the same boundary (docs/adaptive-training.md).
+// Batch size: the batch size is fixed or, with autoscale_batch_size, chosen repeatedly for the best goodput while the
+// loop runs. Rank 0 decides, and every replica applies the decision at the same boundary (docs/adaptive-training.md).
 //
 // Accumulation: a step may consist of several batches, whose gradients are summed. Decisions, checkpoints and stops
 // happen only before the first batch of a step, so an incomplete step is never saved.
 //
-// Evaluation: the loop of another loader may run inside that of the one for training, to evaluate every N steps. It is
-// always a whole pass from the beginning of its data. Stops, checkpoints and changes of the replicas wait until it has
-// ended, and the time of the batch around it does not count.
+// Evaluation: another loader's loop may run inside the training loader's loop, to evaluate every N steps. The inner
+// loop is always a whole pass from the beginning of its data. Stops, checkpoints and changes of the replicas wait until
+// it has ended, and the time of the enclosing batch is not recorded.
 //
-// Rules, whose violation is a UsageError: loops run inside an epoch loop; a loop inside another one is for evaluation;
-// no loader is created while a loop runs.
+// Rules: loops run inside an epoch loop; a nested loop is for evaluation only; no loader is created while a loop is
+// running. Violating a rule is a UsageError.
 //
 // Threading: only the training thread may use these classes.
 #pragma once
@@ -57,7 +57,7 @@ class StreamLoop;
 struct BatchSizeRange;
 }  // namespace internal
 
-// Bounds of the samples of a batch on one replica, such as what its memory holds. Each is optional.
+// Bounds on the number of samples per batch on one replica, for example because of its memory. Both are optional.
 struct LocalBszBounds {
   std::optional<std::size_t> min = {};  // >= 1
   std::optional<std::size_t> max = {};  // >= min
@@ -66,21 +66,21 @@ struct LocalBszBounds {
 
 class AdaptiveDataLoaderHelper {
  public:
-  // `batch_size`: samples of a step over all replicas, >= 1. `name`: replaces COUNT in the state's name unless it is
-  // empty. Loads the state from the checkpoint, and installs the signal handlers for a graceful stop. Throws UsageError
-  // for a batch size of 0, and while a loader loop is running.
+  // `batch_size`: number of samples per step over all replicas, >= 1. `name`: replaces COUNT in the state's name unless
+  // it is empty. Loads the state from the checkpoint, and installs the signal handlers for a graceful stop. Throws
+  // UsageError for a batch size of 0, and while a loader loop is running.
   explicit AdaptiveDataLoaderHelper(std::size_t batch_size, const std::string& name = {});
   ~AdaptiveDataLoaderHelper();
   AdaptiveDataLoaderHelper(const AdaptiveDataLoaderHelper&) = delete;
   AdaptiveDataLoaderHelper& operator=(const AdaptiveDataLoaderHelper&) = delete;
 
-  // Returns the name of its checkpoint state.
+  // Returns the name of the loader's checkpoint state.
   const std::string& name() const noexcept;
 
   // --- The loop ---
 
-  // A running loop, which counts as finished when this object is destroyed, unless by an exception: then the loop can
-  // be resumed at the first batch of the step that was interrupted.
+  // A running loop. The loop counts as finished when this object is destroyed. If an exception destroys the object, the
+  // loop can instead be resumed at the first batch of the interrupted step.
   class Context {
    public:
     Context(Context&& other) noexcept;
@@ -94,34 +94,36 @@ class AdaptiveDataLoaderHelper {
     int exceptions_;  // number of exceptions in flight when the loop began
   };
 
-  // Begins a loop. Throws UsageError outside an epoch loop, and inside another loop if that one is nested itself or
-  // this loader trains.
+  // Begins a loop. Throws UsageError outside an epoch loop. Inside another loop, throws UsageError if the outer loop is
+  // itself nested, or if this loader is the one for training.
   [[nodiscard]] Context context();
 
   // Returns whether this loop was finished before a restart and must end without a step. Call it right after context().
   bool skipdone();
 
-  // Throws Error, which names the loader, if the loop is in the middle of a data set of another size than `samples`, or
-  // past its end. Stores the size for the next restart. Must be called after skipdone().
+  // Checks the size of the data set, and stores it for the next restart. Throws Error, which names the loader, if the
+  // loop resumes in the middle of a data set that had a different size, or beyond the end of this one. Must be called
+  // after skipdone().
   void check_dataset(std::size_t samples);
 
-  // Sets current_local_bsz and accumulation_steps to the values chosen for this number of replicas, and returns the
-  // former. Must be called between two batches, on all replicas alike: when a loop begins, when it begins to read its
-  // data again, and when batch_size_changed(). Changes nothing in the middle of an accumulated step. Throws Error if
-  // init_process_group was not called.
+  // Sets current_local_bsz and accumulation_steps to the values chosen for this number of replicas, and returns
+  // current_local_bsz. Must be called between two batches, at the same points on all replicas: when a loop begins, when
+  // it starts to read its data again, and when batch_size_changed() returns true. It has no effect in the middle of an
+  // accumulated step. Throws Error if init_process_group was not called.
   std::size_t sync_local_bsz();
-  // Returns whether the last boundary brought another batch size, or other replicas (their number or the rank of this
-  // one may have changed), so that the data must be laid out again, beginning with sync_local_bsz(). A loop that does
-  // not do so continues with its present batch size.
+  // Returns whether the batch size or the replicas (their number, or this replica's rank) changed at the last boundary.
+  // The loop must then lay out its data again, beginning with sync_local_bsz(). A loop that does not do so continues
+  // with its current batch size.
   bool batch_size_changed() const noexcept;
 
-  // The step boundary, which must be called before every batch, equally often on all replicas. Before the first batch
-  // of a step, all replicas decide together, based on what each submitted at the previous such boundary: to continue,
-  // to save a periodic checkpoint or, after a signal to any of them, to save a checkpoint and exit with code 143. State
-  // that is saved must be consistent here. Between the batches of one step, it only measures the time. `batches_left`:
-  // batches left in this loop, including this one. With the last one the optimizer steps, whatever is accumulated.
-  // Throws Error if init_process_group was not called, CollectiveError if a replica died, and CheckpointError if the
-  // checkpoint before an exit cannot be saved. If a periodic one fails, a warning is logged.
+  // Passes a step boundary. Must be called before every batch, equally often on all replicas. Before the first batch of
+  // a step, the replicas decide together what to do, based on what each submitted at the previous such boundary:
+  // continue, save a periodic checkpoint or, if any of them received a signal, save a checkpoint and exit with code
+  // 143. All checkpointed state must be consistent at this point. Between the batches of one step, the function only
+  // measures the time. `batches_left`: number of batches left in this loop, including the coming one. The optimizer
+  // always steps with the last batch, even if fewer batches than usual were accumulated. Throws Error if
+  // init_process_group was not called, CollectiveError if a replica died, and CheckpointError if the checkpoint before
+  // an exit cannot be saved. If a periodic checkpoint fails, a warning is logged.
   void step_boundary(std::optional<std::size_t> batches_left = {});
 
   // Measures the time of a batch, which ends when this object is destroyed.
@@ -139,54 +141,56 @@ class AdaptiveDataLoaderHelper {
   };
 
   // Calls step_boundary(), then measures the time until the result is destroyed, which is the end of the batch. After a
-  // plain step_boundary(), the time is measured up to the next boundary. `commit`: whether the time counts; false for a
-  // batch unlike the others, such as a short one. The first batch after a change of the batch size or the replicas
-  // never counts, and neither do those of a loader that is not training().
+  // plain step_boundary(), the time is measured up to the next boundary. `commit`: whether to record the time; pass
+  // false for an atypical batch, such as a short one. The first batch after a change of the batch size or the replicas
+  // is never recorded, nor is any batch of a loader that is not training().
   Profile profile(bool commit, std::optional<std::size_t> batches_left = {});
 
-  // Counts the samples of a batch: current_index grows by the number that all replicas read, at most to the end of the
-  // pass. If the step must be repeated, current_index returns to where the step began instead.
+  // Advances current_index by the number of samples that all replicas read in a batch, at most to the end of the pass.
+  // If the step must be repeated, moves current_index back to where the step began instead.
   void advance();
 
-  // Returns whether the step that has just ended must be repeated, because a replica was lost in it. The position is
-  // then back at its beginning. A loop that sets its position itself, without advance(), must call this first.
+  // Returns whether the step that has just ended must be repeated, because a replica was lost during the step. If so,
+  // moves the position back to the beginning of the step. A loop that sets its position itself, without advance(), must
+  // call this function first.
   bool redo_step();
 
-  // Counts a pass over `samples` as done: rounds current_index up to a multiple of `samples`.
+  // Ends a pass over `samples` samples: rounds current_index up to a multiple of `samples`.
   void finish_pass(std::size_t samples);
 
-  // Returns whether an epoch over `samples` has made its statistical progress: as much as an epoch of steps at the
-  // initial batch size, counted over all epochs so far. Always false unless adaptive(). Must be called after each
-  // batch. If there is no progress at all for more than a pass, throws UsageError, because the optimizer never steps,
-  // or Error if its gradients were NaN or infinite.
+  // Returns whether the epoch has made enough statistical progress: the total over all epochs so far must reach the
+  // progress of as many passes over `samples` samples at the initial batch size. Always returns false unless
+  // adaptive(). Must be called after each batch. If more than a pass makes no progress at all, throws Error if the
+  // gradients were NaN or infinite, and otherwise UsageError, because the optimizer never steps.
   bool epoch_done(std::size_t samples);
 
-  // Returns whether its loop runs inside that of another loader.
+  // Returns whether this loader's loop runs inside another loader's loop.
   bool nested() const noexcept { return outer_ != nullptr; }
 
-  // The samples that all replicas have read in this loop; nullopt while it is not running. Setting them then has no
-  // effect.
+  // The number of samples that all replicas together have read in this loop. While no loop of this loader is running,
+  // the number is nullopt, and setting it has no effect.
   std::optional<std::size_t> current_index() const noexcept;
   void set_current_index(std::size_t index) noexcept;
 
-  // A number for the loader's own use: saved and restored, and 0 when a loop begins from its start.
+  // A number for the loader's own use. It is part of the checkpoint, and is 0 when a loop starts from the beginning.
   std::size_t end_index() const noexcept;
   void set_end_index(std::size_t index) noexcept;
 
   // --- The batch size ---
 
-  // Lets the batch size be chosen for the best goodput: between batch_size and `max_batch_size` samples per step over
-  // all replicas, within `bounds` on each replica. `gradient_accumulation`: whether a step may consist of several
-  // batches, if a replica's share of it exceeds bounds.max, or if a single replica could not measure the noise of its
-  // gradients otherwise. If `max_batch_size` equals batch_size, nothing is left to choose: the total stays fixed on any
-  // number of replicas, and an epoch is a pass over the data. Makes this loader the one for training. Must be called
-  // once, on all replicas alike, before the first loop.
+  // Allows the batch size to be chosen for the best goodput: between batch_size and `max_batch_size` samples per step
+  // over all replicas, within `bounds` on each replica. `gradient_accumulation`: whether a step may consist of several
+  // batches. This is used if a replica's share of the step exceeds bounds.max, or if a single replica could not
+  // otherwise measure its gradient noise. If `max_batch_size` equals batch_size, the total stays fixed on any number of
+  // replicas, and an epoch is a pass over the data. Makes this loader the one for training. Must be called once, with
+  // the same arguments on all replicas, before the first loop.
   // Throws UsageError, which names the value, if max_batch_size is below batch_size, if a bound is 0, if the lower
-  // bound is above the upper one or batch_size, if batch_size on the present replicas exceeds the upper bound without
-  // accumulation, or if another loader is the one for training.
+  // bound is above the upper bound or batch_size, if a replica's share of batch_size exceeds the upper bound without
+  // accumulation, or if another loader is already the one for training.
   void autoscale_batch_size(std::size_t max_batch_size, LocalBszBounds bounds = {}, bool gradient_accumulation = false);
 
-  // Returns the samples of a step over all replicas as given to the constructor; if autoscaled, the initial ones.
+  // Returns the number of samples per step over all replicas that was given to the constructor. If autoscaled, this is
+  // the initial number.
   std::size_t batch_size() const noexcept { return batch_size_; }
   // Returns nullopt unless autoscaled.
   std::optional<std::size_t> max_batch_size() const noexcept { return max_batch_size_; }
@@ -196,19 +200,20 @@ class AdaptiveDataLoaderHelper {
   const LocalBszBounds& local_bsz_bounds() const noexcept { return bounds_; }
   bool gradient_accumulation() const noexcept { return gradient_accumulation_; }
 
-  // Returns the samples of a batch on each replica in the current or last loop, even before a restart; initially 0.
+  // Returns the number of samples per batch on each replica in the current or last loop, which may have run before a
+  // restart. Initially 0.
   std::size_t current_local_bsz() const noexcept { return current_local_bsz_; }
-  // Returns the samples between two optimizer steps: current_local_bsz x (accumulation_steps + 1) x replicas.
+  // Returns the number of samples per optimizer step: current_local_bsz x (accumulation_steps + 1) x replicas.
   std::size_t current_batch_size() const noexcept;
-  // Returns how many batches are accumulated before the one with which the optimizer steps.
+  // Returns how many batches are accumulated before the batch with which the optimizer steps.
   int accumulation_steps() const noexcept { return accumulation_steps_; }
-  // Return whether the gradients of the current batch are only accumulated, or the optimizer steps with it.
+  // Return whether the current batch's gradients are only accumulated, or whether the optimizer steps with this batch.
   bool is_accum_step() const noexcept { return !is_optim_step(); }
   bool is_optim_step() const noexcept { return accumulated_ >= accumulation_steps_ || last_batch_; }
-  // Returns whether the loop ends after this batch, as far as the loader knows: not for a loop that ends by progress.
+  // Returns whether this batch is known to be the last of the loop. Always false for a loop that ends by progress.
   bool is_last_batch() const noexcept { return last_batch_; }
-  // Returns how many batches of the current step came before this one. If it is 0, gradients accumulated earlier are of
-  // a step that was never finished, because a `break` or an exception left its loop.
+  // Returns how many batches of the current step precede this one. If the result is 0, gradients accumulated earlier
+  // belong to a step that was never finished, because a `break` or an exception ended its loop.
   int accumulated() const noexcept { return accumulated_; }
 
   // Makes this loader the one for training, if there is none yet. Its batch sizes become part of the scheduling hints.
@@ -216,7 +221,8 @@ class AdaptiveDataLoaderHelper {
   // Returns whether this loader is the one for training.
   bool training() const noexcept;
 
-  // Writes the scalars Total_Batch_Size, Local_Batch_Size and Accumulation_Steps, after "`tag_prefix`/" if it is given.
+  // Writes the scalars Total_Batch_Size, Local_Batch_Size and Accumulation_Steps, with the prefix "`tag_prefix`/" if it
+  // is given.
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = "") const;
 
  private:
@@ -233,9 +239,9 @@ class AdaptiveDataLoaderHelper {
   void finish() noexcept;
   void abandon() noexcept;
   void leave() noexcept;
-  // Returns where the loop is after it was laid out again for other replicas, or nullopt if it is over.
+  // Lays out the loop again for the new replicas. Returns its new boundary, or nullopt if the loop has ended.
   using LayOut = std::function<std::optional<Boundary>()>;
-  // Passes a boundary. Returns false if the replicas changed and the loop is over as a result.
+  // Passes a boundary. Returns false if the replicas changed and the loop has ended as a result.
   bool pass(Boundary boundary, const LayOut& lay_out = {});
   bool agree(Boundary& boundary, const LayOut& lay_out);
   void submit(const Boundary& boundary) const;
@@ -253,7 +259,7 @@ class AdaptiveDataLoaderHelper {
   std::optional<std::size_t> max_batch_size_;
   LocalBszBounds bounds_;
   bool gradient_accumulation_ = false;
-  std::uint32_t number_;  // among the loaders of this process
+  std::uint32_t number_;  // among the loaders in this process
   // Values in use.
   std::size_t replicas_ = 1;
   std::size_t current_local_bsz_ = 0;
@@ -262,15 +268,15 @@ class AdaptiveDataLoaderHelper {
   AdaptiveDataLoaderHelper* outer_ = nullptr;  // the loader in whose loop this one runs
   bool skipped_ = false;
   int accumulated_ = 0;
-  int batches_by_hand_ = 1;                          // batches since the last boundary, made one step by the program
+  int batches_by_hand_ = 1;                          // batches that the program combines into the current step
   std::size_t step_index_ = 0, step_end_index_ = 0;  // current_index and end_index where this step began
   bool in_batch_ = false;                            // whether a batch was handed out and has not ended
-  bool last_batch_ = false;                          // whether that is the last batch of the loop
-  bool commit_ = true;                               // whether the time of the batch counts
+  bool last_batch_ = false;                          // whether the current batch is the last of the loop
+  bool commit_ = true;                               // whether to record the time of the batch
   bool boundary_passed_ = false;                     // whether this loop has passed a boundary
   bool data_end_ = false;                            // whether all replicas agreed on the end of the data
   std::uint64_t regroups_ = 0;                       // number of regroups when the loop last checked
-  bool new_replicas_ = false;                        // whether the replicas changed since the data were laid out
+  bool new_replicas_ = false;                        // whether the replicas changed since the data was laid out
   // Steps of this loop without progress, and where they began.
   struct {
     double progress = -1;
@@ -280,7 +286,7 @@ class AdaptiveDataLoaderHelper {
   std::shared_ptr<LoopState> state_;  // shared with the epoch in which it was created
 };
 
-// The base class of a loader of your own, which then has the same functions as AdaptiveDataLoader.
+// The base class for your own loaders. It provides the same functions as AdaptiveDataLoader.
 class AdaptiveDataLoaderMixin {
  public:
   // See AdaptiveDataLoaderHelper.
@@ -288,7 +294,7 @@ class AdaptiveDataLoaderMixin {
                             bool gradient_accumulation = false) {
     helper_.autoscale_batch_size(max_batch_size, bounds, gradient_accumulation);
   }
-  // Return nullopt while its loop is not running.
+  // Return the helper's value, or nullopt while the loader's loop is not running.
   std::optional<std::size_t> current_local_bsz() const noexcept;
   std::optional<std::size_t> current_batch_size() const noexcept;
   // See AdaptiveDataLoaderHelper.
@@ -303,7 +309,7 @@ class AdaptiveDataLoaderMixin {
   const AdaptiveDataLoaderHelper& helper() const noexcept { return helper_; }
 
  protected:
-  // Arguments are those of AdaptiveDataLoaderHelper.
+  // Accepts the same arguments as AdaptiveDataLoaderHelper.
   explicit AdaptiveDataLoaderMixin(std::size_t batch_size, const std::string& name = {}) : helper_(batch_size, name) {}
   ~AdaptiveDataLoaderMixin() = default;
 
@@ -311,7 +317,7 @@ class AdaptiveDataLoaderMixin {
   AdaptiveDataLoaderHelper helper_;
 };
 
-// Returns the loader whose loop is running, the inner one of two; null if there is none.
+// Returns the loader whose loop is running (the inner loader if two loops are nested), or null if there is none.
 AdaptiveDataLoaderHelper* current_dataloader() noexcept;
 
 }  // namespace adaptdl

@@ -6,18 +6,18 @@
 //   }
 //
 // A job may be interrupted at any batch of any loader loop. It continues in a new process, which runs the program from
-// the start. There, the epoch loop begins at the epoch that was interrupted, finished loader loops of that epoch are
-// skipped, and the interrupted one resumes where it was. The code between main and that loop therefore runs twice, and
-// must be idempotent (docs/elasticity.md).
+// the start. In the new process, the epoch loop begins at the interrupted epoch, the finished loader loops of that
+// epoch are skipped, and the interrupted loop resumes where it stopped. The code between main and that loop therefore
+// runs twice, and must be idempotent (docs/elasticity.md).
 //
 // An epoch is finished when its body ends or is left by `break` or `return`. It is not finished when an exception
-// leaves the body: a program that catches the exception and loops again gets the same epoch again.
+// leaves the body: a program that catches the exception and loops again repeats the same epoch.
 //
 // When the body of the last epoch ends, a checkpoint is saved in a collective call. A loop that is left by `break` or
-// `return` saves none; call checkpoint::save_all_states() after it.
+// `return` does not save a checkpoint; call checkpoint::save_all_states() after it.
 //
 // State: ".adaptdl-epoch", created and loaded from the checkpoint when one of these functions is first called.
-// Errors: checkpoint::CheckpointError if a checkpoint lacks that state, or the last checkpoint cannot be saved.
+// Errors: checkpoint::CheckpointError if a checkpoint lacks that state, or if the last checkpoint cannot be saved.
 // Threading: only the training thread may call these functions.
 #pragma once
 
@@ -41,7 +41,7 @@ class EpochRange {
     ~Iterator();
 
     int operator*() const noexcept { return epoch_; }
-    // Finishes this epoch and opens the next one. After the last one, it saves a checkpoint instead.
+    // Finishes this epoch and opens the next one. After the last epoch, saves a checkpoint instead.
     Iterator& operator++();
     bool operator==(std::default_sentinel_t) const noexcept { return !open_; }
 
@@ -65,8 +65,9 @@ class EpochRange {
   int end_;
 };
 
-// Returns the epochs from finished_epochs() up to, but not including, `epoch`; none if that many are finished. Several
-// such loops may follow one another: until 30, then until 60. Throws UsageError if `epoch` is negative.
+// Returns the epochs from finished_epochs() up to, but not including, `epoch`. The range is empty if that many epochs
+// are finished. Several such loops may follow one another, for example until 30 and then until 60. Throws UsageError if
+// `epoch` is negative.
 [[nodiscard]] EpochRange remaining_epochs_until(int epoch);
 
 // Returns the epoch whose loop body is running, or nullopt outside the loop.

@@ -5,30 +5,30 @@
 //     for (auto& batch : loader) { ... }
 //   }
 //
-// Data sets: any type with `reset()`, which goes back to the beginning of its stream, and `get_batch(std::size_t n)`,
-// which returns the next n examples as a vector or an optional one. It may return fewer, and returns none at the end.
-// LibTorch's StatefulDataset and StreamDataset qualify. The type may have `skip(std::size_t n)`, which skips n examples
-// faster than they can be read, and returns how many it skipped: fewer than n only at the end. A stream that differs
-// from epoch to epoch calls current_epoch() in reset().
+// Data sets: any type with `reset()`, which moves back to the beginning of its stream, and `get_batch(std::size_t n)`,
+// which returns the next n examples as a vector or an optional vector. It may return fewer than n examples, and returns
+// none at the end. LibTorch's StatefulDataset and StreamDataset qualify. The type may also have `skip(std::size_t n)`,
+// which skips n examples faster than reading them, and returns how many it skipped. That number is below n only at the
+// end. If the stream differs from epoch to epoch, reset() can call current_epoch().
 //
-// Guarantees: each replica goes through the whole stream and takes its share. Position p, counted from where the run
-// began in the stream, belongs to rank p mod K of K replicas. An example is read exactly once in a pass, except that up
-// to K - 1 examples at its end are left out, so that all replicas get the same number (and, where s batches are
-// accumulated, up to s more on each replica). This requires the stream to be the same on every replica. If it is not,
-// the loop ends on all replicas together, when the first one reaches the end of its stream.
+// Guarantees: each replica goes through the whole stream and keeps its share. With K replicas, the example at position
+// p, counted from where this run began in the stream, belongs to rank p mod K. Each example is read exactly once in a
+// pass, except that up to K - 1 examples at the end are left out, so that all replicas receive the same number (if s
+// batches are accumulated, up to s more are left out on each replica). This requires the stream to be the same on every
+// replica. If it is not, the loop ends on all replicas when the first of them reaches the end of its stream.
 //
 // Elasticity: the position in the stream is part of the checkpoint. After a restart, on any number of replicas, the
 // loader resets the stream and skips to that position.
 //
-// An epoch is a pass over the stream, or over `epoch_samples` of it. With an adaptive batch size, it ends by
-// statistical progress: the number of samples must be known, and the stream is repeated as often as needed.
+// An epoch is a pass over the stream, or over its first `epoch_samples` examples. With an adaptive batch size, an epoch
+// ends by statistical progress: the number of samples must be known, and the stream is repeated as often as necessary.
 //
-// Threads: the training thread reads the stream, at most one step ahead, unless `prefetch` is set. Then a thread reads
-// further batches while the training thread trains. The two never use the data set at the same time, and only the
-// training thread calls reset(). Exceptions of the thread are rethrown in the training thread, which also collates
-// batches.
-// Errors and lifetime are those of AdaptiveDataLoader. A stream without examples gives an empty loop or, if the batch
-// size is adaptive, a UsageError.
+// Threads: by default, the training thread reads the stream, at most one step ahead. If `prefetch` is set, another
+// thread reads more batches while the training thread trains. The two threads never use the data set at the same time,
+// and only the training thread calls reset() and collates batches. Exceptions of the reading thread are rethrown in the
+// training thread.
+// Errors and lifetime: as for AdaptiveDataLoader. An empty stream results in an empty loop or, if the batch size is
+// adaptive, in a UsageError.
 #pragma once
 
 #include <atomic>
@@ -53,20 +53,20 @@ namespace adaptdl {
 
 // Options of AdaptiveIterableLoader.
 struct IterableLoaderOptions {
-  // Samples of a step over all replicas, >= 1. Each replica gets an equal share, rounded up.
+  // Number of samples per step over all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Samples of an epoch over all replicas, rounded up to a multiple of the number of replicas. 0: the data set's size()
-  // if it exists and is known, otherwise the whole stream.
+  // Number of samples per epoch over all replicas, rounded up to a multiple of the number of replicas. If 0, the data
+  // set's size() if it exists and is known, otherwise the whole stream.
   std::int64_t epoch_samples = 0;
-  // Maximum number of batches that a thread reads ahead; 0: the training thread reads each when it is due.
+  // Maximum number of batches that a thread reads ahead. If 0, the training thread reads each batch when it is needed.
   std::int64_t prefetch = 0;
-  // Whether batches are put into page-locked memory; see DataLoaderOptions.
+  // Whether to put batches into page-locked memory; see DataLoaderOptions.
   bool pin_memory = false;
-  // Name of its checkpoint state, used instead of a number; see AdaptiveDataLoaderHelper.
+  // Name of the checkpoint state, used instead of a number; see AdaptiveDataLoaderHelper.
   std::string name = {};
 };
 
-// A data set that AdaptiveIterableLoader can read: a stream.
+// A data set that is read as a stream, as AdaptiveIterableLoader requires.
 template <class T>
 concept IterableDataset = requires(T& dataset, std::size_t n) {
   dataset.reset();
@@ -88,12 +88,13 @@ struct ExamplesOf<Optional> : ExamplesOf<std::remove_cvref_t<decltype(*std::decl
 // The part of a stream loader's loop that does not depend on the types of its data set and batches.
 class StreamLoop {
  public:
-  // The stream, and the queue of examples read from it. `read` and `skip` return how many examples there were.
+  // The stream, and the queue of examples read from it. `read` and `skip` return how many examples they read or
+  // skipped.
   struct Source {
     std::function<void()> reset;
     std::function<std::size_t(std::size_t n)> skip;
     std::function<std::size_t(std::size_t n)> read;  // appends to the queue
-    std::function<void()> take_back;                 // removes the last example of the queue
+    std::function<void()> take_back;                 // removes the last example from the queue
     std::function<std::size_t()> queued;
   };
 
@@ -103,10 +104,10 @@ class StreamLoop {
   StreamLoop(const StreamLoop&) = delete;
   StreamLoop& operator=(const StreamLoop&) = delete;
 
-  // Passes a step boundary and advances to the next batch. Returns the number of its examples, which are the first ones
-  // of the queue, or 0 if there is no further batch.
+  // Passes a step boundary and advances to the next batch. Returns the number of examples in the batch, which are at
+  // the front of the queue, or 0 if there are no more batches.
   std::size_t next();
-  // Must be called after these examples were removed from the queue.
+  // Must be called after these examples have been removed from the queue.
   void read_ahead();
 
  private:
@@ -129,7 +130,7 @@ class StreamLoop {
   const bool skipped_;
   std::size_t rank_ = 0, replicas_ = 1;
   std::size_t local_bsz_ = 0;
-  std::size_t position_ = 0;  // in the stream, up to which it was read
+  std::size_t position_ = 0;  // position up to which the stream was read
   bool at_end_ = false;       // whether nothing is left to read
   std::size_t taken_ = 0;     // examples in the batch that was handed out
   std::optional<AdaptiveDataLoaderHelper::Profile> profile_;
@@ -137,10 +138,10 @@ class StreamLoop {
   std::atomic<bool> enough_{false};
 };
 
-// Returns `options`. Throws UsageError if one is out of range.
+// Returns `options`. Throws UsageError if an option is out of range.
 IterableLoaderOptions checked(IterableLoaderOptions options);
 
-// Returns the samples of an epoch as given by the options or the data set, or 0 if neither gives them.
+// Returns the number of samples per epoch that the options or the data set specify, or 0 if neither does.
 template <class Dataset>
 std::size_t epoch_samples(const IterableLoaderOptions& options, const Dataset& dataset) {
   if (options.epoch_samples > 0) return static_cast<std::size_t>(options.epoch_samples);
@@ -165,12 +166,12 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
  public:
   // The type that the data set's get_batch returns.
   using Fetched = std::remove_cvref_t<decltype(std::declval<Dataset&>().get_batch(std::size_t{1}))>;
-  // The type of an element of it.
+  // The type of the examples in it.
   using Example = typename internal::ExamplesOf<Fetched>::type;
   // The type of the batches in the loop: vectors of examples after `collate`.
   using Batch = std::remove_cvref_t<std::invoke_result_t<Collate&, std::vector<Example>>>;
 
-  // Owns `dataset`. `collate` is called with a vector of examples.
+  // Takes ownership of `dataset`. `collate` is called with a vector of examples.
   explicit AdaptiveIterableLoader(Dataset dataset, IterableLoaderOptions options = {}, Collate collate = {})
       : AdaptiveDataLoaderMixin(static_cast<std::size_t>(internal::checked(options).batch_size), options.name),
         options_(std::move(options)),
@@ -180,7 +181,8 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   AdaptiveIterableLoader(const AdaptiveIterableLoader&) = delete;
   AdaptiveIterableLoader& operator=(const AdaptiveIterableLoader&) = delete;
 
-  // Iterates over the remaining batches of this loop; none if it was finished before a restart. The loop ends with it.
+  // Iterates over the remaining batches of this loop. There are none if the loop was finished before a restart. The
+  // loop ends when the iterator is destroyed.
   class Iterator {
    public:
     using value_type = Batch;
@@ -188,7 +190,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
 
     Batch& operator*() const noexcept { return *loop_->batch; }
     Batch* operator->() const noexcept { return &*loop_->batch; }
-    // Counts the batch as read, and gets the next one after a step boundary, where the job may exit.
+    // Marks the batch as read, passes a step boundary, where the job may exit, and moves to the next batch.
     Iterator& operator++() {
       if (!loop_->next()) loop_.reset();
       return *this;
@@ -202,7 +204,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   };
 
   // Begins a loop, and resets the stream for it. Throws UsageError as AdaptiveDataLoaderHelper::context does, and if
-  // the batch size is adaptive but the number of samples of an epoch is not known.
+  // the batch size is adaptive but the number of samples per epoch is not known.
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
@@ -241,7 +243,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
     std::optional<Batch> batch;
 
    private:
-    // Reads up to n examples and passes each to `use`. Returns how many there were.
+    // Reads up to n examples and passes each to `use`. Returns how many it read.
     template <class Use>
     std::size_t pass_over(std::size_t n, Use use) {
       std::size_t count = 0;

@@ -1,4 +1,4 @@
-// Learning-rate schedulers that LibTorch lacks, with the formulas of PyTorch's Python ones.
+// Learning-rate schedulers that LibTorch lacks, with the same formulas as PyTorch's schedulers in Python.
 //
 //   torch::optim::SGD optimizer(net->parameters(), 0.1);
 //   adaptdl::CosineAnnealingLR cosine(optimizer, 90);
@@ -7,16 +7,18 @@
 //   ...
 //   scheduler.step();   // once per epoch, after its last loop over data
 //
-// A schedule gives the rate of each parameter group at a position, based on the rate that the group had when the
-// scheduler was created: its base rate. step() advances the position by one, in a unit of the caller's choice, such as
-// an epoch or a step. After n calls, the rates are those of the Python scheduler after n calls. (LibTorch's own StepLR
-// lags by one: its first call changes nothing.) step_to() moves to any position, so that a schedule in epochs can be
-// followed within them, whatever the number of steps of an epoch is at the present batch size.
+// A schedule determines each parameter group's rate at a position from its base rate, which is the rate that the group
+// had when the scheduler was created. step() advances the position by one, in a unit of the caller's choice, such as an
+// epoch or a step. After n calls, the rates equal those of the Python scheduler after n calls. (LibTorch's own StepLR
+// lags by one: its first call changes nothing.) step_to() moves to any position, so that a schedule in epochs can also
+// be followed within an epoch, regardless of the number of steps per epoch at the current batch size.
 //
-// Scaling rules: the rates in the optimizer are those for the initial batch size, and schedulers read and set these.
+// Scaling rules: the rates in the optimizer apply to the initial batch size, and schedulers read and set only these
+// rates.
 //
-// Restarts: the scheduler given to AdaptiveDataParallel is checkpointed with the model: its position, its base rates
-// and the rest of its state, bit for bit. Its parameters are not: from the next step on, those of the program apply.
+// Restarts: the scheduler given to AdaptiveDataParallel is checkpointed with the model. The checkpoint contains its
+// position, its base rates and the rest of its state, bit for bit, but not its parameters: from the next step on, the
+// program's parameters apply.
 //
 // Errors: the constructors throw UsageError for parameters out of range.
 // Lifetime: the optimizer, and a wrapped scheduler, must outlive the scheduler.
@@ -41,10 +43,10 @@ namespace internal {
 class SaveableScheduler {
  public:
   virtual ~SaveableScheduler() = default;
-  // Returns its name in checkpoints. A scheduler is loaded only from a checkpoint of one of the same type.
+  // Returns the scheduler's type in checkpoints. A scheduler loads only the state of a scheduler of the same type.
   virtual std::string type() const = 0;
   virtual nlohmann::json save() const = 0;
-  // Returns why `saved`, which is of this type, does not fit this scheduler; empty if it does.
+  // Returns why `saved`, the state of a scheduler of this type, does not fit this scheduler, or "" if it fits.
   virtual std::string misfit(const nlohmann::json& saved) const = 0;
   // REQUIRES that `saved` fits.
   virtual void load(const nlohmann::json& saved) = 0;
@@ -52,14 +54,14 @@ class SaveableScheduler {
 
 }  // namespace internal
 
-// The common part of the schedulers in closed form. For one of your own, derive from it, override rate() and type(),
-// and call step_to(0) in the constructor if the schedule does not begin at the base rates.
+// The base class of schedulers in closed form. For your own scheduler, derive from it, override rate() and type(), and
+// call step_to(0) in the constructor if the schedule does not begin at the base rates.
 class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableScheduler {
  public:
-  // Sets the rates of `position`, >= 0, from which step() continues. Throws UsageError if the optimizer got more
-  // parameter groups after the scheduler was created.
+  // Sets the rates for `position`, >= 0, from which step() continues. Throws UsageError if a parameter group was added
+  // to the optimizer after the scheduler was created.
   virtual void step_to(double position);
-  // Returns the position of the rates in the optimizer.
+  // Returns the position to which the rates in the optimizer belong.
   double position() const noexcept { return position_; }
   // Returns the rates in the optimizer, one per parameter group.
   std::vector<double> last_lrs() const { return get_current_lrs(); }
@@ -73,7 +75,7 @@ class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableSc
   explicit LRSchedule(torch::optim::Optimizer& optimizer);
   // Returns the rate of a parameter group whose base rate is `base`.
   virtual double rate(double position, std::size_t group, double base) const = 0;
-  // Sets the rates, and what else the schedule controls, to their values at `position`.
+  // Sets the rates, and anything else that the schedule controls, to the values at `position`.
   virtual void apply(double position);
   // Returns the optimizer given to the constructor.
   torch::optim::Optimizer& optimizer() const noexcept { return optimizer_; }
@@ -124,7 +126,7 @@ class ExponentialLR final : public LRSchedule {
 };
 
 // The rate follows half a cosine from the base rate at 0 to `eta_min` at `t_max` (Loshchilov and Hutter, 2017, without
-// restarts), then goes back up, and so on.
+// restarts), then rises again, and so on.
 class CosineAnnealingLR final : public LRSchedule {
  public:
   // `t_max` must be above 0.
@@ -138,51 +140,52 @@ class CosineAnnealingLR final : public LRSchedule {
 
 // Options of OneCycleLR.
 struct OneCycleOptions {
-  // The highest rate: one for all parameter groups, or one for each. Base rates have no effect.
+  // The highest rate: one value for all parameter groups, or one for each. Base rates have no effect.
   std::vector<double> max_lr;
   // Length of the cycle, >= 1. It ends at position total_steps - 1, after which the rates stay at their lowest.
-  // (Python's scheduler throws there, but an elastic job may take more steps than foreseen.)
+  // (Python's scheduler raises an error after that, but an elastic job may take more steps than planned.)
   double total_steps = 0;
   double pct_start = 0.3;            // fraction of the cycle, 0 to 1, in which the rates rise
-  bool linear = false;               // straight lines instead of half cosines
-  bool cycle_momentum = true;        // momentum, or beta1 of Adam, moves in the opposite direction
+  bool linear = false;               // use straight lines instead of half cosines
+  bool cycle_momentum = true;        // whether momentum (Adam's beta1) moves in the opposite direction
   double base_momentum = 0.85;       // momentum at the highest rate
   double max_momentum = 0.95;        // momentum at the lowest rate
   double div_factor = 25;            // max_lr / first rate
   double final_div_factor = 10'000;  // first rate / last rate
-  bool three_phase = false;          // return to the first rate as fast as from it, then fall to the last
+  bool three_phase = false;          // fall to the first rate as fast as the rates rose, then to the last rate
 };
 
 // The 1cycle policy (Smith and Topin, 2018): the rate rises from a low value to the highest, then falls to a far lower
 // one. Usually, a position is a step.
 class OneCycleLR final : public LRSchedule {
  public:
-  // Throws UsageError also if momentum is cycled and the optimizer is not SGD, RMSprop, Adam or AdamW.
+  // Also throws UsageError if momentum is cycled and the optimizer is not SGD, RMSprop, Adam or AdamW.
   OneCycleLR(torch::optim::Optimizer& optimizer, OneCycleOptions options);
   std::string type() const override { return "OneCycleLR"; }
 
  private:
   double rate(double position, std::size_t group, double base) const override;
   void apply(double position) override;
-  // Returns the value at `position` of a curve from `low` to `high` and back, which in the last phase goes to `last`.
+  // Returns the value at `position` of a curve that rises from `low` to `high`, falls again, and ends at `last`.
   double along(double position, double low, double high, double last) const;
   OneCycleOptions options_;
 };
 
 // Options of LinearWarmup.
 struct LinearWarmupOptions {
-  double steps = 0;               // position at which the base rates are reached; 0: at once
+  double steps = 0;               // position at which the base rates are reached; 0: immediately
   double start_factor = 1.0 / 3;  // factor of the base rates at position 0, 0 to 1
 };
 
-// Raises the rates linearly to the base rates. Then they stay, or another scheduler takes over.
+// Raises the rates linearly to the base rates. After that, the rates stay constant or another scheduler takes over.
 class LinearWarmup final : public LRSchedule {
  public:
   // Keeps the base rates after the warm-up.
   LinearWarmup(torch::optim::Optimizer& optimizer, LinearWarmupOptions options);
-  // `then` stays at its beginning until the warm-up ends. After that, only this scheduler steps it. It is saved with
-  // this scheduler, so give AdaptiveDataParallel only this one. It may be one of LibTorch's. If it is a
-  // ReduceLROnPlateau, the program passes it the metrics itself; those during the warm-up have no effect on the rates.
+  // `then` stays at its initial position until the warm-up ends. After that, only this scheduler steps it. `then` is
+  // saved with this scheduler, so pass only this scheduler to AdaptiveDataParallel. `then` may be a LibTorch scheduler.
+  // If it is a ReduceLROnPlateau, the program must pass the metrics to it; metrics during the warm-up have no effect on
+  // the rates.
   LinearWarmup(torch::optim::Optimizer& optimizer, torch::optim::LRScheduler& then, LinearWarmupOptions options);
   std::string type() const override { return "LinearWarmup"; }
 
@@ -201,13 +204,13 @@ class LinearWarmup final : public LRSchedule {
 
 // Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
-  bool maximize = false;             // whether a higher metric (accuracy) is better, not a lower one (loss)
+  bool maximize = false;             // whether a higher metric (accuracy) is better than a lower one (loss)
   double factor = 0.1;               // factor of the rate at each reduction, below 1
-  int patience = 10;                 // calls without improvement that are tolerated
-  double threshold = 1e-4;           // how much better a metric must be to count
-  bool absolute_threshold = false;   // whether threshold is a difference, not a fraction of the best metric
+  int patience = 10;                 // tolerated calls without improvement
+  double threshold = 1e-4;           // minimum improvement that counts
+  bool absolute_threshold = false;   // whether threshold is a difference rather than a fraction of the best metric
   int cooldown = 0;                  // calls after a reduction that do not count as bad
-  std::vector<double> min_lr = {0};  // lowest rate: one for all parameter groups, or one for each
+  std::vector<double> min_lr = {0};  // lowest rate: one value for all parameter groups, or one for each
   double eps = 1e-8;                 // reductions by no more than this are skipped
 };
 
@@ -218,10 +221,10 @@ class ReduceLROnPlateau final : public torch::optim::LRScheduler, public interna
   ReduceLROnPlateau(torch::optim::Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
   std::string type() const override { return "ReduceLROnPlateau"; }
 
-  // Must be called once per epoch, with a metric that is the same on every replica, such as one from an Accumulator,
-  // but not the loss of a replica's own batches. NaN counts as bad.
+  // Must be called once per epoch, with a metric that is the same on every replica, such as a value from an
+  // Accumulator. The loss of a replica's own batches is not suitable. NaN counts as no improvement.
   void step(double metric);
-  // Returns the best metric so far. Before the first one, this is infinity, or minus infinity with `maximize`.
+  // Returns the best metric so far. Before the first metric, this is infinity, or minus infinity with `maximize`.
   double best() const noexcept { return best_; }
   // Returns the rates in the optimizer, one per parameter group.
   std::vector<double> last_lrs() const { return get_current_lrs(); }

@@ -1,4 +1,5 @@
-// Trains a model on all replicas of a job, data-parallel, and checkpoints and restores its state as a whole.
+// Data-parallel training of a model on all replicas of a job. The complete state is checkpointed and restored as a
+// unit.
 //
 //   Net net;
 //   auto optimizer = torch::optim::SGD(net->parameters(), 0.1);
@@ -8,16 +9,18 @@
 //   auto loss = loss_of(model(batch.data), batch.target);
 //   optimizer.zero_grad(); loss.backward(); optimizer.step();
 //
-// With an Adaptive optimizer (scaling_rules.h), it also measures the gradient noise scale, and each step uses the
-// learning rate that fits its batch size. Gradients of accumulated batches are held back until the last batch of a
-// step: the optimizer then steps with their mean, and finds no gradients before that.
+// With an Adaptive optimizer (scaling_rules.h), AdaptiveDataParallel also measures the gradient noise scale, and adapts
+// each step's learning rate to its batch size. Gradients of accumulated batches are held back until the last batch of a
+// step. The optimizer then steps with their mean; until then, it finds no gradients.
 //
 // Each replica computes gradients on its part of the batch. c10d::Reducer averages them over the replicas in buckets,
-// while the backward pass is running. Every replica then takes the same step, so parameters stay equal, bit for bit.
+// while the backward pass is running. Every replica then takes the same step, so the parameters stay identical, bit for
+// bit.
 //
-// Elasticity: model, optimizer (with its learning rates) and LR scheduler are one checkpoint::State. It is loaded when
-// the object is created, if the job has a checkpoint. The order of the gradient buckets is part of it, so a run that is
-// interrupted and resumed on the same number of replicas sums its gradients in the same order as an uninterrupted one.
+// Elasticity: the model, the optimizer (with its learning rates) and the LR scheduler form one checkpoint::State. If
+// the job has a checkpoint, the state is loaded when the object is created. The state includes the order of the
+// gradient buckets, so a run that is interrupted and resumed on the same number of replicas sums its gradients in the
+// same order as an uninterrupted run.
 //
 // Lifetime: the model is shared; the optimizer and the scheduler must outlive the object.
 // Threading: only the training thread may use the object.
@@ -43,33 +46,38 @@ namespace adaptdl {
 class GradScaler;
 class SummaryWriter;
 
-// The type in which gradients are sent between replicas. kFp16 and kBf16 halve the bytes, at the cost of precision.
+// The type in which gradients are sent between replicas. kFp16 and kBf16 halve the traffic, at the cost of precision.
 enum class GradientCompression { kNone, kFp16, kBf16 };
 
 // Options of AdaptiveDataParallel.
 struct DataParallelOptions {
   // Name of the checkpoint state, which must be unique among the instances of a program and the same in every run.
   std::string name = "adaptdl-dataparallel";
-  // Whether some parameters may get no gradient in a step, because of control flow in forward(). The graph is then
-  // searched at each step, and buckets keep their initial order, which overlaps less communication with computation.
+  // Whether some parameters may receive no gradient in a step, because of control flow in forward(). If so, the graph
+  // is searched at each step, and the buckets keep their initial order, so less communication overlaps with
+  // computation.
   bool find_unused_parameters = false;
-  // Whether buffers, such as the running statistics of BatchNorm, are set to those of rank 0 before each training step.
+  // Whether to copy rank 0's buffers, such as BatchNorm's running statistics, to all replicas before each training
+  // step.
   bool broadcast_buffers = true;
-  // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients use. LibTorch
-  // 1.13's zero_grad then fails, because it detaches gradients.
+  // Whether gradients are views into the buckets, which saves a copy and the memory for it. LibTorch 1.13's zero_grad
+  // then fails, because it detaches gradients.
   bool gradient_as_bucket_view = false;
-  // Gradients are divided by the number of replicas, then rounded to this type and summed in it. This pays off where
-  // the network limits the step; on one machine it mostly costs time. The noise scale then includes the rounding.
+  // The type in which gradients are summed. Gradients are divided by the number of replicas before they are rounded to
+  // this type. Compression pays off if the network is the bottleneck; on one machine, it usually costs time. The noise
+  // scale then includes the rounding error.
   GradientCompression gradient_compression = GradientCompression::kNone;
-  // Size of a bucket in MiB. Gradients are averaged by bucket: small ones start earlier, large ones have less overhead.
+  // Size of a bucket in MiB. Gradients are averaged by bucket: small buckets start earlier, large buckets have less
+  // overhead.
   std::size_t bucket_cap_mb = 25;
-  // How the learning rate follows the batch size. If null, an Adaptive Adam or AdamW uses AdamScale, and any other
-  // Adaptive optimizer AdaScale. Without an Adaptive optimizer, there is no rule, noise scale or adaptive batch size.
+  // The rule that adapts the learning rate to the batch size. If null, an Adaptive Adam or AdamW uses AdamScale, and
+  // any other Adaptive optimizer uses AdaScale. Other optimizers then have no rule, no noise scale and no adaptive
+  // batch size.
   std::shared_ptr<ScalingRuleBase> scaling_rule;
   // Whether a step with NaN or infinite gradients throws Error instead of logging a warning. This requires a scaling
-  // rule, whose step measures the gradients. Steps that a GradScaler skips do not count.
+  // rule, because the rule's step checks the gradients. Steps that a GradScaler skips are exempt.
   bool stop_on_nan = false;
-  // The scaler of the loss (amp.h), or null. It is part of the checkpoint, and must outlive the object.
+  // The loss scaler (amp.h), or null. It is checkpointed with the model, and must outlive the AdaptiveDataParallel.
   GradScaler* grad_scaler = nullptr;
 };
 
@@ -77,54 +85,57 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   // A collective call: all replicas must create their instances in the same order. `scheduler` may be null. Throws
-  // UsageError if the optimizer is not supported (docs/models.md) or the name is taken, Error without a process group
-  // or if the replicas' models differ, and checkpoint::CheckpointError if the checkpoint does not fit the model.
+  // UsageError if the optimizer is not supported (docs/models.md) or the name is already in use, Error without a
+  // process group or if the replicas' models differ, and checkpoint::CheckpointError if the checkpoint does not fit the
+  // model.
   DataParallel(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer,
                torch::optim::LRScheduler* scheduler, DataParallelOptions options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Must be called before and after each forward pass of the model. `outputs` are tensors from which the loss is
-  // computed; `complete`: whether they are all. Throws UsageError if the search for unused parameters needs the others.
+  // Must be called before and after each forward pass of the model. `outputs`: the tensors from which the loss is
+  // computed. `complete`: whether these are all such tensors. Throws UsageError if they are not all and
+  // find_unused_parameters is set.
   void before_forward();
   void after_forward(const std::vector<at::Tensor>& outputs, bool complete = true);
 
-  // Sets whether coming passes average their gradients (see AdaptiveDataParallel::no_sync). Returns the previous value.
+  // Sets whether later passes average their gradients (see AdaptiveDataParallel::no_sync). Returns the previous value.
   bool set_sync(bool sync) noexcept;
 
-  // Returns the gradient noise scale. Under AdamScale with Adam or AdamW, it is that of preconditioned gradients.
+  // Returns the gradient noise scale. With AdamScale and Adam or AdamW, it is measured on preconditioned gradients.
   const GradientNoiseScale& gns() const noexcept;
-  // Returns the progress of the last step, in steps at the initial batch size; 1 before the first; 0 if its gradients
-  // were NaN or infinite.
+  // Returns the progress of the last step, in steps at the initial batch size. It is 1 before the first step, and 0 if
+  // the last step's gradients were NaN or infinite.
   double gain() const noexcept;
   // Returns the mean factor of the learning rates in the last step.
   double lr_factor() const noexcept;
-  // Return the samples of one batch on all replicas, and of all batches of a step, relative to the initial batch size.
-  // Outside a loader's loop, that of a batch is the value given to set_accum_scale, or 1.
+  // Return the number of samples in one batch on all replicas, and in all batches of a step, relative to the initial
+  // batch size. Outside a loader's loop, accum_scale() is the value given to set_accum_scale, or 1.
   double accum_scale() const noexcept;
   double scale() const noexcept;
-  // Returns the number of batches of the last step.
+  // Returns the number of batches in the last step.
   int accum_count() const noexcept;
-  // Returns null if there is no rule.
+  // Returns the scaling rule, or null if there is none.
   ScalingRuleBase* scaling_rule() const noexcept;
-  // Returns whether the program should clear the gradients before the next pass: false if that adds to those of a step
-  // that has begun.
+  // Returns whether the program should clear the gradients before the next pass. This is false if the pass adds to the
+  // gradients of a step that has begun.
   bool should_zero_grad() const;
-  // Drops the step that has begun: the gradients held back and those in the parameters. All replicas must call it.
+  // Drops the step that has begun: the gradients that are held back and those in the parameters. All replicas must call
+  // it.
   void reset_accumulation();
-  // Sets accum_scale() of the coming passes, in a program that chooses its batch sizes itself, outside a loader's loop.
-  // Throws UsageError unless it is above 0 and finite.
+  // Sets accum_scale() for later passes, in a program that chooses its own batch sizes outside a loader's loop. Throws
+  // UsageError unless `scale` is above 0 and finite.
   void set_accum_scale(double scale);
-  // Sets gns().progress(), for example to that of another job whose parameters the model has. Throws UsageError if it
-  // is negative or not finite.
+  // Sets gns().progress(), for example to the progress of another job from which the model's parameters come. Throws
+  // UsageError if `progress` is negative or not finite.
   void set_progress(double progress);
   // Writes Gradient_Norm_Sqr, Gradient_Variance, Gain, Learning_Rate_Factor, Accum_Scale, Accum_Count and Progress.
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const;
 
-  // These functions are for scaling rules. accumulating() returns whether there is nothing to step with, because the
-  // last forward pass was of a batch that does not end its step, or because a replica was lost in it. take_gradients()
-  // adds the gradients of a finished step to the noise scale, and finish_step() counts the step.
+  // These functions are for scaling rules. accumulating() returns whether the optimizer has nothing to step with,
+  // because the last batch does not end its step, or because a replica was lost during the step. take_gradients() adds
+  // a finished step's gradients to the noise scale, and finish_step() counts the step.
   bool accumulating() const noexcept;
   void take_gradients();
   void finish_step(const std::vector<double>& lr_factors);
@@ -134,26 +145,26 @@ class DataParallel {
   std::unique_ptr<Impl> impl_;
 };
 
-// A data-parallel model, called like the one that it wraps. `Model` is a module holder (TORCH_MODULE) or a shared_ptr
-// to a module.
+// A data-parallel model that is called like the model that it wraps. `Model` is a module holder (TORCH_MODULE) or a
+// shared_ptr to a module.
 template <class Model>
 class AdaptiveDataParallel {
  public:
-  // Arguments and errors are those of DataParallel.
+  // Accepts the same arguments and throws the same errors as DataParallel.
   AdaptiveDataParallel(Model model, torch::optim::Optimizer& optimizer, DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, nullptr, std::move(options)) {}
   AdaptiveDataParallel(Model model, torch::optim::Optimizer& optimizer, torch::optim::LRScheduler& scheduler,
                        DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
-  // Runs the model's forward pass. Its result may have any type but void. Only the search for unused parameters
-  // inspects it, and finds the tensors in containers, tuples, optionals and IValues. For a struct of your own, define a
+  // Runs the model's forward pass. The result may have any type but void. Only the search for unused parameters
+  // inspects the result; it finds tensors in containers, tuples, optionals and IValues. For your own struct, define a
   // function `std::vector<at::Tensor> tensors_of(const Output&)` in its namespace.
   //
-  // With gradients enabled, run one backward pass over the results of one or more forward passes before you start the
-  // forward passes of the next. If there are several backward passes before a step, their gradients are added, and
-  // count as those of parts of one batch. Throws UsageError in the loop of a loader with an adaptive batch size if the
-  // optimizer has no scaling rule, and in that of a loader that accumulates gradients if this batch already had a
+  // With gradients enabled, run a backward pass over the results of one or more forward passes before you start the
+  // next forward passes. If there are several backward passes before a step, their gradients are added, and are treated
+  // as gradients of parts of one batch. Throws UsageError in the loop of a loader with an adaptive batch size if the
+  // optimizer has no scaling rule, and in the loop of a loader that accumulates gradients if this batch already had a
   // backward pass.
   template <class... Args>
   auto forward(Args&&... args) {
@@ -171,8 +182,8 @@ class AdaptiveDataParallel {
 
   // While the result exists, forward passes are not synchronized: their backward passes add this replica's gradients to
   // the parameters and communicate nothing. The next synchronized pass averages the sum over the replicas. It must come
-  // before the optimizer's step. Otherwise, the step of an Adaptive optimizer throws UsageError, and with a plain one
-  // the replicas diverge. Gradients are added, so divide each loss by the number of passes:
+  // before the optimizer's step. Otherwise, the step of an Adaptive optimizer throws UsageError, and with a plain
+  // optimizer the replicas diverge. Gradients are added, so divide each loss by the number of passes:
   //
   //   {
   //     auto no_sync = model.no_sync();
@@ -181,9 +192,9 @@ class AdaptiveDataParallel {
   //   (loss_of(model(second)) / 2).backward();
   //   optimizer.step();
   //
-  // All replicas must do this in the same passes. If these belong to several batches of a data loader, no checkpoint is
-  // saved and no replica joins or leaves between them, and an incomplete step is dropped at the end of the loop. A
-  // loader that adapts its batch size or accumulates gradients itself does not permit this.
+  // All replicas must do this in the same passes. If the passes belong to several batches of a data loader, no
+  // checkpoint is saved and no replica joins or leaves between these batches, and an incomplete step is dropped at the
+  // end of the loop. This is not supported with a loader that adapts its batch size or accumulates gradients.
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&& other) noexcept : parallel_(std::exchange(other.parallel_, nullptr)), before_(other.before_) {}

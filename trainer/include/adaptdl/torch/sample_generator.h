@@ -1,6 +1,6 @@
-// Random numbers for data sets, for example for augmentation. They do not depend on which thread fetches a sample, or
-// when, so an interrupted run draws the same numbers as an uninterrupted one. LibTorch's default generator is
-// unsuitable for this, because it belongs to the training thread.
+// Random numbers for data sets, for example for augmentation. The numbers do not depend on which thread fetches a
+// sample, or when, so an interrupted run draws the same numbers as an uninterrupted one. LibTorch's default generator
+// is unsuitable for this, because it belongs to the training thread.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -22,7 +22,7 @@ at::Generator sample_generator();
 
 namespace internal {
 
-// While it exists, this thread is fetching a batch.
+// Marks this thread as fetching a batch while the object exists.
 class FetchScope {
  public:
   FetchScope(std::uint64_t seed, int epoch, std::size_t pass, std::size_t first_sample);

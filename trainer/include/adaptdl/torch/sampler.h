@@ -1,14 +1,15 @@
 // Deals the samples of a data set to the replicas of a job, and deals the rest again when the replicas change.
 //
 // Order: the order of a pass over N samples depends only on (seed, epoch, pass), not on the platform, the replicas, or
-// the version of LibTorch. Without shuffling it is 0, 1, ..., N-1. From the start position s on, position p of the
-// order is dealt to rank (p - s) mod K of K replicas, so each replica reads positions s + rank, s + rank + K, ... After
-// each has read m of them, exactly the positions s ... s + m*K - 1 have been read.
+// the version of LibTorch. Without shuffling it is 0, 1, ..., N-1. With K replicas and the start position s, position p
+// of the order is dealt to rank (p - s) mod K, so each replica reads positions s + rank, s + rank + K, ... After each
+// replica has read m positions, exactly the positions s ... s + m*K - 1 have been read.
 //
 // Guarantees: in a pass, every sample is dealt exactly once, and at most K-1 of them a second time, to give all
-// replicas the same number. With the last K, this also holds for a pass that is interrupted when each replica has read
-// m samples and resumed at index s + m*K on any number of replicas: no sample is lost, and repeated ones come last.
-// (With more replicas than samples, a sample may be repeated several times, but there are at most K-1 repetitions.)
+// replicas the same number. This also holds, for the last K, if a pass is interrupted when each replica has read m
+// samples, and is resumed at index s + m*K on any number of replicas: no sample is lost, and repeated samples come
+// last. (With more replicas than samples, a sample may be repeated several times, but there are at most K-1
+// repetitions.)
 //
 // An index counts the samples that all replicas have read since the start of the epoch: `index` / N is the pass, and
 // `index` mod N is the position in its order.
@@ -26,7 +27,7 @@ namespace adaptdl {
 
 namespace internal {
 
-// Returns the size of a data set, which may be a number or an optional one. Throws UsageError if it is unknown.
+// Returns the size of a data set, which may be a number or an optional number. Throws UsageError if it is unknown.
 std::size_t known_size(std::optional<std::size_t> size);
 template <class Size>
 std::size_t size_of(const Size& size) {
@@ -45,25 +46,26 @@ class ElasticSampler {
   // there are no samples.
   explicit ElasticSampler(std::size_t dataset_size, bool shuffle = true, std::uint64_t seed = 0);
 
-  // Does the same for a data set, of which it only uses the size.
+  // Does the same for a data set, of which only the size is used.
   template <class Dataset>
   requires requires(const Dataset& dataset) { dataset.size(); }
   explicit ElasticSampler(const Dataset& dataset, bool shuffle = true, std::uint64_t seed = 0)
       : ElasticSampler(internal::size_of(dataset.size()), shuffle, seed) {}
 
-  // Deals for replica `rank` of `replicas` instead. Throws UsageError unless 0 <= rank < replicas.
+  // Deals samples for replica `rank` of `replicas` instead. Throws UsageError unless 0 <= rank < replicas.
   void set_replica(int rank, int replicas);
 
-  // Moves to `epoch`, to deal from `index` on; both are 0 at first. Throws UsageError if `epoch` is negative.
+  // Moves to `index` in `epoch`, from where dealing continues. Both are initially 0. Throws UsageError if `epoch` is
+  // negative.
   void set_epoch(int epoch, std::size_t index = 0);
 
-  // Returns the samples dealt to this replica until the end of the pass, in order; always size() of them.
+  // Returns the size() samples that are dealt to this replica until the end of the pass, in order.
   std::vector<std::size_t> indices() const;
 
-  // Returns how many samples each replica gets until the end of the pass: an equal share of the rest, rounded up.
+  // Returns how many samples each replica receives until the end of the pass: an equal share of the rest, rounded up.
   std::size_t size() const noexcept;
 
-  // Returns the order of the whole pass, before it is dealt.
+  // Returns the order of all samples in the pass, before they are dealt.
   std::vector<std::size_t> order() const;
 
   // Return the values given to the constructor, set_replica and set_epoch.

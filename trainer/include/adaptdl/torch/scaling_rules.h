@@ -1,14 +1,15 @@
-// Scaling rules determine by how much the learning rate grows when a step uses a larger batch than the initial one.
+// Scaling rules determine by how much the learning rate grows when a step uses a larger batch size than the initial
+// batch size.
 //
 //   adaptdl::Adaptive<torch::optim::SGD> optimizer(net->parameters(), 0.1);
 //   adaptdl::AdaptiveDataParallel model(net, optimizer);   // AdaScale; AdamScale for Adam and AdamW
 //   ...
 //   optimizer.step();                                             // with the scaled learning rate, for this step only
 //
-// The learning rates in the optimizer's options stay those for the initial batch size: the program and its LR
+// The learning rates in the optimizer's options always apply to the initial batch size: the program and its LR
 // schedulers read and set them as if the batch size never changed. A rule's factors apply only during a step.
 //
-// `scale` is the step's total batch size divided by the loader's initial one.
+// `scale` is the step's total batch size divided by the loader's initial batch size.
 // Threading: only the training thread may use these classes.
 #pragma once
 
@@ -27,13 +28,13 @@ class ScalingRuleBase;
 
 namespace internal {
 
-// The interface through which a scaling rule takes over the step of an optimizer.
+// The interface through which a scaling rule takes over an optimizer's step.
 class RuledOptimizer {
  public:
   virtual ~RuledOptimizer() = default;
   // Runs the optimizer's own step.
   virtual at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) = 0;
-  // Returns the type of the optimizer without this class.
+  // Returns the optimizer's type without this wrapper.
   virtual const std::type_info& plain_type() const noexcept = 0;
   ScalingRuleBase* rule = nullptr;
 };
@@ -43,8 +44,8 @@ void clear_gradients(torch::optim::Optimizer& optimizer);
 
 }  // namespace internal
 
-// An optimizer of LibTorch, or a class derived from one, whose step() follows the scaling rule of the
-// AdaptiveDataParallel that it is given to. Until then, and in all other respects, it is a plain `Base`.
+// A LibTorch optimizer, or a class derived from one, whose step() follows the scaling rule of the AdaptiveDataParallel
+// to which it is given. Until then, and in all other respects, it behaves like `Base`.
 template <class Base>
 class Adaptive : public Base, public internal::RuledOptimizer {
  public:
@@ -60,7 +61,7 @@ class Adaptive : public Base, public internal::RuledOptimizer {
   void zero_grad() { internal::clear_gradients(*this); }
 };
 
-// The base class of scaling rules. Set a rule of your own as DataParallelOptions::scaling_rule. A program whose
+// The base class of scaling rules. To use your own rule, set DataParallelOptions::scaling_rule. A program whose
 // optimizer is not Adaptive calls the rule's step() instead of the optimizer's.
 class ScalingRuleBase {
  public:
@@ -70,8 +71,8 @@ class ScalingRuleBase {
   // Throws UsageError if another model already uses the rule.
   virtual void initialize(DataParallel& adp, torch::optim::Optimizer& optimizer);
 
-  // Returns the factors for the learning rates at this scale: one per parameter group, or a single one for all of them.
-  // Called once per step, on every replica alike, after the step's gradients were added to the noise scale.
+  // Returns the factors for the learning rates at this scale: one per parameter group, or a single factor for all of
+  // them. Called once per step, on every replica, after the step's gradients were added to the noise scale.
   virtual std::vector<double> scale_lr(double scale) = 0;
 
   // Takes one optimizer step with the scaled learning rates, and counts its progress. Does nothing while gradients
@@ -97,7 +98,7 @@ class AdaScale : public ScalingRuleBase {
 };
 
 // The factor is the square root of AdaScale's gain, for optimizers that divide by the gradient's root mean square. It
-// is the default for Adam and AdamW; with these two, the noise scale is that of preconditioned gradients.
+// is the default for Adam and AdamW; with these two, the noise scale is measured on preconditioned gradients.
 class AdamScale : public AdaScale {
  public:
   std::vector<double> scale_lr(double scale) override;
@@ -116,11 +117,12 @@ class SqrtScale : public ScalingRuleBase {
 };
 
 // Linear-epoch gradual warm-up (You et al., 2019). The factor is the square root of `scale`, after a linear warm-up of
-// base_warmup_epochs x scale epochs, in scale-invariant iterations. The rule can only step inside a loader's loop.
+// base_warmup_epochs x scale epochs, in scale-invariant iterations. The rule's step() works only inside a loader's
+// loop.
 class LEGWScale : public ScalingRuleBase {
  public:
-  // `base_warmup_epochs`: epochs of warm-up at the initial batch size, 0 for none. `data_size`: samples of the data
-  // set. Throws UsageError if the former is negative or not finite, or the latter is 0.
+  // `base_warmup_epochs`: epochs of warm-up at the initial batch size, 0 for none. `data_size`: number of samples in
+  // the data set. Throws UsageError if base_warmup_epochs is negative or not finite, or if data_size is 0.
   LEGWScale(double base_warmup_epochs, std::size_t data_size);
   std::vector<double> scale_lr(double scale) override;
 

@@ -1,15 +1,14 @@
-// A TorchScript module, such as a model that was pretrained in Python, as a module that AdaptiveDataParallel can train.
+// Wraps a TorchScript module, such as a model pretrained in Python, as a module that AdaptiveDataParallel can train.
 //
 //   adaptdl::ScriptModule net(torch::jit::load("resnet50.pt"));   // from <torch/script.h>
 //   torch::optim::SGD optimizer(net->parameters(), 0.01);
 //   adaptdl::AdaptiveDataParallel model(net, optimizer);
 //   auto loss = loss_of(model(batch.data).toTensor(), batch.target);
 //
-// Parameters and buffers are those of the script, with the same names (`layer1.0.conv1.weight`), and are shared with
-// it. The trained model can be saved by net->script().save(PATH), on rank 0, and loaded in Python. Parameters that do
-// not require a gradient stay unchanged. The module starts in the mode in which it was exported. After
-// torch.jit.script, train() and eval() change the mode of dropout and batch normalization; after torch.jit.trace and
-// torch.jit.freeze they do not.
+// The module shares the script's parameters and buffers, under the same names (`layer1.0.conv1.weight`). To load the
+// trained model in Python, save it on rank 0 with net->script().save(PATH). Parameters that do not require a gradient
+// stay unchanged. The module starts in the mode in which it was exported. After torch.jit.script, train() and eval()
+// change the mode of dropout and batch normalization; after torch.jit.trace and torch.jit.freeze they do not.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -25,7 +24,7 @@ namespace adaptdl {
 
 class ScriptModuleImpl : public torch::nn::Module {
  public:
-  // Shares the parameters and buffers of `script`, and its mode.
+  // Shares the parameters and buffers of `script`, and starts in its mode.
   explicit ScriptModuleImpl(torch::jit::Module script);
 
   // Runs the script's forward(). Throws c10::Error, with the location in the script, if it fails or rejects the
@@ -44,6 +43,6 @@ class ScriptModuleImpl : public torch::nn::Module {
  private:
   torch::jit::Module script_;
 };
-TORCH_MODULE(ScriptModule);  // a holder of ScriptModuleImpl, as LibTorch's modules have
+TORCH_MODULE(ScriptModule);  // a module holder, as for LibTorch's own modules
 
 }  // namespace adaptdl

@@ -13,9 +13,10 @@
 // are also written at each checkpoint, when the writer is destroyed, and when the job stops at a step boundary. Events
 // that a killed process had not written are lost.
 //
-// Restarts: a resumed job continues in a new file of the same directory. Its checkpoint contains the last step of each
+// Restarts: a resumed job continues in a new file in the same directory. Its checkpoint contains the last step of each
 // tag (state "adaptdl-tensorboard"). TensorBoard discards the events of later steps in earlier files. Events of earlier
-// steps, logged again while the program is replayed up to the interruption, are skipped. So every step appears once.
+// steps that are logged again while the program is replayed up to the interruption are skipped. Each step therefore
+// appears only once.
 //
 // Errors: the constructor throws Error if the directory cannot be written to. Later problems, such as a full disk,
 // cause a single warning: training continues, and up to 64 MiB of events wait in memory until they can be written.
@@ -52,19 +53,21 @@ class Module;
 
 namespace adaptdl {
 
-// Returns the directory for this job's events: the directory with the job's name in $ADAPTDL_TENSORBOARD_LOGDIR, where
-// the name is the part of $ADAPTDL_JOB_ID after the namespace. Without a job, it is $ADAPTDL_TENSORBOARD_LOGDIR itself.
-// Returns nullopt if that variable is unset.
+// Returns the directory for this job's events: $ADAPTDL_TENSORBOARD_LOGDIR/NAME, where NAME is the part of
+// $ADAPTDL_JOB_ID after the namespace. Without a job, it is $ADAPTDL_TENSORBOARD_LOGDIR itself. Returns nullopt if
+// ADAPTDL_TENSORBOARD_LOGDIR is not set.
 std::optional<std::filesystem::path> tensorboard_directory();
 
 // Options of SummaryWriter.
 struct SummaryWriterOptions {
-  // The step from which TensorBoard discards the events in earlier files of the directory. If unset: the step after the
-  // last one in the checkpoint, all steps if the job was restarted without a checkpoint, or none in a new job.
+  // The step from which TensorBoard discards the events in earlier files of the directory. If unset, this is the step
+  // after the last step in the checkpoint. A job that was restarted without a checkpoint then discards all steps, and a
+  // new job discards none.
   std::optional<std::int64_t> purge_step;
-  // The longest time that an event waits in memory; 0 writes each at once. Shorter times mean more writes.
+  // Maximum time that an event waits in memory. If 0, each event is written immediately. Shorter times cause more
+  // writes.
   std::chrono::milliseconds flush_every = std::chrono::seconds(10);
-  // Whether replicas other than rank 0 write too. Each of them then needs its own directory and, when the job is
+  // Whether replicas other than rank 0 also write. Each of them then requires its own directory and, when the job is
   // resumed, its own `purge_step`.
   bool all_ranks = false;
 };
@@ -72,14 +75,15 @@ struct SummaryWriterOptions {
 // Hyperparameters by name.
 using HParams = std::map<std::string, std::variant<bool, std::int64_t, double, std::string>>;
 
-// A recording of the operators that run in this process while it exists, with their times, on all threads: those of
-// forward and backward passes, optimizers, data loaders and collective operations, and the ranges that the program
-// marks with RECORD_USER_SCOPE("name") of <ATen/record_function.h>. GPU times are those of kernel launches only.
+// Records the operators that run on all threads of this process while the object exists, with their times. These are
+// the operators of forward and backward passes, optimizers, data loaders and collective operations, and the ranges that
+// the program marks with RECORD_USER_SCOPE("name") from <ATen/record_function.h>. For GPUs, only the times of kernel
+// launches are recorded.
 //
-// The destructor writes the recording, even when an exception leaves the scope, to the file
-// `HOST_PID.TIME.pt.trace.json` in the writer's directory. TensorBoard's plugin torch-tb-profiler, Perfetto and
-// chrome://tracing show this file. If it cannot be written, a warning is logged. A recording has at most 200,000
-// operators, which take about 30 MB; operators that end later are left out. The object may outlive its writer.
+// The destructor writes the recording to the file `HOST_PID.TIME.pt.trace.json` in the writer's directory, even if an
+// exception leaves the scope. TensorBoard's torch-tb-profiler plugin, Perfetto and chrome://tracing can show this file.
+// If it cannot be written, a warning is logged. A recording contains at most 200,000 operators, which take about 30 MB;
+// operators that end later are left out. The object may outlive its writer.
 class [[nodiscard]] ProfilerTrace {
  public:
   ProfilerTrace(ProfilerTrace&&) noexcept;
@@ -93,13 +97,13 @@ class [[nodiscard]] ProfilerTrace {
   std::unique_ptr<Impl> impl_;  // null on replicas that do not write
 };
 
-// A writer of the events of one run. TensorBoard groups tags by the part before a slash ("loss/train"). Bytes that are
-// not valid UTF-8 are replaced by U+FFFD. `step` is the x axis, in a unit of the caller's choice, which must be the
-// same for all events of a writer. The events of a tag should come in the order of their steps.
+// Writes the events of one run. TensorBoard groups tags by the part before a slash ("loss/train"). Bytes that are not
+// valid UTF-8 are replaced by U+FFFD. `step` is the position on the x axis, in a unit of the caller's choice that must
+// be the same for all events of a writer. The events of a tag should be logged in the order of their steps.
 class SummaryWriter {
  public:
-  // Creates `log_dir`, including its parents, and the file in it. Throws Error, which names the directory, if that
-  // fails, and checkpoint::CheckpointError if the job has a checkpoint that cannot be read.
+  // Creates `log_dir`, including its parents, and a file in it. Throws Error, which names the directory, if that fails,
+  // and checkpoint::CheckpointError if the job has a checkpoint that cannot be read.
   explicit SummaryWriter(std::filesystem::path log_dir, SummaryWriterOptions options = {});
   // Writes the remaining events.
   ~SummaryWriter();
@@ -112,17 +116,17 @@ class SummaryWriter {
   // Logs a number, which TensorBoard keeps in single precision. NaN and infinities are shown as such.
   void add_scalar(std::string_view tag, double value, std::int64_t step);
 
-  // Logs the distribution of values, as counts in TensorFlow's buckets, whose limits grow by 10%. NaN and infinities
-  // are not counted. A tensor may have any shape and real type, and is counted on its device. An undefined one, such as
+  // Logs the distribution of values as counts in TensorFlow's buckets, whose limits grow by 10%. NaN and infinities are
+  // not counted. A tensor may have any shape and real type, and is counted on its device. An undefined tensor, such as
   // the gradient of an unused parameter, is ignored. A large tensor takes about 40 ns per element on a CPU core.
   void add_histogram(std::string_view tag, const at::Tensor& values, std::int64_t step);
   void add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step);
 
   // Logs one scalar per name, such as {{"train", 0.3}, {"test", 0.4}}, so that TensorBoard shows the curves in one
-  // chart. Each name is a run of its own with the tag `main_tag`, in log_dir/<main_tag>_<name>, with '_' for each '/'.
-  // Such a run has a file and a thread, which are created when it is first logged to. If the file cannot be created, a
-  // single warning is logged. Rank, `purge_step` and restarts work as for the writer, except that in a resumed job, the
-  // steps that a run logged after the checkpoint are discarded only when the run is logged to again.
+  // chart. Each name is a separate run with the tag `main_tag` in log_dir/<main_tag>_<name>, where '_' replaces each
+  // '/'. The run's file and thread are created when it is first logged to. If the file cannot be created, a single
+  // warning is logged. Rank, `purge_step` and restarts work as for the writer, except that in a resumed job, the steps
+  // that a run logged after the checkpoint are discarded only when the run is logged to again.
   void add_scalars(std::string_view main_tag, const std::map<std::string, double>& values, std::int64_t step);
 
   // Logs an image of shape [channels, height, width] or [height, width], on any device. 1 channel is gray, 3 are RGB,
@@ -130,13 +134,14 @@ class SummaryWriter {
   // becomes 0. The calling thread compresses the image as PNG. Throws UsageError for other types or shapes, an empty
   // tensor, more than 1 GiB of pixels, and sides over 1,000,000 pixels.
   void add_image(std::string_view tag, const at::Tensor& image, std::int64_t step);
-  // Logs images of shape [number, channels, height, width] as one: a grid with 8 of them per row, without borders.
+  // Logs images of shape [number, channels, height, width] as a single image: a grid with 8 images per row, without
+  // borders.
   void add_images(std::string_view tag, const at::Tensor& images, std::int64_t step);
 
   // Logs the precision and recall of a binary classifier at `num_thresholds` equidistant thresholds from 0 to 1. A
-  // prediction at or above a threshold is positive. `labels` are 0 or 1, of any real type; `predictions` are as many
-  // floating-point probabilities. Both may have any shape and be on any device. Predictions that are NaN are not
-  // counted. Throws UsageError for other values or types, and for fewer than 2 or more than 10,000 thresholds.
+  // prediction at or above a threshold is positive. `labels` are 0 or 1, of any real type. `predictions` are
+  // floating-point probabilities, one per label. Both may have any shape and be on any device. Predictions that are NaN
+  // are not counted. Throws UsageError for other values or types, and for fewer than 2 or more than 10,000 thresholds.
   void add_pr_curve(std::string_view tag, const at::Tensor& labels, const at::Tensor& predictions, std::int64_t step,
                     int num_thresholds = 127);
 
@@ -145,15 +150,15 @@ class SummaryWriter {
 
   // Logs this run's row in the table of hyperparameters. `metrics` are results by which runs can be compared; they are
   // also written as scalars. With metrics, the run counts as finished, so call this at the end; without them, it counts
-  // as running. If there are several calls for one directory, TensorBoard shows the hyperparameters of the first.
+  // as running. If there are several calls for one directory, TensorBoard shows the hyperparameters of the first call.
   void add_hparams(const HParams& hparams, const std::map<std::string, double>& metrics = {}, std::int64_t step = 0);
 
-  // Logs the graph of a model, with the shapes of its tensors. The graph is that of model.forward(inputs...), traced by
-  // one pass in evaluation mode, without gradients. The pass communicates nothing, and leaves the model, the inputs and
-  // the random generators unchanged. `model` is a module holder, a shared_ptr to a module, or an AdaptiveDataParallel,
-  // whose module is traced. Parameters are grouped by their names, operators with the parameters that they use, and
-  // operators without parameters with those that run before and after them. TensorBoard shows the last graph of a
-  // directory. Throws UsageError if an operation in forward() fails.
+  // Logs the graph of a model, with the shapes of its tensors. model.forward(inputs...) is traced in one pass in
+  // evaluation mode, without gradients. The pass does not communicate, and leaves the model, the inputs and the random
+  // generators unchanged. `model` is a module holder, a shared_ptr to a module, or an AdaptiveDataParallel, whose
+  // module is traced. Parameters are grouped by their names, operators with the parameters that they use, and operators
+  // without parameters with the operators before and after them. TensorBoard shows the last graph of a directory.
+  // Throws UsageError if an operation in forward() fails.
   template <class Model, class... Inputs>
   void add_graph(Model& model, const Inputs&... inputs);
 
@@ -165,7 +170,7 @@ class SummaryWriter {
   // Throws UsageError while another recording exists in this process.
   ProfilerTrace profile(std::int64_t step);
 
-  // Writes the collected events. Returns when they are in the file, or when that failed.
+  // Writes the collected events. Returns when the events are in the file, or when the write has failed.
   void flush();
 
  private:

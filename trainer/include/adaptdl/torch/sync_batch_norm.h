@@ -5,9 +5,10 @@
 //
 // This line replaces a `torch::nn::BatchNorm2d(64)`.
 //
-// Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015, with the statistics of a synchronous batch. On a single
-// replica, in evaluation, and without a process group, it is LibTorch's batch normalization, whose options, parameters
-// and buffers it has. A pass costs one all-reduce of 2C + 1 numbers forward and one of 2C numbers backward.
+// Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015, with statistics over all replicas. The options,
+// parameters and buffers are those of LibTorch's batch normalization, and so is the result on a single replica, in
+// evaluation mode, and without a process group. A forward pass costs one all-reduce of 2C + 1 numbers, and a backward
+// pass one of 2C numbers.
 //
 // All replicas must run it in the same order. Their gradients then depend on each other's samples, so the measured
 // gradient noise is slightly underestimated.
@@ -27,8 +28,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
   // `given`: the number of features C, or LibTorch's BatchNormOptions.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& given);
 
-  // `input` is (N, C) or (N, C, ...), with any N on each replica. Throws UsageError for another shape, and if all
-  // replicas together have only one value per feature. Throws collective errors as a backward pass does.
+  // `input` is (N, C) or (N, C, ...), with any N on each replica. Throws UsageError for any other shape, and if all
+  // replicas together have only one value per feature. Throws the same collective errors as a backward pass.
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
@@ -38,6 +39,6 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
  private:
   void update_running(const at::Tensor& mean, const at::Tensor& unbiased_variance);
 };
-TORCH_MODULE(SyncBatchNorm);  // a holder of SyncBatchNormImpl, as LibTorch's modules have
+TORCH_MODULE(SyncBatchNorm);  // a module holder, as for LibTorch's own modules
 
 }  // namespace adaptdl

@@ -11,8 +11,8 @@
 
 namespace adaptdl::internal {
 
-// Append the tensors in a forward pass's result to `out`. Return false if there may be others: those in a value whose
-// type is not known here and has no tensors_of().
+// Append the tensors in a forward pass's result to `out`. Return false if there may be more tensors, because a value
+// has an unknown type without tensors_of().
 bool collect_value(const c10::IValue& value, std::vector<at::Tensor>& out);
 template <class T>
 bool collect(const T& result, std::vector<at::Tensor>& out) {
@@ -23,7 +23,7 @@ bool collect(const T& result, std::vector<at::Tensor>& out) {
   } else if constexpr (requires { tensors_of(result); }) {
     for (const at::Tensor& tensor : tensors_of(result)) out.push_back(tensor);
   } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>) {
-    // Such values have no tensors.
+    // Such values contain no tensors.
   } else if constexpr (requires { result.begin(), result.end(); }) {
     bool complete = true;
     for (const auto& each : result) complete = collect(each, out) && complete;

@@ -7,10 +7,12 @@
 
 namespace adaptdl::internal {
 
-// Returns `tensor` in page-locked memory if it is dense and on the CPU and LibTorch sees a GPU, otherwise unchanged.
+// Copies `tensor` to page-locked memory if it is dense and on the CPU and LibTorch sees a GPU. Otherwise returns
+// `tensor` unchanged.
 at::Tensor pinned(const at::Tensor& tensor);
 
-// Pins the tensors in `batch`, and calls pin_memory() for each value in it whose namespace defines that for its type.
+// Pins the tensors in `batch`, and calls pin_memory() for each value in it whose type has this function in its
+// namespace.
 template <class T>
 void pin(T& batch) {
   const auto use = [](at::Tensor& tensor) { tensor = pinned(tensor); };

@@ -11,15 +11,16 @@
 
 namespace adaptdl::internal {
 
-// Runs the jobs 0, 1, ..., count-1 on several threads. They begin in order, and job n + slots begins only after the
-// result of job n was taken, so a job may keep its result in slot n mod `slots`.
+// Runs the jobs 0, 1, ..., count-1 on several threads. The jobs start in order, and job n + slots starts only after the
+// result of job n was taken, so job n may keep its result in slot n mod `slots`.
 class Prefetcher {
  public:
   using Job = std::function<void(std::size_t worker, std::size_t number)>;
 
-  // Starts `workers` threads, >= 1, all of which call `job`; `slots` >= 1. Throws Error if a thread cannot be created.
+  // Starts `workers` threads that call `job`. `workers` and `slots` must be at least 1. Throws Error if a thread cannot
+  // be created.
   Prefetcher(std::size_t workers, std::size_t slots, std::size_t count, Job job);
-  // Begins no more jobs, and returns when the running ones have ended.
+  // Starts no more jobs, and waits for the running jobs to end.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
