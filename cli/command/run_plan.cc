@@ -108,6 +108,11 @@ void set_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machi
   }
   const bool named = !options.devices.empty() || !options.device_kind.empty();
   plan.elastic = options.replicas.find(':') != std::string::npos;
+  if (machine.relay) {
+    plan.relay = machine.relay;
+    plan.device_kind = options.device_kind == "gpu" ? sched::DeviceKind::kGpu : sched::DeviceKind::kCpu;
+    return;
+  }
   plan.shares_machine = named || plan.elastic;
   if (!options.fairness.empty()) plan.fairness = parse_fairness(options.fairness, "run: --fairness");
   const bool cpu =
@@ -124,7 +129,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
   if (!backend.empty() && backend != "gloo" && backend != "nccl") {
     throw UsageError(fmt::format("run: --backend must be gloo or nccl, not '{}'", backend));
   }
-  if (backend == "nccl" && machine.devices.empty())
+  if (backend == "nccl" && machine.devices.empty() && !machine.relay)
     throw UsageError("run: --backend nccl requires GPUs, but no GPU is available; use --backend gloo");
   if (!options.backend.empty()) plan.settings.emplace_back("ADAPTDL_BACKEND", options.backend);
   set_devices(plan, options, machine);
@@ -260,6 +265,17 @@ void set_environment(sched::LaunchPlan& plan, const RunOptions& options, const M
   }
 }
 
+// Parses "IN,OUT,ADDRESS", which only our own drivers set.
+std::optional<sched::Relay> parse_relay(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  sched::Relay relay;
+  char comma = 0, second = 0;
+  std::istringstream in(text);
+  if (!(in >> relay.in >> comma >> relay.out >> second >> relay.address) || comma != ',' || second != ',')
+    throw UsageError(fmt::format("run: invalid ADAPTDL_RELAY '{}'", text));
+  return relay;
+}
+
 }  // namespace
 
 Machine this_machine() {
@@ -271,7 +287,8 @@ Machine this_machine() {
           .backend = variable("ADAPTDL_BACKEND").value_or(""),
           .devices = sched::visible_devices(variable("CUDA_VISIBLE_DEVICES")),
           .cores = sched::usable_cores(),
-          .environment = sched::caller_environment()};
+          .environment = sched::caller_environment(),
+          .relay = parse_relay(variable("ADAPTDL_RELAY").value_or(""))};
 }
 
 std::string plain_name(const std::string& program) {

@@ -33,6 +33,7 @@ struct Machine {
   std::vector<std::string> devices;                // as sched::visible_devices returns them
   unsigned cores = 1;                              // number of cores that this process may use
   std::map<std::string, std::string> environment;  // this process's environment variables
+  std::optional<sched::Relay> relay;               // as its driver specifies in $ADAPTDL_RELAY
 };
 
 Machine this_machine();

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "local/checkpoint_watch.h"
+#include "local/device_source.h"
 #include "local/device_time.h"
 #include "local/launch_observer.h"
 #include "local/launch_plan.h"
 #include "local/launch_signals.h"
 #include "local/local_supervisor.h"
-#include "local/machine_share.h"
 #include "local/replica_host.h"
 #include "local/restart_budget.h"
 #include "local/run_control.h"
@@ -30,7 +30,7 @@ struct LaunchContext {
   DeviceTime& device_time;
   LocalSupervisor* supervisor = nullptr;  // null: the run is on several machines
   RunControl* control = nullptr;          // null: the run has no control socket
-  MachineShare* share = nullptr;          // null: the run does not share its devices with other runs
+  DeviceSource* share = nullptr;          // null: the run has the devices of its plan
   // How often the user asked for the end of the run: by SIGINT, SIGTERM, SIGHUP or a stop request.
   int user_requests = 0;
   // Whether replicas can join the program while it runs, as far as is known.

@@ -18,6 +18,12 @@ enum class DeviceKind {
   kCpu,  // slots for replicas without a GPU, in a number that the user chooses
 };
 
+// A driver that gives a run access to the devices of a cluster (see ClusterRelay).
+struct Relay {
+  int in = -1, out = -1;  // descriptors
+  std::string address;    // of this machine, at which the other nodes reach it
+};
+
 struct LaunchPlan {
   std::filesystem::path program;       // an executable file
   std::vector<std::string> arguments;  // argv[0] included
@@ -37,6 +43,7 @@ struct LaunchPlan {
   int node_rank = 0;  // 0 <= node_rank < nodes; the ranks on this machine begin at node_rank * replicas
   std::string master_host = "127.0.0.1";  // where the replica of rank 0 listens
   std::uint16_t master_port = 0;          // 0: a free one at each start, which works on a single machine only
+  std::optional<Relay> relay;             // none: the replicas run on this machine
   std::string token;  // of a job on several machines; empty: none. A run on one machine creates its own
 
   std::optional<std::filesystem::path> checkpoints;  // absolute; none: nothing is saved

@@ -8,12 +8,15 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <string>
 
 #include "adaptdl/error.h"
 #include "local/attempt.h"
+#include "local/cluster_relay.h"
 #include "local/launch_signals.h"
 #include "local/local_host.h"
+#include "local/machine_share.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -49,6 +52,7 @@ bool idle(LaunchContext& context) {
   ::poll(polled, std::size(polled), 50);
   if (polled[1].revents != 0) context.observer.write_output();
   if (context.share != nullptr) context.share->take();
+  context.host.read();
   for (const int signal_number : context.signals.take()) {
     if (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP) return false;
   }
@@ -71,7 +75,7 @@ bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
 // continues without an allocation. Returns false if the user asked for an end meanwhile.
 bool wait_for_devices(LaunchContext& context) {
   if (context.share == nullptr) return true;
-  const MachineShare& share = *context.share;
+  const DeviceSource& share = *context.share;
   const auto until = Clock::now() + kFirstAllocation;
   std::string said;
   while (!share.has_devices() && (share.told_to_wait() || Clock::now() < until)) {
@@ -197,12 +201,14 @@ LaunchResult run_to_end(LaunchContext& context) {
 }
 
 // Without an agent to share devices with other runs, the run uses any that the plan allows.
-void share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunControl* control, RunSize& size,
-                   const DeviceTime& device_time, std::optional<MachineShare>& share) {
+std::unique_ptr<DeviceSource> share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunControl* control,
+                                            RunSize& size, const DeviceTime& device_time) {
   try {
-    share.emplace(plan, control == nullptr ? plan.job_id : control->record().name(), size, device_time);
+    const std::string name = control == nullptr ? plan.job_id : control->record().name();
+    return std::make_unique<MachineShare>(plan, name, size, device_time);
   } catch (const Error& error) {
     observer.notice(fmt::format("warning: devices are not shared with other runs: {}", error.what()));
+    return nullptr;
   }
 }
 
@@ -210,28 +216,36 @@ void share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunCo
 
 LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl* control) {
   LaunchSignals signals;
-  LocalHost host(plan, observer);
+  RunSize size(plan);
+  DeviceTime device_time;
+  std::unique_ptr<DeviceSource> share;
+  std::unique_ptr<ReplicaHost> host;
+  if (plan.relay) {
+    auto relay = std::make_unique<ClusterRelay>(plan, size, device_time);
+    host = std::make_unique<RemoteHost>(plan, observer, *relay);
+    share = std::move(relay);
+  } else {
+    host = std::make_unique<LocalHost>(plan, observer);
+  }
   if (control != nullptr) control->serve();
   std::optional<LocalSupervisor> supervisor;
   if (plan.nodes == 1)
-    supervisor.emplace(plan.job_id, control == nullptr ? std::filesystem::path() : control->record().token_file());
+    supervisor.emplace(plan.job_id, control == nullptr ? std::filesystem::path() : control->record().token_file(),
+                       plan.relay ? plan.relay->address : "");
   CheckpointWatch checkpoints(plan.checkpoints);
-  RunSize size(plan);
   RestartBudget budget(plan.max_restarts);
-  DeviceTime device_time;
-  std::optional<MachineShare> share;
-  if (plan.shares_machine) share_machine(plan, observer, control, size, device_time, share);
+  if (plan.shares_machine) share = share_machine(plan, observer, control, size, device_time);
   LaunchContext context{.plan = plan,
                         .observer = observer,
                         .signals = signals,
-                        .host = host,
+                        .host = *host,
                         .checkpoints = checkpoints,
                         .size = size,
                         .budget = budget,
                         .device_time = device_time,
                         .supervisor = supervisor ? &*supervisor : nullptr,
                         .control = control,
-                        .share = share ? &*share : nullptr};
+                        .share = share.get()};
   LaunchResult result = run_to_end(context);
   publish_end(context, result);
   return result;

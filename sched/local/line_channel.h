@@ -26,6 +26,8 @@ class LineChannel {
   // Both descriptors become non-blocking; they may be the same file. Throws Error if that fails.
   LineChannel(Fd in, Fd out);
 
+  // Readable when receive() has something to do; -1 once the channel is closed.
+  int fd() const noexcept { return in_.get(); }
   // Adds the descriptors to poll.
   void add_to(std::vector<pollfd>& polled) const;
   // Sends a message as soon as the other process accepts it.

@@ -36,14 +36,21 @@ void write_token(const std::filesystem::path& path, const std::string& token) {
   if (error) throw Error(fmt::format("cannot write {}: {}", path.string(), error.message()));
 }
 
+// Programs on AdaptDL's Python package send no token. On this machine, they must be the user's own; on other nodes,
+// that cannot be known.
+SupervisorOptions options_for(const std::string& address) {
+  if (address.empty()) return {.without_token = WithoutToken::kServedToOwner};
+  return {.address = address, .without_token = WithoutToken::kServed};
+}
+
 }  // namespace
 
-LocalSupervisor::LocalSupervisor(std::string job_id, std::filesystem::path token_file)
+LocalSupervisor::LocalSupervisor(std::string job_id, std::filesystem::path token_file, const std::string& address)
     : job_id_(std::move(job_id)),
       token_(make_secret()),
       token_file_(std::move(token_file)),
       event_(make_event()),
-      server_({.without_token = WithoutToken::kServedToOwner}, *this) {
+      server_(options_for(address), *this) {
   server_.add_job(job_id_, token_);
   if (!token_file_.empty()) write_token(token_file_, token_);
 }

@@ -32,8 +32,9 @@ class LocalSupervisor : private SupervisorListener {
   };
 
   // Starts to serve. `token_file` is created with the token for programs that read it from a file, and removed at the
-  // end; empty: none. Throws Error if it cannot be created, or the system refuses the server.
-  explicit LocalSupervisor(std::string job_id, std::filesystem::path token_file = {});
+  // end; empty: none. `address` is the IP address to serve on, for replicas on other nodes; empty: this machine only.
+  // Throws Error if the file cannot be created, or the system refuses the server.
+  explicit LocalSupervisor(std::string job_id, std::filesystem::path token_file = {}, const std::string& address = "");
   ~LocalSupervisor() override;
 
   std::string url() const { return server_.url(); }

@@ -22,7 +22,9 @@ std::string value_of(const Environment& environment, const std::string& name) {
 }
 
 // Python's HTTP clients use a proxy even for this machine unless a variable excludes it.
-void reach_this_machine(Environment& environment) {
+void bypass_proxies(Environment& environment, const std::string& url) {
+  const std::size_t begin = url.find("://") + 3;
+  const std::string host = url.substr(begin, url.rfind(':') - begin);
   static constexpr const char* kProxies[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
   const auto is_set = [&](const char* name) { return !value_of(environment, name).empty(); };
   if (std::ranges::none_of(kProxies, is_set)) return;
@@ -30,9 +32,9 @@ void reach_this_machine(Environment& environment) {
   for (const char* name : {"no_proxy", "NO_PROXY"}) {
     if (!is_set(name)) continue;
     told = true;
-    if (environment[name] != "*") environment[name] += ",127.0.0.1";
+    if (environment[name] != "*") environment[name] += "," + host;
   }
-  if (!told) environment["no_proxy"] = "127.0.0.1";
+  if (!told) environment["no_proxy"] = host;
 }
 
 // Lets the callback of Hugging Face's Trainer and Kubeflow's SDK report progress to the supervisor.
@@ -59,7 +61,7 @@ bool is_launchers_own(std::string_view name) {
       "ADAPTDL_CHECKPOINT_PATH", "ADAPTDL_JOB_ID",           "ADAPTDL_MASTER_ADDR",   "ADAPTDL_MASTER_PORT",
       "ADAPTDL_REPLICA_RANK",    "ADAPTDL_NUM_NODES",        "ADAPTDL_NUM_REPLICAS",  "ADAPTDL_NUM_RESTARTS",
       "ADAPTDL_SUPERVISOR_URL",  "ADAPTDL_SUPERVISOR_TOKEN", "ADAPTDL_SCHED_VERSION", "ADAPTDL_REPLICA_ID",
-      "ADAPTDL_GENERATION",      "ADAPTDL_STATUS_FD"};
+      "ADAPTDL_GENERATION",      "ADAPTDL_STATUS_FD",        "ADAPTDL_RELAY"};
   return std::ranges::find(kOwn, name) != std::end(kOwn);
 }
 
@@ -95,7 +97,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   if (place.id.empty()) return result;
   result["ADAPTDL_REPLICA_ID"] = place.id;
   result["ADAPTDL_GENERATION"] = fmt::format("{}", place.generation);
-  reach_this_machine(result);
+  bypass_proxies(result, place.supervisor_url);
   result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
   report_by_kubeflow(result, plan.job_id, place);
   // The Python package rejects a scheduler of another major version than its own.

@@ -50,7 +50,7 @@ class Forwarder final : public LaunchObserver {
 class ReplicaServer {
  public:
   ReplicaServer(LineChannel& channel, const LaunchPlan& plan)
-      : channel_(channel), forwarder_(channel), host_(plan, forwarder_) {
+      : channel_(channel), plan_(plan), forwarder_(channel), host_(plan, forwarder_) {
     host_.begin();
     send_port();
   }
@@ -97,7 +97,9 @@ class ReplicaServer {
     json handles;  // as sent last
   };
 
-  void start(int number, const ReplicaPlace& place) {
+  void start(int number, ReplicaPlace place) {
+    // The driver has limited this process to the GPU of the device, whose name is that of the cluster.
+    if (plan_.device_kind == DeviceKind::kGpu) place.device.clear();
     const auto on_report = [this](const Replica& replica, const json& report) {
       channel_.send({{"is", "report"}, {"number", replica.number()}, {"report", report}});
     };
@@ -148,6 +150,7 @@ class ReplicaServer {
   void send_port() { channel_.send({{"is", "port"}, {"port", host_.free_port("")}}); }
 
   LineChannel& channel_;
+  const LaunchPlan& plan_;
   Forwarder forwarder_;
   LocalHost host_;
   std::map<int, Entry> replicas_;

@@ -10,8 +10,19 @@ namespace adaptdl::sched {
 
 using nlohmann::json;
 
+namespace {
+
+// Returns the path of a file in the working directory relative to it, since that directory has another name on each
+// node.
+std::string path_on_nodes(const std::filesystem::path& path) {
+  const auto relative = path.lexically_relative(std::filesystem::current_path());
+  return relative.empty() || *relative.begin() == ".." ? path.string() : "./" + relative.string();
+}
+
+}  // namespace
+
 json node_plan_to_json(const LaunchPlan& plan) {
-  json result = {{"program", plan.program.string()},
+  json result = {{"program", path_on_nodes(plan.program)},
                  {"arguments", plan.arguments},
                  {"job_id", plan.job_id},
                  {"replicas", plan.replicas},

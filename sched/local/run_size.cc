@@ -50,11 +50,11 @@ std::optional<int> RunSize::preferred() const noexcept {
 MembershipTarget RunSize::target() const {
   MembershipTarget target{.devices = {}, .min = min_, .by_user = by_user_};
   const auto most = static_cast<std::size_t>(max_wanted());
-  if (devices_.empty()) {
-    target.devices.assign(most, "");
-  } else if (allocated_) {
+  if (allocated_) {
     target.devices = *allocated_;
     target.devices.resize(std::min(most, target.devices.size()));
+  } else if (devices_.empty()) {
+    target.devices.assign(most, "");
   } else {
     const int count = share_devices_ ? max_wanted() : std::min(max_wanted(), static_cast<int>(devices_.size()));
     target.devices = assign_devices(devices_, count, share_devices_);

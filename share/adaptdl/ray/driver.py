@@ -1,0 +1,173 @@
+"""Runs an adaptdl job on a Ray cluster: driver.py ADAPTDL OPTIONS... -- PROGRAM ARGUMENTS...
+
+The driver decides nothing. `adaptdl run`, its child, decides which devices the job uses and starts, signals and watches
+the replicas. It talks to this process in JSON lines (see cluster_relay.h): the driver reports the nodes of the cluster,
+places one actor per device, and passes on what the actors' replica servers and `adaptdl run` send to each other.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import ray
+import ray._private.state
+import ray.autoscaler.sdk
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+NODES_EVERY = 1.0  # seconds
+PLACE_TIMEOUT = 60.0  # seconds until an actor that cannot be placed is given up
+MAX_LINE = 16 << 20  # bytes; more than LineChannel::kMaxMessage
+
+
+class ReplicaServer:
+    """The replica server of a device, on its node."""
+
+    async def start(self, adaptdl):
+        self.process = await asyncio.create_subprocess_exec(
+            "adaptdl-replicas", executable=os.path.abspath(adaptdl), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=MAX_LINE)
+
+    async def send(self, text):
+        self.process.stdin.write(text.encode())
+        await self.process.stdin.drain()
+
+    async def receive(self):
+        """Returns some lines, or none once the server has ended."""
+        lines = [await self.process.stdout.readline()]
+        while len(lines) < 1000 and self.process.stdout._buffer.find(b"\n") >= 0:
+            lines.append(await self.process.stdout.readline())
+        return [line.decode() for line in lines if line.endswith(b"\n")]
+
+    async def close(self):
+        self.process.stdin.close()
+        await self.process.wait()
+
+
+class Driver:
+    def __init__(self, options, command):
+        self.options = options
+        self.command = command
+        self.actors = {}  # by device
+        self.sending = {}  # by device: lines that wait to be sent
+        self.nodes = None
+
+    async def run(self):
+        from_engine, engine_out = os.pipe()
+        engine_in, to_engine = os.pipe()
+        address = ray.util.get_node_ip_address()
+        environment = {**os.environ, "ADAPTDL_RELAY": f"{engine_in},{engine_out},{address}"}
+        self.engine = await asyncio.create_subprocess_exec(*self.command, env=environment, pass_fds=(engine_in, engine_out), stdin=subprocess.DEVNULL)
+        os.close(engine_in), os.close(engine_out)
+        for number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(number, self.engine.send_signal, number)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=MAX_LINE)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_engine, "rb"))
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(to_engine, "wb"))
+        self.writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        watching = asyncio.create_task(self.watch_nodes())
+        while line := await reader.readline():
+            self.act(json.loads(line))
+        watching.cancel()
+        await asyncio.gather(*(self.close(device) for device in list(self.actors)))
+        return await self.engine.wait()
+
+    def tell(self, **message):
+        self.writer.write((json.dumps(message) + "\n").encode())
+
+    def act(self, message):
+        device = message.get("device")
+        if message["do"] == "open":
+            self.sending[device] = asyncio.Queue()
+            asyncio.create_task(self.serve(device, message["node"]))
+        elif message["do"] == "send" and device in self.sending:
+            self.sending[device].put_nowait(json.dumps(message["message"]) + "\n")
+        elif message["do"] == "close":
+            asyncio.create_task(self.close(device))
+        elif message["do"] == "want":
+            bundle = {"CPU": self.options.cpus, **({"GPU": self.options.gpus} if self.options.gpus else {})}
+            ray.autoscaler.sdk.request_resources(bundles=[bundle] * message["devices"])
+
+    async def serve(self, device, node):
+        """Runs the replica server of a device until it ends."""
+        sender = None
+        try:
+            actor = ray.remote(ReplicaServer).options(
+                num_cpus=self.options.cpus, num_gpus=self.options.gpus, max_restarts=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+            self.actors[device] = actor
+            await asyncio.wait_for(actor.start.remote(self.options.adaptdl), PLACE_TIMEOUT)
+            self.tell(**{"is": "connected", "device": device})
+            sender = asyncio.create_task(self.send_all(device, actor))
+            while lines := await actor.receive.remote():
+                for line in lines:
+                    self.writer.write(f'{{"is": "message", "device": {json.dumps(device)}, "message": {line.rstrip()}}}\n'.encode())
+                await self.writer.drain()
+            why = "its replica server has ended"
+        except asyncio.TimeoutError:
+            why = f"its node had no room for it within {PLACE_TIMEOUT:g} s"
+        except ray.exceptions.RayError as error:
+            why = "its node or actor has died" if isinstance(error, ray.exceptions.RayActorError) else str(error).splitlines()[0]
+        if sender:
+            sender.cancel()
+        if actor := self.actors.pop(device, None):
+            ray.kill(actor)
+        self.sending.pop(device, None)
+        self.tell(**{"is": "lost", "device": device, "why": why})
+
+    async def send_all(self, device, actor):
+        queue = self.sending[device]
+        while True:
+            text = await queue.get()
+            while not queue.empty():
+                text += queue.get_nowait()
+            await actor.send.remote(text)
+
+    async def close(self, device):
+        actor = self.actors.pop(device, None)
+        self.sending.pop(device, None)
+        if actor is None:
+            return
+        try:
+            await asyncio.wait_for(actor.close.remote(), 15)
+        except (asyncio.TimeoutError, ray.exceptions.RayError):
+            pass
+        ray.kill(actor)
+
+    def devices_of(self, node):
+        resources = node["Resources"]
+        counts = [resources.get("CPU", 0) // self.options.cpus] if self.options.cpus else []
+        if self.options.gpus:
+            counts.append(resources.get("GPU", 0) // self.options.gpus)
+        return int(min(counts, default=0))
+
+    async def watch_nodes(self):
+        while True:
+            draining = ray._private.state.state.get_draining_nodes()
+            nodes = [{"id": node["NodeID"], "address": node["NodeManagerAddress"], "devices": self.devices_of(node),
+                      "leaving": node["NodeID"] in draining} for node in ray.nodes() if node["Alive"]]
+            nodes.sort(key=lambda node: node["id"])
+            if nodes != self.nodes:
+                self.nodes = nodes
+                self.tell(**{"is": "nodes", "nodes": nodes})
+            await asyncio.sleep(NODES_EVERY)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--adaptdl", default="./adaptdl")
+    parser.add_argument("--cpus", type=float, default=1)
+    parser.add_argument("--gpus", type=float, default=0)
+    parser.add_argument("run", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if options.run[:1] == ["--"]:
+        del options.run[0]
+    ray.init(address="auto", log_to_driver=False)
+    return asyncio.run(Driver(options, [options.adaptdl, "run", *options.run]).run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
