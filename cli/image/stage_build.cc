@@ -76,7 +76,9 @@ BuiltStage StageBuild::build() {
     } catch (const Error& error) {
       const std::string_view why = error.what();
       if (why.starts_with(place)) throw;
-      throw Error(one_line(fmt::format("{}{}: {}", place, next->instruction->name, why), 4000));
+      const std::string& name = next->instruction->name;
+      const std::string prefix = why.starts_with(name + " ") ? "" : name + ": ";
+      throw Error(one_line(fmt::format("{}{}{}", place, prefix, why), 4000));
     }
     built_.state = walk.state();
     built_.history.push_back(
