@@ -1,0 +1,110 @@
+"""A real Ray cluster, all of whose nodes are on this machine."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import python_peer  # beside this file
+
+PATIENCE = 120
+HEAD_PORT, DASHBOARD_PORT = 6399, 8299
+# Exact versions, so that no result depends on the newest ones of the day.
+RAY = ["ray==2.60.0", "aiohttp==3.14.5", "aiohttp-cors==0.8.1", "click==8.5.1", "colorful==0.5.8", "filelock==4.3.1", "grpcio==1.85.3",
+       "jsonschema==4.26.0", "msgpack==1.2.4", "opencensus==0.11.4", "opentelemetry-exporter-prometheus==0.66b2",
+       "opentelemetry-proto==1.45.2", "opentelemetry-sdk==1.45.2", "packaging==26.4", "prometheus_client==0.26.0", "protobuf==7.36.2",
+       "py-spy==0.4.3", "pydantic==2.14.4", "PyYAML==6.0.4", "requests==2.34.2", "smart_open==9.0.2", "virtualenv==21.15.11"]
+
+
+def python():
+    """The Python of an environment with Ray. Raises unittest.SkipTest without one."""
+    return python_peer.venv("ray", RAY)
+
+
+class RayCluster:
+    """A head, which has no CPU, and nodes with one CPU each. The ports are fixed, so it must have a network of its own."""
+
+    def __init__(self, python, directory):
+        self.python, self.directory = python, pathlib.Path(directory)
+        self.nodes = {}  # process ids of `ray start`, by name
+        self.address = f"127.0.0.1:{HEAD_PORT}"
+        self.environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+                            "RAY_ADDRESS": self.address, "ADAPTDL_TEST_RAY": str(self.directory)}
+        self._start("head", "--head", f"--port={HEAD_PORT}", "--num-cpus=0", "--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}",
+                    f"--temp-dir={self.directory}/t")
+        self.added = 0
+
+    def add_node(self):
+        """Returns its name."""
+        self.added += 1
+        i, name = self.added, f"node{self.added}"
+        self._start(name, f"--address={self.address}", "--num-cpus=1", "--labels", f"adaptdl-test={name}", f"--dashboard-agent-listen-port={52365 + i}",
+                    f"--dashboard-agent-grpc-port={52465 + i}", f"--runtime-env-agent-port={52565 + i}", f"--metrics-export-port={52665 + i}",
+                    f"--node-manager-port={52765 + i}", f"--object-manager-port={52865 + i}", f"--min-worker-port={20000 + i * 100}",
+                    f"--max-worker-port={20099 + i * 100}")
+        return name
+
+    def kill(self, name):
+        """Kills the raylet of a node, as if the machine had gone."""
+        [raylet] = [pid for pid in self._processes(f"ADAPTDL_TEST_NODE={name}") if b"/raylet\0" in self._read(pid, "cmdline")[:300]]
+        os.kill(raylet, signal.SIGKILL)
+
+    def drain(self, name, seconds):
+        node = self.query(f"next(n['NodeID'] for n in ray.nodes() if n['Alive'] and n['Labels'].get('adaptdl-test') == {name!r})")
+        self._ray("drain-node", "--address", self.address, "--node-id", node, "--reason", "DRAIN_NODE_REASON_PREEMPTION",
+                  "--reason-message", "spot", "--deadline-remaining-seconds", str(seconds))
+
+    def query(self, expression):
+        """What the expression is worth in a process that is connected to the cluster."""
+        code = f"import ray; ray.init(log_to_driver=False, logging_level='error'); print({expression})"
+        return subprocess.run([self.python, "-c", code], env=self.environment, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout.strip()
+
+    def end(self):
+        for process in self.nodes.values():
+            process.terminate()
+        for process in self.nodes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        deadline = time.monotonic() + PATIENCE
+        while left := self._processes(f"ADAPTDL_TEST_RAY={self.directory}"):
+            assert time.monotonic() < deadline, left
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.05)
+
+    def _ray(self, *arguments):
+        subprocess.run([pathlib.Path(self.python).with_name("ray"), *arguments], env=self.environment, check=True, capture_output=True, timeout=PATIENCE)
+
+    def _start(self, name, *arguments):
+        log = self.directory / f"{name}.log"
+        with open(log, "wb") as file:
+            self.nodes[name] = subprocess.Popen(
+                [pathlib.Path(self.python).with_name("ray"), "start", *arguments, "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
+                 "--disable-usage-stats", "--block"],
+                env={**self.environment, "ADAPTDL_TEST_NODE": name}, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE
+        while "Ray runtime started" not in log.read_text():
+            assert self.nodes[name].poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+
+    def _processes(self, setting):
+        """The processes that were started with this setting, except zombies, whose environment is empty."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if entry.name.isdigit() and setting.encode() in self._read(int(entry.name), "environ").split(b"\0"):
+                found.append(int(entry.name))
+        return found
+
+    @staticmethod
+    def _read(pid, file):
+        try:
+            return pathlib.Path(f"/proc/{pid}/{file}").read_bytes()
+        except OSError:
+            return b""
