@@ -10,7 +10,7 @@ constexpr Command kCommands[] = {
     {"tune", "Search for a program's best hyperparameters", Needs::kNothing, add_tune},
     {"build", "Build an image from a Dockerfile and push it, without Docker", Needs::kNothing, add_build},
     {"submit", "Build a project's image and start it as a cluster job", Needs::kCluster, add_submit},
-    {"ls", "List local runs and cluster jobs, with their states and the reasons", Needs::kNothing, add_ls},
+    {"ls", "List local runs and cluster jobs with their states, and why they wait or failed", Needs::kNothing, add_ls},
     {"top", "Show a cluster's nodes and the jobs on them", Needs::kCluster, add_top},
     {"cost", "Show the usage and cost of cluster jobs, by user and month", Needs::kCluster, add_cost},
     {"logs", "Show the output of a run or job", Needs::kRun, add_logs},

@@ -63,7 +63,7 @@ void add_cost(CLI::App& app, int&) {
       ->type_name("NAMESPACE");
   app.add_option("--context", options->cluster.context, "Context from the kubeconfig (default: the current one)")
       ->type_name("NAME");
-  app.add_option("--month", options->month, "Show only this month, in UTC (default: all months)")->type_name("YYYY-MM");
+  app.add_option("--month", options->month, "Month to show, in UTC (default: all months)")->type_name("YYYY-MM");
   app.add_option("--by", options->by, "Group by user or by namespace (default: user)")->type_name("user|namespace");
   app.add_flag("--json", options->json, "Print JSON");
   app.footer(

@@ -170,7 +170,8 @@ void add_logs(CLI::App& app, int&) {
   app.add_option("job", options->run, "Name of a local run (a unique prefix is enough) or of a cluster job")
       ->required()
       ->type_name("JOB");
-  app.add_option("--rank", options->rank, "Show only the replica with this rank, without the rank before each line")
+  app.add_option("--rank", options->rank,
+                 "Show only the output of the replica with this rank, without the rank before each line")
       ->type_name("N");
   app.add_flag("--follow", options->follow,
                "Continue to show output until the run or job ends, across resizes and restarts");

@@ -297,10 +297,10 @@ void add_operator_run(CLI::App& app) {
                    "Maximum total hourly price of the expander's nodes; 0 for no limit (default: 0)")
       ->type_name("PRICE");
   verb->add_option("--min-utility", options->min_utility,
-                   "Utility of the nodes below which the expander removes nodes (default: 0.35)")
+                   "Node utility below which the expander removes nodes (default: 0.35)")
       ->type_name("FRACTION");
   verb->add_option("--max-utility", options->max_utility,
-                   "Utility of the nodes above which the expander adds nodes (default: 0.65)")
+                   "Node utility above which the expander adds nodes (default: 0.65)")
       ->type_name("FRACTION");
   verb->add_option("--drain-taints", options->drain_taints,
                    "Taints of nodes that are about to be removed (default: see docs/operator.md)")

@@ -142,8 +142,9 @@ void add_run(CLI::App& app, int& exit_code) {
                  "succeeds)")
       ->type_name("DIR");
   app.add_flag("--no-checkpoint", options->no_checkpoint, "Save no checkpoints, and start from the beginning");
-  app.add_option("--checkpoint-every", options->checkpoint_every,
-                 "Time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default: 5m)")
+  app.add_option(
+         "--checkpoint-every", options->checkpoint_every,
+         "Time between checkpoints, such as 90s or 1.5h; with 0, only when the run is asked to stop (default: 5m)")
       ->type_name("DURATION");
   app.add_option("--checkpoint-keep", options->checkpoint_keep, "Number of newest checkpoints to keep (default: 2)")
       ->type_name("N");

@@ -24,7 +24,7 @@ std::atomic<bool> stop_wanted = false;
 std::atomic<int> stopped_by = 0;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-// A signal ends the simulations at their next cycle, and partial files are removed. A second such signal kills the
+// A signal ends the simulations at their next cycle, and partial files are removed. The same signal again kills the
 // process.
 void stop_on_signals() {
   struct sigaction action = {};
@@ -67,8 +67,8 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--node-price", options.node_price, "Hourly price of a node, in any currency; adds cost columns")
       ->type_name("PRICE");
   app.add_option("--node-group", options.node_groups,
-                 "Group of nodes with one GPU type, whose speed is relative to the traces; replaces --nodes, --gpus "
-                 "and --node-price; may be given several times")
+                 "Group of nodes with one GPU type; SPEED is relative to the GPUs in the traces; replaces --nodes, "
+                 "--gpus and --node-price; may be given several times")
       ->type_name("TYPE:NODES:GPUS:SPEED[:PRICE]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -97,16 +97,15 @@ void add_simulate(CLI::App& app, int& exit_code) {
       ->required()
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option(
-         "--policy", options->policies,
-         fmt::format("Scheduling policy, or a comma-separated list of policies to compare; all compares every policy; "
-                     "may be given several times (default: {})",
-                     sched::policy_names().front()))
+  app.add_option("--policy", options->policies,
+                 fmt::format("Scheduling policy, or a comma-separated list of policies to compare, or `all`; "
+                             "may be given several times (default: {})",
+                             sched::policy_names().front()))
       ->type_name(fmt::format("{}|all", fmt::join(sched::policy_names(), "|")))
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--traces", options->traces,
-                 "Directory with the applications' measurements (default: the Pollux paper's, which come with adaptdl)")
+                 "Directory with the applications' measurements (default: those of the Pollux paper)")
       ->type_name("DIR");
   add_cluster_options(app, *options);
   app.add_option("--fairness", options->fairness,

@@ -199,7 +199,7 @@ SimulatePlan make_plan(const SimulateOptions& options) {
       plan.workloads.back().name = names[i];
     }
   } catch (const Error& error) {
-    throw UsageError(error.what());  // the files are the user's
+    throw UsageError(error.what());  // the error is in the user's files
   }
   return plan;
 }

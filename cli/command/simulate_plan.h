@@ -37,7 +37,7 @@ SimulatePlan make_plan(const SimulateOptions& options);
 // in natural order. Throws UsageError for a path that does not exist, and for a directory without such files.
 std::vector<std::filesystem::path> workload_files(const std::vector<std::string>& arguments);
 
-// Returns a name for each file, without ".csv" and with as many parent directories as make the names unique.
+// Returns a name for each file, without ".csv" and with as many parent directories as are needed to make it unique.
 std::vector<std::string> workload_names(const std::vector<std::filesystem::path>& files);
 
 }  // namespace adaptdl::cli

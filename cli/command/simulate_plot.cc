@@ -72,7 +72,7 @@ void plot(const PlotOptions& options) {
   try {
     timeline = read_timeline(options);
   } catch (const Error& error) {
-    throw UsageError(error.what());  // the file is the user's
+    throw UsageError(error.what());  // the error is in the user's file
   }
   const std::string picture = cluster_plot(*timeline, options.title);
   if (options.output == "-") {

@@ -132,7 +132,7 @@ void check_cluster(kube::Client& client, const std::vector<json>& jobs, const ku
     try {
       client.get(kube::path(resource, place, name));
     } catch (const kube::ApiError& error) {
-      // A user who may submit jobs may not be allowed to read secrets.
+      // A user who may submit jobs is not necessarily allowed to read secrets.
       if (error.not_found())
         throw Error(fmt::format("{} '{}' not found in namespace '{}'; {}", resource.kind, name, place, way_out));
       if (error.code() != 403) throw;

@@ -57,7 +57,7 @@ bool has_trials(const tune::StudyDirectory& directory) {
   return std::filesystem::exists(directory.path() / "trials", ignored);
 }
 
-// Returns whether the study's search has begun. A study that was interrupted before that can be replaced.
+// Returns whether the study's search has begun. A study that was interrupted before its search began can be replaced.
 bool has_begun(const tune::StudyDirectory& directory) {
   // A trial of a new study would continue from the checkpoint of an old one.
   if (has_trials(directory)) return true;
@@ -159,7 +159,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_option("--pruner", options->pruner, "Method of choosing the trials that stop early (default: asha)")
       ->type_name("asha|hyperband|median|none");
   app.add_option("--factor", options->factor,
-                 "With asha and hyperband: one of N trials continues at each rung (default: 4)")
+                 "With asha and hyperband: one in N trials continues past each rung (default: 4)")
       ->type_name("N");
   app.add_option("--seed", options->seed, "Sampler's seed (default: a random seed)")->type_name("N");
   app.add_option("--min-replicas", options->min_replicas, "Minimum number of replicas per trial (default: 1)")

@@ -67,7 +67,7 @@ void set_replicas(json& spec, const TuneOptions& options) {
   const int min = kube::int_field(spec, {"minReplicas"}).value_or(0);
   const std::optional<int> max = kube::int_field(spec, {"maxReplicas"});
   if (max && min > *max)
-    throw UsageError(fmt::format("tune: minimum number of replicas {} is above the maximum {}", min, *max));
+    throw UsageError(fmt::format("tune: the minimum of {} replicas is above the maximum of {}", min, *max));
 }
 
 void set_container(json& pod, const TuneOptions& options) {
@@ -100,7 +100,7 @@ void refuse_local_options(const TuneOptions& options) {
   for (const auto& [name, value] :
        {std::pair("--devices", &options.devices), {"--device-kind", &options.device_kind}, {"--share", &options.share}})
     if (!value->empty())
-      throw UsageError(fmt::format("tune: {} works only with trials on this machine; omit it with --cluster", name));
+      throw UsageError(fmt::format("tune: {} works only for local trials; omit it with --cluster", name));
   if (options.parallel == "auto") throw UsageError("tune: with --cluster, --parallel must be a number");
 }
 
@@ -187,7 +187,7 @@ void check_cluster_resume(const TuneOptions& options) {
                              {"--checkpoint-every", &options.checkpoint_every}});
   for (const auto& [name, value] : fixed)
     if (!value->empty())
-      throw UsageError(fmt::format("tune: --resume cannot change {} for a study in a cluster; omit it", name));
+      throw UsageError(fmt::format("tune: --resume cannot change {0} for a study in a cluster; omit {0}", name));
 }
 
 std::unique_ptr<kube::Client> cluster_client(const TunePlan& plan) {

@@ -109,7 +109,7 @@ void check_resume_options(const TuneOptions& options) {
                                     {"--seed", &options.seed},
                                     {"--storage", &options.storage}})
     if (!value->empty()) fixed = name;
-  if (!fixed.empty()) throw UsageError(fmt::format("tune: --resume cannot change {}; omit it", fixed));
+  if (!fixed.empty()) throw UsageError(fmt::format("tune: --resume cannot change {0}; omit {0}", fixed));
 }
 
 double parse_hours(const std::string& text) {

@@ -127,7 +127,7 @@ struct Trials {
   // Takes over an earlier search's trials. Returns the number of a stop signal that arrives before the end, or 0.
   std::function<int(const tune::Study& study, SearchReport& report, SearchSignals& signals)> adopt;
 
-  const char* interrupt_text() const { return client ? "Ctrl-C does not wait" : "Ctrl-C kills them"; }
+  const char* interrupt_text() const { return client ? "press Ctrl-C to stop waiting" : "Ctrl-C kills them"; }
 };
 
 Trials make_cluster_trials(const TunePlan& plan, const tune::StudyDirectory& directory, SearchReport& report) {
@@ -170,7 +170,7 @@ void stop_trials(const Trials& trials, SearchReport& report, SearchSignals& sign
   }
   if (!runner.any_left()) return;
   report.notice(
-      fmt::format("the search failed: waiting for the trials to save checkpoints ({})", trials.interrupt_text()));
+      fmt::format("the search failed; waiting for the trials to save checkpoints ({})", trials.interrupt_text()));
   runner.stop_all();
   while (runner.any_left())
     if (signals.wait(report) == SIGINT) runner.kill();

@@ -17,7 +17,7 @@ void add_study_verbs(CLI::App& app);
 // Returns "running", "paused", "waiting", "complete", "pruned" or "failed".
 std::string state_text(const sched::tune::Trial& trial);
 
-// Returns the value of a trial that has ended, or the last value that another trial reported, which may be NaN.
+// Returns the trial's final value or, if it has none, the last value that the trial reported, which may be NaN.
 std::optional<double> value_of(const sched::tune::Trial& trial);
 
 // Returns text such as "lr=0.01 opt=sgd", with four significant digits per number.

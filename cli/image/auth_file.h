@@ -10,7 +10,7 @@
 
 namespace adaptdl::image {
 
-// Credentials for a registry; if all fields are empty, requests are anonymous.
+// Credentials for a registry; if all fields are empty, requests are anonymous. Must never be printed.
 struct Credentials {
   std::string user, password;
   std::string identity_token;  // a refresh token, used instead of user and password

@@ -43,8 +43,8 @@ struct BuiltLayer {
 struct StepRecord {
   std::optional<BuiltLayer> layer;       // unset if the step changed nothing
   std::int64_t date = 0;                 // the image's time after the step
-  std::vector<std::string> directories;  // directories (and links) that it created; all files below them are known
-  std::vector<std::string> links;
+  std::vector<std::string> directories;  // that it created, so that all files in them are known
+  std::vector<std::string> links;        // that it created
 };
 
 class BuildCache {

@@ -69,8 +69,8 @@ struct PlannedCopy {
 // is impossible. The input must outlive the plan.
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const Surroundings& to);
 
-// Returns `path` and the directories above it that do not exist, outermost first; nullopt if the result depends on
-// files that are not known yet.
+// Returns those of `path` and the directories above it that do not exist, outermost first; nullopt if the result
+// depends on files that are not known yet.
 std::optional<std::vector<std::string>> missing_directories(const std::string& path, const Surroundings& to);
 
 struct WrittenCopy {

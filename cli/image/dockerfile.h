@@ -66,7 +66,7 @@ struct Mount {
   enum class Type { kBind, kCache, kTmpfs, kSecret };
   enum class Sharing { kShared, kPrivate, kLocked };
   Type type = Type::kBind;
-  std::string from;  // a stage's name, or an image; "" for the build context or, in a cache, an empty directory
+  std::string from;  // a stage's name, or an image; "" for the build context or, for a cache, an empty directory
   std::string source, target;
   bool read_only = true;
   std::string id;                             // a cache's ID (default: its target), or a secret's

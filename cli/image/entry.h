@@ -18,7 +18,7 @@ struct Entry {
   std::uint32_t mode = 0644;  // permissions, including set-id and sticky bits
   std::uint32_t uid = 0, gid = 0;
   std::uint64_t size = 0;  // the size of a file's content in bytes; 0 for other types
-  std::int64_t mtime = 0;  // in seconds since 1970; like Docker's, layers contain no fractions
+  std::int64_t mtime = 0;  // in seconds since 1970; like Docker's layers, ours contain no fractions
   std::string link;        // a symbolic link's target, unchanged; for a hard link, the path of an earlier entry
   std::uint32_t device_major = 0, device_minor = 0;
   std::map<std::string, std::string> xattrs;  // keyed by full name, such as "security.capability"
@@ -34,8 +34,9 @@ using Content = std::function<std::size_t(char* data, std::size_t size)>;
 inline constexpr std::string_view kWhiteoutPrefix = ".wh.";
 inline constexpr std::string_view kOpaqueName = ".wh..wh..opq";
 
-// Overlays instead use a character device 0,0, and the value "y" of this directory attribute. Mounts with "userxattr"
-// use this attribute; root also mounts overlays in this way, so that all trees have the same form.
+// Overlays instead use a character device 0,0 to hide a name, and this attribute of a directory, with the value "y", to
+// hide all of its entries. Mounts with "userxattr" use this attribute; root also mounts overlays in this way, so that
+// all trees have the same form.
 inline constexpr const char* kOverlayXattrPrefix = "user.overlay.";
 inline constexpr const char* kOverlayOpaque = "user.overlay.opaque";
 

@@ -1,7 +1,7 @@
 // The files in a directory that COPY reads: a build context without its ignored files, or a stage's files.
 //
 // Nothing outside the directory is ever accessed: links are resolved as if the directory were the root, and if another
-// process replaces a directory by a link, the link is not followed.
+// process replaces a directory with a link, the link is not followed.
 // Threading: const methods may be called from several threads at once.
 #pragma once
 

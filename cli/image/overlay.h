@@ -39,7 +39,7 @@ class Overlay {
   std::filesystem::path at_;
 };
 
-// Mounts an overlay permanently, for a process with one thread; changes the working directory. Throws Error.
+// Mounts an overlay permanently, and changes the working directory. The process must have one thread. Throws Error.
 void mount_overlay(const OverlayLayers& layers, const std::filesystem::path& at);
 
 }  // namespace adaptdl::image

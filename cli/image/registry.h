@@ -4,8 +4,8 @@
 // Calls retry transient failures (a broken connection, 429, 5xx), and resume transfers. Other failures throw a one-line
 // Error that names the image and the remedy. After a stop request, calls throw http::Stopped within a fraction of a
 // second.
-// Threading: any thread may call the methods, also concurrently; callbacks run on the calling thread. Connections stay
-// open between calls.
+// Threading: any number of threads may call the methods concurrently; callbacks run on the calling thread. Connections
+// stay open between calls.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,8 @@
 // (in $DOCKER_CONFIG or ~/.docker), then containers' auth.json (in $XDG_RUNTIME_DIR/containers). Within a file,
 // `credHelpers` precedes `credsStore`, and both precede `auths`, so that an old entry does not hide a helper's
 // credentials. Every call reads the files again.
+//
+// Threading: may be called from any thread.
 #pragma once
 
 #include <chrono>

@@ -86,7 +86,7 @@ bool Session::speaks_tls(const std::stop_token& stop) {
   } catch (const http::TlsError&) {
     return true;  // the server speaks TLS, but is not trusted; the request itself will report that
   } catch (const http::ConnectionError&) {
-    // A TLS server that answers a request without TLS answers 400.
+    // A server with TLS answers a request without TLS with 400, if it answers at all.
     return ask("http") == 400;
   }
 }

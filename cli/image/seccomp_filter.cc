@@ -101,7 +101,8 @@ constexpr unsigned kCloneFlags = 0;
 // PER_LINUX, PER_LINUX32, UNAME26, PER_LINUX32 with UNAME26, and the value that only queries the personality.
 constexpr std::uint32_t kPersonalities[] = {0, 0x8, 0x20000, 0x20008, 0xffffffff};
 
-// The kernel's crypto API has had vulnerabilities, and virtual machine sockets reach the host from any namespace.
+// The kernel's crypto API has had vulnerabilities, and virtual machine sockets reach the host from any network
+// namespace.
 constexpr unsigned kRefusedFamilies[] = {AF_ALG, AF_VSOCK};
 // The other families below 64, as masks and values: the kernel reads 32 bits of the argument, while a comparison
 // without a mask reads 64. socketcall in 32-bit programs is not covered, since it passes the family in memory.

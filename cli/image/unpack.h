@@ -40,8 +40,8 @@ struct Unpacked {
 };
 
 // Unpacks the blob's file to `directory`, which must not exist yet. The layer is unpacked to a draft next to it, which
-// is renamed when it is complete; if another process creates `directory` first, that directory is kept. The content is
-// not checked if `diff_id` is empty. Throws Error that names the layer if it is damaged, malicious or does not match
+// is renamed when it is complete; if another process creates `directory` first, that directory is kept. An empty
+// `diff_id` matches any content. Throws Error that names the layer if it is damaged, malicious or does not match
 // `diff_id`, and http::Stopped after a stop request.
 Unpacked unpack_layer(const std::filesystem::path& blob, const std::string& diff_id,
                       const std::filesystem::path& directory, const UnpackOptions& options = {});

@@ -1,5 +1,5 @@
-// Only these functions write the command's own text to standard output and standard error. They ensure that no text can
-// control the terminal.
+// Only these functions write the command's own text to standard output and standard error. They ensure that this text
+// cannot control a terminal.
 //
 // String arguments of a format may contain untrusted text. They are made printable (see printable.h), including their
 // newlines, so that they cannot begin a new line. Whole texts keep their lines and the colors of coloured().

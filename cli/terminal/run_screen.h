@@ -1,5 +1,5 @@
-// RunScreen shows an `adaptdl run`: the replicas' lines, each with its rank, notices, and a status line below them on a
-// terminal.
+// RunScreen shows a run that `adaptdl run` started: notices, the replicas' lines, each with its rank, and, on a
+// terminal, a status line below them.
 //
 // Lines keep their stream: replicas' output is written to standard output, and their errors and all notices to standard
 // error. Each stream is colored if it is a suitable terminal. The status line is drawn on standard error, if that is a

@@ -17,7 +17,7 @@ namespace {
 // dynamic loader identifies a library by its path, and no other library must get the same path.
 int write_to_memory(const EmbeddedLibrary& library) {
   const auto fail = [&library] {
-    throw Error(fmt::format("cannot load the library for {}: {}; free some memory and file descriptors",
+    throw Error(fmt::format("cannot load the library for {}: {}; free some memory, or raise `ulimit -n`",
                             library.purpose, std::strerror(errno)));
   };
   const int file = ::memfd_create("adaptdl-library", MFD_CLOEXEC);

@@ -35,9 +35,9 @@ class Channels {
   using Sent = std::function<void(boost::system::error_code)>;
 
   virtual ~Channels() = default;
-  // Passes the next bytes from any channel to `done`; they are valid only during that call. On failure, passes an
-  // error: `eof` if all channels have ended or the server has closed the connection, or else kCutOff, kMalformed or the
-  // connection's error. Do not call `receive` again after an error.
+  // Passes the next bytes from any channel to `done`; they are valid only during that call. At the end or on failure,
+  // passes an error: `eof` if all channels have ended or the server has closed the connection, or else kCutOff,
+  // kMalformed or the connection's error. Do not call `receive` again after an error.
   virtual void receive(Received done) = 0;
   // Sends input. The bytes must stay valid until `done` is called.
   virtual void send(std::span<const std::byte> bytes, Sent done) = 0;

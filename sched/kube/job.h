@@ -27,7 +27,7 @@ struct Job {
   std::string reason, message;          // why the job is in this phase
   std::string condition;                // message of the newest condition that has one; may be empty
   std::vector<std::string> allocation;  // one node name per replica
-  std::optional<int> group;             // number of the job's start, from 0; pods record it, too
+  std::optional<int> group;             // how often the job was started before; its pods record it, too
   std::optional<int> replicas, ready;
   std::optional<Time> completed;
   nlohmann::json train;  // the training hints; null if there are none

@@ -147,7 +147,8 @@ class JobLogs {
     return false;
   }
 
-  // Called when the job has ended. Starts to read the logs of its remaining pods; no further pod will be created.
+  // Called when the job has ended, was deleted or, if the query stops there, is suspended. Starts to read the logs of
+  // its remaining pods.
   void end(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       try {
@@ -172,7 +173,7 @@ class JobLogs {
     if (why.empty() != outage_.empty()) {
       outage_ = why;
       notices_.push_back(why.empty() ? "the cluster responds again"
-                                     : "the log is paused because the cluster does not respond: " + why);
+                                     : "the log may be delayed until the cluster responds again: " + why);
       signal_.changed.notify_all();
     }
     return true;

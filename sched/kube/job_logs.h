@@ -1,6 +1,6 @@
 // Merges the logs of a job's replicas by timestamp, across restarts and changes of size.
 //
-// Each replica's log is streamed concurrently. Lines are ordered by the nodes' timestamps. While logs are followed, a
+// The replicas' logs are streamed concurrently. Lines are ordered by the nodes' timestamps. While logs are followed, a
 // line waits for older lines from other replicas, but only for a moment.
 //
 // Threading: read_job_logs calls its sinks only in the calling thread. It buffers about LogStream::kFull per replica.

@@ -17,7 +17,7 @@ struct AccessChoice {
   std::string name_space;  // empty: the context's namespace, or "default" if it has none
 };
 
-// Returns the files in $KUBECONFIG (colon-separated), or ~/.kube/config if it is not set.
+// Returns the files in $KUBECONFIG (colon-separated), or ~/.kube/config if it is unset or empty.
 std::vector<std::filesystem::path> kubeconfig_files();
 
 // Returns the access that kubectl would use. Files are merged: for each setting, the first file that contains it wins,

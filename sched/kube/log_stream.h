@@ -28,7 +28,7 @@ struct LogSignal {
 
 struct LogStreamOptions {
   std::optional<std::chrono::seconds> since;  // maximum age of lines
-  std::optional<int> tail;                    // maximum number of lines that already exist
+  std::optional<int> tail;                    // maximum number of existing lines to read first
   bool previous = false;                      // read the previous container's log
   bool follow = false;
 };
@@ -41,7 +41,7 @@ class LogStream {
     Clock::time_point came;
     std::string text;
   };
-  static constexpr std::size_t kFull = std::size_t{256} << 10;  // limit of queued bytes
+  static constexpr std::size_t kFull = std::size_t{256} << 10;  // maximum number of queued bytes
 
   LogStream(Client& client, LogSignal& signal, Replica replica, LogStreamOptions options);
 

@@ -1,5 +1,5 @@
 // A connected, encrypted byte stream to an API server, created by libcurl. It provides a file descriptor that carries
-// the decrypted bytes, so that any library can use it.
+// the unencrypted bytes, so that any library can use it.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Chooses a storage class in a cluster whose volumes all replicas of a job can share.
+// Chooses, among a cluster's storage classes, one whose volumes all replicas of a job can share.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,13 +1,14 @@
 // AgentClient connects a run to the agent, which shares the devices of this machine among the runs of a user.
 //
-// It starts the agent if there is none, and reports what the run wants and holds. If the agent dies, the run keeps what
-// it has; after a short random pause, the client starts the agent again and repeats its report.
+// The client starts the agent if none is running, and reports which devices the run requests and holds. If the agent
+// dies, the run keeps its devices; after a short random pause, the client starts the agent again and repeats its
+// report.
 //
 // Use: poll fd(), and call take() when it is readable. Use update() to report a device as held before a process is
-// started on it, and as no longer held when the last process on it is gone: only then does another run get it.
+// started on it, and as no longer held when the last process on it has ended: only then can another run receive it.
 //
 // Threading: one thread at a time. The client forks to start the agent; the child makes only async-signal-safe calls.
-// Lifetime: the destructor releases what the run held to other runs, so its processes must be gone by then.
+// Lifetime: the destructor releases the run's devices to other runs, so the run's processes must have ended by then.
 #pragma once
 
 #include <chrono>
@@ -26,13 +27,13 @@
 namespace adaptdl::sched {
 
 struct AgentRequest {
-  std::string name;                  // of the run, for display
+  std::string name;                  // the run's name, for display
   int min = 1, max = 1;              // number of devices
   std::vector<std::string> devices;  // devices that the run may use
   std::string kind = "gpu";          // or "cpu"
   nlohmann::json hints = nlohmann::json::object();
   std::vector<std::string> held;  // devices that its processes use or are about to use
-  bool pinned = false;            // once it has devices, it keeps exactly these
+  bool pinned = false;            // once the run has devices, it keeps exactly those
   double weight = 1;              // see DeviceUser
   std::optional<int> preferred_count{};
 
@@ -40,41 +41,41 @@ struct AgentRequest {
 };
 
 struct DeviceAllocation {
-  std::vector<std::string> devices;  // empty: the run must wait. Devices that it already had come first, in their order
+  std::vector<std::string> devices;  // if empty, the run must wait; devices that it already had come first
   std::string reason;                // one clause
 };
 
 struct AgentOptions {
-  // A program whose main() calls run_agent() if argv[0] is kAgentName. In `adaptdl`, it is the program itself.
+  // A program whose main() calls run_agent() if argv[0] is kAgentName. For `adaptdl`, this is the program itself.
   std::filesystem::path program = "/proc/self/exe";
-  // The policy and fairness of the agent, if it has no other run yet; see make_policy().
+  // The agent's policy and fairness, which apply only if the agent has no other run yet; see make_policy().
   std::string policy = "adaptive";
   double fairness = -1;
-  // The run's device time, which policies know as its service. It must outlive the client. Null: the service is 0.
+  // The run's device time, which policies call its service. Must outlive the client. If null, the service is 0.
   const DeviceTime* device_time = nullptr;
 };
 
-// How long a run should wait for its first allocation. After that it continues by itself on any of its devices, and
-// follows the allocation that comes later.
+// How long a run should wait for its first allocation. After that, the run starts on any of its devices without an
+// allocation, and follows a later allocation when it arrives.
 inline constexpr std::chrono::seconds kFirstAllocation{10};
 
 class AgentClient {
  public:
-  // Throws Error if this user has no usable runtime directory, or the system refuses descriptors. An agent that cannot
-  // be reached or started is not an error.
+  // Throws Error if the user has no usable runtime directory, or if no descriptors are left. It is not an error if the
+  // agent cannot be reached or started.
   explicit AgentClient(AgentRequest request, AgentOptions options = {});
   ~AgentClient();
   AgentClient(const AgentClient&) = delete;
   AgentClient& operator=(const AgentClient&) = delete;
 
-  // Readable when take() has something to do. It stays the same for the client's lifetime.
+  // Returns a descriptor that is readable when take() has work to do. It stays the same for the client's lifetime.
   int fd() const noexcept { return events_.get(); }
   // Returns the newest allocation since the last call, if there is one. Also maintains the connection. Does not block.
   std::optional<DeviceAllocation> take();
-  // Reports what has changed. Does not block.
+  // Reports the changes to the agent. Does not block.
   void update(AgentRequest request);
 
-  // Returns the process id of the agent, or none while there is no connection.
+  // Returns the agent's process id, or nullopt while there is no connection.
   std::optional<int> agent_pid() const noexcept;
 
  private:
@@ -99,7 +100,7 @@ class AgentClient {
   std::chrono::milliseconds longest_pause_;
   std::string incoming_, outgoing_;
   bool unsaid_ = true;  // something to report is not in `outgoing_` yet
-  bool first_ = true;   // nothing was sent on this connection yet
+  bool first_ = true;   // nothing has been sent on this connection yet
   bool warned_ = false;
   std::uint64_t seen_ = 0;
   std::vector<std::string> allocated_;

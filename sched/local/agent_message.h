@@ -17,7 +17,7 @@ namespace adaptdl::sched {
 constexpr std::size_t kLongestMessage = std::size_t{1} << 20;  // bytes
 
 struct RunMessage {
-  std::string id;  // identifies the run on any connection
+  std::string id;  // identifies the run across connections
   bool leaves = false;
   std::uint64_t seen = 0;
   DeviceUser user;
@@ -25,14 +25,14 @@ struct RunMessage {
   double fairness = -1;
 };
 
-// Each returns a line, including its newline.
+// Each of these functions returns a line, including its newline.
 std::string to_line(const RunMessage& message);
 std::string to_line(const DeviceShare& share);
 std::string error_line(std::string_view what);
 
-// Throws UsageError with one line that names the problem.
+// Throws UsageError with a one-line description of the problem.
 RunMessage parse_run_message(std::string_view line);
-// Throws Error, with the text from the agent if it sent an error.
+// Throws Error if the line is invalid or if it is an error from the agent, with the agent's text.
 DeviceShare parse_share(std::string_view line);
 
 }  // namespace adaptdl::sched

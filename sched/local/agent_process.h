@@ -7,8 +7,8 @@
 
 namespace adaptdl::sched {
 
-// Starts `program` as the agent of this runtime directory, in a session of its own and without the caller's descriptors
-// and signal settings. Returns once the agent was forked; only its socket shows whether it has started.
+// Starts `program` as the agent for this runtime directory, in its own session and without the caller's descriptors and
+// signal settings. Returns once the agent has been forked; only its socket shows whether it has started.
 void start_agent(const std::filesystem::path& program, const std::filesystem::path& directory) noexcept;
 
 }  // namespace adaptdl::sched

@@ -90,7 +90,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
   }
   int pid() const noexcept { return pid_; }
 
-  std::string run_id;  // of the run that connected; empty until it is known
+  std::string run_id;  // id of the connected run; empty until it is known
 
  private:
   void read() {
@@ -218,7 +218,7 @@ void AgentServer::forget(const std::string& run_id) {
   await_idle();
 }
 
-// Runs of the previous agent that do not connect in this time are not waited for.
+// The agent stops waiting for runs of the previous agent that have not connected by then.
 void AgentServer::settle() {
   settle_.expires_after(times_.settle);
   settle_.async_wait([this](Result) { expected_.clear(); });

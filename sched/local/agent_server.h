@@ -24,15 +24,15 @@ class AgentServer {
   // `listener` is a listening socket, and `lock` is the locked file that lists the runs and their processes.
   AgentServer(const Fd& listener, const Fd& lock, const AgentTimes& times);
 
-  // Returns once it has been idle for AgentTimes::idle.
+  // Serves runs until the agent has been idle for AgentTimes::idle.
   void run();
 
  private:
   class Session;
   struct Run {
     UserId user = 0;
-    std::weak_ptr<Session> session;                       // its connection; none if that was lost
-    std::unique_ptr<boost::asio::steady_timer> vanished;  // runs until the run is forgotten
+    std::weak_ptr<Session> session;                       // its connection; expired if it was lost
+    std::unique_ptr<boost::asio::steady_timer> vanished;  // expires when the run is forgotten
     int pid = 0;
   };
 
@@ -59,7 +59,7 @@ class AgentServer {
   bool settled_ = false;
   bool deciding_ = false;
   std::set<std::shared_ptr<Session>> sessions_;
-  std::map<std::string, Run> runs_;  // by the id that they send
+  std::map<std::string, Run> runs_;  // by the id that each run sends
   UserId next_user_ = 1;
   DeviceShares shares_;
   std::string policy_ = "adaptive";

@@ -123,7 +123,7 @@ void Attempt::handle_signal(int signal_number) {
     context_.observer.notice("interrupted again: killing all replicas");
     kill_all();
   } else if (!again && phase_ == Phase::kRunning) {
-    // Only a checkpoint that is saved from now on fulfils the request.
+    // Only a checkpoint that is saved from now on satisfies the request.
     context_.checkpoints.mark();
     stop(signal_number == SIGINT ? "interrupted" : fmt::format("received SIG{}", ::sigabbrev_np(signal_number)));
   } else {
@@ -254,7 +254,7 @@ void Attempt::stop(const std::string& why) {
 void Attempt::save_and_fail(const ReplicaEnd& end) {
   end_.ends.push_back(end);
   replicas_.stop();
-  replicas_.survives(end);  // like every death while a run stops
+  replicas_.survives(end);  // as for every death while a run stops
   context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
   context_.observer.notice(fmt::format("stopping: waiting up to {} for {} to checkpoint (Ctrl-C twice kills at once)",
                                        seconds(context_.plan.grace), remaining()));
@@ -308,8 +308,8 @@ void Attempt::handle_end(const ReplicaEnd& end) {
     context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
     fail();
   } else if (phase_ == Phase::kRunning && end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit}) {
-    // This replica itself was asked to stop. If the others know of it, they exit, too. If they do not, the job cannot
-    // continue without it.
+    // Another process asked this replica to stop. If the other replicas know of that, they exit, too. If they do not,
+    // the job cannot continue without this replica.
     stop(fmt::format("replica {} was asked to stop", end.rank));
   }
 }

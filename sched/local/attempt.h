@@ -1,8 +1,9 @@
-// An Attempt is one start of all the replicas of this machine, until none is left.
+// An Attempt runs all replicas of a launcher once, from their start until none is left.
 //
-// It is an event loop in one thread, with these phases: running (in which the membership may change, see Membership);
-// stopping (the replicas were asked to checkpoint, and have until the end of the grace); failing (one failed, and the
-// others have kFailureGrace to end); killing. Each later phase has one deadline, and each leads only to those after it.
+// It is a single-threaded event loop with these phases: running (the membership may change; see Membership), stopping
+// (the replicas were asked to checkpoint, and must exit within the grace period), failing (a replica failed, and the
+// others must exit within kFailureGrace), and killing. Every phase except the first has a deadline, and a phase can
+// only be followed by a later one.
 #pragma once
 
 #include <chrono>
@@ -21,22 +22,23 @@ namespace adaptdl::sched {
 
 class Attempt {
  public:
-  // Starts the replicas. What they save is recognized as new if the context's checkpoints were marked before. Throws
-  // UsageError if the program cannot be executed, and Error if the system refuses; no replica is left then.
+  // Starts the replicas. Their checkpoints are recognized as new only if the context's checkpoints were marked before.
+  // Throws UsageError if the program cannot be executed, and Error if a system call fails; no replica is left in either
+  // case.
   Attempt(LaunchContext& context, int restarts);
-  // Kills the replicas that are left if run() did not return.
+  // Kills the remaining replicas if run() did not return.
   ~Attempt();
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // Waits until all replicas are gone, and returns how they ended. Throws Error if one cannot be killed.
+  // Waits until all replicas are gone, and returns how they ended. Throws Error if a replica cannot be killed.
   AttemptEnd run();
 
-  // Returns whether the end of the run was requested, so that it must not be started again.
+  // Returns whether the end of the run was requested, in which case the replicas must not be started again.
   bool stop_requested() const noexcept { return stop_requested_; }
-  // Returns whether all replicas were asked to stop in order to be started again with another number of them.
+  // Returns whether all replicas were asked to stop so that the run can restart with a different number of replicas.
   bool rescales() const noexcept { return rescales_; }
-  // Returns whether any replica trained, as far as they report it.
+  // Returns whether any replica has reported that it trained.
   bool trained() const noexcept { return replicas_.trained(); }
 
  private:
@@ -55,12 +57,14 @@ class Attempt {
   void check_deadline();
   void tick();
 
-  // Carries out changes of the membership, and publishes them.
+  // Applies and publishes changes of the membership.
   void follow_membership();
   void publish_membership();
-  // Stops all replicas with a checkpoint, to be started again with others, if all of them can be asked to stop.
+  // If every replica can be asked to stop, stops all of them with a checkpoint so that the run can restart at its new
+  // size.
   void rescale(const std::string& change);
-  // From now on, asks each replica to checkpoint and exit as soon as it can be asked. `why` begins the notice.
+  // From now on, asks each replica to checkpoint and exit as soon as it can handle the request. `why` begins the
+  // notice.
   void stop(const std::string& why);
   void save_and_fail(const ReplicaEnd& end);
   void fail();
@@ -76,8 +80,8 @@ class Attempt {
   AttemptEnd end_;
   bool stop_requested_ = false;
   bool rescales_ = false;
-  bool unwilling_said_ = false;             // the user was notified that it cannot stop with a checkpoint
-  std::optional<ReplicaEnd> last_failure_;  // that the run survived
+  bool unwilling_said_ = false;             // the user was notified that the program cannot checkpoint and stop
+  std::optional<ReplicaEnd> last_failure_;  // the last one that the run survived
 };
 
 }  // namespace adaptdl::sched

@@ -1,8 +1,8 @@
 // CheckpointWatch determines whether a run wrote a checkpoint, and which one to continue from.
 //
-// A directory may hold checkpoints of adaptdl's runtime, which show whether they are complete, or directories of the
-// same names that another runtime wrote (AdaptDL's Python package names them by the number of restarts). For the
-// latter, a committed name is the only information.
+// A directory may contain checkpoints from adaptdl's runtime, which record whether they are complete, or directories
+// with names of the same form that another runtime wrote (AdaptDL's Python package names them after the number of
+// restarts). For the latter, the committed name is the only information.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,30 @@ namespace adaptdl::sched {
 // What a launcher needs to know about a checkpoint.
 struct CheckpointNote {
   std::filesystem::path path;
-  std::optional<std::uint64_t> number;  // none: known only from a replica's report
+  std::optional<std::uint64_t> number;  // nullopt: known only from a replica's report
   std::optional<double> epoch;          // as the job recorded it
   bool foreign = false;                 // written by another runtime
 };
 
 class CheckpointWatch {
  public:
-  // `directory` contains the checkpoints; none: nothing is saved.
+  // `directory` contains the checkpoints; nullopt if nothing is saved.
   explicit CheckpointWatch(std::optional<std::filesystem::path> directory) : directory_(std::move(directory)) {}
 
-  // From now on, only checkpoints that are saved later are new.
+  // From now on, only checkpoints that are saved after this call count as new.
   void mark();
   // Records that a replica reported this checkpoint as committed.
   void reported(const std::filesystem::path& path) { reported_ = path; }
 
-  // Returns the newest usable checkpoint in the directory since mark(). If the directory cannot be seen from here,
-  // returns the one that a replica reported. Returns none if there is none.
+  // Returns the newest usable checkpoint that was saved since mark(). If the directory does not exist on this machine,
+  // returns the checkpoint that a replica reported. Returns nullopt if there is no new checkpoint.
   std::optional<CheckpointNote> newest_since_mark() const;
-  // Returns the newest usable checkpoint in the directory.
+  // Returns the newest usable checkpoint in the directory, or nullopt if there is none.
   std::optional<CheckpointNote> newest() const;
 
-  // Returns the ADAPTDL_NUM_RESTARTS to begin with. AdaptDL's Python package names a checkpoint by it and cannot write
-  // the same one twice, so in a directory with its checkpoints this is one more than the highest; otherwise it is 0.
+  // Returns the first value for ADAPTDL_NUM_RESTARTS. AdaptDL's Python package names its checkpoints after that number
+  // and cannot write the same name twice. If the directory contains such checkpoints, the result is therefore one more
+  // than the highest number; otherwise it is 0.
   int first_restart() const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr auto kDecideEvery = std::chrono::seconds(10);
-// How long a run waits for more devices to connect before it starts on those that have.
+// How long a run waits for more devices to connect before it starts on those that have connected.
 constexpr auto kGather = std::chrono::seconds(3);
 constexpr auto kReopenAfter = std::chrono::seconds(1);
 constexpr int kMaxDevicesPerNode = 4096;
@@ -57,7 +57,7 @@ void ClusterRelay::take_message(const json& message) {
   }
   const auto device = message.at("device").get<std::string>();
   const auto link = links_.find(device);
-  if (link == links_.end()) return;  // closed meanwhile
+  if (link == links_.end()) return;  // already closed
   if (what == "connected") {
     link->second = Link::kConnected;
     if (first_connected_ == Clock::time_point()) first_connected_ = Clock::now();

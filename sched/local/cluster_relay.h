@@ -1,17 +1,17 @@
-// ClusterRelay connects a run to the devices of a cluster, through a driver that has no policy of its own.
+// ClusterRelay gives a run access to the devices of a cluster through a driver, which makes no allocation decisions.
 //
-// The driver is the parent of this process. They exchange JSON objects, one per line:
-//   {"is": "nodes", "nodes": [{"id": ID, "address": IP, "devices": N, "leaving": BOOL}, ...]}   all, when one changes
+// The driver is the parent process. It sends JSON objects, one per line:
+//   {"is": "nodes", "nodes": [{"id": ID, "address": IP, "devices": N, "leaving": BOOL}, ...]}   all, on a change
 //   {"is": "connected", "device": D} | {"is": "lost", "device": D, "why": CLAUSE}
 //   {"is": "message", "device": D, "message": OBJECT}       from the device's replica server (see replica_wire.h)
-// and in return
+// and this process sends
 //   {"do": "open", "device": D, "node": ID} | {"do": "close", "device": D}    starts, or ends, a replica server
 //   {"do": "send", "device": D, "message": OBJECT}
 //   {"do": "want", "devices": N}                            how many devices the run could use, for an autoscaler
-// A device is named NODE/INDEX. The driver answers each "open" by "connected" or "lost", and sends nothing about a
-// device after "lost".
+// A device is named NODE/INDEX. The driver answers each "open" with "connected" or "lost". After "lost", it sends
+// nothing about the device until the device is opened again.
 //
-// A policy decides which devices the run should have. Those of nodes that are leaving are given up.
+// A policy decides which devices the run should have. The run gives up the devices of nodes that are leaving.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -41,7 +41,7 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time);
 
   int fd() const noexcept override { return channel_.fd(); }
-  // Throws Error if the driver is gone.
+  // Throws Error if the driver has ended.
   bool take() override;
   bool has_devices() const noexcept override { return !allocated_.empty(); }
   bool told_to_wait() const noexcept override { return allocated_.empty(); }
@@ -76,15 +76,15 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   LineChannel channel_;
   std::map<std::string, Node> nodes_;               // by id
   std::map<std::string, Link> links_;               // by device
-  std::map<std::string, Clock::time_point> retry_;  // devices that were lost, and when they may be opened again
+  std::map<std::string, Clock::time_point> retry_;  // when each lost device may be opened again
   std::deque<nlohmann::json> events_;               // for receive()
   DeviceShares shares_;
   DeviceUser user_;
   std::uint64_t seen_ = 0;
   std::vector<std::string> wanted_;     // devices that the policy has chosen
-  std::vector<std::string> allocated_;  // of these, those in the run's size
+  std::vector<std::string> allocated_;  // devices that the run's size contains
   std::string reason_ = "no node of the cluster has a free device";
-  int requested_ = 0;  // of the autoscaler
+  int requested_ = 0;  // devices, of the autoscaler
   bool changed_ = true;
   Clock::time_point decided_{}, first_connected_{};
 };

@@ -1,4 +1,5 @@
-// Assigns devices by name to runs that need a number of them. This is a matching: each run may use some devices only.
+// Assigns devices by name to runs that each need a number of them. This is a matching problem, since each run may use
+// only some of the devices.
 #pragma once
 
 #include <optional>
@@ -10,13 +11,13 @@ namespace adaptdl::sched {
 
 struct DeviceDemand {
   int count = 0;
-  std::vector<std::string> allowed;    // in the order in which the run wants them
-  std::vector<std::string> preferred;  // devices that it has; the first `count` of them are kept wherever possible
+  std::vector<std::string> allowed;    // in the run's order of preference
+  std::vector<std::string> preferred;  // devices that the run has; it keeps the first `count` if possible
 };
 
-// Returns the devices of each demand, with the preferred ones first, or none if there are not enough for all. Unless it
-// is preferred, a `busy` device (one that a run holds or was offered) is used only if the demand allows no other
-// unassigned device. If two demands prefer the same device, the first one gets it.
+// Returns the devices for each demand, preferred devices first, or nullopt if there are not enough devices for all
+// demands. A `busy` device (one that a run holds or was offered) is assigned to a demand that does not prefer it only
+// if the demand allows no other unassigned device. If two demands prefer the same device, it is assigned to the first.
 std::optional<std::vector<std::vector<std::string>>> assign(const std::vector<DeviceDemand>& demands,
                                                             const std::set<std::string>& busy = {});
 

@@ -27,7 +27,8 @@ int most(const DeviceUser& user) {
   return std::min(user.max, static_cast<int>(user.devices.size()));
 }
 
-// Returns how many devices a run needs to continue. After its minimum was raised, it continues with what it holds.
+// Returns how many devices a run needs to continue. If its minimum has been raised, it continues with the devices that
+// it holds.
 int least(const DeviceUser& user) {
   const int held = static_cast<int>(user.held.size());
   if (held == 0) return user.min;
@@ -109,7 +110,8 @@ std::vector<DeviceDemand> DeviceShares::demands(const Order& order, const std::v
   return demands;
 }
 
-// Returns the number that each run can count on: its minimum if that fits beside those of the runs before it, else 0.
+// Returns how many devices each run is guaranteed: its minimum if that fits after those of the runs before it,
+// otherwise 0.
 std::vector<int> DeviceShares::least_sizes(const Order& order) {
   std::vector<int> sizes(order.size(), 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -119,7 +121,8 @@ std::vector<int> DeviceShares::least_sizes(const Order& order) {
   return sizes;
 }
 
-// Makes the sizes as equal as the limits allow: each further device goes to the run with the fewest for its weight.
+// Makes the sizes as equal as the limits allow: each additional device goes to the run with the fewest devices relative
+// to its weight.
 std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> sizes, const std::vector<int>& limits) {
   std::vector<bool> open;
   for (const int size : sizes) open.push_back(size > 0);
@@ -138,7 +141,7 @@ std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> s
   }
 }
 
-// Asks the policy about the runs whose minimum fits. The others must wait, whatever the policy would decide.
+// Asks the policy about the runs whose minimum fits. The others must wait, regardless of the policy.
 Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::vector<int>& floors,
                            const std::vector<int>& fair, double now) {
   Problem problem;
@@ -210,7 +213,7 @@ std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const 
     } else if (const auto preferred = entry->user.preferred_count; preferred && !entry->user.pinned) {
       sizes.push_back({given[i], preference_reason(given[i], *preferred)});
     } else if (given[i] > wanted[i]) {
-      sizes.push_back({given[i], devices + ", its minimum: others make better use of more"});
+      sizes.push_back({given[i], devices + ", its minimum: more devices would help other runs more"});
     } else if (given[i] < wanted[i]) {
       sizes.push_back({given[i], devices + ": others need the rest"});
     } else {
@@ -251,7 +254,7 @@ std::map<UserId, DeviceShare> DeviceShares::take_news() {
     }
     const std::size_t missing = entry.target.size() - share.devices.size();
     if (missing > 0) share.reason += fmt::format("; {} more when others release them", missing);
-    // Too few devices are of no use: a run that trains continues as it is until there are enough.
+    // Fewer devices than the run needs are useless: a run that trains keeps its devices until there are enough.
     const int enough = least(entry.user);
     if (static_cast<int>(share.devices.size()) < enough) {
       const bool goes_on = !entry.user.held.empty() && static_cast<int>(entry.target.size()) >= enough;

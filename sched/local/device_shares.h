@@ -1,14 +1,14 @@
-// DeviceShares decides which run has which devices of this machine. It is the logic of the agent, without sockets.
+// DeviceShares decides which run gets which devices. It contains the agent's logic, without the sockets.
 //
-// A policy decides how many devices each run gets, and DeviceShares chooses them by name. A run keeps those that it
-// has, so that a change moves as few as possible. A device that a run must give up goes to its next holder only when
-// the run has reported that it released it: an unacknowledged offer counts as held.
+// A policy decides how many devices each run gets, and DeviceShares chooses which ones. A run keeps the devices that it
+// has where possible, so that few devices move. A device that a run must give up is offered to its next holder only
+// after the run has reported its release. An unacknowledged offer counts as held.
 //
-// A run that trains keeps at least its minimum. Among those that wait, the one submitted first is served first. A run
-// that was not measured yet gets at most its fair share by weight, since the gain from more is unknown.
+// A run that trains keeps at least its minimum. Waiting runs are served in the order of their submission. A run that
+// has not been measured yet gets at most its fair share by weight, since the gain from more devices is unknown.
 //
-// A run may prefer a number of devices, whatever speedup the policy expects. It gets its fair share by weight, but no
-// more than that number, and reaches the number if the policy leaves devices unused.
+// A run may prefer a number of devices, regardless of the speedup that the policy expects. It gets its fair share by
+// weight, limited to that number. If the policy leaves devices unused, the run gets more of them, up to the number.
 //
 // Threading: one thread at a time. Times are seconds since the epoch.
 #pragma once
@@ -32,19 +32,19 @@ struct DeviceUser {
   std::string name;
   std::string kind;  // "gpu" or "cpu": devices of different kinds are different devices
   int min = 1, max = 1;
-  std::vector<std::string> devices;  // devices that it may use
+  std::vector<std::string> devices;  // devices that the run may use
   std::vector<std::string> held;     // devices that its processes use or are about to use
-  bool pinned = false;               // once it has devices, it keeps exactly these until it ends
+  bool pinned = false;               // once the run has devices, it keeps exactly those until it ends
   double submitted = 0;
   double service = 0;  // device-seconds that it has held so far
-  int changes = 0;     // of its devices; the first allocation is not counted
+  int changes = 0;     // of its allocation; the first allocation is not counted
   nlohmann::json hints = nlohmann::json::object();
-  double weight = 1;                     // of its speedup, relative to other runs; > 0
-  std::optional<int> preferred_count{};  // number of devices, from `min` to `max`; none: the policy decides
+  double weight = 1;                     // weight of its speedup relative to other runs; > 0
+  std::optional<int> preferred_count{};  // number of devices, from `min` to `max`; nullopt: the policy decides
 };
 
 struct DeviceShare {
-  std::uint64_t number = 0;  // counts up for each run
+  std::uint64_t number = 0;  // increases with each share of a run
   std::vector<std::string> devices;
   std::string reason;
 };
@@ -54,28 +54,29 @@ using UserId = int;
 
 class DeviceShares {
  public:
-  // Adds a run, or updates what it reports. `seen` is the number of the last share that it acknowledged. A new run
-  // keeps the devices that it has until the next decision. Returns whether a decision is due: it is new, or its limits
-  // changed.
+  // Adds a run, or updates its report. `seen` is the number of the last share that the run acknowledged. A new run
+  // keeps the devices that it holds until the next decision. Returns whether a decision is due because the run is new
+  // or its limits have changed.
   bool set(UserId id, DeviceUser user, std::uint64_t seen, double now);
   void remove(UserId id);
   bool empty() const noexcept { return users_.empty(); }
 
-  // Decides again how many devices each run should have, and which.
+  // Decides again how many and which devices each run should have.
   void decide(const Policy& policy, double now);
 
-  // Returns the shares that must be sent, each once. A share has no device that another run holds or was offered.
+  // Returns the shares that must be sent; each share is returned only once. A share contains no device that another run
+  // holds or was offered.
   std::map<UserId, DeviceShare> take_news();
 
  private:
   struct Entry {
     DeviceUser user;
     double said = 0;                  // when the run last reported
-    std::vector<std::string> target;  // devices that it should have
+    std::vector<std::string> target;  // devices that the run should have
     std::string reason;               // empty before the first decision
-    bool fresh = true;                // no share was sent since the run came
+    bool fresh = true;                // no share has been sent to the run yet
     DeviceShare told;
-    std::vector<DeviceShare> unseen;  // earlier shares that it may still use, as it has not acknowledged a later one
+    std::vector<DeviceShare> unseen;  // earlier shares that the run may still use: it acknowledged no later one
   };
   using Order = std::vector<std::pair<UserId, Entry*>>;
   struct Size {

@@ -1,7 +1,7 @@
-// A DeviceSource allocates devices to a run, and gets back those that the run releases.
+// A DeviceSource allocates devices to a run, and takes back the devices that the run releases.
 //
-// The devices that it allocates go into the run's size, which the replicas follow. A device is reported as used before
-// a process is started on it and until the last process on it is gone, so that it never has two users.
+// The allocated devices are passed to the run's size, which the replicas follow. A device is reported as used from
+// before a process is started on it until the last process on it has ended, so that a device never has two users.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -16,24 +16,25 @@ class DeviceSource {
  public:
   virtual ~DeviceSource() = default;
 
-  // Readable when take() has something to do.
+  // Returns a descriptor that is readable when take() has work to do.
   virtual int fd() const noexcept = 0;
-  // Sets the size to the newest allocation. Returns whether there was one. Must also be called at short intervals.
+  // Applies the newest allocation to the run's size. Returns whether there was a new one. Must also be called at short
+  // intervals when fd() is not readable.
   virtual bool take() = 0;
 
-  // Returns whether the run was allocated any devices yet.
+  // Returns whether any devices have been allocated to the run.
   virtual bool has_devices() const noexcept = 0;
-  // Returns whether the run must wait for devices that others use.
+  // Returns whether the run must wait for devices that other runs use.
   virtual bool told_to_wait() const noexcept = 0;
-  // The reason for the last allocation, in one clause; empty before the first one.
+  // Returns the reason for the last allocation as a clause; empty before the first allocation.
   virtual const std::string& reason() const noexcept = 0;
 
-  // The following functions also send the bounds of the size, and how many replicas the run prefers. set_hints() sends
-  // what the program reports about itself, for the policy.
+  // Sends the hints that the program reports about itself, which the policy uses. This function and the next two also
+  // send the bounds of the run's size and the number of replicas that the run prefers.
   virtual void set_hints(nlohmann::json hints) = 0;
-  // Sets how much its speedup counts relative to that of other runs.
+  // Sets the weight of the run's speedup relative to other runs.
   virtual void set_weight(double weight) = 0;
-  // Reports that only these devices are in use, or about to be. If `stays`, the run cannot give up any of them.
+  // Reports all devices that are in use or about to be used. If `stays` is true, the run cannot give up any of them.
   virtual void set_used(std::vector<std::string> devices, bool stays) = 0;
 };
 

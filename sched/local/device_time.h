@@ -1,7 +1,7 @@
 // DeviceTime counts the device-seconds of a run: the number of devices that it holds, integrated over time.
 //
-// A device is held from before the first process is started on it until other runs may have it: when the last process
-// on it is gone, or at the end of the run if all of its replicas stop. A replica without a device counts as one.
+// A device is held from before the first process is started on it until other runs may use it: when the last process on
+// it has ended or, if all replicas stop, at the end of the run. A replica without a device counts as one device.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -17,9 +17,10 @@ class DeviceTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // From `now` on, the run holds these devices and no others. There is one name per replica, in any order.
+  // Records that the run holds exactly these devices from `now` on. The list contains one name per replica, in any
+  // order.
   void hold(const std::vector<std::string>& devices, Clock::time_point now);
-  // Returns the device-seconds so far. REQUIRES that `now` is not before that of the last hold().
+  // Returns the device-seconds so far. REQUIRES that `now` is not earlier than in the last call of hold().
   double seconds(Clock::time_point now) const;
 
  private:

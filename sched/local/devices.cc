@@ -59,7 +59,7 @@ std::vector<std::string> visible_devices(const std::optional<std::string>& visib
   if (visible) return split_list(*visible);
   int count = count_device_nodes(device_directory);
   if (count == 0) count = count_by_nvidia_smi();
-  // CUDA numbers the devices that a container may use from 0, whatever the names of their nodes.
+  // CUDA numbers the devices that a container may use from 0, regardless of the names of their device nodes.
   std::vector<std::string> devices;
   for (int i = 0; i < count; ++i) devices.push_back(std::to_string(i));
   return devices;

@@ -1,7 +1,8 @@
 // ExitOrder determines the order in which processes end.
 //
-// The replica that fails first brings the others down within milliseconds, and a busy launcher may notice only when all
-// are gone. The kernel knows the order: it lists process descriptors (pidfds) in the order in which they became ready.
+// The replica that fails first brings the others down within milliseconds, and a busy launcher may notice only after
+// all have ended. The kernel records the order: it lists process descriptors (pidfds) in the order in which they became
+// ready.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +20,8 @@ class ExitOrder {
 
   // Watches a child that has not been reaped yet. On a kernel without pidfds (before 5.3), nothing is watched.
   void watch(pid_t pid);
-  // Returns how many of the watched processes ended before `pid`, which must have ended. If that is unknown, the result
-  // is that of a process that ended after all others.
+  // Returns how many of the watched processes ended before `pid`, which must have ended. If the order is unknown,
+  // returns the result for a process that ended last.
   std::size_t place(pid_t pid);
 
  private:

@@ -17,7 +17,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// A pipe could get the number of a standard descriptor that was closed at the start; replicas put their own there.
+// If a standard descriptor was closed at startup, a pipe could get its number, which replicas need for their own
+// streams.
 Fd above_standard(Fd fd) {
   if (fd.get() > STDERR_FILENO) return fd;
   Fd moved(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -32,7 +33,7 @@ bool close_range(int first, unsigned last, unsigned flags) noexcept {
   return ::syscall(SYS_close_range, static_cast<unsigned>(first), last, flags) == 0;
 }
 
-// Returns the descriptor that a name in /proc/self/fd stands for, or -1 for "." and "..".
+// Returns the descriptor that a name in /proc/self/fd denotes, or -1 for "." and "..".
 int descriptor_number(const char* name) noexcept {
   int number = 0;
   for (; *name >= '0' && *name <= '9'; ++name) number = 10 * number + (*name - '0');

@@ -37,18 +37,18 @@ struct Pipe {
   Fd read, write;
 };
 
-// Creates a pipe whose ends are closed on exec and are not the descriptors 0 to 2. Throws Error if there are no more
-// descriptors.
+// Creates a pipe whose ends are closed on exec and are not descriptors 0 to 2. Throws Error if no descriptors are left.
 Pipe make_pipe();
 
-// Closes the descriptors from `first` on, except `keep` (-1: none). This and the next function are async-signal-safe.
+// Closes the descriptors from `first` on, except `keep` (-1: no exception). This function and the next are
+// async-signal-safe.
 void close_from(int first, int keep = -1) noexcept;
 
-// Lets the next exec close the descriptors from `first` on.
+// Marks the descriptors from `first` on as close-on-exec.
 void close_on_exec_from(int first) noexcept;
 
-// Opens /dev/null as each of the descriptors 0 to 2 that is closed. Another file could get its number otherwise, and
-// receive what is printed.
+// Opens /dev/null as each of the descriptors 0 to 2 that is closed. Otherwise, a file that is opened later could get
+// that number and receive printed output.
 void open_standard_descriptors() noexcept;
 
 // Throws Error on failure.

@@ -1,4 +1,4 @@
-// LaunchContext holds what all starts of a run share.
+// LaunchContext holds the state that all starts of a run share.
 #pragma once
 
 #include <chrono>
@@ -28,24 +28,24 @@ struct LaunchContext {
   RunSize& size;
   RestartBudget& budget;
   DeviceTime& device_time;
-  LocalSupervisor* supervisor = nullptr;  // null: the run is on several machines
+  LocalSupervisor* supervisor = nullptr;  // null: the run spans several machines
   RunControl* control = nullptr;          // null: the run has no control socket
-  DeviceSource* share = nullptr;          // null: the run has the devices of its plan
-  // How often the user asked for the end of the run: by SIGINT, SIGTERM, SIGHUP or a stop request.
+  DeviceSource* share = nullptr;          // null: the run uses the devices of its plan
+  // How many times the user requested the end of the run, by SIGINT, SIGTERM, SIGHUP or a stop request.
   int user_requests = 0;
-  // Whether replicas can join the program while it runs, as far as is known.
+  // Whether replicas can join the program while it runs. This is assumed until the program shows otherwise.
   bool can_join = true;
-  // The earliest time of a restart that changes the number of replicas.
+  // The earliest time at which a restart may change the number of replicas.
   std::chrono::steady_clock::time_point restart_after{};
 
   // When the status was last published.
   std::chrono::steady_clock::time_point published{};
 
-  // Publishes that the run is now in this state, and why.
+  // Publishes the run's new state and the reason for it.
   void publish(const std::string& state, const std::string& why);
-  // Sets what the run should have of the machine from now on.
+  // Applies a new share of the devices to the run.
   void set_share(const RunShare& wanted);
-  // Publishes the status with the device-seconds so far.
+  // Publishes the status with the current device-seconds.
   void publish();
   // Publishes the status if the published device-seconds are a few seconds old. Must be called at short intervals.
   void publish_device_time();

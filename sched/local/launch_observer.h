@@ -1,8 +1,8 @@
 // LaunchObserver receives what a launcher reports to the user.
 //
-// All functions are called on the launcher's main thread, between its waits, and must not block: text that cannot be
-// written yet is kept, and the launcher waits until `output_fd` can accept it. While `congested`, the launcher reads no
-// output of the replicas, whose pipes then fill up and hold them back.
+// All functions are called on the launcher's main thread, and must not block: the observer keeps text that cannot be
+// written yet, and the launcher waits until output_fd() can accept it. While congested() is true, the launcher does not
+// read the replicas' output. Their pipes then fill up and slow them down.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,25 +16,27 @@ class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
 
-  // The run is under way: its replicas were started for the first time, or it waits for devices. May be called again.
+  // Called when the run's replicas have been started for the first time, or when the run waits for devices. May be
+  // called more than once.
   virtual void started() {}
-  // The job now has this many replicas.
+  // Called with the job's current number of replicas.
   virtual void replicas(int) {}
-  // A line of a replica's output, without its newline, or a piece of a very long one: `ends` is true if the line ended.
+  // Called with a line of a replica's output without its newline, or with a piece of a very long line. `ends` is true
+  // if the line ends with `text`.
   virtual void line(int rank, Stream stream, std::string_view text, bool ends) = 0;
-  // A sentence from the launcher itself, about a stop, a kill or a restart.
+  // Called with a sentence from the launcher itself, such as a notice of a stop, a kill or a restart.
   virtual void notice(std::string_view text) = 0;
-  // The progress that the replica of the lowest rank on this machine reported (see adaptdl/progress.h).
+  // Called with the progress reported by the replica with the lowest rank on this machine (see adaptdl/progress.h).
   virtual void progress(const nlohmann::json& report) = 0;
-  // Called at least ten times a second, and after the terminal changed its size.
+  // Called at least ten times per second, and after the terminal's size has changed.
   virtual void tick() = 0;
 
-  // Returns the descriptor that text waits for, or -1 if none waits.
+  // Returns the descriptor to which pending text must be written, or -1 if no text is pending.
   virtual int output_fd() const = 0;
   // Writes as much as output_fd() accepts without waiting.
   virtual void write_output() = 0;
   virtual bool congested() const = 0;
-  // Returns whether the reader of the standard output went away.
+  // Returns whether the reader of standard output has closed it.
   virtual bool output_closed() const = 0;
 };
 

@@ -15,58 +15,63 @@ namespace adaptdl::sched {
 
 enum class DeviceKind {
   kGpu,
-  kCpu,  // slots for replicas without a GPU, in a number that the user chooses
+  kCpu,  // slots for replicas without a GPU; the user chooses their number
 };
 
 // A driver that gives a run access to the devices of a cluster (see ClusterRelay).
 struct Relay {
   int in = -1, out = -1;  // descriptors
-  std::string address;    // of this machine, at which the other nodes reach it
+  std::string address;    // at which the other nodes reach this machine
 };
 
 struct LaunchPlan {
   std::filesystem::path program;       // an executable file
-  std::vector<std::string> arguments;  // argv[0] included
+  std::vector<std::string> arguments;  // including argv[0]
   std::string job_id = "local/job";    // namespace/name
 
-  int replicas = 1;      // maximum on this machine; >= 1
-  int min_replicas = 1;  // minimum
-  bool elastic = false;  // the number may change during the run, and replicas may be replaced
-  // The maximum of an elastic run until its program was measured or can follow changes of replicas; none: `replicas`.
+  int replicas = 1;      // maximum number of replicas that this launcher runs; >= 1
+  int min_replicas = 1;  // minimum number
+  bool elastic = false;  // the number of replicas may change during the run, and replicas may be replaced
+  // The maximum number of replicas of an elastic run until its program has been measured or is known to follow changes
+  // of that number. nullopt: `replicas`.
   std::optional<int> start_replicas;
-  std::vector<std::string> devices;           // available to the replicas; empty: they need none
+  std::vector<std::string> devices;           // devices available to the replicas; empty if they need none
   bool share_devices = false;                 // several replicas may use the same device
-  DeviceKind device_kind = DeviceKind::kGpu;  // of `devices`
-  bool shares_machine = false;                // this user's runs agree on which of `devices` each gets
-  std::optional<double> fairness;             // of this sharing, if this run is the first; none: the policy's default
-  int nodes = 1;                              // machines, each with the same number of replicas
+  DeviceKind device_kind = DeviceKind::kGpu;  // the kind of `devices`
+  bool shares_machine = false;                // the agent divides `devices` among this user's runs
+  std::optional<double> fairness;             // the agent's, if this run is its first; nullopt: the policy's default
+  int nodes = 1;                              // number of machines, each with the same number of replicas
   int node_rank = 0;  // 0 <= node_rank < nodes; the ranks on this machine begin at node_rank * replicas
-  std::string master_host = "127.0.0.1";  // where the replica of rank 0 listens
-  std::uint16_t master_port = 0;          // 0: a free one at each start, which works on a single machine only
-  std::optional<Relay> relay;             // none: the replicas run on this machine
-  std::string token;  // of a job on several machines; empty: none. A run on one machine creates its own
+  std::string master_host = "127.0.0.1";  // host on which the replica with rank 0 listens
+  std::uint16_t master_port = 0;          // 0: a free port at each start, which works only on a single machine
+  std::optional<Relay> relay;             // nullopt: the replicas run on this machine
+  std::string token;  // the token of a job on several machines, or empty; a run on one machine creates its own
 
-  std::optional<std::filesystem::path> checkpoints;  // absolute; none: nothing is saved
-  std::optional<std::filesystem::path> share;        // absolute; none: as in the caller's environment
-  std::optional<std::filesystem::path> logs;         // directory of the rank-<R>.log files, appended to; none: no logs
+  std::optional<std::filesystem::path> checkpoints;  // absolute path; nullopt: nothing is saved
+  std::optional<std::filesystem::path> share;        // absolute path; nullopt: as in the caller's environment
+  std::optional<std::filesystem::path> logs;         // directory for the rank-<R>.log files; nullopt: no logs
   std::vector<std::pair<std::string, std::string>>
-      settings;  // additional environment variables of the replicas; the last of a name wins
+      settings;  // additional environment variables for the replicas; the last value for a name wins
 
-  // How many failures the run survives, by starting the failed replica or all of them again. 0: a failure ends the run.
+  // How many failures the run survives, by restarting the failed replica or all replicas. 0: a failure ends the run.
   int max_restarts = 0;
-  // How long a replica waits for the others in a collective call; none: as in the caller's environment, or the default.
+  // How long a replica waits for the others in a collective call. nullopt: as in the caller's environment, or the
+  // default.
   std::optional<std::chrono::milliseconds> hang_timeout;
-  // How long replicas may take to checkpoint and exit when asked to; those that have not ended by then are killed. It
-  // should be longer than the slowest step plus the time to write a checkpoint. 0: they are killed at once.
+  // How long replicas may take to checkpoint and exit on request. Replicas that have not ended by then are killed. The
+  // value should be longer than the slowest step plus the time to write a checkpoint. 0: replicas are killed
+  // immediately.
   std::chrono::milliseconds grace = std::chrono::seconds(30);
 };
 
-// How long a program may take from its start until it handles SIGTERM: a stop waits for that. A program that never does
-// is asked after this time at the latest, and in any case with half of the grace left.
+// How long a program may take from its start until it handles SIGTERM. A stop waits for the program to handle the
+// signal, but no longer than this time or half of the grace period.
 inline constexpr std::chrono::milliseconds kStartUp = std::chrono::seconds(5);
-// How long a process may take to die of SIGKILL before the launcher gives up on it, as it must hang in the kernel.
+// How long a process may take to die after SIGKILL. After that time, the launcher gives up on the process, since it
+// must be blocked in the kernel.
 inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(10);
-// The minimum time between two changes of size by checkpoint and restart, unless a user asks for one.
+// The minimum time between two changes of size by checkpoint and restart. It does not apply to changes that a user
+// requests.
 inline constexpr std::chrono::milliseconds kRestartEvery = std::chrono::minutes(1);
 
 }  // namespace adaptdl::sched

@@ -1,9 +1,9 @@
 // LaunchSignals reads the signals of a launcher as data in its event loop, so that they do not interrupt it.
 //
 // While a LaunchSignals exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGCHLD and SIGWINCH
-// are blocked and read from a descriptor, and a closed pipe is an error of write(2) instead of SIGPIPE. The destructor
-// drops the signals that were not read, which asked for the end of a run that is over, and restores everything except
-// SIGTERM and SIGHUP. Those are ignored from then on, so that a late one cannot change how the launcher ends. Ctrl-C
+// are blocked and read from a descriptor, and writing to a closed pipe fails instead of raising SIGPIPE. The destructor
+// discards unread signals, since the run that they were meant to end has ended, and restores everything except SIGTERM
+// and SIGHUP. Those two are ignored from then on, so that a late signal cannot change how the launcher ends. Ctrl-C
 // still can, even if hold_stop_signals() had blocked it.
 #pragma once
 
@@ -15,19 +15,20 @@
 
 namespace adaptdl::sched {
 
-// Blocks the signals that ask for an end (SIGINT, SIGTERM, and SIGHUP unless it is ignored) until a LaunchSignals reads
-// them. Must be called before the run has a record, which would stay incomplete if the launcher died.
+// Blocks the signals that request the end of the run (SIGINT, SIGTERM, and SIGHUP unless it is ignored) until a
+// LaunchSignals reads them. Must be called before the run's record is created: if the launcher died of a signal, the
+// record would stay incomplete.
 void hold_stop_signals();
 
 class LaunchSignals {
  public:
-  // Throws Error if the system refuses the descriptor.
+  // Throws Error if the descriptor cannot be created.
   LaunchSignals();
   ~LaunchSignals();
   LaunchSignals(const LaunchSignals&) = delete;
   LaunchSignals& operator=(const LaunchSignals&) = delete;
 
-  // Readable when signals are pending.
+  // Returns a descriptor that is readable when signals are pending.
   int fd() const noexcept { return fd_.get(); }
   // Returns the signals that arrived since the last call. Does not block.
   std::vector<int> take();

@@ -41,7 +41,7 @@ bool take_requests(LaunchContext& context) {
   return end;
 }
 
-// Handles all events but those of replicas, for a moment. Returns false if the user asked for an end.
+// Handles all events except those of replicas for a moment. Returns false if the user requested the end of the run.
 bool idle(LaunchContext& context) {
   const int control = context.control == nullptr ? -1 : context.control->fd();
   const int share = context.share == nullptr ? -1 : context.share->fd();
@@ -62,7 +62,7 @@ bool idle(LaunchContext& context) {
   return true;
 }
 
-// Waits before the next start. Returns false if the user asked for an end meanwhile.
+// Waits before the next start. Returns false if the user requested the end of the run during the wait.
 bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
   const auto until = Clock::now() + pause;
   while (Clock::now() < until) {
@@ -72,7 +72,7 @@ bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
 }
 
 // Waits until the agent has allocated devices to the run. If the agent does not answer within kFirstAllocation, the run
-// continues without an allocation. Returns false if the user asked for an end meanwhile.
+// continues without an allocation. Returns false if the user requested the end of the run during the wait.
 bool wait_for_devices(LaunchContext& context) {
   if (context.share == nullptr) return true;
   const DeviceSource& share = *context.share;
@@ -142,7 +142,8 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
   }
 }
 
-// Returns whether all replicas must be started again after a failure; if so, it has waited for the pause before that.
+// Returns whether all replicas must be restarted after a failure. If so, it has already waited for the pause before the
+// restart.
 bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
   const auto& failure = result.outcome.first_failure;
   const std::string last_line = result.last_lines.empty() ? "" : result.last_lines.back();
@@ -157,7 +158,7 @@ bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const 
   return back_off(context, context.budget.back_off(Clock::now()));
 }
 
-// Returns whether all replicas must be started again because they were stopped for another number of them.
+// Returns whether all replicas must be restarted because they were stopped to change their number.
 bool starts_at_new_size(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
   const Verdict verdict = result.outcome.verdict;
   // If nothing was trained, nothing is lost.

@@ -1,12 +1,12 @@
-// The launcher runs a program as the replicas of a job on this machine, from start to end.
+// The launcher runs a program as the replicas of a job, from start to end.
 //
 // It starts the replicas, shows their output, forwards stop requests to them, changes their number while they run,
-// replaces those that fail, starts all of them again from their checkpoint as often as the plan allows, and leaves
-// nothing behind, even when it is killed itself. docs/running.md describes its behavior for users.
+// replaces failed replicas, restarts all of them from their checkpoint as often as the plan allows, and leaves no
+// process behind, even when it is killed itself. docs/running.md describes its behavior for users.
 //
-// Threading: launch() handles the signals of the process until it returns, and forks. It must be called while there is
-// only one thread, unless the other threads have all signals blocked. It starts such threads itself, after it has
-// forked the guardian, which never executes another program.
+// Threading: launch() handles the process's signals until it returns, and it forks. It must be called while the process
+// has a single thread, unless the other threads block all signals. It starts such threads itself, but only after it has
+// forked the guardian, which never calls exec.
 #pragma once
 
 #include <optional>
@@ -23,16 +23,17 @@ namespace adaptdl::sched {
 
 struct LaunchResult {
   Outcome outcome;
-  std::vector<ReplicaEnd> ends;              // of the last start, in the order in which they ended
-  std::vector<std::string> last_lines;       // of the replica that failed first
-  int restarts = 0;                          // how often all replicas were started again
+  std::vector<ReplicaEnd> ends;              // replicas of the last start, in the order in which they ended
+  std::vector<std::string> last_lines;       // output of the replica that failed first
+  int restarts = 0;                          // how many times all replicas were restarted
   std::optional<CheckpointNote> checkpoint;  // to continue from; new if the verdict is kCheckpointed
 };
 
-// Runs the plan. `control` publishes the status of the run and passes on requests to change it; null: neither is
-// possible. launch() calls its serve() and publishes how the run ended; finishing it is up to the caller. Throws
-// UsageError if the program cannot be executed, and Error if the system refuses processes, pipes or a log, or if a
-// replica cannot be killed. How the replicas end is not an exception, but part of the result.
+// Runs the plan. `control` publishes the status of the run and passes on requests to change it; if null, the run has no
+// control socket. launch() calls control->serve() and publishes how the run ended, but leaves it to the caller to
+// finish or discard `control`. Throws UsageError if the program cannot be executed, and Error if a process, pipe or log
+// cannot be created, or if a replica cannot be killed. The failure of a replica is not an exception, but part of the
+// result.
 LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl* control = nullptr);
 
 }  // namespace adaptdl::sched

@@ -20,26 +20,26 @@ namespace adaptdl::sched {
 class LineChannel {
  public:
   // The maximum length of a message in bytes: a line of a replica's output (LineSplitter::kMaxLine) with every byte
-  // escaped, and what surrounds it.
+  // escaped, and the rest of the message.
   static constexpr std::size_t kMaxMessage = std::size_t{8} << 20;
 
-  // Both descriptors become non-blocking; they may be the same file. Throws Error if that fails.
+  // Makes both descriptors non-blocking; they may refer to the same socket. Throws Error if that fails.
   LineChannel(Fd in, Fd out);
 
-  // Readable when receive() has something to do; -1 once the channel is closed.
+  // Returns a descriptor that is readable when receive() has work to do, or -1 once the channel is closed.
   int fd() const noexcept { return in_.get(); }
-  // Adds the descriptors to poll.
+  // Adds the channel's descriptors to `polled`.
   void add_to(std::vector<pollfd>& polled) const;
-  // Sends a message as soon as the other process accepts it.
+  // Sends a message without blocking. The part that the other process does not accept yet is kept for write().
   void send(const nlohmann::json& message);
-  // Sends as much as is accepted without blocking.
+  // Sends as much of the kept data as possible without blocking.
   void write();
-  // Returns whether so much waits to be sent that the caller should add no output of replicas.
+  // Returns whether so much data is kept that the caller should not send more output of replicas.
   bool congested() const noexcept { return outgoing_.size() - written_ > kCongested; }
-  // Passes on the messages that have arrived. Returns false once the other process has closed the channel, or has sent
-  // a line that is not a JSON object.
+  // Passes the messages that have arrived to `sink`. Returns false once the other process has closed the channel or
+  // sent a line that is not a JSON object.
   bool receive(const std::function<void(const nlohmann::json&)>& sink);
-  // Waits until there is something to receive, the channel is closed, or the time is over.
+  // Waits until data arrives, the channel is closed, or `limit` has passed.
   void wait(std::chrono::milliseconds limit) const;
 
  private:
@@ -48,7 +48,7 @@ class LineChannel {
   Fd in_, out_;
   LineSplitter lines_{kMaxMessage};
   std::string outgoing_;
-  std::size_t written_ = 0;  // of outgoing_
+  std::size_t written_ = 0;  // bytes of outgoing_
   bool valid_ = true;
 };
 

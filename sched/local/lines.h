@@ -1,4 +1,4 @@
-// Cuts the output of replicas into lines.
+// Splits the output of replicas into lines.
 #pragma once
 
 #include <cstddef>
@@ -10,32 +10,32 @@
 
 namespace adaptdl::sched {
 
-// Cuts a stream of bytes at each '\n'. A line that grows beyond the limit is passed on in pieces, so that a program
-// that never ends its line costs bounded memory.
+// Splits a stream of bytes at each '\n'. A line that is longer than the limit is passed on in pieces, so that a program
+// that never ends its line uses bounded memory.
 class LineSplitter {
  public:
   static constexpr std::size_t kMaxLine = std::size_t{1} << 20;  // bytes
 
-  // Receives a line or a piece of one, without its '\n'. `ends` is true if the line ended there.
+  // Receives a line or a piece of one, without its '\n'. `ends` is true if the line ends there.
   using Sink = std::function<void(std::string_view text, bool ends)>;
 
   explicit LineSplitter(std::size_t max_line = kMaxLine) : max_line_(max_line) {}
 
   void feed(std::string_view bytes, const Sink& sink);
-  // Ends the stream, and passes on what is left of a line that was not ended.
+  // Ends the stream, and passes on the rest of an unfinished line.
   void finish(const Sink& sink);
 
  private:
   std::size_t max_line_;
   std::string partial_;
-  bool inside_line_ = false;  // pieces of the current line were passed on
+  bool inside_line_ = false;  // a piece of the current line was passed on
 };
 
-// Keeps the last few lines of a replica for the report of its failure.
+// Keeps the last few lines of a replica's output for a report of its failure.
 class LastLines {
  public:
   static constexpr std::size_t kLines = 20;
-  static constexpr std::size_t kMaxLine = 2000;  // bytes; longer lines are cut
+  static constexpr std::size_t kMaxLine = 2000;  // bytes; longer lines are truncated
 
   void add(std::string_view line);
   std::vector<std::string> get() const { return {lines_.begin(), lines_.end()}; }

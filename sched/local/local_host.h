@@ -1,6 +1,6 @@
-// LocalHost runs replicas as processes of this machine.
+// LocalHost runs replicas as processes on this machine.
 //
-// A guardian kills what they leave behind even if this process is killed.
+// A guardian kills the processes that replicas leave behind, even if this process is killed.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ class LocalReplica;
 
 class LocalHost final : public ReplicaHost {
  public:
-  // Starts the guardian, so the process must have only one thread. The plan and the observer must outlive the host.
-  // Throws Error if the guardian cannot be started.
+  // Starts the guardian, so the calling process must have only one thread. The plan and the observer must outlive the
+  // host. Throws Error if the guardian cannot be started.
   LocalHost(const LaunchPlan& plan, LaunchObserver& observer) : plan_(plan), observer_(observer) {}
   LocalHost(const LocalHost&) = delete;
   LocalHost& operator=(const LocalHost&) = delete;
@@ -46,7 +46,7 @@ class LocalHost final : public ReplicaHost {
   const unsigned cores_ = usable_cores();
   std::optional<OomWatch> oom_;
   std::optional<ExitOrder> exit_order_;
-  std::vector<LocalReplica*> replicas_;  // all that exist, in the order of their start
+  std::vector<LocalReplica*> replicas_;  // all existing replicas, in the order of their start
 };
 
 }  // namespace adaptdl::sched

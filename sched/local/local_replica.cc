@@ -81,7 +81,8 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   const auto status = process_.exit_status();
   if (!status) return std::nullopt;
   read_all(kPipeCapacity);
-  // A script that does not forward signals dies of a stop. It leaves the program behind, which must be asked instead.
+  // A script that does not forward signals dies of a stop and leaves its program behind. The program must then be asked
+  // instead.
   const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
   state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
   ReplicaEnd end{.rank = rank(),
@@ -126,7 +127,7 @@ void LocalReplica::ask_to_stop() {
   process_.signal(SIGTERM);
 }
 
-// Loading LibTorch takes a large part of a second, in which a program has no signal handlers yet.
+// Loading LibTorch takes a large part of a second, during which a program has no signal handlers yet.
 bool LocalReplica::is_starting() const {
   return std::chrono::steady_clock::now() - started_ < start_up_ && !process_.handles(SIGTERM);
 }

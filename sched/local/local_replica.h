@@ -1,7 +1,8 @@
-// LocalReplica is a replica on this machine over one start: its process, its output, and how it ends.
+// LocalReplica is a replica on this machine within one start of the run: its process, its output, and how it ends.
 //
-// It is first running. If a stop kills the process but not what that had started, as with a shell script around the
-// program, it is lingering. Then it is sweeping while the rest of its session is killed, and finally gone.
+// It is first running. It is lingering if a stop ended the process but not the processes that it had started, as
+// happens with a shell script around the program. It is sweeping while the rest of its session is killed, and finally
+// it is gone.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -24,7 +25,8 @@ namespace adaptdl::sched {
 
 class LocalReplica final : public Replica {
  public:
-  // Starts the replica with this environment. Throws as ReplicaProcess does, and Error if its log cannot be written.
+  // Starts the replica with this environment. Throws the errors of ReplicaProcess, and Error if its log cannot be
+  // written.
   LocalReplica(LocalHost& host, int number, const ReplicaPlace& place, std::vector<std::string> environment,
                OnReport on_report);
   ~LocalReplica() override;
@@ -32,42 +34,43 @@ class LocalReplica final : public Replica {
   pid_t pid() const noexcept { return process_.pid(); }
   bool ended() const override { return state_ != State::kRunning; }
   bool gone() const override { return state_ == State::kGone; }
-  // Returns whether the process has ended, but what it started may not have. No event reports the end of that, so the
-  // caller must check at short intervals.
+  // Returns whether the process has ended while processes that it started may still be alive. No event reports their
+  // end, so the caller must check at short intervals.
   bool winding_down() const noexcept { return lingering() || sweeping(); }
   bool lingering() const noexcept { return state_ == State::kLingering; }
   bool sweeping() const noexcept { return state_ == State::kSweeping; }
 
-  // Adds the descriptors to poll.
+  // Adds the replica's descriptors to `polled`, but those for output only if `with_output` is true.
   void add_to(std::vector<pollfd>& polled, bool with_output) const;
-  // Reads what it has written by now, up to a limit.
+  // Reads what the replica has written so far, up to a limit.
   void read();
 
   std::optional<ReplicaEnd> take_end() override;
-  // Continues the wind-down; `alive` states whether anything that it started is left. After a stop, that may finish;
-  // otherwise the caller must kill it, and the replica is gone when nothing is left. REQUIRES winding_down().
+  // Continues the wind-down. `alive` is whether any process that the replica started is left. After a stop, such
+  // processes may finish; otherwise, the caller must kill them. The replica is gone when none is left. REQUIRES
+  // winding_down().
   void wind_down(bool alive);
 
-  // The signal goes to the process only, since it may still need its workers.
+  // Signals only the process itself, since it may still need its workers.
   void ask_to_stop() override;
   bool ask_to_save() override;
   bool handles_save() const override { return !ended() && process_.handles(SIGUSR1); }
   bool is_starting() const override;
   bool handles_stop() const override { return ended() || process_.handles(SIGTERM); }
-  // Records that its whole session was sent SIGKILL.
+  // Records that SIGKILL was sent to the replica's whole session.
   void set_killed() noexcept { killed_ = true; }
   void kill(bool hung) override;
 
  private:
   enum class State { kRunning, kLingering, kSweeping, kGone };
 
-  // Reads until at least `limit` bytes were read or no more are available. Closes the descriptor at its end.
+  // Reads until at least `limit` bytes have been read or no more are available. Closes the descriptor at end-of-file.
   void read_from(Fd& fd, std::size_t limit, const std::function<void(std::string_view)>& sink);
   void read_all(std::size_t limit);
   void take_status(std::string_view bytes);
 
   LocalHost& host_;
-  std::chrono::milliseconds start_up_;  // that the program may need before it handles SIGTERM
+  std::chrono::milliseconds start_up_;  // time that the program may need before it handles SIGTERM
   ReplicaProcess process_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   State state_ = State::kRunning;

@@ -17,8 +17,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// The maximum number of replicas whose calls or reports wait to be taken. A job on one machine has fewer; calls beyond
-// it may be dropped, and are repeated by their callers.
+// The maximum number of replicas whose calls or reports are stored. A run has fewer replicas. Calls beyond the maximum
+// may be dropped, since their callers repeat them.
 constexpr std::size_t kMostCalls = 8192;
 
 Fd make_event() {
@@ -28,7 +28,7 @@ Fd make_event() {
 }
 
 void write_token(const std::filesystem::path& path, const std::string& token) {
-  // A file that a killed run left may have another token.
+  // A file that a killed run left may contain another token.
   std::error_code error;
   std::filesystem::remove(path, error);
   error = create_private_file(path);
@@ -36,8 +36,8 @@ void write_token(const std::filesystem::path& path, const std::string& token) {
   if (error) throw Error(fmt::format("cannot write {}: {}", path.string(), error.message()));
 }
 
-// Programs on AdaptDL's Python package send no token. On this machine, they must be the user's own; on other nodes,
-// that cannot be known.
+// Programs that use AdaptDL's Python package send no token. On this machine, they must belong to the user; on other
+// nodes, that cannot be checked.
 SupervisorOptions options_for(const std::string& address) {
   if (address.empty()) return {.without_token = WithoutToken::kServedToOwner};
   return {.address = address, .without_token = WithoutToken::kServed};

@@ -1,6 +1,8 @@
-// LocalSupervisor runs the supervisor of a run on one machine, and passes what it receives to the launcher's loop.
+// LocalSupervisor runs a run's supervisor in the launcher's process, and passes what it receives to the launcher's
+// event loop.
 //
-// Threading: used by the launcher's thread. The server's thread keeps what replicas report until it is taken.
+// Threading: used by the launcher's thread. The server's thread stores the replicas' reports until the launcher takes
+// them.
 #pragma once
 
 #include <filesystem>
@@ -27,33 +29,33 @@ class LocalSupervisor : private SupervisorListener {
 
   // What was received since the last take().
   struct Heard {
-    bool hints_changed = false;  // or a replica's runtime gives no hint of following generations
-    std::vector<Call> calls;     // the last one of each replica, separately for `broken`
+    bool hints_changed = false;  // also set when a replica uses a runtime without generations
+    std::vector<Call> calls;     // the last call of each replica, separately for `broken`
   };
 
-  // Starts to serve. `token_file` is created with the token for programs that read it from a file, and removed at the
-  // end; empty: none. `address` is the IP address to serve on, for replicas on other nodes; empty: this machine only.
-  // Throws Error if the file cannot be created, or the system refuses the server.
+  // Starts the server. Writes the token to `token_file` for programs that read it from a file, and removes the file at
+  // the end; if empty, no file is written. `address` is the IP address to listen on for replicas on other nodes; if
+  // empty, only this machine can connect. Throws Error if the file or the server cannot be created.
   explicit LocalSupervisor(std::string job_id, std::filesystem::path token_file = {}, const std::string& address = "");
   ~LocalSupervisor() override;
 
   std::string url() const { return server_.url(); }
   // The token that replicas must send.
   const std::string& token() const noexcept { return token_; }
-  // Empty: none.
+  // Returns the token file's path, or an empty path if there is none.
   const std::filesystem::path& token_file() const noexcept { return token_file_; }
 
-  // Readable when take() has something to return.
+  // Returns a descriptor that is readable when take() has something to return.
   int fd() const noexcept { return event_.get(); }
   Heard take();
-  // Returns the newest progress of each replica that reported it in the format of Kubeflow since the last call, by its
-  // id, which is empty if the request named none. These reports do not make fd() readable.
+  // Returns the newest progress that each replica reported in Kubeflow's format since the last call, by replica id. The
+  // id is empty if the request did not contain one. These reports do not make fd() readable.
   std::map<std::string, nlohmann::json> take_progress();
   nlohmann::json hints() const { return server_.hints(job_id_); }
 
-  // Begins a start of the job, the first or a later one: previous generations are forgotten.
+  // Begins the first or a later start of the job, and forgets all previous generations.
   void begin(int restarts, Generation generation);
-  // Sets the replicas of this start.
+  // Sets the current generation of this start.
   void set_generation(int restarts, Generation generation);
 
  private:
@@ -73,7 +75,7 @@ class LocalSupervisor : private SupervisorListener {
   bool hints_changed_ = false;
   std::map<std::pair<std::string, bool>, int> calls_;  // `after` by replica id and `broken`
   std::map<std::string, nlohmann::json> progress_;     // by replica id
-  Supervisor server_;                                  // last, since it calls the functions above until it is destroyed
+  Supervisor server_;                                  // last, since it calls the functions above until its destruction
 };
 
 }  // namespace adaptdl::sched

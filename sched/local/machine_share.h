@@ -1,4 +1,4 @@
-// MachineShare is a run's part in the sharing of this machine: the devices that the agent allocates to it.
+// MachineShare is a run's share of this machine: the devices that the agent allocates to the run.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -16,8 +16,9 @@ namespace adaptdl::sched {
 
 class MachineShare final : public DeviceSource {
  public:
-  // Asks for devices within the bounds of `size`. `name` is the run's name for display, and `device_time` is the run's,
-  // for the policy. `size` and `device_time` must outlive this object. Throws Error as AgentClient does.
+  // Requests devices within the bounds of `size`. `name` is the run's name for display, and `device_time` is the run's
+  // device time, which the policy uses. `size` and `device_time` must outlive this object. Throws the errors of
+  // AgentClient.
   MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size, const DeviceTime& device_time);
 
   int fd() const noexcept override { return agent_.fd(); }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kSampleEvery = std::chrono::seconds(3);
 
-// Returns the number after `key` in a file of "key value" lines, or 0 if it is not there.
+// Returns the number after `key` in a file of "key value" lines, or 0 if there is no such line.
 std::uint64_t counter(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   std::string name;

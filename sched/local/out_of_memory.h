@@ -1,7 +1,7 @@
 // Detects that a replica ran out of memory.
 //
-// The kernel's OOM killer leaves no trace in the exit status except SIGKILL, but it does in its counters: those of this
-// process's control group, and that of the whole machine.
+// The exit status of a process that the kernel's OOM killer ended shows only SIGKILL. But the kernel also counts such
+// kills, both for this process's control group and for the whole machine.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@
 
 namespace adaptdl::sched {
 
-// Returns how many processes the OOM killer killed, by each counter in a fixed order (0 if it cannot be read). `root`
-// replaces "/".
+// Returns how many processes the OOM killer has killed according to each counter, in a fixed order. A counter that
+// cannot be read is 0. `root` replaces "/".
 std::vector<std::uint64_t> oom_kills(const std::filesystem::path& root = "/");
 
 // Remembers the counters in order to distinguish a recent kill from an old one.
@@ -24,9 +24,9 @@ class OomWatch {
   using Clock = std::chrono::steady_clock;
   explicit OomWatch(std::filesystem::path root = "/");
 
-  // Must be called from time to time: the counters of some seconds ago become the baseline.
+  // Must be called regularly: the counters from a few seconds ago become the baseline.
   void tick(Clock::time_point now = Clock::now());
-  // Returns whether a counter has increased since the baseline, within the last seconds.
+  // Returns whether a counter has increased since the baseline, that is, within the last few seconds.
   bool killed_lately() const;
 
  private:

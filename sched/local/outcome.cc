@@ -13,7 +13,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Returns whether it ended because of a request to stop, by the launcher or by another process.
+// Returns whether the replica ended because the launcher or another process asked it to stop.
 bool stopped(const ReplicaEnd& end) {
   return end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit} ||
          (end.asked && end.status == ExitStatus{.signalled = true, .code = SIGTERM}) ||
@@ -35,8 +35,8 @@ bool crashed(const ExitStatus& status) {
   return status.signalled && std::ranges::find(kSignals, status.code) != std::end(kSignals);
 }
 
-// Returns which replica this one lost last, according to the error of the runtime
-// (runtime/src/collective/{root,peer}.cc). Warnings report losses that it survived.
+// Returns which replica this one lost last, according to the runtime's error (runtime/src/collective/{root,peer}.cc).
+// Warnings do not count, since they report losses that it survived.
 std::optional<int> lost_replica(const ReplicaEnd& end) {
   if (crashed(end.status)) return {};
   static const std::regex lost("replica ([0-9]{1,6}) left the job ");
@@ -65,7 +65,7 @@ std::vector<ReplicaEnd>::const_iterator cause_of(std::vector<ReplicaEnd>::const_
 std::string signal_name(int signal_number) {
   const char* name = ::sigabbrev_np(signal_number);
   if (name == nullptr) return fmt::format("signal {}", signal_number);
-  // These signals are well known, and their descriptions say no more than their names.
+  // These signals are well known, and their descriptions add nothing to their names.
   for (const int known : {SIGKILL, SIGTERM, SIGINT}) {
     if (signal_number == known) return fmt::format("SIG{}", name);
   }

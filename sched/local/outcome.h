@@ -1,4 +1,4 @@
-// Determines what the ends of the replicas mean for the run: which one failed first, and the launcher's exit code.
+// Determines the outcome of a run from how its replicas ended: which one failed first, and the launcher's exit code.
 //
 // All functions are pure.
 #pragma once
@@ -26,17 +26,17 @@ struct ReplicaEnd {
   bool killed = false;  // the launcher had sent it SIGKILL before
   bool out_of_memory = false;
   std::size_t place = 0;                // position in the order in which processes ended
-  int number = 0;                       // of this start's replicas, in the order in which they were started
-  bool hung = false;                    // the launcher killed it because the others lost it; this is its own failure
-  std::vector<std::string> last_lines;  // of a failure
-  std::string how;                      // the end in words, if the status does not describe it; else empty
+  int number = 0;                       // the replica's number, which is unique within this start
+  bool hung = false;                    // the launcher killed it because the others lost it; counts as its own failure
+  std::vector<std::string> last_lines;  // last lines of output, for a failure
+  std::string how;                      // describes the end if the status does not; otherwise empty
 };
 
-// What happened to all replicas of one start, once none of them is left.
+// How all replicas of one start ended.
 struct AttemptEnd {
   std::vector<ReplicaEnd> ends;  // in the order in which they ended
   bool killed_at_once = false;   // by a second Ctrl-C or a request to kill the run
-  bool grace_expired = false;    // some were left when the grace ended
+  bool grace_expired = false;    // some replicas were left when the grace period ended
 };
 
 enum class Verdict {
@@ -55,22 +55,23 @@ struct Outcome {
   std::optional<ReplicaEnd> first_failure;  // set for kFailed
 };
 
-// Returns whether a replica that ended like this has failed by itself: it has neither finished nor checkpointed, and
-// was not ended by a signal of the launcher's.
+// Returns whether the end is the replica's own failure: it neither finished nor checkpointed, and no signal from the
+// launcher ended it.
 bool is_failure(const ReplicaEnd& end);
 
-// Sorts ends that were noticed at the same moment by their places. Ends with equal places are put in the most likely
-// order of cause and consequence: deaths by a signal, then failing exit codes, then the others; by rank among equals.
+// Sorts ends that were noticed at the same time by their places. Ends with equal places are sorted into the most likely
+// order of cause and effect: deaths by a signal, then failures by exit code, then the others, each group by rank.
 void order_simultaneous(std::vector<ReplicaEnd>& ends);
 
-// Returns the outcome, given whether there is a new checkpoint.
+// Returns the outcome. `new_checkpoint` is whether a new checkpoint was saved.
 //
-// The first failure is the first end that is a failure, with two exceptions. A process that dies closes its connections
-// before the kernel counts it as ended, so a peer may notice that and end in between. So if the peer's last lines
-// report which replica it lost, and that replica failed as well, then that one failed first, unless the peer crashed.
-// And a SIGKILL from outside comes before any exit code: it is never a consequence, and a process that holds a GPU may
-// take longer to die of it than its peers take to notice. The exit code is the replica's own, or 128 + its signal. It
-// is never 0, and never 143, which is reserved for a run that saved a checkpoint.
+// The first failure is the first end that is a failure, with two exceptions. First, a dying process closes its
+// connections before the kernel reports its end, so a peer may notice the loss and end earlier. If a peer's last lines
+// report which replica it lost, and that replica failed as well, the lost replica failed first, unless the peer
+// crashed. Second, a SIGKILL from outside precedes any exit code: it is never a consequence of another failure, and a
+// process that holds a GPU may take longer to die of it than its peers take to notice the loss. The exit code is the
+// failed replica's own, or 128 plus its signal number. It is never 0 and never 143, which is reserved for a run that
+// saved a checkpoint.
 Outcome judge(const AttemptEnd& attempt, bool new_checkpoint);
 
 // Returns a text such as "exited with code 3", "was killed by SIGSEGV (segmentation fault)", "hung and was killed" or

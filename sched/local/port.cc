@@ -17,10 +17,10 @@
 namespace adaptdl::sched {
 namespace {
 
-constexpr int kFirst = 10000;  // below are the well-known ports of many services
+constexpr int kFirst = 10000;  // many services have well-known ports below this
 constexpr int kLast = 65535;
 
-// Returns the port that a socket on all addresses gets when it asks for `port` (0: any), or none if it gets none.
+// Binds a socket on all addresses to `port` (0: any free port). Returns the port, or nullopt if that failed.
 std::optional<std::uint16_t> try_bind(int port) {
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
@@ -28,7 +28,7 @@ std::optional<std::uint16_t> try_bind(int port) {
   sockaddr_in any4{};
   any4.sin_family = AF_INET;
   any4.sin_port = any6.sin6_port;
-  // The socket has no SO_REUSEADDR, and is for both versions of IP if there are both: if it can bind, any program can.
+  // The socket does not set SO_REUSEADDR, and uses both versions of IP if possible: if it can bind, any program can.
   Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket) {
     socklen_t size = sizeof any6;

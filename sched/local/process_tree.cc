@@ -16,7 +16,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Reads /proc/PID/stat: "PID (NAME) STATE PARENT GROUP SESSION ...". The name may contain ')', so the last one counts.
+// Reads /proc/PID/stat: "PID (NAME) STATE PARENT GROUP SESSION ...". The name may contain ')', so the last ')' ends it.
 std::optional<Member> read_member(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%s/stat", pid);

@@ -1,7 +1,7 @@
 // Finds and signals the processes of a session: a replica and everything that it started.
 //
 // Each replica leads its own session. Its descendants stay in it even if they create process groups, unless they call
-// setsid(2) on purpose. The id of a session is not used again while a process is in it.
+// setsid(2) on purpose. A session's id is not reused while any process is in the session.
 #pragma once
 
 #include <sys/types.h>
@@ -17,15 +17,16 @@ struct Member {
   pid_t session = 0;
 };
 
-// Returns the living (not zombie) processes of these sessions, except their leaders if `without_leaders`.
+// Returns the living (not zombie) processes of these sessions, without the session leaders if `without_leaders` is
+// true.
 std::vector<Member> session_members(const std::set<pid_t>& sessions, bool without_leaders = false);
 
-// Sends SIGKILL to every living process of these sessions, and returns them. It must be called until it returns none,
-// since it may miss a process that is just being forked in a process group of its own.
+// Sends SIGKILL to every living process of these sessions, and returns these processes. Must be called until it returns
+// an empty list, since it may miss a process that is just being forked in its own process group.
 std::vector<Member> kill_sessions(const std::set<pid_t>& sessions);
 
-// Sends a signal to the topmost processes of a session, whose parents are not in it: the children that its leader left.
-// Returns how many there were.
+// Sends a signal to the topmost processes of a session: those whose parents are not in the session, because its leader
+// has left them behind. Returns the number of these processes.
 std::size_t signal_orphans(pid_t session, int signal_number);
 
 }  // namespace adaptdl::sched

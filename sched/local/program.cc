@@ -18,7 +18,7 @@ bool is_file(const fs::path& path) {
 
 bool can_execute(const fs::path& path) { return is_file(path) && ::access(path.c_str(), X_OK) == 0; }
 
-// Returns how to run a file that exists but cannot be executed.
+// Returns a hint on how to run a file that exists but is not executable.
 std::string how_to_run(const std::string& name) {
   if (name.ends_with(".py")) return fmt::format("try `python3 {}`, or `chmod +x {}`", name, name);
   if (name.ends_with(".sh")) return fmt::format("try `sh {}`, or `chmod +x {}`", name, name);

@@ -1,4 +1,4 @@
-// RemoteHost runs the replicas of a job on other nodes, each through the replica server of a device.
+// RemoteHost runs a job's replicas on other nodes, each through the replica server of its device.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -19,25 +19,28 @@ namespace adaptdl::sched {
 
 class RemoteReplica;
 
-// ReplicaLinks connects a RemoteHost to the replica servers. Each device has one, from its connection until it is lost.
+// ReplicaLinks connects a RemoteHost to the replica servers. Each device has one server, from when the device is
+// connected until it is lost.
 class ReplicaLinks {
  public:
   class Listener {
    public:
     virtual ~Listener() = default;
-    // Other nodes reach the replicas on this device at `address`.
+    // Called when a device is connected. Other nodes reach the replicas on the device at `address`.
     virtual void connected(const std::string& device, const std::string& address) = 0;
     virtual void received(const std::string& device, const nlohmann::json& message) = 0;
-    // Nothing runs on the device any more, and it may be connected again. `why` is a clause such as "node 7 has died".
+    // Called when a device is lost: no process runs on it anymore, and it may be connected again later. `why` is a
+    // clause such as "node 7 has died".
     virtual void lost(const std::string& device, const std::string& why) = 0;
   };
 
   virtual ~ReplicaLinks() = default;
   // Sends a message to a connected device's server. Does not block.
   virtual void send(const std::string& device, const nlohmann::json& message) = 0;
-  // Adds the descriptors to poll. If not `with_output`, the caller wants no more output of replicas for now.
+  // Adds the descriptors to poll to `polled`. If `with_output` is false, the caller accepts no output of replicas for
+  // now.
   virtual void add_to(std::vector<pollfd>& polled, bool with_output) const = 0;
-  // Reports what has happened since the last call.
+  // Reports the events since the last call to `listener`.
   virtual void receive(Listener& listener) = 0;
 };
 
@@ -52,12 +55,12 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
   RemoteHost(const RemoteHost&) = delete;
   RemoteHost& operator=(const RemoteHost&) = delete;
 
-  // Returns the devices that are connected, in the order of their names.
+  // Returns the connected devices, sorted by name.
   std::vector<std::string> devices() const;
 
-  // The address is empty for a device that is not connected.
+  // Returns an empty address for a device that is not connected.
   std::string address(const std::string& device) const override;
-  // Throws Error, too, if the device is not connected or its node does not answer.
+  // Also throws Error if the device is not connected or its node does not answer.
   std::uint16_t free_port(const std::string& device) override;
   void begin() override;
   // Throws Error if the device is not connected. If its node cannot start the replica, the replica ends as a failure.
@@ -65,7 +68,7 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
   void add_to(std::vector<pollfd>& polled, bool with_output) const override { links_.add_to(polled, with_output); }
   std::chrono::milliseconds wait_limit() const override { return std::chrono::milliseconds(100); }
   void read() override;
-  // The replica servers end what replicas leave behind.
+  // Does nothing: the replica servers end the processes that replicas leave behind.
   void tick() override {}
   void kill_all() override;
 
@@ -73,12 +76,12 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
   friend class RemoteReplica;
   struct Device {
     std::string address;
-    std::optional<std::uint16_t> port;  // free, as far as its node knows
+    std::optional<std::uint16_t> port;  // a free port, according to the device's node
   };
   struct Event {
     std::string device;
-    nlohmann::json message;  // null: the device is lost
-    std::string why;         // it is lost
+    nlohmann::json message;  // null: the device was lost
+    std::string why;         // why the device was lost
   };
 
   void connected(const std::string& device, const std::string& address) override;
@@ -90,8 +93,8 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
   ReplicaLinks& links_;
   std::map<std::string, Device> devices_;
   std::deque<Event> events_;              // for read()
-  std::vector<RemoteReplica*> replicas_;  // all that exist, in the order of their start
-  std::size_t ended_ = 0;                 // replicas of this start that have ended
+  std::vector<RemoteReplica*> replicas_;  // all existing replicas, in the order of their start
+  std::size_t ended_ = 0;                 // number of replicas of this start that have ended
 };
 
 }  // namespace adaptdl::sched

@@ -1,4 +1,5 @@
-// A Replica is one replica over one start: its process, its output, and how it ends. Its ReplicaHost started it.
+// A Replica is a replica within one start of the run: its process, its output, and how it ends. A ReplicaHost starts
+// it.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -27,37 +28,40 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  // Distinguishes it from the other replicas of this start.
+  // Returns the number that identifies the replica within this start.
   int number() const noexcept { return number_; }
-  // Returns its current rank; for a newcomer, the rank that it should get.
+  // Returns the current rank or, for a newcomer, the rank that it should get.
   int rank() const noexcept { return rank_; }
-  // Sets the rank under which its lines are shown and logged. Returns a warning if a log cannot be written.
+  // Sets the rank under which the replica's output is shown and logged. Returns a warning if a log cannot be written.
   std::optional<std::string> set_rank(int rank);
-  // Appends what it wrote to its log. Returns a warning if that failed.
+  // Writes the output that is not in the log file yet. Returns a warning if that failed.
   std::optional<std::string> flush_log() { return log_ ? log_->flush() : std::nullopt; }
 
-  // Returns whether its process has ended and take_end() has returned how.
+  // Returns whether the process has ended and take_end() has returned how it ended.
   virtual bool ended() const = 0;
-  // Returns whether, in addition, nothing that it started is left.
+  // Returns whether, in addition, no process that the replica started is left.
   virtual bool gone() const = 0;
-  // Returns how the process ended, if it has ended since the last call. All of its output has been read by then.
+  // Returns how the process ended if it has ended since the last call, otherwise nullopt. All of its output has been
+  // read by then.
   virtual std::optional<ReplicaEnd> take_end() = 0;
 
-  // Asks for a checkpoint and an exit, by SIGTERM.
+  // Asks the replica to checkpoint and exit, with SIGTERM.
   virtual void ask_to_stop() = 0;
-  // Does the same, but nothing while the program is still starting and would die of the signal. It must then be called
-  // again later.
+  // Like ask_to_stop(), but does nothing while the program is still starting and would die of the signal. The caller
+  // must then call it again later.
   void ask_to_stop_when_ready() {
     if (!is_starting()) ask_to_stop();
   }
-  // Asks for a checkpoint without a stop, by SIGUSR1, if the process handles that signal. Returns whether it does.
+  // Asks the replica to checkpoint without stopping, with SIGUSR1, if the process handles that signal. Returns whether
+  // it does.
   virtual bool ask_to_save() = 0;
   virtual bool handles_save() const = 0;
-  // Returns whether it started only just now and does not handle SIGTERM yet.
+  // Returns whether the process has just started and does not handle SIGTERM yet.
   virtual bool is_starting() const = 0;
-  // Returns whether it has ended, or does not die of a request to stop.
+  // Returns whether the process has ended, or handles SIGTERM and so does not die of a request to stop.
   virtual bool handles_stop() const = 0;
-  // Sends SIGKILL to the process and to everything that it started. If `hung`, its death counts as its own failure.
+  // Sends SIGKILL to the process and to every process that it started. If `hung` is true, its death counts as its own
+  // failure.
   virtual void kill(bool hung) = 0;
 
  protected:
@@ -66,7 +70,7 @@ class Replica {
 
   // Logs and shows a line, or a piece of one (see LaunchObserver::line).
   void take_output(Stream stream, std::string_view text, bool ends);
-  // Passes on an object that it wrote to its status descriptor.
+  // Passes on a report that the replica wrote to its status descriptor.
   void take_report(const nlohmann::json& report) { on_report_(*this, report); }
   std::vector<std::string> last_lines() const { return last_lines_.get(); }
 

@@ -37,7 +37,7 @@ void bypass_proxies(Environment& environment, const std::string& url) {
   if (!told) environment["no_proxy"] = host;
 }
 
-// Lets the callback of Hugging Face's Trainer and Kubeflow's SDK report progress to the supervisor.
+// Lets Hugging Face's Trainer callback and Kubeflow's SDK report progress to the supervisor.
 void report_by_kubeflow(Environment& environment, const std::string& job_id, const ReplicaPlace& place) {
   if (place.token_file.empty() || environment.contains(kKubeflowUrl)) return;
   environment[kKubeflowUrl] = supervisor::job_url(place.supervisor_url, "kubeflow", job_id) + "?replica=" + place.id;
@@ -77,7 +77,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   std::erase_if(result, [](const auto& entry) { return is_launchers_own(entry.first); });
   // More threads than cores cost more than they gain, and libraries use all cores in each process by default.
   result.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1u, cores / static_cast<unsigned>(plan.replicas))));
-  // Python buffers what it prints to a pipe, and loses it when it is killed.
+  // Python buffers output to a pipe, and loses the buffer when it is killed.
   result.emplace("PYTHONUNBUFFERED", "1");
   if (!place.device.empty()) {
     result["CUDA_VISIBLE_DEVICES"] = plan.device_kind == DeviceKind::kGpu ? place.device : "";

@@ -1,7 +1,7 @@
-// ReplicaLog is the log file of one rank: both streams of its output, over all its starts.
+// ReplicaLog is the log file of one rank. It contains both output streams of the rank's replicas, over all starts.
 //
-// Beside the logs of all ranks, a file .order shows RunLogs which of them wrote first. It has a line "RANK END" for
-// each flush, where END is the length of that rank's log after it.
+// Next to the logs, a file .order shows RunLogs in which order the ranks wrote. It contains a line "RANK END" for each
+// flush, where END is the length of that rank's log after the flush.
 #pragma once
 
 #include <filesystem>
@@ -17,23 +17,23 @@ namespace adaptdl::sched {
 
 class ReplicaLog {
  public:
-  // Opens directory/rank-<rank>.log for appending, and writes a header with the time, the job and the start. Files and
-  // directories that it creates are private. Throws Error if the log cannot be written.
+  // Opens directory/rank-<rank>.log for appending, and writes a header with the time, the job and the start. New files
+  // and directories are accessible only to the user. Throws Error if the log cannot be written.
   ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts);
 
   // Appends a line, or a piece of one (see LaunchObserver::line), unchanged.
   void line(Stream stream, std::string_view text, bool ends);
-  // Passes what was appended to the system, and records the order. Returns the error that made the log incomplete, but
-  // only once.
+  // Writes the appended text to the file, and records the order. If an error has made the log incomplete, returns the
+  // error, but only once.
   std::optional<std::string> flush();
 
  private:
   std::filesystem::path path_;
   int rank_;
   std::ofstream file_;
-  Fd order_;  // none: it cannot be written, and no order is recorded
+  Fd order_;  // empty if it cannot be written; no order is recorded then
   bool appended_ = true;
-  std::optional<Stream> unfinished_;  // the stream of the line in whose middle the file ends
+  std::optional<Stream> unfinished_;  // the stream of the unfinished line at the end of the file
   bool failed_ = false;
 };
 

@@ -1,10 +1,10 @@
-// ReplicaProcess is one replica as a process, which has its own session and pipes for its output and status.
+// ReplicaProcess is the process of one replica. It has its own session, and pipes for its output and status.
 //
 // The kernel sends the process SIGKILL when the launcher dies, and the guardian watches it before it runs any
 // instruction of the program.
 //
-// Threading: started and used by one thread, which must live as long as the replicas (PR_SET_PDEATHSIG depends on the
-// thread). Other threads may run, since nothing is called between fork and exec that one of them could have locked.
+// Threading: created and used by one thread, which must live as long as the replicas (PR_SET_PDEATHSIG is tied to the
+// thread). Other threads may run, since the code between fork and exec takes no lock that one of them could hold.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ namespace adaptdl::sched {
 // How a process ended.
 struct ExitStatus {
   bool signalled = false;
-  int code = 0;  // the exit code, or the number of the signal
+  int code = 0;  // the exit code or the signal number
 
   bool operator==(const ExitStatus&) const = default;
 };
@@ -31,17 +31,19 @@ class ReplicaProcess {
  public:
   // Starts `program` with these arguments (including argv[0]) and exactly this environment ("NAME=VALUE"), to which
   // ADAPTDL_STATUS_FD is added. Its standard input is /dev/null, and it inherits no other descriptors. Returns once the
-  // program was executed. Throws UsageError if it could not be, and Error if the system refuses a process or a pipe.
+  // program has been executed. Throws UsageError if it cannot be executed, and Error if a process or pipe cannot be
+  // created.
   ReplicaProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                  std::vector<std::string> environment, Guardian& guardian);
-  // Kills what is left of it, and reaps it.
+  // Kills what is left of the session, and reaps the process.
   ~ReplicaProcess();
   ReplicaProcess(const ReplicaProcess&) = delete;
   ReplicaProcess& operator=(const ReplicaProcess&) = delete;
 
   pid_t pid() const noexcept { return pid_; }
 
-  // Returns how the process ended, if it has. It stays a zombie until reap(), so that its id and session stay reserved.
+  // Returns how the process ended, or nullopt if it is still running. It stays a zombie until reap(), so that its id
+  // and session stay reserved.
   std::optional<ExitStatus> exit_status();
   // Returns whether the process catches or ignores the signal instead of dying of it.
   bool handles(int signal_number) const;
@@ -52,7 +54,7 @@ class ReplicaProcess {
   // Makes the guardian forget the process, and reaps it. REQUIRES exit_status().
   void reap() noexcept;
 
-  // The read ends of its pipes are all non-blocking.
+  // The read ends of its pipes, all non-blocking.
   Fd out, err, status;
 
  private:

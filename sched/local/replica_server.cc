@@ -25,7 +25,7 @@ using nlohmann::json;
 
 constexpr auto kReportSignals = std::chrono::milliseconds(100);
 
-// Sends the output of the replicas. Here, a replica's rank is its number, which does not change.
+// Sends the replicas' output. Here, a replica's rank is its number, which does not change.
 class Forwarder final : public LaunchObserver {
  public:
   explicit Forwarder(LineChannel& channel) : channel_(channel) {}
@@ -63,14 +63,14 @@ class ReplicaServer {
     const int number = message.at("number").get<int>();
     if (what == "start") return start(number, place_from_json(message.at("place")));
     const auto found = replicas_.find(number);
-    if (found == replicas_.end()) return;  // it has gone meanwhile
+    if (found == replicas_.end()) return;  // it is already gone
     Replica& replica = *found->second.replica;
     if (what == "stop") return replica.ask_to_stop();
     if (what == "kill") return replica.kill(message.at("hung").get<bool>());
     if (what == "save") replica.ask_to_save();
   }
 
-  // Waits until something happens, and handles all but messages.
+  // Waits for events, and handles all of them except messages.
   void step() {
     std::vector<pollfd> polled;
     channel_.add_to(polled);
@@ -94,11 +94,11 @@ class ReplicaServer {
  private:
   struct Entry {
     std::unique_ptr<Replica> replica;
-    json handles;  // as sent last
+    json handles;  // as last sent
   };
 
   void start(int number, ReplicaPlace place) {
-    // The driver has limited this process to the GPU of the device, whose name is that of the cluster.
+    // The driver has limited this process to the device's GPU. `place.device` is the device's name in the cluster.
     if (plan_.device_kind == DeviceKind::kGpu) place.device.clear();
     const auto on_report = [this](const Replica& replica, const json& report) {
       channel_.send({{"is", "report"}, {"number", replica.number()}, {"report", report}});

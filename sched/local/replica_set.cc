@@ -121,7 +121,7 @@ void ReplicaSet::take_report(const Replica& replica, const nlohmann::json& repor
     trained_ = true;
     if (membership_.is_member(replica.number())) membership_.progressed(Clock::now());
   } else if (*event == "generation" && number != report.end() && number->is_number_integer()) {
-    trained_ = trained_ || number->get<int>() > 0;  // those of generation 0 report it before their first step
+    trained_ = trained_ || number->get<int>() > 0;  // replicas of generation 0 report it before their first step
     // The supervisor may still have hints of an earlier start. They apply once a replica of this start reports its
     // generation; its own hints arrive later.
     if (context_.supervisor != nullptr) {
@@ -154,7 +154,8 @@ void ReplicaSet::hear() {
     const bool follows = hints.value("liveRescale", false);
     const bool measured = hints.value("perfParams", nlohmann::json()).is_object();
     membership_.set_follows(follows);
-    // Measured step times show that steps were done; a program on another runtime reports no other progress.
+    // Measured step times show that steps were completed; a program that uses another runtime reports no other
+    // progress.
     trained_ = trained_ || measured;
     if (follows || measured) context_.size.may_grow();
     if (context_.share != nullptr) context_.share->set_hints(hints);

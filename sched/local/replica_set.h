@@ -1,4 +1,4 @@
-// ReplicaSet runs the replicas of one start as processes, and carries out what Membership decides.
+// ReplicaSet runs the replicas of one start, and carries out the decisions of Membership.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -18,39 +18,39 @@ namespace adaptdl::sched {
 
 class ReplicaSet {
  public:
-  // Starts the replicas of generation 0. `on_report` is called with each object that one of them writes to its status
-  // descriptor. Throws as ReplicaHost::start() does; no replica is left then.
+  // Starts the replicas of generation 0. `on_report` is called with each JSON object that a replica writes to its
+  // status descriptor. Throws the errors of ReplicaHost::start(); no replica is left in that case.
   ReplicaSet(LaunchContext& context, int restarts, Replica::OnReport on_report);
 
-  // Returns the replicas that are not gone, and those that are gone but with whose end the run ends, too.
+  // Returns the replicas that are not gone, and the gone replicas whose end also ends the run.
   const std::vector<std::unique_ptr<Replica>>& all() const noexcept { return replicas_; }
   bool all_gone() const;
-  // Returns whether it is the replica with the lowest rank here, which reports for the others.
+  // Returns whether `replica` has the lowest rank in the set, and so reports for the others.
   bool is_first(const Replica& replica) const;
-  // Returns whether any replica trained, as far as they report it.
+  // Returns whether any replica has reported that it trained.
   bool trained() const noexcept { return trained_; }
 
-  // What tick() leaves to the Attempt to do.
+  // The action that tick() requests from the Attempt.
   struct Wish {
     enum class Kind { kNone, kRestart, kFail };
     Kind kind = Kind::kNone;
     std::string why;
   };
-  // Handles reports of the replicas, and changes the membership as needed. Must be called at short intervals until all
+  // Handles the replicas' reports, and changes the membership as needed. Must be called at short intervals until all
   // replicas are about to be killed.
   Wish tick();
-  // Handles what replicas requested from the supervisor and posted to it. tick() calls it, too.
+  // Handles the requests and hints that replicas sent to the supervisor. tick() also calls this function.
   void hear();
-  // Forwards the progress that replicas reported in the format of Kubeflow, unless they report progress on the status
-  // descriptor. Must be called at short intervals, and between the end of a replica and survives().
+  // Forwards the progress that replicas reported in Kubeflow's format, unless they report progress on the status
+  // descriptor. Must be called at short intervals, and after the end of a replica before survives().
   void take_progress();
-  // Applies a change of the context's size. Returns the reason if it can have no effect.
+  // Applies a change of the context's size. If the change can have no effect, returns the reason.
   std::optional<std::string> resize();
   // Reports the end of a replica to the membership. Returns whether the run continues without the replica.
   bool survives(const ReplicaEnd& end);
-  // Returns whether the run ends with this replica, which was killed, but the others can save a checkpoint first.
+  // Returns whether the others can save a checkpoint before the run ends, if it ends because this replica was killed.
   bool can_save_without(const ReplicaEnd& end) const;
-  // Removes the replicas that the run continues without, once they are gone.
+  // Removes those gone replicas without which the run continues.
   void clear();
   // Reports that the run is ending, and that all replicas must save a checkpoint.
   void stop();
@@ -65,15 +65,15 @@ class ReplicaSet {
   void start_newcomer(const MembershipAction& action);
   void issue(const MembershipAction& action);
   void kill(const MembershipAction& action);
-  // Reports which devices are in use, or about to be: those of the living replicas and those in `starting`.
+  // Reports which devices are in use or about to be used: those of the living replicas and those in `starting`.
   void say_devices(const std::vector<std::string>& starting);
   void take_report(const Replica& replica, const nlohmann::json& report);
   Replica* find(int number) const;
   std::string id(int number) const;
-  // Returns the number of a replica of this start, or none if the id is not one's.
+  // Returns the number of the replica of this start that has this id, or nullopt if there is none.
   std::optional<int> number_of(const std::string& id) const;
   Generation generation() const;
-  // Decides where rank 0 of the current generation listens. Throws Error if no port is free.
+  // Chooses the host and port on which rank 0 of the current generation listens. Throws Error if no port is free.
   void choose_master();
 
   LaunchContext& context_;
@@ -81,10 +81,10 @@ class ReplicaSet {
   Replica::OnReport on_report_;
   Membership membership_;
   std::vector<std::unique_ptr<Replica>> replicas_;
-  std::string master_host_;  // where rank 0 of the current generation listens
+  std::string master_host_;  // host on which rank 0 of the current generation listens
   std::uint16_t master_port_ = 0;
   std::set<int> survived_;              // replicas whose end the run survived
-  std::map<int, std::string> devices_;  // of all replicas that were started
+  std::map<int, std::string> devices_;  // by the numbers of all replicas that were started
   bool trained_ = false;
   bool reports_itself_ = false;  // replicas report progress on the status descriptor
   bool stopping_ = false;

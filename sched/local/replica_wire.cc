@@ -12,8 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-// Returns the path of a file in the working directory relative to it, since that directory has another name on each
-// node.
+// Makes a path in the working directory relative, since that directory may have a different name on each node.
 std::string path_on_nodes(const std::filesystem::path& path) {
   const auto relative = path.lexically_relative(std::filesystem::current_path());
   return relative.empty() || *relative.begin() == ".." ? path.string() : "./" + relative.string();

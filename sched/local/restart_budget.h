@@ -1,6 +1,6 @@
-// RestartBudget decides how many failures a run survives, and how long it waits after each.
+// RestartBudget decides how many failures a run survives, and how long the run waits after each one.
 //
-// It has no clock: the caller passes the time. Threading: used by one thread.
+// It has no clock: the caller passes the time.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace adaptdl::sched {
 
 class RestartBudget final : public FailureBudget {
  public:
-  // `max` is the number of counted failures that are survived; other failures need no budget.
+  // `max` is the number of counted failures that the run survives; other failures do not use the budget.
   explicit RestartBudget(int max) : max_(max) {}
 
   bool spend() override;
@@ -23,9 +23,9 @@ class RestartBudget final : public FailureBudget {
 
   std::chrono::milliseconds back_off(Time now) override { return back_off_.next(now); }
 
-  // Returns whether another start would be in vain: all replicas are gone, the first one failed in this way with this
-  // last line before any of them had `trained`, and exactly the same happened the time before. A program without output
-  // gives no such evidence.
+  // Records the first failure of a start in which all replicas ended, and returns whether a restart would be useless:
+  // two consecutive starts failed with the same status and last line before any replica had `trained`. An empty
+  // `last_line` is never considered the same, since a program without output gives no such evidence.
   bool in_vain(const ExitStatus& status, const std::string& last_line, bool trained);
 
  private:
@@ -39,7 +39,7 @@ class RestartBudget final : public FailureBudget {
   int max_;
   int used_ = 0;
   BackOff back_off_;
-  std::optional<Failure> at_start_;  // the previous failure, if no replica had trained
+  std::optional<Failure> at_start_;  // the previous failure, if no replica had trained before it
 };
 
 }  // namespace adaptdl::sched

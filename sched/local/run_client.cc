@@ -28,7 +28,7 @@ void limit_waiting(const Fd& connection, std::chrono::milliseconds limit) {
   ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
-// In a shared directory, the socket could be that of another user instead of the launcher's.
+// In a shared directory, the socket could belong to another user instead of the launcher.
 Fd connect(const RunEntry& run) {
   Fd connection = connect_to(run.socket);
   if (connection && !is_own_user(connection.get())) connection.reset();

@@ -28,7 +28,7 @@ fs::path runs_directory() {
 fs::path studies_directory(const fs::path& runs) { return runs.parent_path() / "studies"; }
 
 void prepare_runs_directory(const fs::path& runs) {
-  // If this fails, creating a run in it reports why.
+  // If this fails, creating a run in the directory reports why.
   create_private_directories(runs);
   // A directory of another user keeps its mode, but the directories of this user's runs in it are private.
   restrict_to_user(runs);

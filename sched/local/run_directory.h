@@ -1,4 +1,4 @@
-// Locates the directories of runs, so that they can be found again and an interrupt never loses work.
+// Locates the directories of runs, so that runs can be found again and an interrupt never loses work.
 #pragma once
 
 #include <filesystem>
@@ -6,18 +6,18 @@
 
 namespace adaptdl::sched {
 
-// Returns $XDG_STATE_HOME/adaptdl/runs if that variable is an absolute path, else ~/.local/state/adaptdl/runs. Throws
-// UsageError if there is no home directory either.
+// Returns $XDG_STATE_HOME/adaptdl/runs if that variable is an absolute path, otherwise ~/.local/state/adaptdl/runs.
+// Throws UsageError if there is no home directory either.
 std::filesystem::path runs_directory();
 
-// Returns the directory of the studies of `adaptdl tune`, whose trials are runs in `runs`.
+// Returns the directory for the studies of `adaptdl tune`, whose trials are runs in `runs`.
 std::filesystem::path studies_directory(const std::filesystem::path& runs = runs_directory());
 
-// Creates the directory of all runs, or closes an existing one to other users.
+// Creates the directory of all runs, or makes an existing one inaccessible to other users.
 void prepare_runs_directory(const std::filesystem::path& runs);
 
-// Creates the directory `parent`/NAME-<date>-<time>, for its user only, and returns it; a number is appended if that
-// name is in use. Throws Error if it cannot be created.
+// Creates the directory `parent`/NAME-<date>-<time>, accessible only to the user, and returns its path. A number is
+// appended if that name is in use. Throws Error if it cannot be created.
 std::filesystem::path make_run_directory(const std::filesystem::path& parent, const std::string& name);
 
 }  // namespace adaptdl::sched

@@ -1,7 +1,7 @@
 // RunLogs reads the logs of a run's replicas as they grow.
 //
-// The lines of several ranks are passed on in the order in which they were written, as far as the launcher recorded it
-// (see ReplicaLog). The rest follows rank by rank.
+// The lines of several ranks are passed on in the order in which they were written, as far as the launcher recorded
+// that order (see ReplicaLog). The remaining lines follow rank by rank.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace adaptdl::sched {
 
 class RunLogs {
  public:
-  // Receives a line without its newline, or a piece of a very long one.
+  // Receives a line without its newline, or a piece of a very long line.
   using Sink = std::function<void(int rank, std::string_view text)>;
 
-  // `rank` is the rank whose log is read; none: all.
+  // Reads only the log of `rank`, or the logs of all ranks if it is nullopt.
   explicit RunLogs(std::filesystem::path directory, std::optional<int> rank = {})
       : directory_(std::move(directory)), only_(rank) {}
 
   // Passes on the lines that were added since the last call.
   void read(const Sink& sink);
-  // Passes on those in the next `max` bytes of the log. Returns whether there may be more. REQUIRES a single rank.
+  // Passes on the lines in the next `max` bytes of the log. Returns whether there may be more. REQUIRES a single rank.
   bool read_some(const Sink& sink, std::uint64_t max);
-  // Passes on all the rest, including lines without an end. Must be called when nothing more will be written.
+  // Passes on everything that is left, including unfinished lines. Must be called when nothing more will be written.
   void finish(const Sink& sink);
   // Closes the files, which the next call opens again.
   void close();

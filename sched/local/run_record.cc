@@ -32,7 +32,7 @@ bool holds_something(const fs::path& directory) {
   return fs::is_directory(directory, error) && !fs::is_empty(directory, error);
 }
 
-// Returns whether it is the run of a trial, named STUDY-N, whose study exists.
+// Returns whether the run is a trial, named STUDY-N, of a study that exists.
 bool is_of_trial(const fs::path& studies, const RunEntry& run) {
   const std::string& name = run.status.name;
   const std::size_t dash = name.rfind('-');
@@ -42,7 +42,7 @@ bool is_of_trial(const fs::path& studies, const RunEntry& run) {
   return fs::equivalent(fs::path(run.status.checkpoints).parent_path(), trial, ignored);
 }
 
-// The record of a launcher that was killed still has the state from before.
+// If the launcher was killed, its record still contains the state from before.
 void mark_lost(RunEntry& run) {
   run.status.state = "lost";
   run.status.why = "its launcher was killed";
@@ -60,7 +60,7 @@ void mark_lost(RunEntry& run) {
 
 std::optional<RunEntry> read_entry(const fs::path& directory) {
   RunEntry run{.directory = directory, .status = {}, .alive = is_locked(directory), .socket = {}};
-  // The record is read after the lock was checked, so that it has what the launcher wrote before it ended.
+  // The record is read after the lock was checked, so that it contains what the launcher wrote before it ended.
   const json record = read_json(directory / "run.json");
   if (!record.is_object()) return std::nullopt;
   run.status = run_status(record);

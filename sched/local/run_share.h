@@ -1,6 +1,7 @@
-// RunShare is a run's share of the devices of a user's runs, as chosen by the search that the run is a trial of.
+// RunShare determines a run's share of the devices among the user's runs. If the run is a trial, the search chooses it.
 //
-// The request for it (see run_control.h) is {"request": "share", "weight": 1.5, "replicas": 2}; both are optional.
+// The request that sets it is {"request": "share", "weight": 1.5, "replicas": 2}; both fields are optional (see
+// run_control.h).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,12 +9,13 @@
 
 namespace adaptdl::sched {
 
-// Bounds of the weight of a run.
+// Bounds of a run's weight.
 inline constexpr double kMinRunWeight = 1e-3, kMaxRunWeight = 1e3;
 
 struct RunShare {
-  double weight = 1;  // of its speedup, relative to other runs
-  // The number that the run prefers, within its bounds and as far as other runs leave room; none: the policy decides.
+  double weight = 1;  // weight of the run's speedup relative to other runs
+  // The number of replicas that the run prefers, within its bounds and as far as other runs leave devices. nullopt: the
+  // policy decides.
   std::optional<int> replicas;
 
   bool operator==(const RunShare&) const = default;
@@ -21,7 +23,7 @@ struct RunShare {
 
 nlohmann::json share_request(const RunShare& share);
 
-// Returns what the request asks for, or none if a value is invalid.
+// Returns the share that the request specifies, or nullopt if a value is invalid.
 std::optional<RunShare> parse_share_request(const nlohmann::json& request);
 
 }  // namespace adaptdl::sched

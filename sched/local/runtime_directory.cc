@@ -21,13 +21,13 @@ namespace {
 // The maximum length of a directory's path, so that the path of a socket in it fits into sockaddr_un.
 constexpr std::size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 40;
 
-// Returns whether it is a directory of this user's, and not a link to one.
+// Returns whether the path is a directory that this user owns, and not a link to one.
 bool is_own_directory(const fs::path& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
-// Creates the directory if needed, and closes it to other users. Returns the problem if there is one.
+// Creates the directory if needed, and makes it inaccessible to other users. Returns the problem if there is one.
 std::optional<std::string> make_private(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return std::strerror(errno);
   if (!is_own_directory(path)) return "it is not a directory of this user";

@@ -39,7 +39,7 @@ struct MembershipAction {
     kStart,    // start `replica` on `device` as a newcomer that may join `generation`, presumably as `rank` of `size`
     kIssue,    // issue `generation`, whose members by rank are `members`
     kKill,     // kill `replica` because of `why`; `hung` if it hung
-    kRestart,  // stop all with a checkpoint and start again on the target; issued until stop() is called
+    kRestart,  // stop all with a checkpoint and start again on the target; repeated until stop() is called
     kFail,     // the run cannot continue because of `why`
     kNotice,   // show `why` to the user
   };
@@ -76,7 +76,7 @@ struct MembershipState {
     std::string device;
     Role role = Role::kLoading;
     Time started{};                // when a newcomer was started
-    int trains = -1;               // newest generation in which it reported to train; -1 if none
+    int trains = -1;               // newest generation in which it reported that it trains; -1 if none
     bool trained = false;          // it has trained in a generation; assumed for the first members
     bool broken = false;           // it reported that the current generation's group broke
     bool killed = false;           // a kKill action for it was returned

@@ -125,7 +125,7 @@ std::string DeviceInventory::put_class(const json& object) {
   return "";
 }
 
-// Returns the names of the resources as which a class's devices are counted.
+// Returns the names of the resources under which a class's devices are counted.
 std::vector<std::string> DeviceInventory::names_of_class(const std::string& name) const {
   count();
   const auto found = classes_.find(name);
@@ -233,7 +233,7 @@ void DeviceInventory::complete_node(Resources& resources) const {
   }
 }
 
-// Returns the names of the resources as which a request in a claim is counted.
+// Returns the names of the resources under which a request in a claim is counted.
 std::vector<std::string> DeviceInventory::requested_names(const json& claim, const std::string& request) const {
   // The result of an alternative names the request and the alternative, for example gpu/large.
   const std::size_t slash = request.find('/');

@@ -2,8 +2,8 @@
 //
 // A device is counted once for each DeviceClass that selects it, as deviceclass.resource.kubernetes.io/CLASS. If the
 // class has an extended resource (spec.extendedResourceName), its devices are counted instead as that resource, which a
-// device plugin may provide on other nodes, and as "CLASS (DeviceClass)", which excludes devices from plugins. Pods
-// request devices by a resource name or by claims for a class. The Kubernetes scheduler decides which device a pod
+// device plugin may provide on other nodes, and as "CLASS (DeviceClass)", which excludes the devices of plugins.
+// Pods request devices by a resource name or by claims for a class. The Kubernetes scheduler decides which device a pod
 // receives.
 //
 // Only devices that belong to a single node are counted. A claim that several pods share is not counted as a request;

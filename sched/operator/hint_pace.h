@@ -21,7 +21,8 @@ class HintPace {
   // `pause` is the average time between two writes.
   explicit HintPace(Clock::duration pause) : pause_(pause) {}
 
-  // Returns when the job's hints may be written. This time does not change until written(), unless the job misses it.
+  // Returns the time from which the job's hints may be written. It does not change until written() is called, unless
+  // the job misses it.
   Clock::time_point due(const std::string& job, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = due_.try_emplace(job);

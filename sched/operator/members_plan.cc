@@ -130,7 +130,7 @@ class MembersPlanner {
     plan_.whole = true;
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
-      // A leaver that the others have not left yet takes part in the current step.
+      // A leaving replica takes part in the steps until the others train without it.
       const bool takes_part = replica.role == Role::kMember || (replica.role == Role::kLeaving && !replica.leave_by);
       if (takes_part && replica.trained) {
         plan_.members.push_back(pod);

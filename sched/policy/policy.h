@@ -43,7 +43,7 @@ struct JobInfo {
   double creation_time = 0;     // seconds, on the clock of Problem::now
   double attained_service = 0;  // replica-seconds that it has held so far
   int num_restarts = 0;         // how often its allocation has changed, not counting its first start
-  int profiled_replicas = 0;    // the largest number measured; 0 before the first measurement
+  int profiled_replicas = 0;    // the most replicas that it was measured with; 0 before the first measurement
   double weight = 1;            // relative weight of its speedup, for policies that use weights ("adaptive")
   // Seconds without progress that a change of its allocation costs the job. If unset, PolicyOptions::restart_cost
   // applies.

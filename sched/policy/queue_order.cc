@@ -58,7 +58,7 @@ std::string why_no_room(const FreeNodes& empty, const JobInfo& job, int replicas
     return fmt::format("waits: needs at least {} replicas, but its maximum is {}", job.min_replicas, job.max_replicas);
   }
   const int room = empty.room(job.resources);
-  if (room >= replicas) return "waits for free resources for " + counted(replicas, "replica");
+  if (room >= replicas) return "waits until " + counted(replicas, "replica") + (replicas == 1 ? " fits" : " fit");
   return fmt::format("waits: needs {}, but the nodes can hold only {} in total", counted(replicas, "replica"), room);
 }
 

@@ -29,7 +29,7 @@ struct SearchFrame {
 SearchFrame make_search_frame(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas);
 
 // For each job, returns the share of its dominant resource on all nodes that one replica takes. The share is 0 if the
-// replica requests nothing, and infinite if no node has a resource that it requests.
+// replica requests nothing, and infinite if it requests a resource that no node has.
 std::vector<double> dominant_shares(const SearchProblem& problem);
 
 // Returns a job's maximum number of replicas: twice the number that it was measured with, or one if it has not been

@@ -69,8 +69,8 @@ struct SupervisorOptions {
   std::string address = "127.0.0.1";  // an IP address to listen on
   std::uint16_t port = 0;             // 0: any free port
   WithoutToken without_token = WithoutToken::kServed;
-  // Whether requests for jobs that were not added are refused. If false, which is for owners that must find their jobs
-  // first, clients are told to retry until set_all_jobs_known() is called.
+  // Whether requests for jobs that were not added are refused. If false, clients are told to retry until
+  // set_all_jobs_known() is called, so that the owner can find its jobs first.
   bool all_jobs_known = true;
   // Returns the body of the answer to GET /metrics, in Prometheus' text format. Called on the server's thread, for
   // requests with or without a token. If the function is empty, there is no /metrics.

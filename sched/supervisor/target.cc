@@ -22,8 +22,8 @@ std::optional<std::string> decode(std::string_view text) {
   return decoded;
 }
 
-// Calls `each` with each part between separators until it returns false. Returns whether it returned true for all
-// parts.
+// Calls `each` with each part between separators until it returns false. Returns whether `each` returned true for
+// all parts.
 template <typename Each>
 bool for_each_part(std::string_view text, char separator, const Each& each) {
   for (;;) {

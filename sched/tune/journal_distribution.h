@@ -19,8 +19,8 @@ std::string to_text(const Distribution& distribution);
 // type; ranges may differ except in `log`, and choices must be equal. Optuna ignores an operation that violates this.
 bool are_compatible(const Distribution& one, const Distribution& other);
 
-// Converts an internal value as Optuna does: a value outside the range is kept. Throws Error if the value does not
-// exist.
+// Converts an internal value as Optuna does: a value outside the range is kept. Throws Error if it corresponds to no
+// value, such as the index of a choice that does not exist.
 nlohmann::json external_value(const Distribution& distribution, double internal);
 
 }  // namespace adaptdl::sched::tune

@@ -9,7 +9,7 @@
 // trials and the value of the best completed trial, if all are independent. If no trial has a chance against the best
 // completed one, that trial is ignored.
 //
-// The idea to give each option a share by its probability of being the best is due to W. R. Thompson, "On the
+// The idea of giving each option a share by its probability of being the best is due to W. R. Thompson, "On the
 // likelihood that one unknown probability exceeds another", Biometrika 25, 1933. In that paper, trials are divided;
 // here, devices are.
 //

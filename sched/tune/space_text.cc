@@ -99,7 +99,7 @@ std::optional<Distribution> parse_choice(const std::string& name, std::string_vi
   json values = json::array();
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = std::min(text.find('|', start), text.size());
-    if (end == start) refuse(name, "a value to choose from is empty");
+    if (end == start) refuse(name, "one of the choices is empty");
     values.push_back(parse_scalar(text.substr(start, end - start)));
     start = end + 1;
   }

@@ -241,7 +241,8 @@ void Search::take_result(int number, const Result& result) {
   journal_.report(trial.id, taken.last, result.value);
 }
 
-// Skips results that the storage ignored because another process had ended the trial.
+// Passes the stored results to the observer, but not those that the storage ignored because another process had ended
+// the trial.
 void Search::report_results() {
   for (const SearchEvent& event : std::exchange(results_, {}))
     if (trial_of(study(), event.trial).intermediate.contains(*event.step)) observer_(event);

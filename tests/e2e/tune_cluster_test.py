@@ -180,11 +180,11 @@ class TuneClusterTest(tune_support.TuneTest):
 
     def test_options_files_and_names_that_cannot_be_used_are_refused_before_anything_is_created(self):
         program = self.program()
-        self.assert_refused("--devices works only with trials on this machine; omit it with --cluster", *SEARCH, "--devices", 2, *program)
+        self.assert_refused("--devices works only for local trials; omit it with --cluster", *SEARCH, "--devices", 2, *program)
         self.assert_refused("with --cluster, --parallel must be a number", *SEARCH, "--parallel", "auto", *program)
         self.assert_refused("--jobfile requires --cluster", *SEARCH[1:], "--jobfile", "x.yaml", *program)
         self.assert_refused("job file none.yaml not found", *SEARCH, "--jobfile", "none.yaml", *program)
-        self.assert_refused("minimum number of replicas 5 is above the maximum 4", *SEARCH, "--min-replicas", 5, *program)
+        self.assert_refused("the minimum of 5 replicas is above the maximum of 4", *SEARCH, "--min-replicas", 5, *program)
         self.assert_refused("invalid study name 'A_b' for cluster jobs", "--cluster", "--study", "A_b", *SEARCH[3:], *program)
         (self.directory / "two.yaml").write_text(JOB + "---" + JOB)
         self.assert_refused("expected one AdaptDLJob, got 2", *SEARCH, "--jobfile", "two.yaml", *program)
@@ -199,7 +199,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.tune(*SEARCH, "--trials", 1, *self.program("--epochs", 1))
         for option in ("--image=other", "--min-replicas=2", "--context=other", "--checkpoint-every=1s"):
             said = self.tune("--resume", "--study", "s", option, code=2)
-            self.assertIn(f"--resume cannot change {option.partition('=')[0]} for a study in a cluster; omit it", said)
+            self.assertIn(f"--resume cannot change {option.partition('=')[0]} for a study in a cluster; omit {option.partition('=')[0]}", said)
         self.tune("--resume", "--study", "s", "--trials", 2)
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete", "complete"])
         self.assertIn("copy them with `adaptdl cp s-", self.adaptdl("tune", "best", "s", "--export", "out", code=1))

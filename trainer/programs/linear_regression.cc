@@ -30,7 +30,7 @@ torch::Tensor read_rows(const std::string& path) {
     const bool numbers = text.eof() && rows.back().size(0) >= 2;
     if (!numbers || rows.back().size(0) != rows[0].size(0))
       throw adaptdl::Error(
-          fmt::format("{}:{}: expected at least two numbers, as many as in the first row", path, rows.size()));
+          fmt::format("{}:{}: expected at least two numbers, and as many as in the first row", path, rows.size()));
   }
   if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read any numbers from {} (--data)", path));
   return torch::stack(rows);

@@ -42,7 +42,7 @@ constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced in
 constexpr std::size_t kShownUnused = 3;                          // maximum number of parameters in an error message
 constexpr int kMaxWarnings = 10;
 
-// Returns the rule in the options, or else the default rule for the optimizer. Returns null if there is neither.
+// Returns the rule in the options, or else the default rule for an Adaptive optimizer; null if there is neither.
 std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const DataParallelOptions& options) {
   if (options.scaling_rule) return options.scaling_rule;
   if (dynamic_cast<internal::RuledOptimizer*>(&optimizer) == nullptr) return nullptr;

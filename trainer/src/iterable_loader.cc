@@ -148,7 +148,7 @@ std::size_t StreamLoop::next_of_nested() {
   return std::min(local_bsz_, source_.queued());
 }
 
-// Implements next() for an adaptive loop of several passes, in which each replica begins the next pass for itself.
+// Implements next() for an adaptive loop of several passes, in which each replica begins the next pass on its own.
 std::size_t StreamLoop::next_of_many() {
   helper_.pass({}, [this] {
     lay_out();

@@ -181,7 +181,8 @@ struct LoadField {
   void operator()(const char* name, std::int64_t& number) { number = numbers.at(name).get<std::int64_t>(); }
 };
 
-// For Adam and AdamW, calls `use` with the group's options and the parameter's state, if it has one.
+// For Adam and AdamW, calls `use` with the group's options and the parameter's state. Does nothing if the parameter has
+// no state.
 template <class Use>
 void with_adam_state(optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param, Use use) {
   with_base(optimizer, [&]<class Options, class State>(const char*) {

@@ -43,7 +43,7 @@ class RendezvousStore final : public c10d::Store {
   std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
-  // Overrides a method of Store since LibTorch 2.8. Returns the same store with a separate connection.
+  // Overrides a method that Store has had since LibTorch 2.8. Returns the same store with a separate connection.
   c10::intrusive_ptr<c10d::Store> clone();
 
  private:

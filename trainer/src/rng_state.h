@@ -14,8 +14,8 @@ namespace adaptdl::internal {
 // Restores the generators from the checkpoint. Must be called at the first step boundary of the process, where training
 // resumes, and not earlier, because the code before that boundary is replayed and also draws numbers. The generators of
 // a rank that is not in the checkpoint are derived from rank 0's generators. In a new job, ranks other than 0 derive
-// their generators from the seed that the program sets on all replicas, so that no two replicas draw the same dropout
-// masks.
+// their generators from the seed, which the program sets to the same value on all replicas, so that no two replicas
+// draw the same dropout masks.
 void resume_rng();
 
 // Creates and registers the state if it does not exist. Checkpoints that are saved before resume_rng(), for example by

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kSumChunk = std::int64_t{1} << 16;  // elements that one thread sums at a time
 constexpr int kLanes = 16;                                 // number of partial sums, which the compiler vectorizes
-// A chunk is read in kStreams interleaved parts, prefetching kAhead elements, because a core then waits less for
+// A chunk is read in kStreams interleaved parts, prefetching kAhead elements ahead, because a core then waits less for
 // memory.
 constexpr int kStreams = 4, kAhead = 256;
 
@@ -188,7 +188,7 @@ class Batch {
 };
 
 // Batches by group, device and preconditioner. Calls `use` with each batch. A batch has at most kMostElements elements
-// unless it is a single gradient, which limits the memory for temporaries.
+// unless it is a single gradient. This limits the memory for temporaries.
 class Batches {
  public:
   template <class Use>

@@ -1,7 +1,7 @@
 // The state "adaptdl-tensorboard" in checkpoints: the highest step of each tag of a job's TensorBoard events, by
 // directory. A directory is included as soon as its writer opens, even before its first event. A resumed job shows no
-// steps that are not in the checkpoint. It does not log the other steps again, although it replays the code from the
-// beginning of `main` to the first step boundary.
+// steps that are not in the checkpoint. It does not log the steps in the checkpoint again, although it replays the code
+// from the beginning of `main` to the first step boundary.
 //
 // Directories and tags are UTF-8. Threading: thread-safe, except that the training thread must make the first call.
 #pragma once

@@ -230,9 +230,10 @@ std::optional<Entry> newest_whole(const std::filesystem::path& directory);
 
 // Writes the tensors of a checkpoint, or of only one state in it, to one safetensors file. Their names are
 // "STATE/TENSOR", or only the tensor names if `state` is given. With `prefix`, writes only tensors whose names in their
-// states begin with it, and removes the prefix from the names. The ranks' parts are left out. The checkpoint's files
-// are verified first. The data is streamed, and a rename commits the file, replacing an existing one. Throws
-// CheckpointError on failure, if there are no tensors to write, and if two tensors would have the same name.
+// states begin with it; the exported name is then the rest of that name, without "STATE/". The ranks' parts are left
+// out. The checkpoint's files are verified first. The data is streamed, and a rename commits the file, replacing an
+// existing one. Throws CheckpointError on failure, if there are no tensors to write, and if two tensors would have the
+// same name.
 void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
                     const std::optional<std::string>& state = {}, const std::string& prefix = {});
 

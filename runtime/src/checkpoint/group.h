@@ -1,4 +1,5 @@
-// The replicas that save and load together: all replicas in the collective if it is initialized, or only this process.
+// The replicas that save and load together: all replicas in the collective if it is initialized, otherwise only this
+// process.
 #pragma once
 
 #include <optional>

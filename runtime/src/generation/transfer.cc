@@ -20,7 +20,7 @@ using TimePoint = net::Clock::time_point;
 
 handshake::Terms terms(const std::string& secret) { return {secret, "states"}; }
 
-// A connection whose reads and writes block until a deadline at most.
+// A connection whose reads and writes block, but at most until a deadline.
 class Stream {
  public:
   Stream(net::Fd fd, TimePoint deadline) : fd_(std::move(fd)), deadline_(deadline) {}

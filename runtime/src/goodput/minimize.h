@@ -1,4 +1,4 @@
-// The wrapper of the optimizer (NLopt), which finds a local minimum of a smooth function in a box.
+// The only wrapper around the optimizer (NLopt), which finds a local minimum of a smooth function in a box.
 #pragma once
 
 #include <array>

@@ -40,7 +40,7 @@ struct Request {
   std::uint64_t read_size = 0;                               // bytes that `read_body` supplies in total
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(10);
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for the whole call, to the last byte; 0: none
-  std::chrono::seconds stall{0};                 // a connection that transfers nothing for this long fails; 0: none
+  std::chrono::seconds stall{0};                 // a connection without any transfer for this long fails; 0: no limit
   std::size_t max_body = std::size_t{16} << 20;  // max bytes in the response; a larger one is an error
   bool compressed = false;                       // lets the server compress its response
   std::shared_ptr<const Tls> tls;                // null: the defaults

@@ -33,7 +33,8 @@ class Agent {
   // Prepares to copy files of up to `largest` bytes. The agent is placed in /tmp, /var/tmp or `directory`.
   Agent(Shell& shell, std::uint64_t largest, const std::string& directory = "/tmp");
 
-  // Returns whether the agent is used; false once it is known that the agent cannot run.
+  // Returns whether the agent is used: not for files smaller than kWorth, in a build without the agent, or once it has
+  // turned out that the agent cannot run.
   explicit operator bool() const { return there_; }
   // The kind of checksum with which files are compared.
   SumKind kind() const { return there_ ? SumKind::kXxh128 : SumKind::kSha256; }
@@ -49,8 +50,7 @@ class Agent {
   // Returns a command, whose input must be kAgentProgram, that writes a file's bytes from `offset` to `size` to its
   // output, and a line with the checksum of all `size` bytes to its error output. REQUIRES: *this is true.
   std::vector<std::string> send(const std::string& path, std::uint64_t offset, std::uint64_t size) const;
-  // Throws NoAgent if the command ended because the agent cannot run; if bytes were already copied (`begun`), throws
-  // Error.
+  // Throws if the command ended because the agent cannot run: NoAgent, or Error if bytes were already copied (`begun`).
   void check(const Outcome& outcome, bool begun = false);
 
  private:

@@ -17,7 +17,7 @@ TEST_CASE("jobs start in the order in which they arrived, and the first that has
   CHECK(schedule.replicas("first") == 6);
   CHECK(schedule.replicas("second") == 0);
   CHECK(schedule.replicas("third") == 0);
-  CHECK(schedule.decision.reasons.at("second") == "waits for free resources for 4 replicas");
+  CHECK(schedule.decision.reasons.at("second") == "waits until 4 replicas fit");
   CHECK(schedule.decision.reasons.at("third") == "waits behind second");
   schedule.remove("first");
   schedule.next();
@@ -46,7 +46,7 @@ TEST_CASE("a job that the cluster could never hold is passed over") {
   CHECK(schedule.replicas("whale") == 0);
   CHECK(schedule.replicas("fish") == 8);
   CHECK(schedule.decision.reasons.at("whale") == "waits: needs 9 replicas, but the nodes can hold only 8 in total");
-  CHECK(schedule.decision.reasons.at("shrimp") == "waits for free resources for 1 replica");
+  CHECK(schedule.decision.reasons.at("shrimp") == "waits until 1 replica fits");
 }
 
 TEST_CASE("a job that lost a node is started again in its turn") {

@@ -25,7 +25,7 @@ TEST_CASE("each job gets a replica before any gets a second") {
   schedule.next();
   for (const char* name : {"a", "b", "c", "d"}) CHECK(schedule.replicas(name) == 1);
   CHECK(schedule.replicas("e") == 0);
-  CHECK(schedule.decision.reasons.at("e") == "waits for free resources for 1 replica");
+  CHECK(schedule.decision.reasons.at("e") == "waits until 1 replica fits");
 }
 
 TEST_CASE("the sizes are those of least total remaining time") {

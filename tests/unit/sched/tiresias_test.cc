@@ -21,8 +21,7 @@ TEST_CASE(
   CHECK(schedule.replicas("middle") == 0);
   CHECK(schedule.replicas("late") == 2);
   CHECK(schedule.decision.reasons.at("early") == "6 replicas on 2 nodes, place 1 in the first queue");
-  CHECK(schedule.decision.reasons.at("middle") ==
-        "waits for free resources for 3 replicas, place 2 in the first queue");
+  CHECK(schedule.decision.reasons.at("middle") == "waits until 3 replicas fit, place 2 in the first queue");
 }
 
 TEST_CASE("a job that has had 16 GPU-hours gives way to one that has not") {
@@ -39,7 +38,7 @@ TEST_CASE("a job that has had 16 GPU-hours gives way to one that has not") {
   schedule.next();
   CHECK(schedule.replicas("old") == 0);
   CHECK(schedule.replicas("new") == 4);
-  CHECK(schedule.decision.reasons.at("old") == "waits for free resources for 4 replicas, place 1 in the second queue");
+  CHECK(schedule.decision.reasons.at("old") == "waits until 4 replicas fit, place 1 in the second queue");
 }
 
 TEST_CASE("the second queue is in the order in which jobs came into it, not of their arrival") {

@@ -77,7 +77,7 @@ TEST_CASE("what is wrong with a parameter is named") {
   CHECK(wrong("lr=1..2:0") == "invalid parameter 'lr': the step must be above 0, not 0");
   CHECK(wrong("lr=1..2:") == "invalid parameter 'lr': the step must be a number, not ");
   CHECK(wrong("lr=log:1..2:1") == "invalid parameter 'lr': a log range cannot have a step");
-  CHECK(wrong("opt=a||b") == "invalid parameter 'opt': a value to choose from is empty");
+  CHECK(wrong("opt=a||b") == "invalid parameter 'opt': one of the choices is empty");
   CHECK(wrong("opt=a|b|a") == "invalid parameter 'opt': duplicate value a");
   CHECK(wrong("n=0..99999999999999999").find("2^53") != std::string::npos);
 }

@@ -78,7 +78,7 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
   AdaptiveBPTTIterator& operator=(const AdaptiveBPTTIterator&) = delete;
 
   // Iterates over the remaining batches of this pass. There are none if the pass was finished before a restart. The
-  // loop ends when the iterator is destroyed.
+  // loop ends after the last batch, or earlier if the iterator is destroyed.
   class Iterator {
    public:
     using value_type = Batch;

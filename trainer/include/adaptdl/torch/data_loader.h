@@ -187,7 +187,7 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   AdaptiveDataLoader& operator=(const AdaptiveDataLoader&) = delete;
 
   // Iterates over the remaining batches of this loop. There are none if the loop was finished before a restart. The
-  // loop ends when the iterator is destroyed.
+  // loop ends after the last batch, or earlier if the iterator is destroyed.
   class Iterator {
    public:
     using value_type = Batch;

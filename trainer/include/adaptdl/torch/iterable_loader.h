@@ -182,7 +182,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   AdaptiveIterableLoader& operator=(const AdaptiveIterableLoader&) = delete;
 
   // Iterates over the remaining batches of this loop. There are none if the loop was finished before a restart. The
-  // loop ends when the iterator is destroyed.
+  // loop ends after the last batch, or earlier if the iterator is destroyed.
   class Iterator {
    public:
     using value_type = Batch;

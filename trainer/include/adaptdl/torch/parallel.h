@@ -60,8 +60,8 @@ struct DataParallelOptions {
   // Whether to copy rank 0's buffers, such as BatchNorm's running statistics, to all replicas before each training
   // step.
   bool broadcast_buffers = true;
-  // Whether gradients are views into the buckets, which saves a copy and the memory for it. LibTorch 1.13's zero_grad
-  // then fails, because it detaches gradients.
+  // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients occupy.
+  // LibTorch 1.13's zero_grad then fails, because it detaches gradients.
   bool gradient_as_bucket_view = false;
   // The type in which gradients are summed. Gradients are divided by the number of replicas before they are rounded to
   // this type. Compression pays off if the network is the bottleneck; on one machine, it usually costs time. The noise
@@ -134,8 +134,8 @@ class DataParallel {
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const;
 
   // These functions are for scaling rules. accumulating() returns whether the optimizer has nothing to step with,
-  // because the last batch does not end its step, or because a replica was lost during the step. take_gradients() adds
-  // a finished step's gradients to the noise scale, and finish_step() counts the step.
+  // because the batch of the last forward pass does not end its step, or because a replica was lost during the step.
+  // take_gradients() adds a finished step's gradients to the noise scale, and finish_step() counts the step.
   bool accumulating() const noexcept;
   void take_gradients();
   void finish_step(const std::vector<double>& lr_factors);

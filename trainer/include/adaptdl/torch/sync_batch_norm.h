@@ -6,9 +6,9 @@
 // This line replaces a `torch::nn::BatchNorm2d(64)`.
 //
 // Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015, with statistics over all replicas. The options,
-// parameters and buffers are those of LibTorch's batch normalization, and so is the result on a single replica, in
-// evaluation mode, and without a process group. A forward pass costs one all-reduce of 2C + 1 numbers, and a backward
-// pass one of 2C numbers.
+// parameters and buffers are the same as in LibTorch's batch normalization. On a single replica, in evaluation mode, or
+// without a process group, the result is also the same. A forward pass costs one all-reduce of 2C + 1 numbers, and a
+// backward pass one of 2C numbers.
 //
 // All replicas must run it in the same order. Their gradients then depend on each other's samples, so the measured
 // gradient noise is slightly underestimated.

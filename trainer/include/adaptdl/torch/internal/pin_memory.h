@@ -7,8 +7,8 @@
 
 namespace adaptdl::internal {
 
-// Copies `tensor` to page-locked memory if it is dense and on the CPU and LibTorch sees a GPU. Otherwise returns
-// `tensor` unchanged.
+// Returns `tensor` in page-locked memory if it is dense and on the CPU and LibTorch sees a GPU. Otherwise, returns it
+// unchanged.
 at::Tensor pinned(const at::Tensor& tensor);
 
 // Pins the tensors in `batch`, and calls pin_memory() for each value in it whose type has this function in its
