@@ -178,7 +178,7 @@ void add_build(CLI::App& app, int& exit_code) {
                  "disk)")
       ->type_name("SIZE");
   add_registry_flags(app, options->registry);
-  app.add_flag("-q,--quiet", options->quiet, "Do not show the steps, except why a step failed");
+  app.add_flag("-q,--quiet", options->quiet, "Show no steps, only why a step failed");
   app.add_flag("--json", options->json, "Print JSON");
   app.footer(
       "Neither Docker nor root is required: RUN steps run in a user namespace. The command prints the names and\n"

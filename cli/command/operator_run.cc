@@ -266,7 +266,7 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--pod-patch", options->pod_patch, "Merge patch or JSON patch for every pod that runs a replica")
       ->type_name("JSON");
   verb->add_option("--container-patch", options->container_patch,
-                   "Merge patch or JSON patch for every container in these pods")
+                   "Merge patch or JSON patch for every container in a pod that runs a replica")
       ->type_name("JSON");
   verb->add_option("--unschedulable-timeout", options->unschedulable_timeout,
                    "Time after which a job that fits on no node fails; 0 to wait forever (default: 10m)")

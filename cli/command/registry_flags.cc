@@ -36,7 +36,7 @@ void add_registry_flags(CLI::App& app, RegistryFlags& flags) {
               "REGISTRY");
   add_several(app, "--ca", flags.authorities, "File with additional trusted certificates; may be given several times",
               "FILE");
-  add_several(app, "--mirror", flags.mirrors, "Mirror to pull from before the registry; may be given several times",
+  add_several(app, "--mirror", flags.mirrors, "Mirror to try before the registry; may be given several times",
               "REGISTRY=MIRROR");
 }
 

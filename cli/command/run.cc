@@ -134,8 +134,8 @@ void add_run(CLI::App& app, int& exit_code) {
                  "Kind of devices: gpu, or cpu to try things out without GPUs (default: gpu if there are any)")
       ->type_name("gpu|cpu");
   app.add_option("--fairness", options->fairness,
-                 "Exponent of the power mean over the runs that share the devices, of which the first sets it; more "
-                 "negative is fairer (default: -1)")
+                 "Exponent of the power mean over the runs that share the devices; the first of these runs sets it; "
+                 "more negative is fairer (default: -1)")
       ->type_name("P");
   app.add_option("--checkpoint", options->checkpoint,
                  "Checkpoint directory to continue from and save to (default: a new one, removed when the run "

@@ -97,10 +97,12 @@ void add_simulate(CLI::App& app, int& exit_code) {
       ->required()
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--policy", options->policies,
-                 fmt::format("Scheduling policy, or a comma-separated list of policies to compare, or `all`; "
-                             "may be given several times (default: {})",
-                             sched::policy_names().front()))
+  app.add_option(
+         "--policy", options->policies,
+         fmt::format(
+             "Scheduling policy, or a comma-separated list of policies to compare; `all` compares every policy; "
+             "may be given several times (default: {})",
+             sched::policy_names().front()))
       ->type_name(fmt::format("{}|all", fmt::join(sched::policy_names(), "|")))
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -145,8 +145,8 @@ void add_tune(CLI::App& app, int& exit_code) {
          "with --cluster, 8)")
       ->type_name("N|auto");
   app.add_option("--share", options->share,
-                 "How to divide the devices among trials: by how much they improve goodput, by the same weighted with "
-                 "the probability that the trial becomes the best, or equally (default: goodput)")
+                 "How to divide the devices among trials: by gain in goodput, by that gain weighted by the trial's "
+                 "probability of becoming the best, or equally (default: goodput)")
       ->type_name("goodput|promise|equal");
   app.add_option("--time", options->time, "Save checkpoints and stop the search after this time (default: no limit)")
       ->type_name("DURATION");
