@@ -153,7 +153,7 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
   }
   if (!job.configurations.empty()) return;
   job.obstacle = job.info->max_replicas < least ? "maximum number of replicas below the minimum"
-                 : least > kMostReplicas        ? "minimum number of replicas above the limit for any job"
+                 : least > kMostReplicas        ? "minimum number of replicas above what any job gets"
                  : room_anywhere                ? "no positive goodput on any number of replicas"
                                  : "no room for the minimum number of replicas on nodes of a single type";
 }

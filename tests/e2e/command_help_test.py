@@ -111,7 +111,7 @@ class HelpTest(unittest.TestCase):
             ("--checkpoint-every", "5 parsecs", "true"): "--checkpoint-every",
             ("--checkpoint-keep", "0", "true"): "--checkpoint-keep",
             ("--backend", "mpi", "true"): "--backend",
-            ("--nodes", "2", "true"): "--nodes needs",
+            ("--nodes", "2", "true"): "--nodes requires",
             ("--nodes", "2", "--node-rank", "2", "--master", "h:1", "--no-checkpoint", "true"): "--node-rank must be",
             ("--master", "nowhere", "true"): "--master must be",
             ("--max-restarts", "-1", "true"): "--max-restarts must be",

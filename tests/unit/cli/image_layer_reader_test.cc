@@ -202,7 +202,7 @@ TEST_CASE("pieces of a sparse file that are none, and headers that are none, are
   REQUIRE(why(good) == "");
   std::string bad = good;
   bad[at] = '9';  // the piece now ends after the start of the next
-  CHECK(why(bad) == "archive: invalid tar archive: invalid pieces of a sparse file");
+  CHECK(why(bad) == "archive: invalid tar archive: invalid sparse file map");
   bad[at] = 'x';
   CHECK(why(bad) == "archive: invalid tar archive: invalid number");
   bad = good;

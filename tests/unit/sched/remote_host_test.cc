@@ -314,7 +314,7 @@ TEST_CASE("what a node needs of a plan, a place and an end survive their message
                            .device = "d",
                            .id = "3-1",
                            .generation = 5,
-                           .supervisor_url = "u",
+                           .supervisor_url = "http://10.0.0.1:5",
                            .supervisor_token = "t"};
   const Environment expected = replica_environment(plan, {}, place, 6);
   CHECK(replica_environment(same, {}, place_from_json(json::parse(place_to_json(place).dump())), 6) == expected);
