@@ -143,7 +143,7 @@ class TensorBoardTest(ClusterTest):
         began = time.monotonic()
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            self.assertIn(f"port {port} of 127.0.0.1 is in use", self.refusal("proxy", "late", "-p", port, code=2))
+            self.assertIn(f"port {port} on 127.0.0.1 is in use", self.refusal("proxy", "late", "-p", port, code=2))
         self.assertIn("cannot listen on 192.0.2.1", self.refusal("proxy", "late", "--address", "192.0.2.1", code=2))
         self.assertLess(time.monotonic() - began, 60)  # they do not wait for it
         self.assertRegex(self.adaptdl("tensorboard", "list").stdout.splitlines()[1], r"^late +<none> +1Gi +0/1 +no node fits")
@@ -192,7 +192,7 @@ class TensorBoardTest(ClusterTest):
         self.assertRegex(self.refusal("create", "taken", "--storageclass", storage), "already exists in namespace .* choose another name")
         _, url = self.proxy("taken")
         port = url.rsplit(":", 1)[1]
-        self.assertRegex(self.refusal("proxy", "taken", "-p", port, code=2), f"port {port} of 127.0.0.1 is in use")
+        self.assertRegex(self.refusal("proxy", "taken", "-p", port, code=2), f"port {port} on 127.0.0.1 is in use")
         self.assertEqual(self.adaptdl("tensorboard", "delete", "taken").returncode, 0)
 
 

@@ -451,7 +451,7 @@ echo '{{"ServerURL": "x", "Username": "ada", "Secret": "{self.SECRET}"}}'
         server, tokens = self.token_registry()
         auth = self.auth_file({"auths": {server.host: self.basic(password="not-the-secret")}})
         message = self.fail_with(f"auth={auth}", "push-blob", f"{server.host}/x", self.file(10))
-        self.assertIn(f"the token server {tokens.realm} of {server.host} refused the request", message)
+        self.assertIn(f"the token server {tokens.realm} for {server.host} refused the request", message)
         self.assertIn("incorrect username or password", message)
         self.assertNotIn("not-the-secret", message)
 
