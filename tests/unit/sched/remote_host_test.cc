@@ -69,7 +69,8 @@ class DirectLinks final : public ReplicaLinks {
   }
   void receive(Listener& listener) override {
     for (auto at = servers_.begin(); at != servers_.end();) {
-      auto& [device, server] = *at;
+      const std::string& device = at->first;
+      Server& server = at->second;
       if (!std::exchange(server.known, true)) listener.connected(device, "127.0.0.1");
       server.channel->write();
       if (server.channel->receive([&](const json& message) { listener.received(device, message); })) {
