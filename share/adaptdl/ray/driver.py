@@ -28,7 +28,8 @@ class ReplicaServer:
 
     async def start(self, adaptdl):
         self.process = await asyncio.create_subprocess_exec(
-            "adaptdl-replicas", executable=os.path.abspath(adaptdl), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=MAX_LINE)
+            "adaptdl-replicas", executable=os.path.abspath(adaptdl), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.partial = b""
 
     async def send(self, text):
         self.process.stdin.write(text.encode())
@@ -36,10 +37,11 @@ class ReplicaServer:
 
     async def receive(self):
         """Returns some lines, or none once the server has ended."""
-        lines = [await self.process.stdout.readline()]
-        while len(lines) < 1000 and self.process.stdout._buffer.find(b"\n") >= 0:
-            lines.append(await self.process.stdout.readline())
-        return [line.decode() for line in lines if line.endswith(b"\n")]
+        while True:
+            data = await self.process.stdout.read(1 << 20)
+            *lines, self.partial = (self.partial + data).split(b"\n")
+            if lines or not data:
+                return [line.decode() for line in lines]
 
     async def close(self):
         self.process.stdin.close()
@@ -104,7 +106,7 @@ class Driver:
             sender = asyncio.create_task(self.send_all(device, actor))
             while lines := await actor.receive.remote():
                 for line in lines:
-                    self.writer.write(f'{{"is": "message", "device": {json.dumps(device)}, "message": {line.rstrip()}}}\n'.encode())
+                    self.writer.write(f'{{"is": "message", "device": {json.dumps(device)}, "message": {line}}}\n'.encode())
                 await self.writer.drain()
             why = "its replica server has ended"
         except asyncio.TimeoutError:
