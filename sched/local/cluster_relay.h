@@ -21,7 +21,6 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 

@@ -1,8 +1,9 @@
-"""Runs an adaptdl job on a Ray cluster: driver.py ADAPTDL OPTIONS... -- PROGRAM ARGUMENTS...
+"""Runs an adaptdl job on a Ray cluster: driver.py [OPTIONS] -- RUN_OPTIONS... -- PROGRAM ARGUMENTS...
 
-The driver decides nothing. `adaptdl run`, its child, decides which devices the job uses and starts, signals and watches
-the replicas. It talks to this process in JSON lines (see cluster_relay.h): the driver reports the nodes of the cluster,
-places one actor per device, and passes on what the actors' replica servers and `adaptdl run` send to each other.
+The driver makes no decisions. It starts `adaptdl run RUN_OPTIONS... -- PROGRAM ARGUMENTS...`, which decides which devices
+the job uses and starts, signals and watches the replicas. Both exchange JSON lines (see cluster_relay.h): the driver
+reports the cluster's nodes, places one actor per device, and forwards the messages between the actors' replica servers
+and `adaptdl run`.
 """
 
 import argparse
