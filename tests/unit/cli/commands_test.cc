@@ -29,7 +29,7 @@ void for_each_verb(const nlohmann::json& described, const std::function<void(con
 
 }  // namespace
 
-TEST_CASE("a wrong word leads to the right one") {
+TEST_CASE("an unknown command or option is rejected, with a suggestion if one is close") {
   refused({"rnu"}, "no such command: 'rnu'; did you mean 'run'? (see `adaptdl help`)");
   refused({"xyzzy"}, "no such command: 'xyzzy' (see `adaptdl help`)");
   refused({"--verison"}, "unknown option '--verison'; did you mean '--version'? (see `adaptdl help`)");
@@ -41,19 +41,19 @@ TEST_CASE("a wrong word leads to the right one") {
   refused({"help", "rum"}, "help: no such command: 'rum'; did you mean 'run'?");
 }
 
-TEST_CASE("an option without its value is refused, and takes nobody else's") {
+TEST_CASE("an option without a value is rejected and does not consume the next argument") {
   refused({"run", "--grace"}, "run: --grace needs a value: DURATION (see `adaptdl help run`)");
   refused({"run", "--checkpoint=", "prog"}, "run: --checkpoint needs a value (see `adaptdl help run`)");
 }
 
-TEST_CASE("the options of the program are not those of run") {
+TEST_CASE("options after the program name or after -- are not parsed as options of run") {
   refused({"run", "--name", "a/b", "true", "--name", "c"},
           "run: invalid --name 'a/b': expected up to 63 letters, digits, '.', '_' and '-'");
   refused({"run", "--name", "a/b", "--", "--nothing", "--checkpoint="},
           "run: invalid --name 'a/b': expected up to 63 letters, digits, '.', '_' and '-'");
 }
 
-TEST_CASE("every command, verb, option and argument has its help") {
+TEST_CASE("every command, verb, option and argument has help text") {
   for_each_verb(describe_all(), [](const nlohmann::json& verb) {
     const std::string path = verb["path"];
     CAPTURE(path);
@@ -72,7 +72,7 @@ TEST_CASE("every command, verb, option and argument has its help") {
   });
 }
 
-TEST_CASE("commands have names of their own") {
+TEST_CASE("command names are unique and can be looked up") {
   std::set<std::string_view> names;
   for (const Command& command : commands()) {
     CHECK(names.insert(command.name).second);

@@ -11,7 +11,7 @@ namespace dump_json_test {
 using namespace adaptdl::cli;
 using nlohmann::json;
 
-TEST_CASE("JSON is printable, equal, and has other characters as they are") {
+TEST_CASE("JSON output escapes unprintable characters, keeps others, and parses to the same value") {
   const json value{{"name\u202e", {"\x1b[2J\x7f\u009b\n", "Zürich", 1.5, nullptr}}};
   for (const int indent : {-1, 2}) {
     const std::string text = dump_json(value, indent);
@@ -24,6 +24,6 @@ TEST_CASE("JSON is printable, equal, and has other characters as they are") {
   CHECK(dump_json(nlohmann::ordered_json{{"z", 1}, {"a", "\u2028"}}, -1) == R"({"z":1,"a":"\u2028"})");
 }
 
-TEST_CASE("a byte that is not UTF-8 is replaced") { CHECK(dump_json(json("a\xff"), -1) == "\"a\ufffd\""); }
+TEST_CASE("an invalid UTF-8 byte is replaced by U+FFFD") { CHECK(dump_json(json("a\xff"), -1) == "\"a\ufffd\""); }
 
 }  // namespace dump_json_test

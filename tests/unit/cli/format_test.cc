@@ -9,7 +9,7 @@ namespace format_test {
 using namespace adaptdl::cli;
 using namespace std::chrono_literals;
 
-TEST_CASE("bytes have three significant digits and a binary unit") {
+TEST_CASE("sizes are formatted with three significant digits and binary units") {
   CHECK(format_bytes(0) == "0 B");
   CHECK(format_bytes(1023) == "1023 B");
   CHECK(format_bytes(1024) == "1.00 KiB");
@@ -20,7 +20,7 @@ TEST_CASE("bytes have three significant digits and a binary unit") {
   CHECK(format_bytes(std::numeric_limits<std::uint64_t>::max()) == "16.0 EiB");
 }
 
-TEST_CASE("a clock shows minutes, hours and days as they come") {
+TEST_CASE("elapsed time is shown as M:SS, with hours and days only if needed") {
   CHECK(format_clock(0ms) == "0:00");
   CHECK(format_clock(59'999ms) == "0:59");
   CHECK(format_clock(12min + 34s) == "12:34");
@@ -29,7 +29,7 @@ TEST_CASE("a clock shows minutes, hours and days as they come") {
   CHECK(format_clock(-5s) == "0:00");
 }
 
-TEST_CASE("a duration has its two largest units") {
+TEST_CASE("durations are shown in their two largest units") {
   CHECK(format_duration(900ms) == "0s");
   CHECK(format_duration(45s) == "45s");
   CHECK(format_duration(125s) == "2m 5s");
@@ -39,14 +39,14 @@ TEST_CASE("a duration has its two largest units") {
   CHECK(format_duration(121h) == "5d 1h");
 }
 
-TEST_CASE("device-hours have two decimals, and four if they are few") {
+TEST_CASE("device-hours have two decimals, and small values have four") {
   CHECK(format_hours(0) == "0.0000");
   CHECK(format_hours(15) == "0.0042");
   CHECK(format_hours(360) == "0.10");
   CHECK(format_hours(4444200) == "1234.50");
 }
 
-TEST_CASE("thousands are told apart") {
+TEST_CASE("counts have thousands separators") {
   CHECK(format_count(0) == "0");
   CHECK(format_count(999) == "999");
   CHECK(format_count(1000) == "1,000");

@@ -48,7 +48,7 @@ class Helper {
 
 }  // namespace
 
-TEST_CASE("entries hold a pair in base64, a plain one, or a token") {
+TEST_CASE("an entry can hold base64 credentials, a plain user and password, or a token") {
   const AuthFile file = parse_auth_file(
       R"({"auths": {"a": {"auth": ")" + encode_base64("ada:p:w") + R"("}, "b": {"username": "u", "password": "p"},
           "c": {"identitytoken": "i"}, "d": {"registrytoken": "r"}, "e": {}, "f": null}, "HttpHeaders": {"x": "y"}})",
@@ -63,7 +63,7 @@ TEST_CASE("entries hold a pair in base64, a plain one, or a token") {
   CHECK_FALSE(find_auth(parse_auth_file(" \n", "f"), "a", ""));
 }
 
-TEST_CASE("an entry is found by repository before registry, and by the keys of older files") {
+TEST_CASE("a repository's entry takes precedence over its registry's, and legacy keys match") {
   const std::string text = R"({"auths": {"r:5000": {"username": "registry"}, "r:5000/x": {"username": "team"},
       "r:5000/x/y": {"username": "image"}, "https://index.docker.io/v1/": {"username": "hub"},
       "https://old.example/v2/": {"username": "old"}, "plain.example/v1/": {"username": "plain"}}})";
@@ -76,7 +76,7 @@ TEST_CASE("an entry is found by repository before registry, and by the keys of o
   CHECK(user_for(text, "plain.example") == "plain");
 }
 
-TEST_CASE("what is wrong in a file is said without its secrets") {
+TEST_CASE("the error for an invalid credentials file gives the reason without its secrets") {
   const auto said = [](const std::string& text) { return error_of([&] { parse_auth_file(text, "config.json"); }); };
   CHECK(said("[]") == "cannot read the credentials in config.json: not a JSON object");
   CHECK(said("{\"auths\"") == "cannot read the credentials in config.json: not a JSON object");
@@ -89,7 +89,7 @@ TEST_CASE("what is wrong in a file is said without its secrets") {
         "cannot read the credentials in config.json: the helper for 'r' is not a string");
 }
 
-TEST_CASE("the places are the file that is named alone, else Docker's, then containers'") {
+TEST_CASE("REGISTRY_AUTH_FILE overrides the default credential files, Docker's and then containers'") {
   std::map<std::string, std::string> variables = {{"HOME", "/h"}, {"XDG_RUNTIME_DIR", "/run/1"}};
   const auto variable = [&](const char* name) -> const char* {
     const auto found = variables.find(name);
@@ -108,7 +108,7 @@ TEST_CASE("the places are the file that is named alone, else Docker's, then cont
   CHECK(places[0].required);
 }
 
-TEST_CASE("a registry's helper comes before the store, and both before an old entry") {
+TEST_CASE("a registry's helper takes precedence over the store, and both over entries in the file") {
   const Helper helper(R"(read -r server; echo "{\"Username\": \"helped for $server\", \"Secret\": \"s\"}")");
   const auto file = helper.directory() / "f";
   const auto user = [&](const std::string& text) {
@@ -124,7 +124,7 @@ TEST_CASE("a registry's helper comes before the store, and both before an old en
   CHECK(find_credentials("docker.io", "x", {{file}}).user == "helped for https://index.docker.io/v1/");
 }
 
-TEST_CASE("a helper that has nothing for a registry leaves it to the file") {
+TEST_CASE("the file's entry is used if the helper has no credentials for the registry") {
   const Helper helper("echo 'credentials not found in native keychain'; exit 1");
   const auto file = helper.directory() / "f";
   std::ofstream(file) << R"({"credsStore": "unit", "auths": {"r": {"username": "kept"}}})";
@@ -132,7 +132,7 @@ TEST_CASE("a helper that has nothing for a registry leaves it to the file") {
   CHECK(find_credentials("other", "x", {{file}}).empty());
 }
 
-TEST_CASE("a helper that fails is named in one line, without what it printed in success") {
+TEST_CASE("a failing helper is reported in one line, without output that may contain secrets") {
   const auto said = [](const std::string& name, std::chrono::milliseconds patience = 10s) {
     return error_of([&] { ask_helper(name, "r", patience); });
   };
@@ -154,14 +154,14 @@ TEST_CASE("a helper that fails is named in one line, without what it printed in 
   CHECK(std::chrono::steady_clock::now() - start < 40s);
 }
 
-TEST_CASE("a helper's user <token> stands for an identity token") {
+TEST_CASE("a helper's user name <token> marks the secret as an identity token") {
   const Credentials credentials = parse_helper_answer(R"({"ServerURL": "x", "Username": "<token>", "Secret": "t"})");
   CHECK(credentials.identity_token == "t");
   CHECK(credentials.user.empty());
   CHECK_THROWS_AS(parse_helper_answer(R"({"Username": "u"})"), Error);
 }
 
-TEST_CASE("challenges are read with their parameters, several in a header") {
+TEST_CASE("a header with several challenges is parsed with their parameters") {
   const auto challenges = parse_challenges(
       R"(Bearer realm="https://auth.example/token?a=b,c",service="registry",scope="repository:a/b:pull,push", BASIC realm = "a \"b\"", Negotiate)");
   REQUIRE(challenges.size() == 3);
@@ -174,7 +174,7 @@ TEST_CASE("challenges are read with their parameters, several in a header") {
   CHECK(challenges[2].scheme == "negotiate");
 }
 
-TEST_CASE("what cannot be read ends the challenges, and is none itself") {
+TEST_CASE("malformed challenges and parameters are ignored") {
   CHECK(parse_challenges("").empty());
   CHECK(parse_challenges("realm=\"x\"").empty());
   CHECK(parse_challenges("\"\"").empty());
@@ -182,7 +182,7 @@ TEST_CASE("what cannot be read ends the challenges, and is none itself") {
   CHECK(parse_challenges(" , ,Basic").size() == 1);
 }
 
-TEST_CASE("a token's lifetime is what its server says, or a minute") {
+TEST_CASE("a token's lifetime defaults to 60 seconds, and invalid tokens are rejected") {
   CHECK(parse_token(R"({"token": "t"})")->lifetime == 60s);
   CHECK(parse_token(R"({"access_token": "t", "expires_in": 300})")->lifetime == 300s);
   CHECK(parse_token(R"({"access_token": "a", "token": "t"})")->token == "t");
@@ -191,7 +191,7 @@ TEST_CASE("a token's lifetime is what its server says, or a minute") {
   CHECK_FALSE(parse_token("[]"));
 }
 
-TEST_CASE("credentials go to no token server in the clear, unless the registry is reached so itself") {
+TEST_CASE("credentials are not sent to a token server without HTTPS") {
   Authorizer authorizer({"r", false,
                          [](auto&&...) {
                            return Credentials{"u", "p", "", "", "f"};

@@ -27,7 +27,7 @@ void make_old(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("a blob is where an OCI layout has it, for its owner alone, and found by its digest") {
+TEST_CASE("a blob is stored in an OCI layout, private to its owner, under its digest") {
   const Temporary temporary;
   const BlobStore store(temporary / "a/store");
   CHECK_FALSE(store.find(kAbc));
@@ -50,7 +50,7 @@ TEST_CASE("a blob is where an OCI layout has it, for its owner alone, and found 
   CHECK(store.list().empty());
 }
 
-TEST_CASE("a draft becomes a blob by its digest, or nothing") {
+TEST_CASE("a draft committed with the right digest becomes a blob, and any other leaves no file") {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   {
@@ -77,7 +77,7 @@ TEST_CASE("a draft becomes a blob by its digest, or nothing") {
   CHECK(store.list().size() == 2);
 }
 
-TEST_CASE("a blob with other bytes than its digest's is not given out, and removed") {
+TEST_CASE("a corrupted blob is not returned, and is removed") {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   store.put("abc");
@@ -86,7 +86,7 @@ TEST_CASE("a blob with other bytes than its digest's is not given out, and remov
   CHECK_FALSE(store.find(kAbc));
 }
 
-TEST_CASE("to be used is to be new") {
+TEST_CASE("finding or reading a blob updates its time of last use") {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   store.put("abc");
@@ -100,7 +100,7 @@ TEST_CASE("to be used is to be new") {
   CHECK(use());
 }
 
-TEST_CASE("drafts of killed processes are removed, and those that are being written stay") {
+TEST_CASE("remove_drafts removes drafts of killed processes and keeps those being written") {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   int ready[2];

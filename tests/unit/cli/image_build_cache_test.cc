@@ -27,8 +27,7 @@ void keep_tree(const BuildCache& cache) {
 
 }  // namespace
 
-TEST_CASE(
-    "M7: after a start of the machine, blobs whose contents were lost and all trees are gone, and the rest stays") {
+TEST_CASE("after a reboot, corrupted blobs and all trees are removed, and the rest is kept") {
   const Temporary temporary;
   std::string whole, lost;
   {
@@ -57,7 +56,7 @@ TEST_CASE(
   CHECK(next_boot.find_tree(kChain));
 }
 
-TEST_CASE("a cache is checked once after a start of the machine, not while another build has it") {
+TEST_CASE("a cache is not checked for a reboot while another build uses it") {
   const Temporary temporary;
   const BuildCache first(temporary / "cache");
   keep_tree(first);
@@ -66,7 +65,7 @@ TEST_CASE("a cache is checked once after a start of the machine, not while anoth
   CHECK(second.find_tree(kChain));
 }
 
-TEST_CASE("L2: a cache is closed to other users, also in a directory that was there") {
+TEST_CASE("a cache's directories are private to the owner even if the cache directory already existed") {
   const Temporary temporary;
   fs::create_directory(temporary / "cache");
   ::chmod((temporary / "cache").c_str(), 0755);
@@ -76,7 +75,7 @@ TEST_CASE("L2: a cache is closed to other users, also in a directory that was th
       CHECK_MESSAGE((part.status().permissions() & fs::perms::all) == fs::perms::owner_all, part.path().string());
 }
 
-TEST_CASE("L2: a cache of another user is not for root") {
+TEST_CASE("root rejects a cache owned by another user") {
   if (::geteuid() != 0) return;
   const Temporary temporary;
   fs::create_directory(temporary / "cache");

@@ -63,14 +63,14 @@ void forbid_unshare() { must(testing::refuse_system_calls({SYS_unshare}, EPERM),
 
 }  // namespace
 
-TEST_CASE("nobody entered: what needs it says so") {
+TEST_CASE("an operation that needs the build namespace fails if it was not entered") {
   CHECK(testing::in_another_process([] {
           require_build_namespace("RUN");
           return std::string("nothing is wrong");
         }) == "error: RUN is not possible: the build namespace was not entered");
 }
 
-TEST_CASE("a second call gives what the first one found") {
+TEST_CASE("entering the build namespace a second time returns the first result") {
   CHECK(testing::in_another_process([] {
           const BuildNamespace& first = enter_build_namespace();
           const fs::path place = fs::read_symlink("/proc/self/ns/mnt");
@@ -79,7 +79,7 @@ TEST_CASE("a second call gives what the first one found") {
         }) == "same");
 }
 
-TEST_CASE("user namespaces that are switched off are named with their setting") {
+TEST_CASE("if user namespaces are disabled, the error names the sysctl setting") {
   CHECK(testing::in_another_process([] {
           enter_own_user_namespace();
           write("/proc/sys/user/max_user_namespaces", "0");
@@ -92,7 +92,7 @@ TEST_CASE("user namespaces that are switched off are named with their setting") 
         "user.max_user_namespaces=15000");
 }
 
-TEST_CASE("a seccomp profile that forbids them is named with the container's options") {
+TEST_CASE("if a seccomp profile forbids namespaces, the error names the container option") {
   const std::string why = testing::in_another_process([] {
     forbid_unshare();
     return enter_build_namespace().obstacle;
@@ -100,7 +100,7 @@ TEST_CASE("a seccomp profile that forbids them is named with the container's opt
   CHECK(why.find("a container's seccomp profile forbids namespaces; start the container with --security-opt") == 0);
 }
 
-TEST_CASE("forbidden, the process stays where it is") {
+TEST_CASE("if namespaces are forbidden, the process keeps its user and user namespace") {
   CHECK(testing::in_another_process([] {
           const uid_t user = getuid();
           const fs::path before = fs::read_symlink("/proc/self/ns/user");
@@ -110,13 +110,13 @@ TEST_CASE("forbidden, the process stays where it is") {
         }) == "same");
 }
 
-TEST_CASE("without subordinate ids, it says how to get them") {
+TEST_CASE("without subordinate IDs, the message explains how to add them") {
   if (getuid() == 0) return;
   const std::string why = testing::in_another_process([] { return enter_build_namespace().one_id; });
   CHECK((why.empty() || why.find("usermod --add-subuids 100000-165535") != std::string::npos));
 }
 
-TEST_CASE("root of a container that may not mount has all its ids in a user namespace") {
+TEST_CASE("root without CAP_SYS_ADMIN can mount and change owners in the build namespace") {
   if (getuid() != 0) return;
   testing::TemporaryDirectory directory;
   CHECK(testing::in_another_process([&] {
@@ -134,7 +134,7 @@ TEST_CASE("root of a container that may not mount has all its ids in a user name
   CHECK(status.st_gid == 60000);
 }
 
-TEST_CASE("where a container hides parts of /proc, a step has the container's") {
+TEST_CASE("a step has a working /proc in a container that hides parts of its own") {
   if (getuid() != 0) return;
   testing::TemporaryDirectory directory;
   fs::permissions(directory.path(), fs::perms::all);

@@ -29,7 +29,7 @@ std::string error_of(const char* text) {
 
 }  // namespace
 
-TEST_CASE("a broken Dockerfile is refused by file, line and reason") {
+TEST_CASE("the error for an invalid Dockerfile gives the file, line and reason") {
   for (const Broken& broken : kBroken) {
     CAPTURE(broken.text);
     CHECK(error_of(broken.text) == broken.message);

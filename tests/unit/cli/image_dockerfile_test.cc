@@ -45,7 +45,7 @@ std::string joined(const std::vector<Pair>& pairs) {
 
 }  // namespace
 
-TEST_CASE("Dockerfiles as projects have them are read") {
+TEST_CASE("all Dockerfiles of the corpus are parsed") {
   for (const auto& entry : std::filesystem::directory_iterator(ADAPTDL_DOCKERFILES)) {
     CAPTURE(entry.path().string());
     const Dockerfile file = parse_dockerfile(corpus(entry.path().filename()), entry.path().filename());
@@ -59,7 +59,7 @@ TEST_CASE("Dockerfiles as projects have them are read") {
   CHECK(pytorch.stages[2].instructions.size() == 4);
 }
 
-TEST_CASE("comments and empty lines within a continuation are left out, and an instruction knows its lines") {
+TEST_CASE("comments and blank lines in a continuation are dropped, and line numbers are recorded") {
   const Dockerfile file = parse_dockerfile(corpus("node"), "node");
   const Instruction& run = file.stages[0].instructions[2];
   CHECK(run.name == "RUN");
@@ -72,7 +72,7 @@ TEST_CASE("comments and empty lines within a continuation are left out, and an i
         "a  b\\\\");
 }
 
-TEST_CASE("the escape directive, CRLF and a byte order mark are read") {
+TEST_CASE("the escape directive, CRLF and a byte order mark are supported") {
   const Dockerfile file = parse_dockerfile(corpus("crlf"), "crlf");
   CHECK(file.escape == '`');
   CHECK(file.stages[0].base == "windows-like");
@@ -82,20 +82,20 @@ TEST_CASE("the escape directive, CRLF and a byte order mark are read") {
   CHECK(std::get<Copy>(bom.stages[0].instructions[1].body).sources[0] == "a b");
 }
 
-TEST_CASE("what is no directive, as it comes after a comment, is a comment") {
+TEST_CASE("a directive after a comment or an unknown directive is treated as a comment") {
   CHECK(parse_dockerfile("# a comment\n# escape=`\nFROM a\n", "x").escape == '\\');
   CHECK(parse_dockerfile("# a=b\n# escape=`\nFROM a\n", "x").escape == '\\');
   CHECK(parse_dockerfile("#Syntax = example.com/docker/dockerfile:1.4@sha256:0\n#escape=`\nFROM a\n", "x").escape ==
         '`');
 }
 
-TEST_CASE("ENV and LABEL are read in both forms, and keep their quotes for the expansion") {
+TEST_CASE("ENV is parsed in both forms, and ENV and LABEL keep quotes for expansion") {
   CHECK(joined(only<Env>("ENV A=1 B=\"x y\" C=a\\ b D='$x'").pairs) == "A=1|B=\"x y\"|C=a\\ b|D='$x'");
   CHECK(joined(only<Env>("ENV A  b=c  d ").pairs) == "A=b=c  d");
   CHECK(joined(only<Label>("LABEL \"a.b\"=\"c\" d=").pairs) == "\"a.b\"=\"c\"|d=");
 }
 
-TEST_CASE("JSON is the exec form, and what is no JSON is for the shell") {
+TEST_CASE("a JSON array is the exec form, and anything else is the shell form") {
   CHECK(only<Cmd>("CMD [\"a\", \"\\u00e9\"]").command.exec);
   CHECK(joined(only<Cmd>("CMD [\"a\", \"b c\"]").command.words) == "a|b c");
   for (const char* text : {"['a']", "[\"a\"", "[\"a\",]", "[ -f x ] && y", "[\"a\"] b"}) {
@@ -106,7 +106,7 @@ TEST_CASE("JSON is the exec form, and what is no JSON is for the shell") {
   CHECK(only<Entrypoint>("ENTRYPOINT []").command.words.empty());
 }
 
-TEST_CASE("COPY has all its flags") {
+TEST_CASE("COPY is parsed with all of its flags") {
   const Copy copy = only<Copy>(
       "COPY --from=img:1 --chown=1:2 --chmod='u=rwX' --exclude=*.a --exclude=b --parents --link=false \"--x\" y/ /z/");
   CHECK(copy.from == "img:1");
@@ -119,7 +119,7 @@ TEST_CASE("COPY has all its flags") {
   CHECK(copy.destination == "/z/");
 }
 
-TEST_CASE("heredocs are files of COPY and input of RUN, several of one instruction in their order") {
+TEST_CASE("heredocs become files of COPY and input of RUN, in order") {
   const Copy copy = only<Copy>("COPY <<a x <<-\"b\" /d/\n1\n\nb\na\n\t\ttwo\n\tb\n");
   REQUIRE(copy.files.size() == 2);
   CHECK(copy.files[0].name == "a");
@@ -139,7 +139,7 @@ TEST_CASE("heredocs are files of COPY and input of RUN, several of one instructi
   CHECK(std::get<Run>(stage.instructions[1].body).command.heredocs.empty());
 }
 
-TEST_CASE("mounts have their options and their defaults") {
+TEST_CASE("RUN mounts are parsed with their options and defaults") {
   const Run run = only<Run>(
       "RUN --mount=target=/a,from=b,source=/c,rw "
       "--mount=type=cache,target=/d,id=e,sharing=locked,mode=0700,uid=1,gid=2 "
@@ -163,7 +163,7 @@ TEST_CASE("mounts have their options and their defaults") {
   CHECK(joined(run.command.words) == "make");
 }
 
-TEST_CASE("HEALTHCHECK, EXPOSE and ONBUILD are read with what belongs to them") {
+TEST_CASE("HEALTHCHECK, EXPOSE and ONBUILD are parsed with their options and arguments") {
   const Healthcheck check = only<Healthcheck>("HEALTHCHECK --interval=1m30s --timeout=1.5s --retries=4 cmd curl -f x");
   CHECK(joined(check.test) == "CMD-SHELL|curl -f x");
   CHECK(check.interval == std::chrono::seconds(90));
@@ -179,7 +179,7 @@ TEST_CASE("HEALTHCHECK, EXPOSE and ONBUILD are read with what belongs to them") 
   CHECK(std::get<Run>(again.body).command.heredocs[0].content == "y\n");
 }
 
-TEST_CASE("a trigger of a base image that cannot be run is told at the FROM") {
+TEST_CASE("an invalid trigger of a base image is reported at the line of its FROM") {
   CHECK_THROWS_WITH_AS(
       parse_trigger("RUN --x y", "Dockerfile", {4, 4}),
       "Dockerfile:4: cannot run the base image's ONBUILD trigger: RUN: unknown flag --x; expected --mount, "

@@ -1,5 +1,4 @@
-// Tests ways in which an image or a command may try to escape from its sandbox (docs/security.md). A prefix such as C1
-// is the number of the finding that a case covers.
+// Tests ways in which an image or a command may try to escape from its sandbox (docs/security.md).
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -57,7 +56,7 @@ struct Machine : Steps {
 
 }  // namespace
 
-TEST_CASE("C1: a working directory by way of /proc leads nowhere outside") {
+TEST_CASE("a working directory cannot escape through /proc or ..") {
   Machine machine;
   std::vector<std::string> directories = {
       "/proc/self/cwd", "/proc/1/cwd", "/proc/1/root", "/proc/self/root/" + kUp, "/dev/fd", "/proc/self/task", kUp};
@@ -75,7 +74,7 @@ TEST_CASE("C1: a working directory by way of /proc leads nowhere outside") {
   machine.check();
 }
 
-TEST_CASE("C1: a link of an image that leads through /proc makes no directory outside") {
+TEST_CASE("an image's link through /proc cannot create a directory outside") {
   Machine machine;
   for (int number = 3; number < 12; ++number) {
     const std::string to = fmt::format("/proc/self/fd/{}/{}{}", number, kUp, machine.outside().string());
@@ -89,7 +88,7 @@ TEST_CASE("C1: a link of an image that leads through /proc makes no directory ou
   machine.check();
 }
 
-TEST_CASE("C1: users are those of the image") {
+TEST_CASE("users are looked up only in a regular /etc/passwd of the image") {
   Machine machine;
   for (int number = 3; number < 12; ++number) {
     const fs::path file = machine.root() / "etc/passwd";
@@ -108,7 +107,7 @@ TEST_CASE("C1: users are those of the image") {
   CHECK(machine.attempt(step) == "cannot read the image's /etc/passwd: not a regular file");
 }
 
-TEST_CASE("C2: /proc, /sys and /dev are mounted on directories of the image, or RUN is refused") {
+TEST_CASE("RUN is rejected unless the image's /proc, /sys and /dev are directories") {
   for (const std::string name : {"proc", "sys", "dev"})
     for (const std::string to : {"/dev/p", "/", "/etc", "..", "nowhere/at/all", "/proc", "/sys", "/dev", ""}) {
       CAPTURE(name);
@@ -122,7 +121,7 @@ TEST_CASE("C2: /proc, /sys and /dev are mounted on directories of the image, or 
     }
 }
 
-TEST_CASE("C2: whatever an image has in /proc and /sys, the kernel's settings are hidden or read-only") {
+TEST_CASE("kernel settings are hidden or read-only even if the image provides /proc and /sys") {
   Machine machine;
   for (const char* path : {"proc/sys", "proc/kcore", "proc/self", "sys/firmware", "dev/null", "dev/pts", "dev/shm"})
     fs::create_directories(machine.root() / path);
@@ -137,7 +136,7 @@ TEST_CASE("C2: whatever an image has in /proc and /sys, the kernel's settings ar
   CHECK(machine.probe("mount-namespace") == "EPERM\n");
 }
 
-TEST_CASE("C2: nothing is mounted over the kernel's files") {
+TEST_CASE("a mount over /proc or /sys is rejected") {
   Machine machine;
   for (const char* target : {"/proc", "/proc/sys", "/proc/self", "/sys", "/sys/kernel", "/bin/../proc/1"}) {
     CAPTURE(target);
@@ -150,7 +149,7 @@ TEST_CASE("C2: nothing is mounted over the kernel's files") {
   }
 }
 
-TEST_CASE("H1: what is removed after a command is what was made for a mount, wherever the command moved it") {
+TEST_CASE("cleanup of mount points does not follow links that the command put in their place") {
   Machine machine;
   const std::string outside = machine.outside();
   for (const std::string& to : {outside, "/proc/1/fd/3/" + kUp + outside, "/proc/1/fd/4/" + kUp + outside,
@@ -166,7 +165,7 @@ TEST_CASE("H1: what is removed after a command is what was made for a mount, whe
   }
 }
 
-TEST_CASE("H1: what a command puts in the place of a mount point is kept") {
+TEST_CASE("an entry that a command puts in place of a mount point is kept") {
   Machine machine;
   SandboxStep step = machine.step("mv /a /b; mkdir -p /a/empty-directory; mv /c /d; mkdir /c; touch /c/empty-file");
   step.mounts = {mount_of(Type::kTmpfs, "/a/empty-directory"), mount_of(Type::kSecret, "/c/empty-file")};
@@ -175,7 +174,7 @@ TEST_CASE("H1: what a command puts in the place of a mount point is kept") {
   CHECK(fs::exists(machine.upper() / "c/empty-file"));
 }
 
-TEST_CASE("H2: no device can be opened but those that are given") {
+TEST_CASE("device nodes of the image or the command cannot be opened") {
   Machine machine;
   CHECK(machine.run("grep ' /dev tmpfs ' /proc/mounts | grep -c nodev") == "1\n");
   for (const char* place : {"/dev/device", "/device", "/dev/shm/device"})
@@ -184,7 +183,7 @@ TEST_CASE("H2: no device can be opened but those that are given") {
   CHECK(machine.run("head -c 1 /zero").find("Permission denied") != std::string::npos);
 }
 
-TEST_CASE("H3: the network is the machine's for connections, not for its packets") {
+TEST_CASE("on the host network, a step can use TCP but not raw sockets or low ports") {
   Machine machine;
   CHECK(machine.probe("tcp-socket") == "done\n");
   CHECK(machine.probe("packet-socket") == "EPERM\n");
@@ -196,7 +195,7 @@ TEST_CASE("H3: the network is the machine's for connections, not for its packets
     CHECK(machine.probe("low-port") == "EACCES\n");
 }
 
-TEST_CASE("H4: the builder's keys are not the command's") {
+TEST_CASE("a command cannot read the builder's keyring") {
   Machine machine;
   const long key = syscall(SYS_add_key, "user", "adaptdl-test", "hunter2", 7, KEY_SPEC_SESSION_KEYRING);
   const std::string found = machine.probe("key");
@@ -205,7 +204,7 @@ TEST_CASE("H4: the builder's keys are not the command's") {
   if (key >= 0) syscall(SYS_keyctl, KEYCTL_UNLINK, key, KEY_SPEC_SESSION_KEYRING);
 }
 
-TEST_CASE("H4: the users of a step are not the machine's, and have the same numbers") {
+TEST_CASE("a step runs in a separate user namespace with the same user IDs") {
   Machine machine;
   const std::string own = fs::read_symlink("/proc/self/ns/user");
   CHECK((machine.run("readlink /proc/self/ns/user") == own + "\n") == build_namespace.own_users);
@@ -219,13 +218,13 @@ TEST_CASE("H4: the users of a step are not the machine's, and have the same numb
   }
 }
 
-TEST_CASE("L8: the control group of the builder has no name inside") {
+TEST_CASE("a step does not see the name of the builder's control group") {
   Machine machine;
   CHECK(machine.run("grep -v ':/$' /proc/self/cgroup; true") == "");
 }
 
 // CVE-2019-5736: if an image's libraries ran the builder's program, a command could overwrite that program.
-TEST_CASE("the builder's own program is not what an image runs as /proc/self/exe") {
+TEST_CASE("an image cannot run the builder's program as /proc/self/exe") {
   Machine machine;
   SandboxStep step = machine.step("");
   step.command = {"/proc/self/exe", "/bin/echo", "not the builder"};

@@ -68,7 +68,7 @@ const T& body(const Walked& w, std::size_t step) {
 
 }  // namespace
 
-TEST_CASE("an instruction is expanded in the environment before it, and each ARG after the one before") {
+TEST_CASE("expansion uses values set by earlier instructions, and for ARG by earlier arguments too") {
   const Walked w =
       walked("ENV abc=hello\nENV abc=bye def=$abc\nENV ghi=$abc\nARG one=1 two=${one}2\nLABEL x=\"$two y\"");
   CHECK(joined(w.state.config.environment) == "abc=bye|def=hello|ghi=bye");
@@ -76,7 +76,7 @@ TEST_CASE("an instruction is expanded in the environment before it, and each ARG
   CHECK(w.state.config.labels.at("x") == "12 y");
 }
 
-TEST_CASE("--build-arg goes before a default, and ENV before an ARG of its name") {
+TEST_CASE("--build-arg overrides an ARG's default, and ENV overrides an ARG of the same name") {
   const std::string text = "ARG v=default\nARG u\nARG w\nENV e=${v:-none}.${u:-none}\nARG e=arg\nRUN x";
   CHECK(joined(walked(text).steps.back().environment) == "e=default.none|v=default");
   CHECK(joined(walked(text, {{"v", "given"}, {"u", ""}, {"e", "given"}}).steps.back().environment) ==
@@ -86,14 +86,14 @@ TEST_CASE("--build-arg goes before a default, and ENV before an ARG of its name"
   CHECK(joined(walked("ARG v=arg\nRUN x", {{"v", "given"}}, base).steps[1].environment) == "v=base");
 }
 
-TEST_CASE("an ARG before the first FROM is known to a stage that declares it again") {
+TEST_CASE("an ARG before the first FROM is visible only in stages that redeclare it") {
   Build build("ARG v=1\nARG w=$v.2\nFROM a\nRUN echo $v\nENV x=$v.$w\nARG w\nENV y=$v.$w\n", {{"v", "7"}});
   const Walked w = build.walk(0);
   CHECK(joined(w.state.config.environment) == "x=.|y=.7.2");
   CHECK(global_arguments(build.file, build.settings).at("w") == "7.2");
 }
 
-TEST_CASE("the platforms are known when they are declared, and the proxies are in the environment of RUN alone") {
+TEST_CASE("platform variables are set only if declared, and proxy variables only for RUN") {
   const Walked w = walked(
       "ENV a=$TARGETARCH.$HTTP_PROXY\nARG TARGETARCH BUILDPLATFORM TARGETVARIANT\nENV "
       "b=$TARGETARCH.$BUILDPLATFORM\nRUN x",
@@ -108,7 +108,7 @@ TEST_CASE("the platforms are known when they are declared, and the proxies are i
   CHECK(joined(unused_build_arguments(build.file, build.settings)) == "unused");
 }
 
-TEST_CASE("a stage from a stage has its ARGs, ENVs and configuration, but not its triggers") {
+TEST_CASE("a stage based on another inherits its ARGs, ENVs and configuration, but not its triggers") {
   Build build(
       "FROM a AS one\nARG v=1\nENV e=2\nUSER me\nWORKDIR /w\nONBUILD RUN y\nFROM one\nENV f=$v.$e\nRUN x\nWORKDIR z");
   const Walked one = build.walk(0);
@@ -123,7 +123,7 @@ TEST_CASE("a stage from a stage has its ARGs, ENVs and configuration, but not it
   CHECK(two.state.config.on_build.empty());
 }
 
-TEST_CASE("a shell form goes to the shell that SHELL says, and an exec form to none") {
+TEST_CASE("the shell form uses the shell set by SHELL, and the exec form uses none") {
   const Walked w =
       walked("RUN a $b\nSHELL [\"/bin/bash\", \"-ec\"]\nRUN a | b\nRUN [\"a\", \"$b\"]\nCMD x y\nENTRYPOINT [\"e\"]");
   CHECK(joined(w.steps[0].command) == "/bin/sh|-c|a $b");
@@ -133,14 +133,14 @@ TEST_CASE("a shell form goes to the shell that SHELL says, and an exec form to n
   CHECK(joined(*w.state.config.entrypoint) == "e");
 }
 
-TEST_CASE("an ENTRYPOINT drops the base image's command, but not the stage's own") {
+TEST_CASE("ENTRYPOINT resets the base image's CMD, but not the stage's own") {
   StageState base;
   base.config.command = {{"base"}};
   CHECK_FALSE(walked("ENTRYPOINT e", {}, base).state.config.command);
   CHECK(walked("CMD c\nENTRYPOINT e", {}, base).state.config.command);
 }
 
-TEST_CASE("a heredoc alone is RUN's script, and with a command the shell's affair") {
+TEST_CASE("a heredoc without a command is RUN's script, and otherwise is passed to the shell") {
   const Walked w = walked(
       "RUN <<EOF\necho $x\nEOF\nRUN <<-E\n\t#!/usr/bin/env python3\n\tprint(1)\nE\nRUN cat <<A > /a "
       "3<<-B\n1\nA\n\t2\n\tB\n");
@@ -150,7 +150,7 @@ TEST_CASE("a heredoc alone is RUN's script, and with a command the shell's affai
   CHECK(joined(w.steps[2].command) == "/bin/sh|-c|cat <<A > /a 3<<-B\n1\nA\n\t2\nB");
 }
 
-TEST_CASE("COPY is expanded, and its destination absolute") {
+TEST_CASE("COPY is expanded, with an absolute destination") {
   const Walked w = walked(
       "ARG v=x d=/dir/\nWORKDIR /w\nCOPY --chown=$v --chmod=${m:-0644} $v \"z\" $d\nCOPY x .\nCOPY x ../y\n"
       "COPY <<EOF <<'F' ./\n$v \"$v\" \\$v\nEOF\n$v\nF\n");
@@ -164,7 +164,7 @@ TEST_CASE("COPY is expanded, and its destination absolute") {
   CHECK(body<Copy>(w, 5).files[1].content == "$v\n");
 }
 
-TEST_CASE("ports, volumes, signals and mounts are expanded and checked") {
+TEST_CASE("ports, volumes, signals and mounts are expanded and normalized") {
   const Walked w = walked(
       "ARG p=\"80 90-92/udp\"\nEXPOSE $p 127.0.0.1:1:7\nVOLUME [\"/$p\"]\nSTOPSIGNAL ${s:-SIGINT}\nWORKDIR /w\n"
       "RUN --mount=type=${t:-cache},target=c,id=$p x\n");
@@ -178,14 +178,14 @@ TEST_CASE("ports, volumes, signals and mounts are expanded and checked") {
   CHECK(run.mounts[0].id == "80 90-92/udp");
 }
 
-TEST_CASE("a configuration has a PATH") {
+TEST_CASE("a stage's environment has a default PATH unless its base sets one") {
   CHECK(walked("").state.config.environment[0].name == "PATH");
   StageState base;
   base.config.environment = {{"PATH", "/own"}};
   CHECK(walked("ENV PATH=/x:$PATH", {}, base).state.config.environment[0].value == "/x:/own");
 }
 
-TEST_CASE("what is wrong only after the expansion is told by file, line and reason") {
+TEST_CASE("errors found after expansion give the file, line and reason") {
   CHECK(error_of("ARG p\nEXPOSE $p/icmp") ==
         "Dockerfile:3: EXPOSE: invalid value '/icmp': expected a port from 0 to 65535 or a range of ports, optionally "
         "with /tcp, /udp or /sctp");

@@ -143,7 +143,7 @@ const SkipCase kSkipCases[] = {
 
 }  // namespace
 
-TEST_CASE("patterns of an ignore file match what they match for moby") {
+TEST_CASE("ignore patterns match the same paths as in moby") {
   for (const Case& c : kCases) {
     CAPTURE(c.text);
     CAPTURE(c.path);
@@ -151,7 +151,7 @@ TEST_CASE("patterns of an ignore file match what they match for moby") {
   }
 }
 
-TEST_CASE("a directory is skipped only if nothing below it may be taken back") {
+TEST_CASE("a directory is skipped only if no exception can match below it") {
   for (const SkipCase& c : kSkipCases) {
     CAPTURE(c.text);
     CAPTURE(c.directory);
@@ -159,7 +159,7 @@ TEST_CASE("a directory is skipped only if nothing below it may be taken back") {
   }
 }
 
-TEST_CASE("a pattern that is none is told by file, line and reason") {
+TEST_CASE("the error for an invalid pattern gives the file, line and reason") {
   const auto error_of = [](const char* text) -> std::string {
     try {
       IgnoreFile::parse(text, "app.dockerignore");
@@ -176,7 +176,7 @@ TEST_CASE("a pattern that is none is told by file, line and reason") {
   CHECK(error_of("# x\n!") == "app.dockerignore:2: '!' must be followed by a pattern");
 }
 
-TEST_CASE("the ignore file beside the Dockerfile comes before the context's") {
+TEST_CASE("a Dockerfile's own ignore file takes precedence over the context's .dockerignore") {
   const testing::TemporaryDirectory directory;
   const std::filesystem::path context = directory.path();
   const auto write = [](const std::filesystem::path& file, const char* text) { std::ofstream(file) << text; };
@@ -190,13 +190,13 @@ TEST_CASE("the ignore file beside the Dockerfile comes before the context's") {
   CHECK(IgnoreFile::of_build(context, context / "docker/other.Dockerfile").ignores("one"));
 }
 
-TEST_CASE("many wildcards in a row take no more than a moment") {
+TEST_CASE("a pattern with many wildcards does not cause exponential backtracking") {
   std::string pattern, path(3000, 'a');
   for (int i = 0; i < 300; ++i) pattern += "*a";
   CHECK_FALSE(IgnoreFile::parse(pattern + "b", "x").ignores(path));
 }
 
-TEST_CASE("a path is cleaned as text") {
+TEST_CASE("clean_path normalizes a path lexically") {
   CHECK(clean_path("") == ".");
   CHECK(clean_path("a//b/./c/") == "a/b/c");
   CHECK(clean_path("a/b/../../..") == "..");

@@ -66,7 +66,7 @@ void check_tree(const fs::path& archive, const Temporary& temporary, bool long_n
 
 }  // namespace
 
-TEST_CASE("all forms of GNU tar are read, sparse files of each kind among them") {
+TEST_CASE("all formats of GNU tar are read, including every kind of sparse file") {
   const Temporary temporary;
   make_tree(temporary);
   const std::string at = "cd " + temporary.path().string() + "/in && tar -c ";
@@ -82,7 +82,7 @@ TEST_CASE("all forms of GNU tar are read, sparse files of each kind among them")
   }
 }
 
-TEST_CASE("xattrs, large owners and times before 1970 of GNU tar and Python are read") {
+TEST_CASE("xattrs, large owner IDs and times before 1970 are read from GNU tar archives") {
   const Temporary temporary;
   write_file(temporary / "f", "x");
   if (std::system(("setfattr -n user.note -v hello " + (temporary / "f").string() + " 2>/dev/null").c_str()) != 0)
@@ -101,9 +101,7 @@ TEST_CASE("xattrs, large owners and times before 1970 of GNU tar and Python are 
   CHECK(gnu.mtime == -2);
 }
 
-TEST_CASE(
-    "L6: an owner whose number means no change is damage, and a later global header takes the place of an earlier "
-    "one") {
+TEST_CASE("the owner ID 4294967295 is rejected, and a later global header replaces an earlier one") {
   const Temporary temporary;
   const std::string archive = (temporary / "x.tar").string();
   const auto make = [&](const std::string& headers) {
@@ -130,7 +128,7 @@ TEST_CASE(
     CHECK_THROWS_AS(make(fmt::format("    member('x', b'x', [b'{}=4294967295'])\n", id)), Error);
 }
 
-TEST_CASE("archives are read however they are compressed, in several parts too, and other files are none") {
+TEST_CASE("archives in one or several compressed streams are read, and other files are rejected") {
   const Temporary temporary;
   make_tree(temporary);
   const std::string at = "cd " + temporary.path().string() + " && ";
@@ -164,7 +162,7 @@ TEST_CASE("archives are read however they are compressed, in several parts too, 
   CHECK_THROWS_WITH_AS(read_layer(temporary / "in/pipe"), "archive: not a regular file", Error);
 }
 
-TEST_CASE("archives of libarchive and of Python are read") {
+TEST_CASE("archives written by libarchive and Python are read") {
   const Temporary temporary;
   make_tree(temporary);
   run("cd " + temporary.path().string() +
@@ -181,7 +179,7 @@ TEST_CASE("archives of libarchive and of Python are read") {
   }
 }
 
-TEST_CASE("pieces of a sparse file that are none, and headers that are none, are errors") {
+TEST_CASE("invalid sparse maps and invalid headers are rejected") {
   const Temporary temporary;
   const auto why = [&](const std::string& bytes) {
     write_file(temporary / "x.tar", bytes);
@@ -215,7 +213,7 @@ TEST_CASE("pieces of a sparse file that are none, and headers that are none, are
   CHECK(why(std::string(512, '\0') + good) == "archive: invalid tar archive: data after the end of the archive");
 }
 
-TEST_CASE("a stop ends reading") {
+TEST_CASE("a stop request interrupts reading") {
   const Temporary temporary;
   write_file(temporary / "x", std::string(100'000, '\0'));
   std::stop_source stop;
@@ -225,7 +223,7 @@ TEST_CASE("a stop ends reading") {
   CHECK_THROWS_AS(reader.next(entry), http::Stopped);
 }
 
-TEST_CASE("a large archive that is cut off ends in its error after what is whole, and one may leave it halfway") {
+TEST_CASE("a truncated archive fails after its complete entries, and reading can be abandoned midway") {
   const Temporary temporary;
   run("cd " + temporary.path().string() +
       " && head -c 3000000 /dev/urandom > random && tar -czf x.tar.gz --format=ustar random && tar -czf two.tar.gz "

@@ -131,7 +131,7 @@ std::size_t files_in(const fs::path& directory) {
 
 }  // namespace
 
-TEST_CASE("what is written is read again: all kinds, long names, large owners, old and far times, xattrs") {
+TEST_CASE("entries of all types, with long names, extreme values and xattrs, are read back unchanged") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   for (const Compression compression : {Compression::kGzip, Compression::kZstd, Compression::kNone}) {
@@ -149,7 +149,7 @@ TEST_CASE("what is written is read again: all kinds, long names, large owners, o
   }
 }
 
-TEST_CASE("GNU tar and Python read what is written as it is meant") {
+TEST_CASE("GNU tar and Python list a written layer correctly") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   const Layer layer = write(store, all_kinds());
@@ -176,7 +176,7 @@ TEST_CASE("GNU tar and Python read what is written as it is meant") {
             blob) == "13 a=b\nc 1099511627776.0 b'abc'\n");
 }
 
-TEST_CASE("GNU tar unpacks what is written") {
+TEST_CASE("GNU tar extracts a written layer") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   std::vector<Item> items = all_kinds();
@@ -194,7 +194,7 @@ TEST_CASE("GNU tar unpacks what is written") {
   CHECK(run("cd " + there + " && stat -c %Y dir/file blocks pipe | sort -u") == "1600000000\n");
 }
 
-TEST_CASE("a layer's bytes do not depend on the number of threads, nor on how its contents come") {
+TEST_CASE("a layer's bytes do not depend on the thread count or read size") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   const std::string content = noise(9'000'000);
@@ -223,7 +223,7 @@ TEST_CASE("a layer's bytes do not depend on the number of threads, nor on how it
   }
 }
 
-TEST_CASE("zstd's own command reads a zstd layer") {
+TEST_CASE("the zstd command decompresses a zstd layer") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   LayerOptions options;
@@ -234,7 +234,7 @@ TEST_CASE("zstd's own command reads a zstd layer") {
         hex_of(layer.diff_id));
 }
 
-TEST_CASE("later times become the source date, and earlier ones stay") {
+TEST_CASE("times after latest_time are clamped to it, and earlier ones are kept") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   LayerOptions options;
@@ -247,7 +247,7 @@ TEST_CASE("later times become the source date, and earlier ones stay") {
   CHECK(items.at(1).entry.mtime == 5);
 }
 
-TEST_CASE("whiteouts and opaque directories have the names of the specification, and nothing else may have") {
+TEST_CASE("whiteouts and opaque markers have their OCI names, which other entries cannot use") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   LayerWriter writer(store);
@@ -266,7 +266,7 @@ TEST_CASE("whiteouts and opaque directories have the names of the specification,
         ".wh.gone\ndir/.wh.gone\ndir/.wh..wh..opq\n.wh..wh..opq\na.wh.x\n");
 }
 
-TEST_CASE("a file that changes while it is read is an error, and leaves nothing in the store") {
+TEST_CASE("a file that changes size during reading is an error and leaves no blob") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   {
@@ -301,7 +301,7 @@ TEST_CASE("a file that changes while it is read is an error, and leaves nothing 
   CHECK_THROWS_WITH_AS(LayerWriter(store, options), "invalid compression level 13: gzip accepts 1 to 12", Error);
 }
 
-TEST_CASE("a full disk is an error that says so") {
+TEST_CASE("writing to a full disk fails with an error and leaves no files") {
   const Temporary temporary;
   if (::geteuid() != 0) return;
   fs::create_directory(temporary / "small");
@@ -358,9 +358,9 @@ void check_memory(const std::string& pattern) {
 
 }  // namespace
 
-TEST_CASE("a writer holds some megabytes, whatever it writes and on however many cores") { check_memory(noise(10'000)); }
+TEST_CASE("memory use stays bounded for compressible data, even with many threads") { check_memory(noise(10'000)); }
 
-TEST_CASE("a writer holds some megabytes, although what it writes cannot be compressed" * doctest::test_suite("full")) {
+TEST_CASE("memory use stays bounded for poorly compressible data" * doctest::test_suite("full")) {
   check_memory(noise(1'000'000));
 }
 

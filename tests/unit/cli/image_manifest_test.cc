@@ -59,7 +59,7 @@ std::string chosen(const std::vector<std::string>& platforms, const std::string&
 
 }  // namespace
 
-TEST_CASE("a manifest of OCI or Docker is read with the digest of its bytes") {
+TEST_CASE("OCI and Docker manifests are parsed with the digest of their bytes") {
   for (const std::string_view type : {media::kManifest, media::kDockerManifest}) {
     const std::string text = manifest_of("9", std::string(type));
     const auto manifest = std::get<Manifest>(parse_manifest(text, fmt::format("{}; charset=utf-8", type)));
@@ -72,7 +72,7 @@ TEST_CASE("a manifest of OCI or Docker is read with the digest of its bytes") {
   CHECK(std::get<Manifest>(parse_manifest(manifest_of("9"), "")).media_type == media::kManifest);
 }
 
-TEST_CASE("what is no manifest is refused with the reason") {
+TEST_CASE("an invalid manifest is rejected with the reason") {
   CHECK(refusal("[") == "the manifest is not a JSON object");
   CHECK(refusal("{}") == "the document is neither an image manifest nor an image index");
   CHECK(refusal(R"({"layers": [], "manifests": []})") ==
@@ -92,7 +92,7 @@ TEST_CASE("what is no manifest is refused with the reason") {
             .find("config has no sha256 or sha512 digest") == 0);
 }
 
-TEST_CASE("of an index the image that fits a machine best is chosen") {
+TEST_CASE("the image that best fits the platform is chosen from an index") {
   CHECK(chosen({"linux/amd64", "linux/arm64"}, "linux/arm64/v8") == "linux/arm64");
   CHECK(chosen({"Linux/arm64/V8"}, "linux/aarch64") == "Linux/arm64/V8");
   CHECK(chosen({"linux/arm/v5", "linux/arm/v6", "linux/arm/v7"}, "linux/arm/v6") == "linux/arm/v6");
@@ -105,7 +105,7 @@ TEST_CASE("of an index the image that fits a machine best is chosen") {
   CHECK(chosen({""}, "linux/amd64") == "");
 }
 
-TEST_CASE("a refusal is one line: what the registry says, and the way out") {
+TEST_CASE("a registry's refusal is reported in one line, with the reason and what to do") {
   const auto said = [](int status, const std::string& body, const std::string& credentials = "") {
     return std::string(refusal_error("cannot push r/x", "r", {status, body, {}, {}}, credentials).what());
   };
@@ -119,7 +119,7 @@ TEST_CASE("a refusal is one line: what the registry says, and the way out") {
   CHECK(said(418, "<html>") == "cannot push r/x: HTTP 418");
 }
 
-TEST_CASE("what may pass is tried again, a few times, and never what may not") {
+TEST_CASE("transient errors are retried up to the limit, and permanent errors are not retried") {
   const RetryRule rule{3, 1ms, 2ms, 5s};
   const auto tries = [&](auto thrown) {
     Retrier retrier(rule, {});
@@ -141,7 +141,7 @@ TEST_CASE("what may pass is tried again, a few times, and never what may not") {
   CHECK(tries([] { throw Error("wrong"); }) == 1);
 }
 
-TEST_CASE("a stop ends the pause before another try") {
+TEST_CASE("a stop request ends the wait before a retry") {
   std::stop_source stop;
   stop.request_stop();
   Retrier retrier({3, 60s, 60s, 60s}, stop.get_token());
@@ -152,7 +152,7 @@ TEST_CASE("a stop ends the pause before another try") {
   }
 }
 
-TEST_CASE("the first failure among many at once stops the others and comes out") {
+TEST_CASE("the first failure of a parallel loop stops the other tasks and is thrown") {
   std::atomic<int> begun = 0, stopped = 0;
   CHECK_THROWS_WITH_AS(for_each_parallel(100, 4, {},
                                          [&](std::size_t i, const std::stop_token& stop) {

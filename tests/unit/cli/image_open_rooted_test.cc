@@ -39,7 +39,7 @@ struct Tree {
 
 }  // namespace
 
-TEST_CASE("links and .. stay in the root, and lead nowhere by /proc") {
+TEST_CASE("links and .. stay within the root, and links in /proc are not followed") {
   const Tree tree;
   for (const std::string to :
        {"/file", "../file", "../../../../file", "/../file", "/sub/../file", "sub/deep/../../file"}) {
@@ -63,7 +63,7 @@ TEST_CASE("links and .. stay in the root, and lead nowhere by /proc") {
   }
 }
 
-TEST_CASE("a file is made with the mode that is given, and is not inherited") {
+TEST_CASE("a file is created with the given mode and close-on-exec") {
   const Tree tree;
   const adaptdl::net::Fd file =
       open_rooted(tree.root.get(), "sub/../new", O_WRONLY | O_CREAT | O_EXCL, Links::kInRoot, 0640);
@@ -75,7 +75,7 @@ TEST_CASE("a file is made with the mode that is given, and is not inherited") {
 }
 
 // The kernel returns EAGAIN for some of these lookups, because a concurrent rename may have changed where ".." leads.
-TEST_CASE("what others rename meanwhile, anywhere on the machine, fails nothing") {
+TEST_CASE("concurrent renames elsewhere on the machine do not cause failures") {
   const Tree tree;
   std::string path;
   for (int i = 0; i < 100; ++i) path += "sub/deep/../../";

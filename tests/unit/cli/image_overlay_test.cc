@@ -26,7 +26,7 @@ class Layers {
 
 }  // namespace
 
-TEST_CASE("the topmost layer is seen first") {
+TEST_CASE("the topmost layer takes precedence") {
   Layers layers;
   const fs::path top = layers.add("top", "a", "new"), base = layers.add("base", "a", "old");
   layers.add("base", "b", "base's");
@@ -35,7 +35,7 @@ TEST_CASE("the topmost layer is seen first") {
   CHECK(read(view.path() / "b") == "base's");
 }
 
-TEST_CASE("an overlay is unmounted with its object") {
+TEST_CASE("an overlay is unmounted when its object is destroyed") {
   Layers layers;
   const fs::path top = layers.add("top", "a", "new"), base = layers.add("base", "b", "old");
   const Mounts mounts;
@@ -49,7 +49,7 @@ TEST_CASE("an overlay is unmounted with its object") {
   CHECK(fs::is_empty(layers.path("at")));
 }
 
-TEST_CASE("as many layers as the kernel takes, with names that are long and odd") {
+TEST_CASE("500 layers with long and unusual names are mounted, and 501 are rejected") {
   Layers layers;
   OverlayLayers all;
   const std::string odd = std::string(120, 'x') + "/" + std::string(120, 'y') + "/a:b,c\\d e=";
@@ -63,7 +63,7 @@ TEST_CASE("as many layers as the kernel takes, with names that are long and odd"
   CHECK_THROWS_AS(Overlay(all, layers.path("at")), adaptdl::Error);
 }
 
-TEST_CASE("one layer, none, and one that comes twice") {
+TEST_CASE("one layer, no layers and a repeated layer can be mounted") {
   Layers layers;
   const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "a", "2");
   CHECK(read(Overlay({{one}, "", ""}, layers.path("at")).path() / "a") == "1");
@@ -71,7 +71,7 @@ TEST_CASE("one layer, none, and one that comes twice") {
   CHECK(read(Overlay({{one, other, one}, "", ""}, layers.path("at")).path() / "a") == "1");
 }
 
-TEST_CASE("a view cannot be written, even by root") {
+TEST_CASE("an overlay without an upper directory is read-only, even for root") {
   Layers layers;
   const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "b", "2");
   for (const auto& lower : {std::vector<fs::path>{one}, {one, other}}) {
@@ -81,7 +81,7 @@ TEST_CASE("a view cannot be written, even by root") {
   }
 }
 
-TEST_CASE("changes go to the upper directory, also on nothing") {
+TEST_CASE("changes are written to the upper directory, even without lower layers") {
   Layers layers;
   for (const auto& lower : {std::vector<fs::path>{}, {layers.add("one", "old/a", "1")}}) {
     const fs::path upper = layers.path("upper" + std::to_string(lower.size()));
@@ -93,7 +93,7 @@ TEST_CASE("changes go to the upper directory, also on nothing") {
   }
 }
 
-TEST_CASE("what is missing or cannot be an upper directory is named") {
+TEST_CASE("a missing layer is named, and an unsuitable upper directory is reported with a hint") {
   Layers layers;
   const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "b", "2");
   const auto message = [&](const OverlayLayers& all) {

@@ -46,17 +46,17 @@ const char* const kStages =
 
 }  // namespace
 
-TEST_CASE("a target needs its own base and sources, and nothing else is built") {
+TEST_CASE("a plan contains only the target and the stages and images it needs") {
   CHECK(plan_of(kStages) == "0 3 4 : golang@linux/arm64:1! busybox:1@linux/arm64:7");
   CHECK(plan_of(kStages, "Test") == "0 2 : golang@linux/arm64:1! tools:1@linux/arm64:4");
   CHECK(plan_of(kStages, "1") == "1 : node@linux/arm64:2!");
 }
 
-TEST_CASE("a target that is none is told with those that there are") {
+TEST_CASE("the error for an unknown target lists the stages") {
   CHECK(plan_of(kStages, "tset") == "Dockerfile has no stage 'tset'; its stages are build, unused, test, out, 4");
 }
 
-TEST_CASE("a FROM is expanded by the ARGs before the first one and the platforms") {
+TEST_CASE("FROM is expanded with the ARGs before the first FROM and the platform variables") {
   const char* text =
       "ARG v=1\nARG image=base:$v\nFROM --platform=$BUILDPLATFORM $image AS one\nFROM x-${TARGETARCH}\nCOPY --from=one "
       "a b\n";
@@ -65,7 +65,7 @@ TEST_CASE("a FROM is expanded by the ARGs before the first one and the platforms
   CHECK(plan_of("FROM a AS base-arm64\nFROM b AS base-amd64\nFROM base-$TARGETARCH\n") == "0 2 : a@linux/arm64:1!");
 }
 
-TEST_CASE("a stage without a platform has that of the stage that it is built on") {
+TEST_CASE("a stage without --platform has the platform of the stage it is based on") {
   BuildSettings settings;
   settings.target = Platform::parse("arm64");
   const Plan plan = make_plan(parse_dockerfile("FROM --platform=amd64 a AS x\nFROM x\n", "Dockerfile"), settings);
@@ -73,7 +73,7 @@ TEST_CASE("a stage without a platform has that of the stage that it is built on"
   CHECK(plan.stages[1].base.stage == 0);
 }
 
-TEST_CASE("a FROM that names nothing is told with what has no value") {
+TEST_CASE("an invalid FROM is reported with its line and cause") {
   CHECK(plan_of("ARG A=1\n\nFROM $B\n") ==
         "Dockerfile:3: FROM $B: no value for B; set it with an ARG before the first FROM, or with --build-arg");
   CHECK(plan_of("FROM a\nARG tag=1\nFROM b:$tag\n") ==
@@ -84,7 +84,7 @@ TEST_CASE("a FROM that names nothing is told with what has no value") {
   CHECK(plan_of("FROM ${x\n") == "Dockerfile:1: FROM ${x: missing '}' after '${'");
 }
 
-TEST_CASE("triggers of a base, a stage or an image, may need further stages and images") {
+TEST_CASE("ONBUILD triggers of a base stage or image add the stages and images they need") {
   const char* text = "FROM tools AS tools\nFROM a AS one\nONBUILD COPY --from=tools x y\nFROM one\n";
   CHECK(plan_of(text) == "0 1 2 : tools@linux/arm64:1! a@linux/arm64:2!");
   CHECK(plan_of(text, "one") == "1 : a@linux/arm64:2!");
@@ -92,7 +92,7 @@ TEST_CASE("triggers of a base, a stage or an image, may need further stages and 
   CHECK(plan_of(text, "one", triggers) == "0 1 : tools@linux/arm64:1! a@linux/arm64:2! other@linux/arm64:2");
 }
 
-TEST_CASE("platforms are read as images name them") {
+TEST_CASE("platforms are parsed and normalized to the names used by images") {
   CHECK(Platform::parse("linux/x86_64").to_string() == "linux/amd64");
   CHECK(Platform::parse("aarch64").to_string() == "linux/arm64");
   CHECK(Platform::parse("linux/arm64/v8").to_string() == "linux/arm64");

@@ -24,7 +24,7 @@ std::string refusal(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a name is completed as Docker does, and its short form is read as the same") {
+TEST_CASE("names are completed as by Docker, and short forms parse to the same reference") {
   struct Case {
     std::string text, full, brief;
   };
@@ -59,13 +59,13 @@ TEST_CASE("a name is completed as Docker does, and its short form is read as the
   }
 }
 
-TEST_CASE("a manifest is asked for by digest, else by tag, else as latest") {
+TEST_CASE("the version of a reference is its digest, else its tag, else latest") {
   CHECK(Reference::parse("x:1@" + kDigest).version() == kDigest);
   CHECK(Reference::parse("x:1").version() == "1");
   CHECK(Reference::parse("x").version() == "latest");
 }
 
-TEST_CASE("what is wrong in a name is said by the part") {
+TEST_CASE("the error for an invalid name states which part is invalid") {
   CHECK(refusal("Busybox") == "invalid image name 'Busybox': repository 'Busybox' must be lowercase");
   CHECK(refusal("a.b/x:") ==
         "invalid image name 'a.b/x:': tag '' must be 1 to 128 letters, digits, '_', '.' or '-', and must not begin "
@@ -81,7 +81,7 @@ TEST_CASE("what is wrong in a name is said by the part") {
   CHECK(refusal("x/" + std::string(64, 'a')) == "taken");
 }
 
-TEST_CASE("lengths are bounded: a repository's at 255, a tag's at 128") {
+TEST_CASE("a repository is limited to 255 characters and a tag to 128") {
   CHECK(refusal("a.b/" + std::string(255, 'x')) == "taken");
   CHECK(refusal("a.b/" + std::string(256, 'x')).ends_with("must not be longer than 255 characters"));
   CHECK(refusal(std::string(248, 'x')).ends_with("must not be longer than 255 characters"));  // library/ is prepended
@@ -89,7 +89,7 @@ TEST_CASE("lengths are bounded: a repository's at 255, a tag's at 128") {
   CHECK(refusal("x:" + std::string(129, 't')).find(": tag '") != std::string::npos);
 }
 
-TEST_CASE("characters out of place are refused") {
+TEST_CASE("misplaced characters are rejected with a one-line error") {
   for (const char* text : {"a//b",     "/a",         "a/",     "a..b",         "a___b",      "a.-b",        "-a",
                            "a-",       "_a",         "a_",     ".a",           "a b",        "a\nb",        "a:t:u",
                            "a:.t",     "a:-t",       "a:t/u",  "a@",           "a:\xc3\xa9", "[::1:5000/x", "[::1]x/y",

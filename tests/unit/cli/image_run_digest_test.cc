@@ -21,7 +21,7 @@ std::string diff_id(const fs::path& upper, const fs::path& blobs) {
 
 }  // namespace
 
-TEST_CASE("one digest of all that a command can do to files") {
+TEST_CASE("the changes of a RUN step have the expected layer digest") {
   if (!build_namespace.one_id.empty()) return;
   Steps steps;
   write(steps.root() / "lib/module/one", "1");

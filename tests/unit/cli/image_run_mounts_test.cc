@@ -39,7 +39,7 @@ bool anywhere(const fs::path& directory, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a bind is read, and written only where that is thrown away") {
+TEST_CASE("a bind mount is read-only unless requested, and writes to it are discarded") {
   Steps steps;
   write(steps.path("src/dir/file"), "content");
   StepMount mount = mount_of(Type::kBind, "/in");
@@ -60,7 +60,7 @@ TEST_CASE("a bind is read, and written only where that is thrown away") {
   CHECK(tree(steps.upper()).empty());
 }
 
-TEST_CASE("a bind of a file, of several layers, by a target relative to the working directory") {
+TEST_CASE("a file from several layers can be bind-mounted at a relative target") {
   Steps steps;
   write(steps.path("one/f"), "one");
   write(steps.path("two/f"), "two");
@@ -73,7 +73,7 @@ TEST_CASE("a bind of a file, of several layers, by a target relative to the work
   CHECK(steps.run(step) == "one\n");
 }
 
-TEST_CASE("a source's links stay in its own root") {
+TEST_CASE("links in a bind source cannot leave the source's root") {
   Steps steps;
   write(steps.path("secret/file"), "outside");
   fs::create_directories(steps.path("src/secret"));
@@ -89,7 +89,7 @@ TEST_CASE("a source's links stay in its own root") {
   }
 }
 
-TEST_CASE("a target's links stay in the image") {
+TEST_CASE("links in a mount target are resolved within the image") {
   Steps steps;
   const fs::path outside = steps.path("outside");
   fs::create_directory(outside);
@@ -105,7 +105,7 @@ TEST_CASE("a target's links stay in the image") {
   CHECK(error_of([&] { steps.run(step); }) == "cannot mount at /top: it is the root directory");
 }
 
-TEST_CASE("a cache keeps what steps put there, and no layer has it") {
+TEST_CASE("a cache mount keeps files between steps and out of the layer") {
   Steps steps;
   SandboxStep step = steps.step("echo kept > /cache/file");
   step.mounts = {cache_of("a")};
@@ -123,7 +123,7 @@ TEST_CASE("a cache keeps what steps put there, and no layer has it") {
   CHECK(steps.run(step) == "1770\n");
 }
 
-TEST_CASE("a cache begins with what it is made from, and that stays as it was") {
+TEST_CASE("a cache mount starts with a copy of its source, which stays unchanged") {
   Steps steps;
   write(steps.path("from/dir/sub/file"), "begin");
   fs::create_symlink("file", steps.path("from/dir/sub/link"));
@@ -142,7 +142,7 @@ TEST_CASE("a cache begins with what it is made from, and that stays as it was") 
   CHECK(steps.run(step) == "more\n 754\n");
 }
 
-TEST_CASE("a cache is shared, locked or private, as it says") {
+TEST_CASE("a cache mount is shared, locked or private according to its sharing mode") {
   Steps steps;
   const auto two_at_once = [&](Mount::Sharing sharing, const std::string& script) {
     std::vector<SandboxStep> both;
@@ -166,7 +166,7 @@ TEST_CASE("a cache is shared, locked or private, as it says") {
   CHECK(two_at_once(Mount::Sharing::kPrivate, alone) == "1\n1\n");
 }
 
-TEST_CASE("a step that waits for a cache can be stopped, and two caches are taken in one order") {
+TEST_CASE("a step waiting for a locked cache can be stopped, or runs once it is free") {
   Steps steps;
   SandboxStep holder = steps.step("echo up; sleep 600"), waiter = steps.step("true");
   holder.mounts = {cache_of("x", Mount::Sharing::kLocked), cache_of("y", Mount::Sharing::kLocked)};
@@ -186,7 +186,7 @@ TEST_CASE("a step that waits for a cache can be stopped, and two caches are take
   CHECK(steps.run(waiter) == "");
 }
 
-TEST_CASE("one cache at two targets of a step is not waited for") {
+TEST_CASE("a step that mounts one locked cache at two targets does not deadlock") {
   Steps steps;
   SandboxStep step = steps.step("echo x > /cache/f; cat /other/f");
   step.mounts = {cache_of("x", Mount::Sharing::kLocked), cache_of("x", Mount::Sharing::kLocked)};
@@ -194,7 +194,7 @@ TEST_CASE("one cache at two targets of a step is not waited for") {
   CHECK(steps.run(step) == "x\n");
 }
 
-TEST_CASE("a secret is a file of the step, with its mode, and nowhere else afterwards") {
+TEST_CASE("a secret is a read-only file or variable of the step, and is not stored") {
   Steps steps;
   SandboxStep step = steps.step("cat /run/secrets/key; stat -c ' %a %u' /run/secrets/key; echo x > /run/secrets/key");
   StepMount secret = mount_of(Type::kSecret, "/run/secrets/key");
@@ -211,7 +211,7 @@ TEST_CASE("a secret is a file of the step, with its mode, and nowhere else after
   CHECK(!anywhere(steps.path(""), "q7-secret"));
 }
 
-TEST_CASE("while a step runs, its secret is in no file of the disk") {
+TEST_CASE("a secret is not on disk while its step runs") {
   Steps steps;
   SandboxStep step = steps.step("echo up; sleep 600");
   step.mounts = {mount_of(Type::kSecret, "/run/secrets/key")};
@@ -226,7 +226,7 @@ TEST_CASE("while a step runs, its secret is in no file of the disk") {
   CHECK(!found);
 }
 
-TEST_CASE("a tmpfs is empty, of its size, and gone afterwards") {
+TEST_CASE("a tmpfs mount has the given size and is discarded after the step") {
   Steps steps;
   SandboxStep step = steps.step("ls /etc; touch /etc/x; dd if=/dev/zero of=/etc/y bs=1k count=200 2>/dev/null");
   step.mounts = {mount_of(Type::kTmpfs, "/etc")};
@@ -235,7 +235,7 @@ TEST_CASE("a tmpfs is empty, of its size, and gone afterwards") {
   CHECK(tree(steps.upper()).empty());
 }
 
-TEST_CASE("mounts within mounts are made in the order of their depth, and leave nothing in a cache") {
+TEST_CASE("nested mounts are mounted outermost first and leave no mount points in a cache") {
   Steps steps;
   SandboxStep step = steps.step("ls /cache/a/b; touch /cache/a/b/x; touch /cache/y");
   step.mounts = {mount_of(Type::kTmpfs, "/cache/a/b"), cache_of("outer")};
@@ -246,7 +246,7 @@ TEST_CASE("mounts within mounts are made in the order of their depth, and leave 
   CHECK(steps.run(step) == "y\n");
 }
 
-TEST_CASE("a target of another kind, or below a file, is an error that names it") {
+TEST_CASE("a mount target of the wrong type is an error that names it") {
   Steps steps;
   SandboxStep step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/etc/passwd")};

@@ -72,13 +72,13 @@ bool may_mount_sys(const fs::path& at) {
 
 }  // namespace
 
-TEST_CASE("the namespace is there") {
+TEST_CASE("the build namespace is entered and the user is root in it") {
   REQUIRE(build_namespace.obstacle == "");
   CHECK(getuid() == 0);
   CHECK(getgid() == 0);
 }
 
-TEST_CASE("changes, and they alone, are in the upper directory") {
+TEST_CASE("the upper directory contains exactly the changes") {
   Steps steps;
   CHECK(steps.run("echo hello > /hello; rm /etc/group; mkdir -p /a/b") == "");
   CHECK(tree(steps.upper()) == std::vector<std::string>{"a/", "a/b/", "etc/", "etc/group", "hello"});
@@ -90,7 +90,7 @@ TEST_CASE("changes, and they alone, are in the upper directory") {
   CHECK(read(steps.root() / "etc/group").starts_with("root"));
 }
 
-TEST_CASE("a step that changes nothing leaves nothing, whatever had to be mounted") {
+TEST_CASE("a step that changes nothing leaves no changes, even with mounts") {
   Steps steps;
   SandboxStep step = steps.step("true");
   step.mounts = {mount_of(Mount::Type::kSecret, "/run/secrets/key"), mount_of(Mount::Type::kCache, "/etc/cache/deep"),
@@ -105,7 +105,7 @@ TEST_CASE("a step that changes nothing leaves nothing, whatever had to be mounte
   CHECK(fs::last_write_time(steps.root() / "etc") == before);
 }
 
-TEST_CASE("beside a mount, a change of a directory's own stays") {
+TEST_CASE("changes to a directory that contains a mount point are kept") {
   Steps steps;
   SandboxStep step = steps.step("echo x > /run/secrets/kept; chmod 700 /etc");
   step.mounts = {mount_of(Mount::Type::kSecret, "/run/secrets/key"), mount_of(Mount::Type::kTmpfs, "/etc/t")};
@@ -113,20 +113,20 @@ TEST_CASE("beside a mount, a change of a directory's own stays") {
   CHECK(tree(steps.upper()) == std::vector<std::string>{"etc/", "run/", "run/secrets/", "run/secrets/kept"});
 }
 
-TEST_CASE("the root keeps its mode in the overlay") {
+TEST_CASE("the root directory keeps its mode in the overlay") {
   Steps steps;
   chmod(steps.root().c_str(), 0711);
   CHECK(steps.run("stat -c %a /") == "711\n");
 }
 
-TEST_CASE("the end is told: its code, or the signal") {
+TEST_CASE("a failed command is reported with its exit code or signal") {
   Steps steps;
   CHECK(steps.run("exit 3") == "exit code 3");
   CHECK(steps.run("kill -9 $$") == "killed by signal 9 (Killed)");
   CHECK(steps.run("echo one; echo two >&2; printf three") == "one\ntwo\nthree\n");
 }
 
-TEST_CASE("a command that is not there, or cannot run, is an error that says so") {
+TEST_CASE("a command that is missing or cannot run is an error with the reason") {
   Steps steps;
   SandboxStep step = steps.step("");
   step.command = {"nothing", "x"};
@@ -141,14 +141,14 @@ TEST_CASE("a command that is not there, or cannot run, is an error that says so"
   CHECK(error_of([&] { steps.run(step); }) == "cannot run /bin/script: its interpreter is not in the image");
 }
 
-TEST_CASE("the environment is the given one, with the user's HOME") {
+TEST_CASE("the environment contains the given variables and the user's HOME") {
   Steps steps;
   SandboxStep step = steps.step("env | sort");
   step.environment.push_back({"A", "b c"});
   CHECK(steps.run(step) == "A=b c\nHOME=/root\nPATH=/bin\nPWD=/\nSHLVL=1\n");
 }
 
-TEST_CASE("processes and files of the machine are not there") {
+TEST_CASE("a step does not see the host's processes and files") {
   Steps steps;
   CHECK(steps.run("ls / | sort | tr '\\n' ' '; true").find("tmp") == std::string::npos);
   CHECK(steps.run("[ $(ls -d /proc/[0-9]* | wc -l) -lt 7 ] && echo few") == "few\n");
@@ -158,8 +158,7 @@ TEST_CASE("processes and files of the machine are not there") {
   CHECK(steps.run("umask; cat /proc/self/stat | cut -d' ' -f6; echo $$") == "0022\n2\n2\n");
 }
 
-TEST_CASE(
-    "capabilities are Docker's without those of devices and packets, and the kernel's settings cannot be written") {
+TEST_CASE("capabilities are Docker's without MKNOD and NET_RAW, and kernel settings are read-only") {
   Steps steps;
   CHECK(steps.run("grep -E 'CapBnd|CapEff|CapInh|NoNewPrivs' /proc/self/status") ==
         "CapInh:\t0000000000000000\nCapEff:\t00000000a00405fb\nCapBnd:\t00000000a00405fb\nNoNewPrivs:\t0\n");
@@ -173,7 +172,7 @@ TEST_CASE(
   CHECK(steps.run("cat /proc/interrupts; ls /sys/firmware") == "");
 }
 
-TEST_CASE("the usual devices are there, and no others can be opened") {
+TEST_CASE("standard devices are available, and no other device can be opened") {
   Steps steps;
   CHECK(steps.run("echo x > /dev/null; head -c 3 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c") == "3\n3\n");
   CHECK(steps.run("echo x > /dev/full").find("exit code") != std::string::npos);
@@ -184,7 +183,7 @@ TEST_CASE("the usual devices are there, and no others can be opened") {
   CHECK(steps.run("mknod /d c 1 5 && head -c 1 /d").find("exit code") != std::string::npos);
 }
 
-TEST_CASE("a user that has a name, a number and groups") {
+TEST_CASE("a step runs as a user given by name or number, with its groups and home") {
   Steps steps;
   SandboxStep step = steps.step("id -u; id -g; id -G; echo $HOME; echo e > /dev/stderr");
   step.user = "maker";
@@ -210,7 +209,7 @@ TEST_CASE("a user that has a name, a number and groups") {
   CHECK(error_of([&] { steps.run(step); }) == "user 'nobody' not found in the image's /etc/passwd");
 }
 
-TEST_CASE("owners of files are the image's, and set-id programs work") {
+TEST_CASE("file owners are stored with the image's IDs, and setuid programs work") {
   if (!all_ids()) return;
   Steps steps;
   CHECK(steps.run("touch /written; chmod 4755 /written; echo x >> /written; stat -c %a /written") == "755\n");
@@ -228,7 +227,7 @@ TEST_CASE("owners of files are the image's, and set-id programs work") {
   CHECK(steps.run(step) == "0\n");
 }
 
-TEST_CASE("the working directory is made if it is missing") {
+TEST_CASE("a missing working directory is created") {
   Steps steps;
   SandboxStep step = steps.step("pwd");
   step.working_directory = "/src/app";
@@ -236,7 +235,7 @@ TEST_CASE("the working directory is made if it is missing") {
   CHECK(tree(steps.upper()) == std::vector<std::string>{"src/", "src/app/"});
 }
 
-TEST_CASE("a script is run by its own interpreter, and is no file of the image") {
+TEST_CASE("a script is run by its own interpreter and is not part of the image") {
   Steps steps;
   SandboxStep step = steps.step("");
   step.command = {"/dev/pipes/EOF"};
@@ -245,7 +244,7 @@ TEST_CASE("a script is run by its own interpreter, and is no file of the image")
   CHECK(tree(steps.upper()).empty());
 }
 
-TEST_CASE("names are resolved as on the machine") {
+TEST_CASE("name resolution uses the host's resolv.conf without changing the image") {
   Steps steps;
   CHECK(steps.run("cat /etc/resolv.conf") == read("/etc/resolv.conf"));
   CHECK(steps.run("grep -c localhost /etc/hosts").find("exit code") == std::string::npos);
@@ -255,7 +254,7 @@ TEST_CASE("names are resolved as on the machine") {
   CHECK(tree(steps.upper()).empty());
 }
 
-TEST_CASE("without a network there is a loopback one") {
+TEST_CASE("without a network, a step has only a loopback interface") {
   Steps steps;
   SandboxStep step = steps.step("ip -o link | wc -l; ping -c 1 -W 1 127.0.0.1 > /dev/null && echo pong");
   step.network = Run::Network::kNone;
@@ -265,7 +264,7 @@ TEST_CASE("without a network there is a loopback one") {
   CHECK(steps.run(step).find("127.0.0.1/8") != std::string::npos);
 }
 
-TEST_CASE("without a network /sys has no device of the machine's, and limits as before") {
+TEST_CASE("without a network, /sys hides the host's network devices and keeps /sys/fs/cgroup") {
   Steps steps;
   const std::string limits = steps.run("ls /sys/fs/cgroup");
   SandboxStep step = steps.step("ls /sys/fs/cgroup");
@@ -278,7 +277,7 @@ TEST_CASE("without a network /sys has no device of the machine's, and limits as 
   CHECK(devices.starts_with("lo\n") == may_mount_sys(steps.path("sys")));
 }
 
-TEST_CASE("what a command leaves running ends with it") {
+TEST_CASE("background processes end with the command that started them") {
   Steps steps;
   const auto begin = std::chrono::steady_clock::now();
   const std::string sleep = "setsid sleep " + own_seconds(1);
@@ -287,7 +286,7 @@ TEST_CASE("what a command leaves running ends with it") {
   CHECK(processes_with(own_seconds(1)) == 0);
 }
 
-TEST_CASE("a stop kills all processes of the step soon") {
+TEST_CASE("a stop request promptly kills all processes of the step") {
   Steps steps;
   const std::string sleep = "sleep " + own_seconds(2);
   const SandboxStep step = steps.step("trap '' TERM INT; setsid " + sleep + " & echo up; " + sleep);
@@ -302,7 +301,7 @@ TEST_CASE("a stop kills all processes of the step soon") {
   CHECK(processes_with(own_seconds(2)) == 0);
 }
 
-TEST_CASE("killed at any moment, the builder leaves no process and no mount") {
+TEST_CASE("a builder killed at any moment leaves no processes and no mounts") {
   Steps steps;
   const Mounts mounts;
   const std::string sleep = "sleep " + own_seconds(3);
@@ -334,7 +333,7 @@ TEST_CASE("killed at any moment, the builder leaves no process and no mount") {
   CHECK(mounts.added().empty());
 }
 
-TEST_CASE("several steps at a time do not wait for each other's output") {
+TEST_CASE("concurrent steps do not wait for each other's output") {
   Steps steps;
   const SandboxStep silent = steps.step("echo up; sleep 600");
   std::vector<SandboxStep> others;

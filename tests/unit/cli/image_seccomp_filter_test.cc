@@ -222,7 +222,7 @@ bool may_differ(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("what administers the machine is refused, though the namespace would permit it") {
+TEST_CASE("administrative system calls are rejected even if the namespace would permit them") {
   REQUIRE(build_namespace.obstacle == "");
   CHECK(end_of(SYS_unshare, CLONE_NEWUSER) == "EPERM");
   CHECK(end_of(SYS_unshare, CLONE_NEWNS) == "EPERM");
@@ -243,7 +243,7 @@ TEST_CASE("what administers the machine is refused, though the namespace would p
   CHECK(end_of(SYS_socket, AF_ALG, SOCK_SEQPACKET, 0) == "EPERM");
 }
 
-TEST_CASE("what a filter cannot judge does not exist, so that libraries use something older") {
+TEST_CASE("clone3 and unknown system calls fail with ENOSYS, so that libraries fall back") {
   clone_args arguments{};
   arguments.exit_signal = SIGCHLD;
   CHECK(end_of(SYS_clone3, &arguments, sizeof arguments) == "ENOSYS");
@@ -251,7 +251,7 @@ TEST_CASE("what a filter cannot judge does not exist, so that libraries use some
   CHECK(end_of(-1) == "ENOSYS");
 }
 
-TEST_CASE("ordinary programs work") {
+TEST_CASE("ordinary programs and system calls work under the filter") {
   TemporaryDirectory directory;
   const fs::path file = directory.path() / "file";
   write(file, "");
@@ -280,7 +280,7 @@ TEST_CASE("ordinary programs work") {
   CHECK(end_of(SYS_setuid, user) == "success");
 }
 
-TEST_CASE("set-id programs keep their meaning") {
+TEST_CASE("the filter is applied without no_new_privs, which setuid programs need") {
   CHECK(filtered([] {
           const std::string status = read("/proc/self/status");
           const auto line = [&](const char* name) {
@@ -292,7 +292,7 @@ TEST_CASE("set-id programs keep their meaning") {
 }
 
 #ifdef __x86_64__
-TEST_CASE("a program's 32-bit calls do not evade the filter") {
+TEST_CASE("32-bit system calls do not bypass the filter") {
   CHECK(end_of(kX32 | SYS_unshare, CLONE_NEWUSER) == "EPERM");
   CHECK(end_of(kX32 | SYS_mount, nullptr, nullptr, nullptr, 0, nullptr) == "EPERM");
   // The call is first made without the filter, to check that the kernel supports it.
@@ -313,7 +313,7 @@ TEST_CASE("a program's 32-bit calls do not evade the filter") {
 }
 #endif
 
-TEST_CASE("a filter that cannot be installed is an error") {
+TEST_CASE("a filter that cannot be installed is reported with the reason") {
   CHECK(in_another_process([] {
           __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
           __user_cap_data_struct none[2]{};
@@ -332,7 +332,7 @@ TEST_CASE("a filter that cannot be installed is an error") {
         }) == "error: the kernel must support system call filters (CONFIG_SECCOMP_FILTER): Function not implemented");
 }
 
-TEST_CASE("conditions on arguments are those of each architecture") {
+TEST_CASE("argument conditions are applied on each architecture") {
   for (const std::uint32_t architecture : architectures) {
     CAPTURE(architecture);
     CHECK(result_of(architecture, "clone", SIGCHLD) == "allowed");
@@ -377,7 +377,7 @@ TEST_CASE("unknown system calls fail with ENOSYS, and programs of other architec
   CHECK(result_of(AUDIT_ARCH_PARISC, SYS_getpid) == "killed");
 }
 
-TEST_CASE("the calls of each architecture are those that Podman's profile allows, but for known differences") {
+TEST_CASE("the allowed calls match Podman's profile on each architecture, except for known differences") {
   if (!fs::exists(Published::kFile)) {
     MESSAGE("skipped: ", std::string(Published::kFile),
             " is not here; the package golang-github-containers-common has it");

@@ -110,28 +110,28 @@ const Case kWords[] = {
 
 }  // namespace
 
-TEST_CASE("variables, substitutions, quotes and escapes give what they give for BuildKit") {
+TEST_CASE("variables, substitutions, quotes and escapes are expanded as by BuildKit") {
   for (const Case& c : kWords) {
     CAPTURE(c.text);
     CHECK(expanded(c.text) == c.result);
   }
 }
 
-TEST_CASE("the escape directive's character escapes in place of the backslash") {
+TEST_CASE("the escape directive's character replaces the backslash as the escape character") {
   CHECK(expanded("c:\\dir`$PWD$PWD", {.escape = '`'}) == "c:\\dir$PWD/home");
   CHECK(expanded("\"`\" \\n\"", {.escape = '`'}) == "\" \\n");
 }
 
-TEST_CASE("a heredoc's content keeps its quotes and expands its variables") {
+TEST_CASE("a heredoc keeps its quotes, and its variables are expanded") {
   CHECK(expanded("echo \"$PWD\" '$PWD' \\$PWD\n", {.plain_quotes = true}) == "echo \"/home\" '/home' $PWD\n");
 }
 
-TEST_CASE("a name that is not set stays as it is written if it is to be kept") {
+TEST_CASE("with keep_unset, references to unset variables are left unexpanded") {
   CHECK(expanded("$UNSET ${UNSET:-$PWD} ${UNSET?} $PWD", {.keep_unset = true}) ==
         "$UNSET ${UNSET:-$PWD} ${UNSET?} /home");
 }
 
-TEST_CASE("words are split at the spaces of values, but not at quoted ones") {
+TEST_CASE("words are split at unquoted spaces, including those in values") {
   const auto words = [](const char* text) {
     return fmt::format("{}", fmt::join(expand_words(text, {}, variable), ","));
   };
@@ -144,7 +144,7 @@ TEST_CASE("words are split at the spaces of values, but not at quoted ones") {
   CHECK(words("cat << EOF x") == "cat,<< EOF,x");
 }
 
-TEST_CASE("an expansion is bounded in depth and size") {
+TEST_CASE("expansion is limited in depth and size") {
   std::string deep;
   for (int i = 0; i < 200; ++i) deep += "${x:-";
   CHECK(expanded((deep + std::string(200, '}')).c_str()) == "error: more than 100 nested substitutions");

@@ -18,7 +18,7 @@ using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
 
-TEST_CASE("M9: the layers of an image together leave some space of the disk") {
+TEST_CASE("an image's layers together use at most 95 % of free space and inodes") {
   if (::geteuid() != 0) return;
   const Temporary temporary;
   for (const char* name : {"1", "2"})

@@ -9,7 +9,7 @@ namespace image_stage_files_test {
 
 using namespace adaptdl::image;
 
-TEST_CASE("in an empty image there is what was made, and nothing else") {
+TEST_CASE("in an empty image, only added paths exist, and link targets are unknown") {
   StageFiles files;
   CHECK(files.find("") == PathKind::kDirectory);
   CHECK(files.find("usr") == PathKind::kMissing);
@@ -21,7 +21,7 @@ TEST_CASE("in an empty image there is what was made, and nothing else") {
   CHECK(files.find("app/l/x") == PathKind::kUnknown);
 }
 
-TEST_CASE("of a base that nobody has looked at only what no distribution decides is known") {
+TEST_CASE("for an unread base, paths that its distribution or history may create are unknown") {
   StageFiles files;
   files.begin_unseen([](const std::string& path) {
     return text_speaks_of("RUN useradd -m me && mkdir -p /data /opt/tool COPY docker-entrypoint.sh /usr/local/bin/",
@@ -35,7 +35,7 @@ TEST_CASE("of a base that nobody has looked at only what no distribution decides
     CHECK_MESSAGE(files.find(path) == PathKind::kUnknown, path);
 }
 
-TEST_CASE("after something was run only what was made since is known") {
+TEST_CASE("after a RUN, only paths added since are known") {
   StageFiles files;
   files.add({"app"}, {});
   files.forget();
@@ -44,7 +44,7 @@ TEST_CASE("after something was run only what was made since is known") {
   CHECK(files.find("app/new/x") == PathKind::kMissing);
 }
 
-TEST_CASE("times of configurations are read in all the forms that builders write") {
+TEST_CASE("timestamps of image configurations are parsed in the formats that builders write") {
   CHECK(parse_time("2020-09-13T12:26:40Z") == 1600000000);
   CHECK(parse_time("2020-09-13T12:26:40.123456789Z") == 1600000000);
   CHECK(parse_time("2020-09-13T14:26:40.5+02:00") == 1600000000);
@@ -53,7 +53,7 @@ TEST_CASE("times of configurations are read in all the forms that builders write
   CHECK(time_text(1600000000) == "2020-09-13T12:26:40Z");
 }
 
-TEST_CASE("a configuration keeps what its base says and nobody changed") {
+TEST_CASE("a configuration keeps the unchanged fields of its base") {
   const ParsedConfig base = parse_config(R"({"architecture": "arm64", "os": "linux", "variant": "v8", "os.version": "1",
     "created": "2020-09-13T12:26:40Z", "container_config": {}, "rootfs": {"type": "layers", "diff_ids": []},
     "config": {"Env": ["A=1", "B"], "Cmd": null, "StopTimeout": 3, "OnBuild": ["RUN x"], "Labels": {"k": "v"}}})");

@@ -96,7 +96,7 @@ bool is_root() { return kWasRoot; }
 
 }  // namespace
 
-TEST_CASE("what is unpacked has the modes, times, links and contents of the layer") {
+TEST_CASE("unpacked files have the modes, times, links and contents of the layer") {
   Tar tar;
   tar.directory("dir", 01777).file("dir/file", "hello").link("dir/link", "../else").hard_link("hard", "dir/file");
   Entry special = Tar::named("set-id");
@@ -114,7 +114,7 @@ TEST_CASE("what is unpacked has the modes, times, links and contents of the laye
         }) == "");
 }
 
-TEST_CASE("names, links and duplicates lead nowhere but into the directory") {
+TEST_CASE("names, links and duplicate entries cannot lead out of the root directory") {
   const std::string outside = "leads outside the root directory";
   CHECK(why(Tar().file("../evil", "x").whole()) == "'../evil' " + outside);
   CHECK(why(Tar().file("a/../../evil", "x").whole()) == "'a/../../evil' " + outside);
@@ -147,7 +147,7 @@ TEST_CASE("names, links and duplicates lead nowhere but into the directory") {
   CHECK(why(Tar().link("l", "l").file("l/x", "").whole()).find("symbolic links") != std::string::npos);
 }
 
-TEST_CASE("hard links to nothing and to directories, files with something in them and names too long are errors") {
+TEST_CASE("invalid hard links, files used as directories and overlong names are rejected") {
   CHECK(why(Tar().hard_link("h", "nothing").whole()) ==
         "'h' is a hard link to 'nothing', which is not an earlier file");
   CHECK(why(Tar().directory("d").hard_link("h", "d").whole()) ==
@@ -166,7 +166,7 @@ TEST_CASE("hard links to nothing and to directories, files with something in the
         std::string::npos);
 }
 
-TEST_CASE("sizes that no layer has, bombs and too many entries are errors, soon") {
+TEST_CASE("implausible sizes, decompression bombs and too many entries are rejected") {
   Entry huge = Tar::named("huge");
   huge.size = std::uint64_t{1} << 40;
   CHECK(why(Tar().add(huge).bytes).find("1536 bytes unpack to more than") == 0);
@@ -197,7 +197,7 @@ TEST_CASE("sizes that no layer has, bombs and too many entries are errors, soon"
   CHECK(why(Tar().file("a").file("b").file("c").file("d").whole(), {}, options) == "more than 3 entries");
 }
 
-TEST_CASE("whiteouts and opaque directories are the overlay's, and strange ones are errors or nothing") {
+TEST_CASE("whiteouts and opaque markers become those of the overlay, and invalid ones are rejected") {
   CHECK(why(Tar().file(".wh.gone").file("dir/.wh.gone").file("dir/.wh..wh..opq").whole(), [](const fs::path& root) {
           CHECK(run("cd " + root.string() + " && stat -c '%F %t %T' gone dir/gone") ==
                 "character special file 0 0\ncharacter special file 0 0\n");
@@ -227,7 +227,7 @@ TEST_CASE("whiteouts and opaque directories are the overlay's, and strange ones 
             [](const fs::path& root) { CHECK(fs::is_empty(root)); }) == "");
 }
 
-TEST_CASE("L6: attributes of the overlay and of security modules are not a layer's, and its whiteouts are whiteouts") {
+TEST_CASE("reserved xattrs are dropped, and a 0/0 character device is a whiteout") {
   Entry entry = Tar::named("d", Entry::Type::kDirectory);
   entry.xattrs = {{"user.overlay.opaque", "y"},    {"user.overlay.redirect", "/etc"},
                   {"trusted.overlay.opaque", "y"}, {"trusted.mine", "1"},
@@ -247,7 +247,7 @@ bool make_immutable(const fs::path& directory, bool immutable) {
   return ::ioctl(fd.get(), FS_IOC_SETFLAGS, &flags) == 0;
 }
 
-TEST_CASE("L1: a link that cannot be removed is not followed") {
+TEST_CASE("remove_tree does not follow a link that cannot be removed") {
   const Temporary temporary;
   const fs::path outside = temporary / "outside", tree = temporary / "tree";
   fs::create_directory(outside);
@@ -269,7 +269,7 @@ TEST_CASE("L1: a link that cannot be removed is not followed") {
   CHECK(fs::status(outside).permissions() == (fs::perms::owner_read | fs::perms::owner_exec));
 }
 
-TEST_CASE("a layer that is truncated or damaged anywhere is an error or another layer, never more") {
+TEST_CASE("a truncated layer is rejected, and a damaged one leaves nothing behind") {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   for (const Compression compression : {Compression::kGzip, Compression::kZstd, Compression::kNone}) {
@@ -313,7 +313,7 @@ TEST_CASE("a layer that is truncated or damaged anywhere is an error or another 
   CHECK(run("ls -A " + temporary.path().string()) == "bad.layer\nblobs\n");
 }
 
-TEST_CASE("directories that a layer does not say look as in the layers below") {
+TEST_CASE("directories not listed in a layer inherit the modes of the layers below") {
   const Temporary temporary;
   write_file(temporary / "1.layer",
              Tar().directory("tmp", 01777).directory("gone", 0700).directory("gone/x", 0700).whole());
@@ -329,7 +329,7 @@ TEST_CASE("directories that a layer does not say look as in the layers below") {
         "tmp 1777\ntmp/a 755\ndir 711\ngone 700\ngone/x 755\n");
 }
 
-TEST_CASE("a directory that a layer does not say may be a link below, and what is in it is where that leads") {
+TEST_CASE("an unlisted directory that is a link in a lower layer is resolved through it") {
   const Temporary temporary;
   write_file(temporary / "1.layer", Tar()
                                         .directory("usr/lib", 0711)
@@ -354,7 +354,7 @@ TEST_CASE("a directory that a layer does not say may be a link below, and what i
   CHECK_THROWS_AS(unpack_layer(temporary / "3.layer", "", temporary / "3", options), Error);
 }
 
-TEST_CASE("a layer that was unpacked meanwhile stays, and drafts of killed processes go") {
+TEST_CASE("an already unpacked layer is kept, and leftover drafts are removed") {
   const Temporary temporary;
   write_file(temporary / "x.layer", Tar().file("f", "x").whole());
   unpack_layer(temporary / "x.layer", "", temporary / "x");
@@ -366,7 +366,7 @@ TEST_CASE("a layer that was unpacked meanwhile stays, and drafts of killed proce
   CHECK(run("ls -A " + temporary.path().string()) == "x\nx.layer\n");
 }
 
-TEST_CASE("a tree is removed however deep it is, and what it links to stays") {
+TEST_CASE("a very deep tree is removed, and the targets of its links are kept") {
   const Temporary temporary;
   fs::create_directory(temporary / "outside");
   write_file(temporary / "outside/file", "x");
@@ -379,7 +379,7 @@ TEST_CASE("a tree is removed however deep it is, and what it links to stays") {
   remove_tree(temporary / "tree");
 }
 
-TEST_CASE("in a user namespace, devices are left out and owners are those of the namespace") {
+TEST_CASE("in a user namespace, devices are skipped and owners are mapped") {
   if (!is_root()) return;
   const Temporary temporary;
   REQUIRE(::chmod(temporary.path().c_str(), 0777) == 0);
@@ -420,8 +420,7 @@ TEST_CASE("in a user namespace, devices are left out and owners are those of the
         "dev d 100033 100044\nf f 100033 100044\ngone c 100000 100000\n");
 }
 
-TEST_CASE(
-    "what changes in an overlay comes back from its layer: owners, modes, times, xattrs, links, holes, removals") {
+TEST_CASE("changes in an overlay are restored exactly when their layer is unpacked") {
   if (!is_root()) return;
   const Temporary temporary;
   const std::string at = temporary.path().string();
@@ -485,7 +484,7 @@ mkdir skipped; echo > skipped/x; mkdir -p partly/skipped; python3 -c 'import soc
   CHECK(again.finish().digest == layer.digest);
 }
 
-TEST_CASE("a device is unpacked by root as it is") {
+TEST_CASE("device nodes are unpacked as root") {
   if (!is_root()) return;
   CHECK(why(Tar().directory("dev").device("dev/null", 1, 3).whole(), [](const fs::path& root) {
           CHECK(run("stat -c '%F %t %T' " + (root / "dev/null").string()) == "character special file 1 3\n");

@@ -23,7 +23,7 @@ UserIds find(std::string_view name) { return find_user(name, kPasswd, kGroup); }
 
 }  // namespace
 
-TEST_CASE("a user by name has its own group, further groups and home") {
+TEST_CASE("a user given by name has its primary group, supplementary groups and home") {
   const UserIds maker = find("maker");
   CHECK(maker.user == 500);
   CHECK(maker.group == 501);
@@ -31,16 +31,16 @@ TEST_CASE("a user by name has its own group, further groups and home") {
   CHECK(maker.home == "/home/maker");
 }
 
-TEST_CASE("a user by number is looked up too, and need not be there") {
+TEST_CASE("a user given by ID is looked up, but need not exist") {
   CHECK(find("500").group == 501);
   CHECK(find("77").user == 77);
   CHECK(find("77").group == 0);
   CHECK(find("77").home == "/");
 }
 
-TEST_CASE("a name of digits goes before a number") { CHECK(find("8080").user == 9); }
+TEST_CASE("a name of digits takes precedence over an ID") { CHECK(find("8080").user == 9); }
 
-TEST_CASE("a group that is given is the only one") {
+TEST_CASE("an explicit group replaces all groups of the user") {
   const UserIds user = find("maker:tools");
   CHECK(user.group == 502);
   CHECK(user.groups.empty());
@@ -49,21 +49,21 @@ TEST_CASE("a group that is given is the only one") {
   CHECK(find(":tools").group == 502);
 }
 
-TEST_CASE("nobody named is root") {
+TEST_CASE("an empty user is root") {
   CHECK(find("").user == 0);
   CHECK(find("").home == "/root");
   CHECK(find_user("", "", "").user == 0);
   CHECK(find_user("0", "", "").group == 0);
 }
 
-TEST_CASE("an unknown name is an error that has it") {
+TEST_CASE("the error for an unknown user or group contains the name") {
   CHECK(error_of([] { find("none"); }) == "user 'none' not found in the image's /etc/passwd");
   CHECK(error_of([] { find("maker:none"); }) == "group 'none' not found in the image's /etc/group");
   CHECK(error_of([] { find("4294967295"); }) == "user '4294967295' not found in the image's /etc/passwd");
   CHECK(error_of([] { find("-1"); }) == "user '-1' not found in the image's /etc/passwd");
 }
 
-TEST_CASE("only names need the image's files") {
+TEST_CASE("only user and group names require the image's files") {
   CHECK(names_users("maker"));
   CHECK(names_users("0:tools"));
   CHECK(!names_users("0:0"));
@@ -71,7 +71,7 @@ TEST_CASE("only names need the image's files") {
   CHECK(!names_users(""));
 }
 
-TEST_CASE("subordinate ids follow on one's own, by name or number, and what is no range is left out") {
+TEST_CASE("subordinate ID ranges follow the user's own ID, and invalid lines are ignored") {
   const std::vector<IdRange> ids =
       subordinate_ids("other:1:5\nme:100000:65536\n1000:400000:10\nme:x:3\nme:1\nme:7:0\n", "me", 1000, 1000);
   REQUIRE(ids.size() == 3);

@@ -21,7 +21,7 @@ kube::JobView make_job(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("runs and jobs stand in one table, and what is not known is a dash") {
+TEST_CASE("runs and jobs are listed in one table, with dashes for unknown values") {
   std::vector<sched::RunStatus> runs(2);
   runs[0].name = "mine";
   runs[0].state = "running";
@@ -50,7 +50,7 @@ TEST_CASE("runs and jobs stand in one table, and what is not known is a dash") {
         "over    dev    succeeded         -         0         -  1d 2h      1:00:00\n");
 }
 
-TEST_CASE("the wide form and all namespaces show more of a job") {
+TEST_CASE("wide output has more columns, and listing all namespaces qualifies job names") {
   kube::JobView job = make_job("job");
   job.job.phase = "Running";
   job.job.group = 0;

@@ -141,7 +141,7 @@ TEST_CASE("permissions are exactly the documented ones, without wildcards") {
   }
 }
 
-TEST_CASE("without liveRescale, the operator may not change pods in all namespaces") {
+TEST_CASE("without liveRescale, the operator cannot patch pods cluster-wide") {
   const auto documents = manifests(), without = manifests({.settings = {"liveRescale=false"}});
   const json rules = object(documents, "ClusterRole")["rules"], patch = {"patch"};
   CHECK(std::ranges::count_if(rules, [&](const json& rule) {
@@ -156,7 +156,7 @@ TEST_CASE("without liveRescale, the operator may not change pods in all namespac
   CHECK_FALSE(has_flag(without));
 }
 
-TEST_CASE("service, network policy and deployment select the operator's pod, and not those of replicas") {
+TEST_CASE("the service, network policy and deployment select the operator's pods, but not replicas") {
   const auto documents = manifests();
   const json deployment = object(documents, "Deployment")["spec"];
   const json labels = deployment["template"]["metadata"]["labels"];
@@ -178,7 +178,7 @@ TEST_CASE("service, network policy and deployment select the operator's pod, and
   CHECK(deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0);
 }
 
-TEST_CASE("the API server calls the validator of the namespace, for the jobs of the chosen namespaces only") {
+TEST_CASE("the API server calls the namespace's validator only for jobs in the selected namespaces") {
   const auto documents =
       manifests({.name_space = "other",
                  .settings = {"validatorFailurePolicy=Fail", "validatorNamespaces={matchLabels: {a: b}}",
@@ -215,7 +215,7 @@ TEST_CASE("the API server calls the validator of the namespace, for the jobs of 
   CHECK(object(manifests(), "ValidatingWebhookConfiguration")["webhooks"][0]["failurePolicy"] == "Ignore");
 }
 
-TEST_CASE("values reach the deployment with their types") {
+TEST_CASE("values keep their types in the deployment") {
   const auto documents =
       manifests({.image = "registry.example.com/team/operator@sha256:0",
                  .settings = {"interval=90", "policy=yes", "resources.limits.memory=1Gi", "resources.limits.cpu=2",
@@ -237,14 +237,14 @@ TEST_CASE("values reach the deployment with their types") {
   for (const json& word : pod["containers"][0]["args"]) CHECK(word.is_string());
 }
 
-TEST_CASE("the signs of nodes that are about to be removed have the defaults of the command") {
+TEST_CASE("the drain taints and conditions default to those of the command") {
   const auto documents = manifests();
   const sched::DrainSigns signs;
   CHECK(json::parse(argument(documents, "--drain-taints")) == json(signs.taints));
   CHECK(json::parse(argument(documents, "--drain-conditions")) == json(signs.conditions));
 }
 
-TEST_CASE("placeholder pods are installed if the number of nodes is chosen, and keep away from each other") {
+TEST_CASE("setting maxNodes installs placeholder pods with anti-affinity") {
   const auto find = [](const std::vector<json>& documents) {
     return std::ranges::find_if(documents, [](const json& document) {
       return document["metadata"]["name"] == "adaptdl-placeholder" && document["kind"] == "Deployment";
@@ -277,7 +277,7 @@ TEST_CASE("placeholder pods are installed if the number of nodes is chosen, and 
   CHECK(argument(documents, "--max-utility") == "0.65");
 }
 
-TEST_CASE("any value remains a single value") {
+TEST_CASE("a value with special characters remains a single value") {
   const std::size_t count = manifests().size();
   for (const std::string text :
        {"a\n---\nkind: Pod", "\"quoted\": 'x'", "{{ .Values.policy }}", "# comment", "a: b", "- a", "*x", "\\ \t", "",

@@ -62,7 +62,7 @@ struct RedirectedErrors : Redirected {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Redirected, "a reader that stops holds up the text, not the writer") {
+TEST_CASE_FIXTURE(Redirected, "a stalled reader delays the output but does not block the writer") {
   OutputQueue queue;
   const std::size_t size = std::size_t{1} << 20;  // more than a pipe holds
   queue.put(STDOUT_FILENO, std::string(size, 'x') + "end");
@@ -79,7 +79,7 @@ TEST_CASE_FIXTURE(Redirected, "a reader that stops holds up the text, not the wr
   CHECK(queue.fd() == -1);
 }
 
-TEST_CASE_FIXTURE(Redirected, "it is full when much waits, and takes more when that is gone") {
+TEST_CASE_FIXTURE(Redirected, "the queue is full at its limit and has room again once drained") {
   OutputQueue queue;
   CHECK_FALSE(queue.full());
   queue.put(STDOUT_FILENO, std::string(OutputQueue::kFull, 'x'));
@@ -92,7 +92,7 @@ TEST_CASE_FIXTURE(Redirected, "it is full when much waits, and takes more when t
   CHECK_FALSE(queue.full());
 }
 
-TEST_CASE_FIXTURE(Redirected, "text of two streams keeps its order") {
+TEST_CASE_FIXTURE(Redirected, "text written to two streams keeps its order") {
   OutputQueue queue;
   const int other = ::dup(STDOUT_FILENO);
   queue.put(STDOUT_FILENO, "a");
@@ -103,7 +103,7 @@ TEST_CASE_FIXTURE(Redirected, "text of two streams keeps its order") {
   ::close(other);
 }
 
-TEST_CASE_FIXTURE(Redirected, "a reader that went away is noticed, and its text dropped") {
+TEST_CASE_FIXTURE(Redirected, "a closed reader is detected and its output is dropped") {
   OutputQueue queue;
   ::close(read_end);
   read_end = -1;
@@ -116,14 +116,14 @@ TEST_CASE_FIXTURE(Redirected, "a reader that went away is noticed, and its text 
   CHECK(queue.empty());
 }
 
-TEST_CASE_FIXTURE(RedirectedErrors, "notices that nothing reads are dropped and counted, except the last ones") {
+TEST_CASE_FIXTURE(RedirectedErrors, "unread notices are dropped and counted, except the last ones") {
   adaptdl::cli::NoticeLines notices;
   const std::string large(OutputQueue::kFull + (std::size_t{1} << 20),
                           'x');  // more than a pipe and a full queue hold
   notices.put(large);
   notices.put("lost");
   notices.put("lost");
-  SUBCASE("until the queue has room") {
+  SUBCASE("notices are written again once the queue has room") {
     const std::string all = read_while([&] {
       notices.write_all();
       notices.put("next");
@@ -131,7 +131,7 @@ TEST_CASE_FIXTURE(RedirectedErrors, "notices that nothing reads are dropped and 
     });
     CHECK(all == "adaptdl: " + large + "\nadaptdl: 2 notices were dropped because nothing read them\nadaptdl: next\n");
   }
-  SUBCASE("at the end") {
+  SUBCASE("notices after keep_all are kept") {
     notices.keep_all();
     notices.put("last");
     const std::string all = read_while([&] { notices.write_all(); });

@@ -40,7 +40,7 @@ std::string written(std::FILE* stream, const Print& print) {
 
 }  // namespace
 
-TEST_CASE("strings among the arguments cannot leave their line") {
+TEST_CASE("control characters in string arguments are escaped") {
   const std::string text = kHostile;
   CHECK(written(stdout, [&] { print_out("{} {:>3}|{}|{}\n", text, 7, text.c_str(), std::string_view("ü")); }) ==
         fmt::format("{0}   7|{0}|ü\n", kShown));
@@ -49,7 +49,7 @@ TEST_CASE("strings among the arguments cannot leave their line") {
   CHECK(written(stderr, [&] { print_prompt("delete {}? ", text); }) == fmt::format("delete {}? ", kShown));
 }
 
-TEST_CASE("a text keeps its lines, and colours only where they are used") {
+TEST_CASE("printable text keeps line breaks, and colours only if they are enabled") {
   const std::string red = coloured("red\nü", Colour::kRed, true);
   const std::string foreign = "\x1b[41m\x1b[2J\x1b\x1b[31";
   const std::string shown = "\\x1b[41m\\x1b[2J\\x1b\\x1b[31";
@@ -62,17 +62,17 @@ TEST_CASE("a text keeps its lines, and colours only where they are used") {
   CHECK(written(stdout, [&] { print_text(red + '\n'); }) == "\\x1b[31mred\nü\\x1b[0m\n");
 }
 
-TEST_CASE("a program's output is left as it is") {
+TEST_CASE("a program's raw output is printed unchanged") {
   CHECK(written(stdout, [] { print_raw(kHostile); }) == kHostile);
 }
 
-TEST_CASE("a line that is redrawn shows nothing but its text") {
+TEST_CASE("a redrawn line escapes control characters") {
   CHECK(written(stderr, [] { redraw_line("a\x1b[2J"); }) == "\r\x1b[Ka\\x1b[2J");
   CHECK(written(stderr, [] { erase_line(); }) == "\r\x1b[K");
   CHECK(written(stdout, [] { erase_lines(3); }) == "\x1b[3A\r\x1b[J");
 }
 
-TEST_CASE("YAML with hostile text is printable and equal") {
+TEST_CASE("YAML of hostile text is printable and parses to the same value") {
   const nlohmann::json value{{"a\x7f\u009b\u202e\n", {"\x1b[2J\u2028ü\u2069", 1}}};
   const std::string yaml = to_yaml(value), shown = printable_text(yaml, true);
   CHECK(shown.find('\x1b') == std::string::npos);
@@ -80,7 +80,7 @@ TEST_CASE("YAML with hostile text is printable and equal") {
   CHECK(YAML::Dump(YAML::Load(shown)) == YAML::Dump(YAML::Load(yaml)));
 }
 
-TEST_CASE("text and output of a step are shown in their lines") {
+TEST_CASE("control characters in a build step's text and output are escaped") {
   const image::StepInfo step{.number = 1, .count = 2, .stage = "", .text = kHostile};
   CHECK(written(stderr, [&] {
           BuildScreen screen(false);

@@ -32,7 +32,7 @@ void refused(const RunOptions& wrong, const std::string& why, const Machine& mac
 
 }  // namespace
 
-TEST_CASE("the defaults: one replica, or one for each GPU") {
+TEST_CASE("by default, a run has one replica, or one per GPU") {
   const auto bare = make_plan(options(), kBare);
   CHECK(bare.replicas == 1);
   CHECK(bare.devices.empty());
@@ -48,7 +48,7 @@ TEST_CASE("the defaults: one replica, or one for each GPU") {
   CHECK(gpus.devices == std::vector<std::string>{"0", "1"});
 }
 
-TEST_CASE("each option reaches the plan") {
+TEST_CASE("options are applied to the plan") {
   const testing::TemporaryDirectory directory;
   RunOptions all = options();
   all.replicas = "2";
@@ -85,7 +85,7 @@ TEST_CASE("each option reaches the plan") {
                                                                           {"ADAPTDL_CHECKPOINT_KEEP", "5"}});
 }
 
-TEST_CASE("a number of replicas that makes no sense is refused") {
+TEST_CASE("an invalid number of replicas is rejected") {
   for (const char* wrong :
        {"0", "-1", "two", "1.5", "2x", "", " 2", "99999999999", "0:2", "3:2", ":2", "1:", "1:2:3"}) {
     RunOptions with = options();
@@ -97,7 +97,7 @@ TEST_CASE("a number of replicas that makes no sense is refused") {
   }
 }
 
-TEST_CASE("GPUs limit the replicas, except over gloo") {
+TEST_CASE("the number of GPUs limits the replicas, except with gloo") {
   RunOptions three = options();
   three.replicas = "3";
   refused(three,
@@ -117,7 +117,7 @@ TEST_CASE("GPUs limit the replicas, except over gloo") {
   refused(three, "run: --backend must be gloo or nccl, not 'mpi'");
 }
 
-TEST_CASE("an elastic run has the devices that there are, and survives failures unless told not to") {
+TEST_CASE("an elastic run uses the available devices and restarts after failures by default") {
   RunOptions elastic = options();
   elastic.replicas = "1:4";
   const auto gpus = make_plan(elastic, kTwoGpus);
@@ -154,7 +154,7 @@ TEST_CASE("an elastic run has the devices that there are, and survives failures 
   refused(elastic, "run: --replicas MIN:MAX works only on one machine; with --nodes, use the number per machine");
 }
 
-TEST_CASE("devices are named, or counted where they are no GPUs") {
+TEST_CASE("--devices is a list of devices or, without GPUs, their number") {
   RunOptions with = options();
   with.replicas = "2";
   with.devices = "4";
@@ -188,7 +188,7 @@ TEST_CASE("devices are named, or counted where they are no GPUs") {
   refused(with, "run: --backend nccl requires GPUs and cannot be used with --device-kind cpu", kTwoGpus);
 }
 
-TEST_CASE("a hang timeout is a duration above nothing") {
+TEST_CASE("--hang-timeout must be a positive duration") {
   RunOptions with = options();
   CHECK_FALSE(make_plan(with, kBare).hang_timeout.has_value());
   with.hang_timeout = "90s";
@@ -197,7 +197,7 @@ TEST_CASE("a hang timeout is a duration above nothing") {
   refused(with, "run: --hang-timeout must be greater than 0, such as 10m");
 }
 
-TEST_CASE("several machines need to know of each other and to share a directory") {
+TEST_CASE("--nodes requires --node-rank, --master, and --checkpoint or --no-checkpoint") {
   RunOptions with = options();
   with.nodes = "2";
   refused(with,
@@ -218,7 +218,7 @@ TEST_CASE("several machines need to know of each other and to share a directory"
   refused(with, "run: the port of --master must be a whole number from 1 to 65535, not '0'");
 }
 
-TEST_CASE("the token of a job on several machines is one word of a file that only its user reads") {
+TEST_CASE("--token-file must hold one word and be readable only by the user") {
   const testing::TemporaryDirectory directory;
   const std::string file = (directory.path() / "token").string();
   RunOptions with = options();
@@ -250,7 +250,7 @@ TEST_CASE("the token of a job on several machines is one word of a file that onl
   CHECK(make_plan(options(), kBare).token.empty());
 }
 
-TEST_CASE("--env with a name alone passes on the caller's value") {
+TEST_CASE("--env NAME passes on the caller's value") {
   RunOptions with = options();
   with.environment = {"SECRET", "EMPTY", "A=1"};
   const Machine machine{.search_path = "/usr/bin:/bin", .environment = {{"SECRET", "x=y"}, {"EMPTY", ""}, {"B", "2"}}};
@@ -258,7 +258,7 @@ TEST_CASE("--env with a name alone passes on the caller's value") {
   CHECK(make_plan(with, machine).settings == expected);
 }
 
-TEST_CASE("what contradicts itself or cannot be is refused") {
+TEST_CASE("conflicting or invalid options are rejected") {
   RunOptions with = options();
   with.checkpoint = "/c";
   with.no_checkpoint = true;
@@ -287,7 +287,7 @@ TEST_CASE("what contradicts itself or cannot be is refused") {
   CHECK_THROWS_AS(make_plan(with, kBare), UsageError);
 }
 
-TEST_CASE("a directory that cannot be is refused, and none is made for a command that is refused") {
+TEST_CASE("an unusable directory is rejected, and a rejected command creates none") {
   const testing::TemporaryDirectory directory;
   const auto file = directory.path() / "file";
   std::ofstream(file) << "x";
@@ -300,7 +300,7 @@ TEST_CASE("a directory that cannot be is refused, and none is made for a command
   CHECK_FALSE(std::filesystem::exists(directory.path() / "new"));
 }
 
-TEST_CASE("a job is named like its program, in plain letters") {
+TEST_CASE("a job is named after its program, without special characters") {
   CHECK(plain_name("/a/b/digits") == "digits");
   CHECK(plain_name("./my prog/x y.py") == "x-y.py");
   CHECK(plain_name("") == "program");

@@ -22,9 +22,9 @@ sched::LaunchResult result(Verdict verdict, int exit_code) {
 
 }  // namespace
 
-TEST_CASE("a run that finished needs no last words") { CHECK(run_summary(result(Verdict::kDone, 0), kAbout) == ""); }
+TEST_CASE("a completed run has no summary") { CHECK(run_summary(result(Verdict::kDone, 0), kAbout) == ""); }
 
-TEST_CASE("after a stop: where the checkpoint lies, its epoch, and the command to continue with") {
+TEST_CASE("after a stop, the summary gives the checkpoint, its epoch and the command to continue") {
   auto stopped = result(Verdict::kCheckpointed, 143);
   stopped.checkpoint = sched::CheckpointNote{.path = "/runs/digits-1/checkpoint-4", .number = 4, .epoch = 2.0};
   CHECK(run_summary(stopped, kAbout) ==
@@ -33,7 +33,7 @@ TEST_CASE("after a stop: where the checkpoint lies, its epoch, and the command t
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");
 }
 
-TEST_CASE("after a failure: the last lines, who failed first, the others, and what there is to continue from") {
+TEST_CASE("after a failure, the summary gives last lines, first failure and newest checkpoint") {
   auto failed = result(Verdict::kFailed, 139);
   failed.ends = {{.rank = 1, .status = {.signalled = true, .code = SIGSEGV}},
                  {.rank = 0, .status = {.signalled = false, .code = 1}, .asked = true},
@@ -52,7 +52,7 @@ TEST_CASE("after a failure: the last lines, who failed first, the others, and wh
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");
 }
 
-TEST_CASE("a stop without a checkpoint says so, and why there may be none") {
+TEST_CASE("after a stop without a checkpoint, the summary states that none was saved") {
   const std::string with = run_summary(result(Verdict::kNothingSaved, 1), kAbout);
   CHECK(with.find("without saving a checkpoint") != std::string::npos);
   CHECK(with.find("no checkpoint was saved") != std::string::npos);
@@ -60,12 +60,12 @@ TEST_CASE("a stop without a checkpoint says so, and why there may be none") {
   CHECK(without == "adaptdl: stopped; no checkpoint was saved because of --no-checkpoint\n");
 }
 
-TEST_CASE("the words of a command survive a shell") {
+TEST_CASE("shell_command quotes its arguments for the shell") {
   CHECK(shell_command({"adaptdl", "run", "--", "./a b", "it's", "", "$HOME", "--x=1,2"}) ==
         "adaptdl run -- './a b' 'it'\\''s' '' '$HOME' --x=1,2");
 }
 
-TEST_CASE("a command with unprintable characters is printable, and bash reads the same words") {
+TEST_CASE("shell_command escapes unprintable characters in bash syntax") {
   CHECK(shell_command({"a\nb", "it's \\ \x1b[2J", "\u202e\xff", "ü"}) ==
         R"($'a\x0ab' $'it\'s \\ \x1b[2J' $'\u202e\xff' 'ü')");
 }

@@ -7,7 +7,7 @@ namespace runs_table_test {
 using namespace adaptdl;
 using namespace std::chrono_literals;
 
-TEST_CASE("a run is a row, and what is not known of it is a dash") {
+TEST_CASE("each run has a row, with dashes for unknown values") {
   const auto noon = std::chrono::system_clock::from_time_t(1'700'000'000);
   std::vector<sched::RunStatus> runs(3);
   runs[0].name = "new";

@@ -47,7 +47,7 @@ SearchSnapshot snapshot() {
 
 }  // namespace
 
-TEST_CASE("the table of a search has counts, the best trial, and a row for each trial") {
+TEST_CASE("the table of a search shows counts, the best trial and one row per trial") {
   CHECK(search_lines(snapshot(), 120, 20, false) ==
         std::vector<std::string>{"digits: 3 of 64 trials, 1 running, 1 paused, 1 complete  1:07  0.50 device-hours",
                                  "best: trial 0, accuracy 0.9712: lr=0.004 opt=sgd",
@@ -57,7 +57,7 @@ TEST_CASE("the table of a search has counts, the best trial, and a row for each 
                                  "    1  paused    lr=0.004 opt=sgd      0.25     -         -        -     -"});
 }
 
-TEST_CASE("long parameters are cut so that the other columns fit") {
+TEST_CASE("long parameters are truncated so that the other columns fit") {
   SearchSnapshot given = snapshot();
   given.rows[0].parameters = "lr=0.004 opt=sgd layers=7 momentum=0.9";
   const auto lines = search_lines(given, 77, 20, false);
@@ -65,12 +65,12 @@ TEST_CASE("long parameters are cut so that the other columns fit") {
   CHECK(std::ranges::all_of(lines, [](const auto& line) { return display_width(line) <= 77; }));
 }
 
-TEST_CASE("on a narrow terminal no line is wider than it") {
+TEST_CASE("no line is wider than the terminal") {
   for (const std::size_t width : {1, 2, 10, 20, 40, 60})
     for (const std::string& line : search_lines(snapshot(), width, 20, false)) CHECK(display_width(line) <= width);
 }
 
-TEST_CASE("on a low terminal the first rows are shown, and how many there are more") {
+TEST_CASE("on a short terminal, the first rows are shown with the number of hidden ones") {
   const auto lines = search_lines(snapshot(), 120, 5, false);
   REQUIRE(lines.size() == 5);
   CHECK(lines[3].starts_with("    2  running"));
@@ -79,13 +79,13 @@ TEST_CASE("on a low terminal the first rows are shown, and how many there are mo
   CHECK(search_lines(snapshot(), 120, 6, false).back().starts_with("    1  paused"));
 }
 
-TEST_CASE("trials without a row are counted") {
+TEST_CASE("the number of trials without a row is shown") {
   SearchSnapshot given = snapshot();
   given.trials = 10;
   CHECK(search_lines(given, 120, 20, false).back() == "... and 7 more");
 }
 
-TEST_CASE("nothing in a parameter, a metric or a study steers the terminal") {
+TEST_CASE("control characters in parameters and metric names are not printed") {
   SearchSnapshot given = snapshot();
   given.metric = "a\x1b[2J";
   given.best->parameters = given.rows[0].parameters = "x=\x1b[2J\r\n";
@@ -93,7 +93,7 @@ TEST_CASE("nothing in a parameter, a metric or a study steers the terminal") {
     CHECK(std::ranges::none_of(line, [](unsigned char c) { return c < ' '; }));
 }
 
-TEST_CASE("colours do not change what is shown") {
+TEST_CASE("colours do not change the text") {
   const auto plain = search_lines(snapshot(), 40, 5, false), coloured = search_lines(snapshot(), 40, 5, true);
   REQUIRE(plain.size() == coloured.size());
   CHECK(coloured[0] == "\x1b[1m" + plain[0] + "\x1b[0m");
@@ -133,7 +133,7 @@ struct ErrorTerminal {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(ErrorTerminal, "a table is drawn in place of the one before, and notices above it") {
+TEST_CASE_FIXTURE(ErrorTerminal, "a table replaces the previous one, and notices are printed above it") {
   SearchScreen screen;
   CHECK(screen.size() == SearchScreen::Size{39, 9});
   const auto start = SearchScreen::Clock::time_point() + 1h;
@@ -152,7 +152,7 @@ TEST_CASE_FIXTURE(ErrorTerminal, "a table is drawn in place of the one before, a
   CHECK(take() == "\x1b[1A\r\x1b[Jadaptdl: the last one\r\n");
 }
 
-TEST_CASE_FIXTURE(ErrorTerminal, "lines that a narrower terminal has wrapped are erased with their coloured parts") {
+TEST_CASE_FIXTURE(ErrorTerminal, "lines that wrapped on a narrowed terminal are erased, including coloured ones") {
   SearchScreen screen;
   const auto start = SearchScreen::Clock::time_point() + 1h;
   screen.draw({std::string(30, 'x'), coloured(std::string(10, 'y'), Colour::kBold, true)}, start);
@@ -164,7 +164,7 @@ TEST_CASE_FIXTURE(ErrorTerminal, "lines that a narrower terminal has wrapped are
   take();
 }
 
-TEST_CASE_FIXTURE(ErrorTerminal, "a terminal that takes nothing does not hold up the writer") {
+TEST_CASE_FIXTURE(ErrorTerminal, "a stalled terminal does not block the writer") {
   SearchScreen screen;
   auto now = SearchScreen::Clock::time_point() + 1h;
   // The lines exceed the buffer of a pseudo-terminal.

@@ -47,7 +47,7 @@ std::vector<int> numbers(const cli::SearchSnapshot& snapshot) {
 
 }  // namespace
 
-TEST_CASE("running trials come first, then those with the best values") {
+TEST_CASE("running trials are listed first, then those with the best values") {
   cli::SearchView view("loss", 5, kStart, [](int) { return std::nullopt; });
   const auto snapshot = view.snapshot(study(), 10, kStart + 3s);
   CHECK(numbers(snapshot) == std::vector{1, 4, 5, 2, 0});
@@ -66,7 +66,7 @@ TEST_CASE("running trials come first, then those with the best values") {
   CHECK(snapshot.counts[1].trials == 2);
 }
 
-TEST_CASE("until a trial has completed, the best one is the best of the others") {
+TEST_CASE("before any trial completes, the best trial is chosen by intermediate values") {
   cli::SearchView view("loss", 64, kStart, [](int) { return std::nullopt; });
   tune::Study given = study();
   given.trials[2].state = tune::TrialState::kFailed;
@@ -79,7 +79,7 @@ TEST_CASE("until a trial has completed, the best one is the best of the others")
   CHECK_FALSE(view.snapshot(given, 10, kStart).best);
 }
 
-TEST_CASE("the statuses of running trials are read once per second") {
+TEST_CASE("the statuses of running trials are read at most once per second") {
   std::vector<int> asked;
   cli::SearchView view("loss", 5, kStart, [&asked](int number) {
     asked.push_back(number);

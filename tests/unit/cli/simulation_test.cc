@@ -42,7 +42,7 @@ sched::CycleRecord cycle(std::size_t task, double time) {
 
 }  // namespace
 
-TEST_CASE("means are over the workloads of a policy, and only where there are several") {
+TEST_CASE("the table has a mean per policy if there are several workloads") {
   const std::vector results = {result("one", "a", 1000), result("one", "b", 10), result("two", "a", 2000),
                                result("two", "b", 20)};
   const std::string table = result_table(results, {}).render();
@@ -55,7 +55,7 @@ TEST_CASE("means are over the workloads of a policy, and only where there are se
   CHECK(result_table(results, {.node_hours = false, .costs = true}).render().find("NODE COST") != std::string::npos);
 }
 
-TEST_CASE("JSON has no means and these keys") {
+TEST_CASE("JSON has one object per result with fixed keys and no means") {
   const auto rows = result_json(std::vector{result("one", "a", 1000), result("two", "a", 2000)}, false);
   REQUIRE(rows.size() == 2);
   std::vector<std::string> keys;
@@ -67,7 +67,7 @@ TEST_CASE("JSON has no means and these keys") {
   CHECK(result_json(std::vector{result("one", "a", 1)}, true)[0].contains("node_cost"));
 }
 
-TEST_CASE("the log is in the order of the tasks, however they run, and appears when it is closed") {
+TEST_CASE("the log is ordered by task and appears only when it is closed") {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "log";
   {
@@ -89,7 +89,7 @@ TEST_CASE("the log is in the order of the tasks, however they run, and appears w
   CHECK(times == std::vector<double>{2, 4, 3, 5, 1});
 }
 
-TEST_CASE("a log that is not closed leaves everything as it was") {
+TEST_CASE("a log that is not closed leaves the existing file unchanged") {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "log";
   std::ofstream(file) << "before";
@@ -103,7 +103,7 @@ TEST_CASE("a log that is not closed leaves everything as it was") {
   CHECK_THROWS_AS(CycleLog(directory.path() / "no" / "log", 1), UsageError);
 }
 
-TEST_CASE("a log through a link replaces what the link leads to") {
+TEST_CASE("a log written through a symbolic link replaces the link's target") {
   const TemporaryDirectory directory;
   std::ofstream(directory.path() / "real") << "before";
   std::filesystem::create_symlink("real", directory.path() / "link");
@@ -115,13 +115,13 @@ TEST_CASE("a log through a link replaces what the link leads to") {
   CHECK(content(directory.path() / "real") == cycle_line(cycle(0, 1)) + "\n");
 }
 
-TEST_CASE("progress fits its line") {
+TEST_CASE("progress text is truncated to the width") {
   const SimulationProgress progress{8, 3, 1280, 412, "workload-6 pollux at 2:03:00", std::chrono::seconds(7)};
   CHECK(progress_text(progress, 100) == "3/8 simulations  412/1,280 jobs  0:07  workload-6 pollux at 2:03:00");
   CHECK(progress_text(progress, 20) == "3/8 simulations  41…");
 }
 
-TEST_CASE("workloads are told apart by as much of their paths as that takes") {
+TEST_CASE("workload names contain as many path components as needed to be unique") {
   const auto names = [](const std::vector<std::filesystem::path>& files) { return workload_names(files); };
   CHECK(names({"/x/a.csv", "/x/b.csv"}) == std::vector<std::string>{"a", "b"});
   CHECK(names({"/x/1/a.csv", "/x/2/a.csv"}) == std::vector<std::string>{"1/a", "2/a"});

@@ -13,18 +13,18 @@ using namespace adaptdl::cli;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-TEST_CASE("everything that was reported is shown") {
+TEST_CASE("all reported values are shown") {
   const json progress = {{"epoch", 3},       {"step", 120.0},           {"steps", 6000},
                          {"loss", 0.123456}, {"samples_per_s", 5120.4}, {"batch_size", 64}};
   CHECK(status_text(progress, 2, 67s, 200) ==
         "epoch 3  step 120/6,000  loss 0.1235  5,120 samples/s  batch 64  2 replicas  1:07");
 }
 
-TEST_CASE("without a report there is the time and the number of replicas") {
+TEST_CASE("without a report, the number of replicas and the time are shown") {
   CHECK(status_text(json::object(), 1, 5s, 80) == "1 replica  0:05");
 }
 
-TEST_CASE("what is no number is left out") {
+TEST_CASE("values that are not numbers are omitted") {
   const json progress = {{"epoch", "three\x1b[2J"},
                          {"step", nullptr},
                          {"loss", std::numeric_limits<double>::quiet_NaN()},
@@ -34,7 +34,7 @@ TEST_CASE("what is no number is left out") {
   CHECK(status_text({{"step", 1e300}}, 1, 0s, 80) == "step 1e+300  1 replica  0:00");
 }
 
-TEST_CASE("a program that reports in the format of Kubeflow shows its epoch in parts, and the time that is left") {
+TEST_CASE("progress in Kubeflow's format shows fractional epochs and the time left") {
   json progress = {{"progress", 29}, {"targetProgress", 100}, {"remaining_s", 795}, {"epoch", 0.294}, {"loss", 0.23469},
                    {"step", 29},     {"steps", 100}};
   CHECK(status_text(progress, 1, 5s, 200) == "epoch 0.29  step 29/100  loss 0.2347  1 replica  0:05  13:15 left");
@@ -44,7 +44,7 @@ TEST_CASE("a program that reports in the format of Kubeflow shows its epoch in p
   CHECK(status_text({{"remaining_s", 1e300}}, 1, 5s, 80) == "1 replica  0:05");
 }
 
-TEST_CASE("of 100 steps each is one percent, and only what is done is 100%") {
+TEST_CASE("percentages are rounded down, so that 100% means done") {
   for (int i = 0; i <= 100; ++i)
     CHECK(percent_text({{"progress", i}, {"targetProgress", 100}}) == fmt::format("{}%", i));
   CHECK(percent_text({{"progress", 99.99}, {"targetProgress", 100}}) == "99%");

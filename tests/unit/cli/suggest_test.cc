@@ -17,7 +17,7 @@ TEST_CASE("the edit distance counts insertions, deletions, replacements and swap
   CHECK(edit_distance("ca", "abc") == 3);
 }
 
-TEST_CASE("a mistyped word leads to the closest candidate, a strange one to none") {
+TEST_CASE("a mistyped word matches the closest candidate, and an unrelated word matches none") {
   const std::vector<std::string> commands = {"run", "checkpoint", "help", "ls"};
   CHECK(closest("rnu", commands) == "run");
   CHECK(closest("chekpiont", commands) == "checkpoint");

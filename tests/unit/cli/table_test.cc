@@ -24,20 +24,20 @@ TEST_CASE("columns are aligned, two spaces apart, without trailing blanks") {
         "longer ü       7 B  fine\n");
 }
 
-TEST_CASE("lines are cut to the width, and never wrapped") {
+TEST_CASE("lines are truncated to the width and never wrapped") {
   CHECK(table().render(12) ==
         "NAME       …\n"
         "a         1…\n"
         "longer ü   …\n");
 }
 
-TEST_CASE("a name cannot break the table") {
+TEST_CASE("a line break in a cell is escaped") {
   Table result({{"NAME"}});
   result.add_row({"two\nlines"});
   CHECK(result.render() == "NAME\ntwo\\x0alines\n");
 }
 
-TEST_CASE("a row has as many cells as there are columns") {
+TEST_CASE("a row with the wrong number of cells is rejected") {
   Table result({{"A"}, {"B"}});
   CHECK_THROWS(result.add_row({"1"}));
   CHECK(result.empty());

@@ -21,7 +21,7 @@ constexpr TimeLeft::Time kStart{1h};
 
 }  // namespace
 
-TEST_CASE("the time left follows from the speed so far, and counts down between reports") {
+TEST_CASE("the time left is estimated from the speed so far and counts down between reports") {
   TimeLeft left;
   CHECK(left.update(status(10, 100), kStart) == std::nullopt);
   CHECK(left.update(status(10, 100), kStart + 5s) == std::nullopt);
@@ -32,7 +32,7 @@ TEST_CASE("the time left follows from the speed so far, and counts down between 
   CHECK(left.update(status(100, 100), kStart + 501s) == 0s);
 }
 
-TEST_CASE("other replicas, and a restart from a checkpoint, begin a new measurement") {
+TEST_CASE("a change of replicas or a restart from a checkpoint resets the estimate") {
   TimeLeft left;
   left.update(status(0, 100), kStart);
   CHECK(left.update(status(50, 100), kStart + 50s) == 50s);
@@ -41,7 +41,7 @@ TEST_CASE("other replicas, and a restart from a checkpoint, begin a new measurem
   CHECK(left.update(status(40, 100, 2), kStart + 57s) == std::nullopt);
 }
 
-TEST_CASE("what a program estimates itself is used, and nonsense is not") {
+TEST_CASE("a program's own estimate is used if it is valid") {
   TimeLeft left;
   sched::RunStatus reported;
   reported.progress = {{"remaining_s", 12.5}};

@@ -37,7 +37,7 @@ std::string runs(const Timeline& timeline, std::size_t slot) {
 
 }  // namespace
 
-TEST_CASE("a job keeps its slots, and equal neighbours in time are one run") {
+TEST_CASE("a job keeps its slots, and consecutive equal cycles are merged") {
   TimelineBuilder builder;
   builder.add(cycle(60, {"n"}, {{"a", {"n"}}, {"b", {"n", "n"}}}));
   builder.add(cycle(120, {"n"}, {{"b", {"n", "n"}}, {"c", {}}}));
@@ -52,7 +52,7 @@ TEST_CASE("a job keeps its slots, and equal neighbours in time are one run") {
   CHECK(timeline.counts[1].running == 1);
 }
 
-TEST_CASE("nodes come and go") {
+TEST_CASE("nodes can join and leave between cycles") {
   TimelineBuilder builder;
   builder.add(cycle(0, {"n"}, {{"a", {"n"}}}));
   builder.add(cycle(60, {"n", "m"}, {{"a", {"n", "m"}}}));
@@ -65,7 +65,7 @@ TEST_CASE("nodes come and go") {
   CHECK(runs(timeline, 7) == "free:60-120 free:180-240 ");
 }
 
-TEST_CASE("cycles that cannot be are refused") {
+TEST_CASE("inconsistent cycles are rejected") {
   TimelineBuilder builder;
   builder.add(cycle(60, {"n"}, {}));
   CHECK_THROWS_WITH_AS(builder.add(cycle(60, {"n"}, {})), "time must increase, but 60 is followed by 60", Error);
@@ -75,7 +75,7 @@ TEST_CASE("cycles that cannot be are refused") {
                        "node n has 5 replicas, more than its 4 GPUs", Error);
 }
 
-TEST_CASE("a cycle reads back as it was written") {
+TEST_CASE("a cycle record survives a round trip") {
   sched::CycleRecord record = cycle(60.5, {"n \"1\""}, {{"a\n", {"n \"1\""}}, {"b", {}}});
   record.nodes[0].gpu_type = "t4";
   record.completed = 3;
@@ -101,7 +101,7 @@ TEST_CASE("a cycle reads back as it was written") {
   CHECK_THROWS_WITH_AS(parse_cycle("nothing"), "invalid JSON", Error);
 }
 
-TEST_CASE("a picture of next to nothing is a picture") {
+TEST_CASE("a cluster without nodes is plotted without invalid numbers") {
   TimelineBuilder builder;
   builder.add(cycle(0, {}, {{"a", {}}}));
   const std::string svg = cluster_plot(builder.finish(), "");

@@ -35,7 +35,7 @@ sched::AllocatorJob make_job(const std::string& name, const sched::Allocation& n
 
 }  // namespace
 
-TEST_CASE("nodes are listed with their states, GPUs and jobs, and jobs with what they have") {
+TEST_CASE("nodes are listed with state, GPUs and jobs, and jobs with their allocation") {
   sched::AllocatorCluster cluster;
   cluster.nodes = {make_node("d", 4), make_node("c", 4), make_node("b", 4), make_node("a", 8)};
   cluster.nodes[2].leaving = "taint x";
@@ -68,7 +68,7 @@ TEST_CASE("without GPUs, CPUs are counted in cores") {
   CHECK(cli::nodes_table(cluster).render() == "NODE  STATE   CPUS  JOBS\na     ready  0.5/4  ns/one 1\n");
 }
 
-TEST_CASE("the goodput of a measured job is that of its model for its nodes") {
+TEST_CASE("the goodput of a measured job is predicted by its model for its allocation") {
   sched::AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4)};
   cluster.jobs = {make_job("ns/one", {"a", "a"})};

@@ -10,7 +10,7 @@ namespace yaml_test {
 using namespace adaptdl;
 using nlohmann::json;
 
-TEST_CASE("text that looks like something else stays text") {
+TEST_CASE("strings that look like other YAML types remain strings") {
   for (const std::string text :
        {"true", "No", "null", "~",  "123", "1e3", "0x1f", "",   " a", "a ", "a: b",       "- a",   "#a", "a #b",
         "\"",   "'",  "a\nb", "@x", "*x",  "&x",  "!x",   "%x", "{}", "[]", "2026-01-31", "plain", "a b"}) {
@@ -24,7 +24,7 @@ TEST_CASE("text that looks like something else stays text") {
   }
 }
 
-TEST_CASE("what is nested or empty is so in YAML") {
+TEST_CASE("nested and empty values are written as YAML") {
   CHECK(cli::to_yaml(json::array()) == "[]\n");
   CHECK(cli::to_yaml({{"a", {1, 2.5, true, nullptr}}, {"b", json::object()}}) ==
         "a:\n  - 1\n  - 2.5\n  - true\n  - ~\nb: {}\n");

@@ -6,7 +6,7 @@ namespace base64_test {
 
 using namespace adaptdl;
 
-TEST_CASE("base64 is what RFC 4648 gives as examples, both ways") {
+TEST_CASE("encoding and decoding match the examples of RFC 4648") {
   const std::pair<const char*, const char*> examples[] = {{"", ""},
                                                           {"f", "Zg=="},
                                                           {"fo", "Zm8="},
@@ -20,7 +20,7 @@ TEST_CASE("base64 is what RFC 4648 gives as examples, both ways") {
   }
 }
 
-TEST_CASE("any bytes come back from base64, in broken lines too") {
+TEST_CASE("decoding reverses encoding for arbitrary bytes and ignores line breaks") {
   std::string bytes;
   for (int i = 0; i < 1000; ++i) bytes += static_cast<char>(i * i * 31 + 255 - i % 256);
   std::string text = encode_base64(bytes);
@@ -29,7 +29,7 @@ TEST_CASE("any bytes come back from base64, in broken lines too") {
   CHECK(decode_base64(text) == bytes);
 }
 
-TEST_CASE("what is no base64 is refused") {
+TEST_CASE("invalid base64 is rejected") {
   for (const char* text : {"Z", "Zg", "Zg=", "Zg===", "=Zg=", "Z===", "Zm9v=", "Zm9vZg==Zm9v", "Zm9_", "Zm9\xc3"}) {
     CAPTURE(text);
     CHECK_FALSE(decode_base64(text));

@@ -110,7 +110,7 @@ TEST_CASE("checkpoints are numbered from 0, and the newest two are kept") {
   CHECK(job.load() == 4);
 }
 
-TEST_CASE("a checkpoint belongs to its user alone, whatever the umask is, and a directory that exists keeps its mode") {
+TEST_CASE("checkpoints are private to their user regardless of the umask, and existing directories keep their mode") {
   Directory directory;
   Job job(64);
   const mode_t before = ::umask(0);
@@ -127,7 +127,7 @@ TEST_CASE("a checkpoint belongs to its user alone, whatever the umask is, and a 
     CHECK(file.status().permissions() == (fs::perms::owner_read | fs::perms::owner_write));
 }
 
-TEST_CASE("ADAPTDL_CHECKPOINT_KEEP says how many are kept, of those that look whole") {
+TEST_CASE("ADAPTDL_CHECKPOINT_KEEP sets how many intact checkpoints are kept") {
   const Directory directory;
   ::setenv("ADAPTDL_CHECKPOINT_KEEP", "3", 1);
   Job job(64);
@@ -143,7 +143,7 @@ TEST_CASE("ADAPTDL_CHECKPOINT_KEEP says how many are kept, of those that look wh
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-5"});
 }
 
-TEST_CASE("a checkpoint of a newer format is never deleted by a save") {
+TEST_CASE("a save never deletes a checkpoint of a newer format") {
   const Directory directory;
   Job job(64);
   job.save();
@@ -152,7 +152,7 @@ TEST_CASE("a checkpoint of a newer format is never deleted by a save") {
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-3", "checkpoint-4"});
 }
 
-TEST_CASE("a saver killed in any chunk of a tensor leaves the checkpoint before it, and the next save cleans up") {
+TEST_CASE("a kill while saving keeps the previous checkpoint, and the next save cleans up") {
   const Directory directory;
   Job job(std::size_t{24} << 20);
   job.step = 1;
@@ -175,7 +175,7 @@ TEST_CASE("a saver killed in any chunk of a tensor leaves the checkpoint before 
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1"});
 }
 
-TEST_CASE("a saver killed at any time, 60 times, always leaves a whole checkpoint no older than the last reported") {
+TEST_CASE("a kill at a random time leaves an intact checkpoint no older than the last reported") {
   const Directory directory;
   Job job(std::size_t{128} << 10);
   job.save();
@@ -209,7 +209,7 @@ TEST_CASE("a saver killed at any time, 60 times, always leaves a whole checkpoin
   CHECK(directory.names().size() == 2);  // everything that was left behind has been deleted
 }
 
-TEST_CASE("what dead savers left is deleted, and never what a live one is writing") {
+TEST_CASE("a save deletes leftovers of dead processes but not what a live process is writing") {
   const Directory directory;
   fs::create_directories(directory / ".saving-3-1-dead/inner");
   fs::create_directories(directory / ".deleting-2-dead");
@@ -225,7 +225,7 @@ TEST_CASE("what dead savers left is deleted, and never what a live one is writin
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1", "unrelated"});
 }
 
-TEST_CASE("two savers at once: each checkpoint is one job's in whole, and whoever comes second is told") {
+TEST_CASE("two concurrent savers leave only intact checkpoints, and a conflict is reported as an error") {
   const Directory directory;
   ::setenv("ADAPTDL_CHECKPOINT_KEEP", "1000", 1);
   Job job(std::size_t{2} << 20);
@@ -248,7 +248,7 @@ TEST_CASE("two savers at once: each checkpoint is one job's in whole, and whoeve
   CHECK(job.load() >= 1);
 }
 
-TEST_CASE("a checkpoint that appears while another is written is not replaced") {
+TEST_CASE("a save does not replace a checkpoint that appears while it writes") {
   const Directory directory;
   Job job(64);
   job.step = 1;
@@ -261,7 +261,7 @@ TEST_CASE("a checkpoint that appears while another is written is not replaced") 
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
 }
 
-TEST_CASE("another job's checkpoints in the directory are noticed") {
+TEST_CASE("a save warns about checkpoints of another job in its directory") {
   const Directory directory;
   Job job(64);
   job.save();
@@ -271,7 +271,7 @@ TEST_CASE("another job's checkpoints in the directory are noticed") {
   CHECK(log.has("checkpoint-1 was not written by this job"));
 }
 
-TEST_CASE("a disk too small is seen before anything is written") {
+TEST_CASE("a save fails before writing anything if the disk is too small") {
   const Directory directory;
   Job job(std::size_t{8} << 20);
   check_with_mounts([&] {
@@ -287,7 +287,7 @@ TEST_CASE("a disk too small is seen before anything is written") {
   });
 }
 
-TEST_CASE("M8: on a disk for as many checkpoints as are kept, older ones make room, but never the newest whole one") {
+TEST_CASE("on a nearly full disk a save deletes older checkpoints, but never the newest intact one") {
   const Directory directory;
   Job job(std::size_t{2} << 20);
   ::setenv("ADAPTDL_CHECKPOINT_KEEP", "3", 1);
@@ -312,7 +312,7 @@ TEST_CASE("M8: on a disk for as many checkpoints as are kept, older ones make ro
   });
 }
 
-TEST_CASE("L7: neither a save nor a prune deletes checkpoints that cannot be read for the moment") {
+TEST_CASE("neither save nor prune deletes checkpoints that are temporarily unreadable") {
   const Directory directory;
   Job job(64);
   for (job.step = 0; job.step < 2; ++job.step) job.save();
@@ -329,7 +329,7 @@ TEST_CASE("L7: neither a save nor a prune deletes checkpoints that cannot be rea
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-3"});
 }
 
-TEST_CASE("a disk that fills up while it is written to is a clear error, and the checkpoint before it is intact") {
+TEST_CASE("a save fails if the disk fills up meanwhile, and keeps the previous checkpoint intact") {
   const Directory directory;
   Job job(std::size_t{1} << 20);
   check_with_mounts([&] {
@@ -352,7 +352,7 @@ TEST_CASE("a disk that fills up while it is written to is a clear error, and the
   });
 }
 
-TEST_CASE("a limit on file sizes is a clear error too") {
+TEST_CASE("a save fails with the reason if a file exceeds the size limit") {
   const Directory directory;
   Job job(std::size_t{1} << 20);
   job.save();
@@ -369,7 +369,7 @@ TEST_CASE("a limit on file sizes is a clear error too") {
   CHECK(job.load() == 0);
 }
 
-TEST_CASE("a read-only file system is a clear error") {
+TEST_CASE("a save to a read-only file system fails with the reason") {
   const Directory directory;
   Job job(64);
   check_with_mounts([&] {
@@ -384,7 +384,7 @@ TEST_CASE("a read-only file system is a clear error") {
   });
 }
 
-TEST_CASE("a directory without permission to write is a clear error") {
+TEST_CASE("a save to a directory without write permission fails with the reason") {
   const Directory directory;
   Job job(64);
   job.save();
@@ -402,7 +402,7 @@ TEST_CASE("a directory without permission to write is a clear error") {
   CHECK(job.load() == 0);
 }
 
-TEST_CASE("a missing directory is made at the first save, with those above it") {
+TEST_CASE("the first save creates a missing directory and its parents") {
   Directory directory;
   directory.use(directory / "a/b/c");
   const Log log;
@@ -412,8 +412,7 @@ TEST_CASE("a missing directory is made at the first save, with those above it") 
   CHECK_FALSE(log.has("warning"));
 }
 
-TEST_CASE(
-    "a directory that vanished between saves is made anew with a warning if the one above it is there, else an error") {
+TEST_CASE("a deleted directory is recreated with a warning, but saving fails if its parent is gone") {
   const Directory directory;
   Job job(64);
   job.save();
@@ -429,7 +428,7 @@ TEST_CASE(
   CHECK_FALSE(fs::exists(directory.root()));
 }
 
-TEST_CASE("a path with a slash at its end is the same directory") {
+TEST_CASE("a trailing slash in the checkpoint path is ignored") {
   Directory directory;
   directory.use(directory / "");
   Job job(64);
@@ -441,14 +440,14 @@ TEST_CASE("a path with a slash at its end is the same directory") {
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
 }
 
-TEST_CASE("after the highest number there can be, saving is an error") {
+TEST_CASE("saving fails once the highest possible checkpoint number is in use") {
   const Directory directory;
   fs::create_directory(directory / "checkpoint-999999999999999999");
   const Job job(64);
   CHECK(contains(save_error(), "it has the highest possible number"));
 }
 
-TEST_CASE("a directory that vanishes while a checkpoint is written is an error") {
+TEST_CASE("a save fails if its directory is deleted while it writes") {
   const Directory directory;
   Job job(std::size_t{20} << 20);
   job.model.before_chunk = [&](std::size_t) { fs::remove_all(directory.path()); };
@@ -456,7 +455,7 @@ TEST_CASE("a directory that vanishes while a checkpoint is written is an error")
   CHECK_FALSE(fs::exists(directory.path()));
 }
 
-TEST_CASE("a file in place of the directory is an error") {
+TEST_CASE("a save fails if the checkpoint path is a file") {
   Directory directory;
   write_file(directory / "file", "x");
   directory.use(directory / "file");
@@ -464,7 +463,7 @@ TEST_CASE("a file in place of the directory is an error") {
   CHECK(contains(save_error(), "file is not a directory"));
 }
 
-TEST_CASE("a state that throws while it saves leaves nothing behind, and names itself") {
+TEST_CASE("a save fails with the name of a state that throws, and leaves no files behind") {
   const Directory directory;
   Job job(std::size_t{20} << 20);
   job.model.before_chunk = [](std::size_t offset) {

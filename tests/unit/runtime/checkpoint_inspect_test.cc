@@ -55,7 +55,7 @@ struct Checkpoints {
 
 }  // namespace
 
-TEST_CASE("the manifest says what is there, with checksums that xxhsum -H2 prints too") {
+TEST_CASE("the manifest records the job, states and files, with checksums as printed by xxhsum -H2") {
   const Checkpoints checkpoints(1);
   const std::string text = read_file(checkpoints.at(0) / "manifest.json");
   const json manifest = json::parse(text);
@@ -76,7 +76,7 @@ TEST_CASE("the manifest says what is there, with checksums that xxhsum -H2 print
     }
 }
 
-TEST_CASE("tensor data begins at a multiple of its element's size, as loaders that map the file need") {
+TEST_CASE("tensor data is aligned to its element size, so that loaders can map the file") {
   const Checkpoints checkpoints(1);
   const auto file = parse_safetensors(checkpoints.at(0) / "model.safetensors");
   CHECK(data_of(file, "weight") == checkpoints.model.tensors.at("weight").data);
@@ -84,7 +84,7 @@ TEST_CASE("tensor data begins at a multiple of its element's size, as loaders th
   CHECK((fs::file_size(checkpoints.at(0) / "model.safetensors") - file.second.size()) % 8 == 0);
 }
 
-TEST_CASE("list gives the newest first, and says what is wrong as far as sizes tell") {
+TEST_CASE("list returns the newest checkpoint first and reports missing files and damaged manifests") {
   const Checkpoints checkpoints(4);
   fs::remove(checkpoints.at(2) / "model.json");
   write_file(checkpoints.at(1) / "manifest.json", "{}");
@@ -115,13 +115,13 @@ TEST_CASE("verify reads every byte and names each damaged file") {
   CHECK(contains(error_of([&] { ckpt::verify(checkpoints.at(9)); }), "checkpoint-9 is not a directory"));
 }
 
-TEST_CASE("a checkpoint may be copied under another name, and is then judged by itself") {
+TEST_CASE("a checkpoint copied under another name still verifies") {
   const Checkpoints checkpoints(1);
   fs::copy(checkpoints.at(0), checkpoints.directory / "best");
   CHECK(ckpt::verify(checkpoints.directory / "best").empty());
 }
 
-TEST_CASE("the newest whole one is found by reading every byte") {
+TEST_CASE("newest_whole skips checkpoints with corrupt data") {
   const Checkpoints checkpoints(3);
   flip_bit(checkpoints.at(2) / "model.json", 2);
   CHECK(ckpt::newest_whole(checkpoints.directory.path())->number == 1);
@@ -129,7 +129,7 @@ TEST_CASE("the newest whole one is found by reading every byte") {
   CHECK_FALSE(ckpt::newest_whole(checkpoints.directory.path()));
 }
 
-TEST_CASE("tensors of all states are exported to one file, and of one state under their own names") {
+TEST_CASE("export_tensors writes the tensors of all states, of one state, or with a prefix") {
   const Checkpoints checkpoints(1);
   const fs::path file = checkpoints.directory.root() / "out.safetensors";
   ckpt::export_tensors(checkpoints.at(0), file);
@@ -155,7 +155,7 @@ TEST_CASE("tensors of all states are exported to one file, and of one state unde
   CHECK(contains(error_of([&] { ckpt::export_tensors(checkpoints.at(0), file, {}, "x"); }), "no tensors to export"));
 }
 
-TEST_CASE("an export that cannot be done leaves the file as it was") {
+TEST_CASE("a failed export leaves the existing file unchanged") {
   Checkpoints checkpoints(1);
   const fs::path file = checkpoints.directory.root() / "out.safetensors";
   write_file(file, "before");
@@ -177,7 +177,7 @@ TEST_CASE("an export that cannot be done leaves the file as it was") {
   refused("two tensors of " + checkpoints.at(0).string() + " would be named 'model/weight/x'");
 }
 
-TEST_CASE("a checkpoint without tensors has nothing to export") {
+TEST_CASE("exporting a checkpoint without tensors fails") {
   const Directory directory;
   const Number state("a");
   REQUIRE(ckpt::save_all_states());
@@ -185,7 +185,7 @@ TEST_CASE("a checkpoint without tensors has nothing to export") {
                  "has no tensors"));
 }
 
-TEST_CASE("prune keeps the newest whole ones, and never deletes the last") {
+TEST_CASE("prune keeps the newest intact checkpoints and never deletes the last one") {
   const Checkpoints checkpoints(5);
   const fs::path& directory = checkpoints.directory.path();
   fs::create_directory(directory / ".saving-7-1-dead");
@@ -207,7 +207,7 @@ TEST_CASE("prune keeps the newest whole ones, and never deletes the last") {
   CHECK(checkpoints.directory.names() == Names{"checkpoint-2"});
 }
 
-TEST_CASE("prune leaves alone what a newer version wrote") {
+TEST_CASE("prune keeps checkpoints written by a newer version") {
   const Checkpoints checkpoints(3);
   for (const int i : {0, 2}) write_file(checkpoints.at(i) / "manifest.json", R"({"format": 2})");
   CHECK(ckpt::prune(checkpoints.directory.path(), 1).empty());

@@ -77,7 +77,7 @@ std::string safetensors(const std::string& header, const std::string& data = "")
 
 }  // namespace
 
-TEST_CASE("nothing there is a new start, said once") {
+TEST_CASE("without a checkpoint, training starts from scratch and logs it once") {
   const Directory directory;
   Number a("a", 1), b("b", 2);
   for (const fs::path& path : {directory.path(), directory / "missing"}) {
@@ -91,7 +91,7 @@ TEST_CASE("nothing there is a new start, said once") {
   }
 }
 
-TEST_CASE("the newest checkpoint is loaded, for all states, until reset") {
+TEST_CASE("the newest checkpoint is loaded for all states until reset") {
   TwoCheckpoints two;
   CHECK(two.load() == 11);
   CHECK(ckpt::loaded_number() == 1);
@@ -102,19 +102,19 @@ TEST_CASE("the newest checkpoint is loaded, for all states, until reset") {
   CHECK(ckpt::loaded_number() == 2);
 }
 
-TEST_CASE("a damaged checkpoint is passed over with the reason") {
+TEST_CASE("a damaged checkpoint is skipped with a warning that states the reason") {
   TwoCheckpoints two;
   const fs::path newest = two.directory / "checkpoint-1";
   const std::string data = (newest / "model.safetensors").string();
-  SUBCASE("a flipped bit in tensors") {
+  SUBCASE("a flipped bit in tensor data") {
     flip_bit(data, read_file(data).size() - 1);
     two.expect_older(data + " is damaged: its checksum does not match");
   }
-  SUBCASE("a flipped bit in JSON") {
+  SUBCASE("a flipped bit in a JSON file") {
     flip_bit(newest / "number.json", 3);
     two.expect_older("number.json is damaged");
   }
-  SUBCASE("a flipped bit in the manifest's progress of nothing") {
+  SUBCASE("a flipped bit in the manifest") {
     flip_bit(newest / "manifest.json", read_file(newest / "manifest.json").find("created"));
     two.expect_older("manifest.json is damaged");
   }
@@ -126,7 +126,7 @@ TEST_CASE("a damaged checkpoint is passed over with the reason") {
     fs::resize_file(data, 500);
     two.expect_older("has 500 bytes, but should have ");
   }
-  SUBCASE("a longer file") {
+  SUBCASE("a file with extra bytes") {
     write_file(data, read_file(data) + "x");
     two.expect_older("according to the manifest");
   }
@@ -142,12 +142,12 @@ TEST_CASE("a damaged checkpoint is passed over with the reason") {
     write_file(newest / "manifest.json", "");
     two.expect_older("manifest.json is damaged");
   }
-  SUBCASE("files of another checkpoint") {
+  SUBCASE("a file of another checkpoint") {
     fs::remove(data);
     fs::copy_file(two.directory / "checkpoint-0/model.safetensors", data);
     two.expect_older("its checksum does not match");
   }
-  SUBCASE("a whole checkpoint under another number") {
+  SUBCASE("an intact checkpoint under another number") {
     fs::remove_all(newest);
     fs::copy(two.directory / "checkpoint-0", newest);
     two.expect_older("contains the manifest of checkpoint-0");
@@ -176,7 +176,7 @@ TEST_CASE("a damaged checkpoint is passed over with the reason") {
   }
 }
 
-TEST_CASE("checkpoints there and none whole is an error with the reasons and the way out, and nothing is loaded") {
+TEST_CASE("without an intact checkpoint, loading fails with the reasons and loads no state") {
   TwoCheckpoints two;
   flip_bit(two.directory / "checkpoint-1/model.safetensors", 200);
   fs::remove(two.directory / "checkpoint-0/manifest.json");
@@ -190,12 +190,12 @@ TEST_CASE("checkpoints there and none whole is an error with the reasons and the
   CHECK(text.find('\n') == std::string::npos);
 }
 
-TEST_CASE("a checkpoint of a newer format is an error, not a reason to go back to an older one") {
+TEST_CASE("loading a checkpoint of a newer format fails instead of falling back to an older one") {
   TwoCheckpoints two;
-  SUBCASE("with a right checksum") {
+  SUBCASE("with a valid checksum") {
     rewrite_manifest(two.directory / "checkpoint-1", [](json& manifest) { manifest["format"] = 2; });
   }
-  SUBCASE("edited by hand, and of a layout that is not known") {
+  SUBCASE("with an unknown layout and no checksum") {
     write_file(two.directory / "checkpoint-1/manifest.json", R"({"format": 2, "blobs": []})");
   }
   const std::string text = error_of([&] { ckpt::load_state(two.number); });
@@ -205,13 +205,13 @@ TEST_CASE("a checkpoint of a newer format is an error, not a reason to go back t
   CHECK(contains(ckpt::verify(two.directory / "checkpoint-1").at(0), "newer adaptdl"));
 }
 
-TEST_CASE("an older checkpoint of a newer format does not matter as long as it is not needed") {
+TEST_CASE("an older checkpoint of a newer format is ignored unless it is needed") {
   TwoCheckpoints two;
   rewrite_manifest(two.directory / "checkpoint-0", [](json& manifest) { manifest["format"] = 2; });
   CHECK(two.load() == 11);
 }
 
-TEST_CASE("a manifest that a right checksum vouches for is still checked") {
+TEST_CASE("an invalid manifest is rejected even if its checksum matches") {
   TwoCheckpoints two;
   const fs::path newest = two.directory / "checkpoint-1";
   const auto refused = [&](const std::string& reason, const std::function<void(json&)>& change) {
@@ -248,7 +248,7 @@ TEST_CASE("a manifest that a right checksum vouches for is still checked") {
   refused("the name of a state must not be empty", [](json& m) { m["states"][0]["name"] = ""; });
 }
 
-TEST_CASE("safetensors that a right checksum vouches for are still checked") {
+TEST_CASE("an invalid safetensors file is rejected even if its checksum matches") {
   TwoCheckpoints two;
   const auto refused = [&](const std::string& reason, const std::string& content) {
     CAPTURE(reason);
@@ -285,7 +285,7 @@ TEST_CASE("safetensors that a right checksum vouches for are still checked") {
   refused("unknown dtype", safetensors(R"({"a":{"dtype":"F8","shape":[0],"data_offsets":[0,0]}})"));
 }
 
-TEST_CASE("a tensor file of another tool, with metadata and padding, loads") {
+TEST_CASE("a safetensors file of another tool, with metadata and padding, loads") {
   TwoCheckpoints two;
   replace_file(two.directory / "checkpoint-1", "model.safetensors",
                safetensors(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},)"
@@ -297,13 +297,13 @@ TEST_CASE("a tensor file of another tool, with metadata and padding, loads") {
   CHECK(two.model.tensors.size() == 2);
 }
 
-TEST_CASE("JSON that is nested without end is refused, not recursed into") {
+TEST_CASE("excessively nested JSON is rejected without recursion") {
   TwoCheckpoints two;
   replace_file(two.directory / "checkpoint-1", "number.json", "{\"value\":" + std::string(1000000, '[') + "}");
   two.expect_older("number.json is nested more than");
 }
 
-TEST_CASE("directories whose names are no numbers are ignored with a warning, and others without one") {
+TEST_CASE("checkpoint directories without a valid number are ignored with a warning, other entries silently") {
   TwoCheckpoints two;
   for (const char* name : {"checkpoint-abc", "checkpoint-00x", "checkpoint-", "checkpoint-01", "checkpoint--1",
                            "checkpoint-9999999999999999999", "lost+found", "checkpoints", ".saving-9-1-x"})
@@ -315,7 +315,7 @@ TEST_CASE("directories whose names are no numbers are ignored with a warning, an
   CHECK(ckpt::list(two.directory.path()).size() == 2);
 }
 
-TEST_CASE("the next number is one more than the highest there, damaged ones included") {
+TEST_CASE("a new checkpoint is numbered after the highest existing one, even if that is damaged") {
   TwoCheckpoints two;
   fs::create_directory(two.directory / "checkpoint-41");
   const auto path = ckpt::save_all_states();
@@ -323,7 +323,7 @@ TEST_CASE("the next number is one more than the highest there, damaged ones incl
   CHECK(path->filename() == "checkpoint-42");
 }
 
-TEST_CASE("a required state that the checkpoint lacks is an error that lists what it has") {
+TEST_CASE("loading a required state that is missing fails and lists the available states") {
   TwoCheckpoints two;
   Number other("other");
   CHECK_FALSE(ckpt::load_state(other));
@@ -331,7 +331,7 @@ TEST_CASE("a required state that the checkpoint lacks is an error that lists wha
   CHECK(contains(text, "checkpoint-1 has no state 'other'; it has: 'model', 'number'"));
 }
 
-TEST_CASE("the first save after a load warns once of states that the program never loaded") {
+TEST_CASE("the first save after a load warns once about each state that was not loaded") {
   const Directory directory;
   {
     const Number kept("kept"), gone("gone"), idle("idle");
@@ -349,7 +349,7 @@ TEST_CASE("the first save after a load warns once of states that the program nev
                   "the new checkpoint") == 1);
 }
 
-TEST_CASE("a state that is made late loads from the chosen checkpoint, even if it was deleted meanwhile") {
+TEST_CASE("a state created later loads from the chosen checkpoint, even if that was deleted meanwhile") {
   TwoCheckpoints two;
   REQUIRE(ckpt::load_state(two.number, true));
   for (int i = 0; i < 4; ++i) REQUIRE(ckpt::save_all_states());
@@ -358,14 +358,14 @@ TEST_CASE("a state that is made late loads from the chosen checkpoint, even if i
   CHECK(two.model.tensors["weight"].data == std::string(1000, 'b'));
 }
 
-TEST_CASE("a file that is changed after it was checked is not loaded from") {
+TEST_CASE("loading a file that changed after its verification fails") {
   TwoCheckpoints two;
   REQUIRE(ckpt::load_state(two.number, true));
   flip_bit(two.directory / "checkpoint-1/model.safetensors", 500);
   CHECK(contains(error_of([&] { ckpt::load_state(two.model); }), "was changed while it was being loaded"));
 }
 
-TEST_CASE("loading beside a job that saves and prunes always finds a whole checkpoint") {
+TEST_CASE("loading while another process saves and prunes always finds an intact checkpoint") {
   TwoCheckpoints two;
   const pid_t saver = start_child([&] {
     ::setenv("ADAPTDL_CHECKPOINT_KEEP", "1", 1);
@@ -388,7 +388,7 @@ TEST_CASE("loading beside a job that saves and prunes always finds a whole check
   CHECK_FALSE(log.has("warning"));
 }
 
-TEST_CASE("too many open files is an error, not damage that an older checkpoint would make up for") {
+TEST_CASE("running out of file descriptors fails instead of falling back to an older checkpoint") {
   TwoCheckpoints two;
   const int status = run_child([&] {
     rlimit limit{};
@@ -407,7 +407,7 @@ TEST_CASE("too many open files is an error, not damage that an older checkpoint 
   CHECK(status == 0);
 }
 
-TEST_CASE("a directory that is none, and one that may not be read, are errors") {
+TEST_CASE("loading fails if the checkpoint path is not a directory or not readable") {
   const Directory directory;
   Number state("a");
   write_file(directory.root() / "file", "x");

@@ -45,12 +45,12 @@ struct Large : ckpt::State {
 
 }  // namespace
 
-TEST_CASE("saving and loading a tensor of 256 MiB needs less than 64 MiB more memory") {
+TEST_CASE("saving and loading a tensor of 256 MiB needs less than 64 MiB of additional memory") {
   if (sanitizer::kAddress || sanitizer::kThread) return;  // instrumented programs need more memory
   const Directory directory;
   Large state;
-  SUBCASE("that is read and given in chunks") {}
-  SUBCASE("that lies in memory") { state.memory.assign(kTensor, std::byte{7}); }
+  SUBCASE("a tensor streamed in chunks") {}
+  SUBCASE("a tensor in memory") { state.memory.assign(kTensor, std::byte{7}); }
   const long measured = peak_of([] {
     const std::vector<std::byte> touched(std::size_t{100} << 20, std::byte{1});
     volatile const std::byte* last = &touched.back();

@@ -72,7 +72,7 @@ std::string save_error() {
 
 }  // namespace
 
-TEST_CASE("parts of ranks come back to their ranks, on fewer and on more replicas") {
+TEST_CASE("each rank loads its own part, also on fewer or more replicas") {
   const Directory directory;
   Parted state("generator");
   CHECK(run_replicas(3, [&](int rank) {
@@ -96,7 +96,7 @@ TEST_CASE("parts of ranks come back to their ranks, on fewer and on more replica
   }
 }
 
-TEST_CASE("a state that throws on any replica is an error on all that names the rank, and the next save works") {
+TEST_CASE("a state that throws on one rank fails only that save, on all replicas") {
   const Directory directory;
   Parted first("a"), state("b"), last("c");
   for (const std::string where : {"sync", "save_part", "save"}) {
@@ -117,7 +117,7 @@ TEST_CASE("a state that throws on any replica is an error on all that names the 
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-1", "checkpoint-2"});
 }
 
-TEST_CASE("a replica that throws where the others wait for it in their sync ends the save on all") {
+TEST_CASE("a replica that throws while others wait in sync() fails the save on all replicas") {
   struct Summing : ckpt::State {
     Summing() : State("summing") {}
     void sync() override {
@@ -141,7 +141,7 @@ TEST_CASE("a replica that throws where the others wait for it in their sync ends
   CHECK(directory.names().empty());
 }
 
-TEST_CASE("a save that fails on rank 0 only, for want of space or permission, fails on all with its reason") {
+TEST_CASE("a save that fails on rank 0 fails on all replicas with the same reason") {
   Directory directory;
   write_file(directory / "file", "x");
   directory.use(directory / "file");
@@ -151,7 +151,7 @@ TEST_CASE("a save that fails on rank 0 only, for want of space or permission, fa
         }) == all_well(3));
 }
 
-TEST_CASE("replicas with different states, or a path on some only, are told so") {
+TEST_CASE("a save fails if replicas have different states or only some have a checkpoint path") {
   const Directory directory;
   CHECK(run_replicas(2, [&](int rank) {
           const Number common("common");
@@ -170,7 +170,7 @@ TEST_CASE("replicas with different states, or a path on some only, are told so")
   CHECK(directory.names().empty());
 }
 
-TEST_CASE("a replica that dies during a save is an error on the others") {
+TEST_CASE("a save fails on the other replicas if one dies") {
   const Directory directory;
   Parted state("a");
   const auto begin = std::chrono::steady_clock::now();
@@ -192,7 +192,7 @@ TEST_CASE("a replica that dies during a save is an error on the others") {
   CHECK(directory.names().empty());
 }
 
-TEST_CASE("parts too large for the collective are an error on all replicas") {
+TEST_CASE("a save fails on all replicas if their parts exceed the collective's message limit") {
   const Directory directory;
   Parted state("a");
   state.part_size = 100'000;
@@ -201,7 +201,7 @@ TEST_CASE("parts too large for the collective are an error on all replicas") {
   CHECK(directory.names().empty());
 }
 
-TEST_CASE("replicas that would load different checkpoints are told who has which, and why") {
+TEST_CASE("agree() fails if replicas find different checkpoints, and reports each replica's checkpoint") {
   Directory directory;
   Number state("a");
   REQUIRE(ckpt::save_all_states());
@@ -225,7 +225,7 @@ TEST_CASE("replicas that would load different checkpoints are told who has which
   CHECK(run_replicas(3, [&](int) { return ckpt::agree(), 0; }) == all_well(3));
 }
 
-TEST_CASE("saving without the collective that the environment promises is refused") {
+TEST_CASE("saving fails if several replicas are configured but no process group is initialized") {
   const Directory directory;
   const Number state("a");
   ::setenv("ADAPTDL_NUM_REPLICAS", "2", 1);

@@ -36,7 +36,7 @@ std::string refusal(const std::function<void(ckpt::Writer&)>& write) {
 
 }  // namespace
 
-TEST_CASE("a second state of one name is refused, and the name is free again when the first is gone") {
+TEST_CASE("a duplicate state name is rejected until the first state is destroyed") {
   {
     const Number first("a");
     CHECK(contains(error_of<adaptdl::UsageError>([] { Number second("a"); }), "'a'"));
@@ -45,14 +45,14 @@ TEST_CASE("a second state of one name is refused, and the name is free again whe
   const Number again("a");
 }
 
-TEST_CASE("a state needs a name that is text of at most 100 bytes") {
+TEST_CASE("a state name must be valid UTF-8 of 1 to 100 bytes") {
   CHECK_THROWS_AS(Number(""), adaptdl::UsageError);
   CHECK_THROWS_AS(Number(std::string(101, 'x')), adaptdl::UsageError);
   CHECK_THROWS_AS(Number("\xff\xfe"), adaptdl::UsageError);
   CHECK_NOTHROW(Number(std::string(100, 'x')));
 }
 
-TEST_CASE("names of any text give files of their own") {
+TEST_CASE("every valid state name maps to its own files") {
   const Directory directory;
   std::vector<std::string> names{
       "manifest", "a", "A", "a.rank0", "a/b",  "../up",          ".hidden",
@@ -75,7 +75,7 @@ TEST_CASE("names of any text give files of their own") {
   CHECK(ckpt::verify(directory / "checkpoint-0").empty());
 }
 
-TEST_CASE("tensors of every dtype, scalars, empty and unaligned ones come back bit for bit") {
+TEST_CASE("tensors of every dtype, including scalars and empty tensors, round-trip bit for bit") {
   const Directory directory;
   MapState state("model");
   const std::map<std::string, std::size_t> sizes{{"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"I16", 2}, {"U16", 2},
@@ -98,7 +98,7 @@ TEST_CASE("tensors of every dtype, scalars, empty and unaligned ones come back b
   CHECK(state.replicas == 1);
 }
 
-TEST_CASE("a tensor of several chunks comes back the same from memory, from a function, and to a sink") {
+TEST_CASE("multi-chunk tensors round-trip from memory, from a function and to a sink") {
   struct Streamed : ckpt::State {
     Streamed() : State("streamed") {}
     static char at(std::size_t i) { return static_cast<char>(i * 2654435761U >> 13); }
@@ -137,7 +137,7 @@ TEST_CASE("a tensor of several chunks comes back the same from memory, from a fu
   CHECK(state.kept == std::vector<std::byte>(3, std::byte{7}));
 }
 
-TEST_CASE("JSON values come back exactly, numbers of all kinds included") {
+TEST_CASE("JSON values round-trip exactly, including numbers of all kinds") {
   const Directory directory;
   MapState state("values");
   const double tricky[] = {0.1, -0.0, 1.0, 5e-324, 1.7976931348623157e308, 1.0 / 3};
@@ -156,7 +156,7 @@ TEST_CASE("JSON values come back exactly, numbers of all kinds included") {
   CHECK(std::signbit(state.values["floats"][1].get<double>()));
 }
 
-TEST_CASE("NaN and infinities in JSON values come back") {
+TEST_CASE("NaN and infinities in JSON values round-trip") {
   const Directory directory;
   MapState state("values");
   const double infinity = std::numeric_limits<double>::infinity();
@@ -170,7 +170,7 @@ TEST_CASE("NaN and infinities in JSON values come back") {
   CHECK(list[3] == 1.5);
 }
 
-TEST_CASE("a state without any data is saved and loaded too") {
+TEST_CASE("a state without data can be saved and loaded") {
   struct Nothing : ckpt::State {
     Nothing() : State("nothing") {}
     void save(ckpt::Writer&) const override {}
@@ -184,7 +184,7 @@ TEST_CASE("a state without any data is saved and loaded too") {
   CHECK(state.loaded);
 }
 
-TEST_CASE("what would not come back as it was is refused when it is saved, and nothing is left") {
+TEST_CASE("values that cannot be restored exactly are rejected on save, and no files are left behind") {
   const std::string two = "ab";
   CHECK(contains(refusal([](ckpt::Writer& w) { w.json("x", 1), w.json("x", 2); }), "two JSON values named 'x'"));
   CHECK(contains(refusal([&](ckpt::Writer& w) { w.bytes("x", bytes_of(two)), w.bytes("x", bytes_of(two)); }),
@@ -207,7 +207,7 @@ TEST_CASE("what would not come back as it was is refused when it is saved, and n
   CHECK(contains(refusal([&](ckpt::Writer& w) { w.json("x", deep); }), "nested more than"));
 }
 
-TEST_CASE("what a state asks for and the checkpoint lacks is an error that names both") {
+TEST_CASE("a load error names the state, the checkpoint and the reason") {
   struct Asking : ckpt::State {
     Asking() : State("asking") {}
     void save(ckpt::Writer& writer) const override { writer.bytes("four", std::vector<std::byte>(4)); }
@@ -232,7 +232,7 @@ TEST_CASE("what a state asks for and the checkpoint lacks is an error that names
                  "cannot be loaded: wrong shape"));
 }
 
-TEST_CASE("without a path nothing is saved and nothing loaded") {
+TEST_CASE("without a checkpoint path nothing is saved or loaded") {
   ::unsetenv("ADAPTDL_CHECKPOINT_PATH");
   ckpt::reset();
   Number state("a", 1);
@@ -241,7 +241,7 @@ TEST_CASE("without a path nothing is saved and nothing loaded") {
   CHECK_FALSE(ckpt::loaded_number());
 }
 
-TEST_CASE("progress of all states is joined in the manifest, and never keeps a job from saving") {
+TEST_CASE("the manifest merges the progress of all states, and invalid progress does not fail a save") {
   struct Progressing : Number {
     Progressing(const std::string& name, json p) : Number(name), told(std::move(p)) {}
     json progress() const override { return told; }
@@ -257,7 +257,7 @@ TEST_CASE("progress of all states is joined in the manifest, and never keeps a j
   CHECK(entries[0].manifest->progress["loss"].is_null());
 }
 
-TEST_CASE("one state saves itself to files of its own") {
+TEST_CASE("save_state writes one state to the given directory") {
   const Directory directory;
   MapState state("model");
   state.values["x"] = 1;

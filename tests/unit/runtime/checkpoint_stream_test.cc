@@ -60,7 +60,7 @@ struct Sender {
 
 }  // namespace
 
-TEST_CASE("states arrive as they were sent, also empty tensors and null") {
+TEST_CASE("received states equal the sent ones, including empty tensors and null") {
   const Sender sender;
   ckpt::Snapshot snapshot = received(sent());
   CHECK(snapshot.manifest().replicas == 3);
@@ -76,7 +76,7 @@ TEST_CASE("states arrive as they were sent, also empty tensors and null") {
   CHECK(snapshot.reader("other")->json("x").is_null());
 }
 
-TEST_CASE("only the states that were asked for are sent") {
+TEST_CASE("only the requested states are sent") {
   const Sender sender;
   const std::set<std::string> names = {"other"};
   ckpt::Snapshot snapshot = received(sent(&names));
@@ -84,8 +84,7 @@ TEST_CASE("only the states that were asked for are sent") {
   CHECK(snapshot.reader("other"));
 }
 
-TEST_CASE(
-    "large tensors arrive whole, in whatever order states and tensors are read, also when all is fetched before") {
+TEST_CASE("large tensors arrive complete in any read order, even if everything is fetched first") {
   Sender sender;
   const std::string first = noise(std::size_t{9} << 20), second = noise((std::size_t{5} << 20) + 13);
   sender.model.tensors = {{"first", {"U8", {static_cast<std::int64_t>(first.size())}, first}},
@@ -105,7 +104,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a tensor can be read once, and a second time is an error, not other data") {
+TEST_CASE("reading a tensor a second time fails") {
   const Sender sender;
   ckpt::Snapshot snapshot = received(sent());
   const auto reader = snapshot.reader("model");
@@ -113,7 +112,7 @@ TEST_CASE("a tensor can be read once, and a second time is an error, not other d
   CHECK_THROWS_WITH(tensor_of(*reader, "weight"), "states from another replica can be read only once");
 }
 
-TEST_CASE("a sender gets rid of everything, though nothing of it is wanted yet") {
+TEST_CASE("fetch() receives all data before any of it is read") {
   const Sender sender;
   const std::string bytes = sent();
   std::size_t taken = 0;
@@ -129,7 +128,7 @@ TEST_CASE("a sender gets rid of everything, though nothing of it is wanted yet")
   CHECK(tensor_of(*snapshot.reader("model"), "weight") == sender.model.tensors.at("weight").data);
 }
 
-TEST_CASE("a stream that ends early, wherever, gives an error to whoever reads on") {
+TEST_CASE("reading a stream truncated at any byte fails") {
   const Sender sender;
   const std::string whole = sent();
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -150,7 +149,7 @@ TEST_CASE("a stream that ends early, wherever, gives an error to whoever reads o
   }
 }
 
-TEST_CASE("bytes that are no states give an error, or states, but never anything else") {
+TEST_CASE("a corrupted stream is either parsed or fails with a one-line error") {
   const Sender sender;
   const std::string whole = sent();
   std::size_t refused = 0;

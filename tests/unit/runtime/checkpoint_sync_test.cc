@@ -41,7 +41,7 @@ extern "C" int renameat2(int from_fd, const char* from, int to_fd, const char* t
   return static_cast<int>(::syscall(SYS_renameat2, from_fd, from, to_fd, to, flags));
 }
 
-TEST_CASE("every file of a checkpoint and its directory are on the disk before it gets its name, which follows") {
+TEST_CASE("a checkpoint's files and directory are synced before its rename, and the parent directory after it") {
   Directory directory;
   Number number("number", 1);
   MapState map("map");

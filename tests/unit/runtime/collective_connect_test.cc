@@ -181,7 +181,7 @@ std::string error_with_root(const std::function<void(const Socket& connection)>&
 
 }  // namespace
 
-TEST_CASE("strangers that talk nonsense, or something else, are dropped and disturb nobody") {
+TEST_CASE("connections that send invalid data are rejected without disturbing the job") {
   visit_job([](std::uint16_t port, bool) {
     const auto answer = [&](const std::string& words) {
       const Socket stranger = Socket::connected(port);
@@ -198,7 +198,7 @@ TEST_CASE("strangers that talk nonsense, or something else, are dropped and dist
   });
 }
 
-TEST_CASE("strangers that say nothing, or half of something, keep nobody waiting") {
+TEST_CASE("silent and half-finished connections do not delay the job") {
   std::vector<Socket> strangers;
   visit_job([&](std::uint16_t port, bool) {
     for (std::size_t i = 0; i < hello(1, 2).size(); i += 2) {
@@ -208,14 +208,14 @@ TEST_CASE("strangers that say nothing, or half of something, keep nobody waiting
   });
 }
 
-TEST_CASE("hundreds of silent strangers at once do not keep a replica from joining") {
+TEST_CASE("hundreds of silent connections do not prevent a replica from joining") {
   std::vector<Socket> strangers;
   visit_job([&](std::uint16_t port, bool running) {
     for (int i = 0; i < (running ? 50 : 400); ++i) strangers.push_back(Socket::connected(port));
   });
 }
 
-TEST_CASE("replicas that do not belong here are refused, told why, and disturb nobody") {
+TEST_CASE("mismatched replicas are rejected with the reason and do not disturb the job") {
   visit_job(
       [](std::uint16_t port, bool running) {
         const auto answer = [&](const std::string& words) {
@@ -235,7 +235,7 @@ TEST_CASE("replicas that do not belong here are refused, told why, and disturb n
       "ns/a");
 }
 
-TEST_CASE("H7: without the job's secret nobody is let in or told anything, and rank 0 is not believed") {
+TEST_CASE("replicas and a rank 0 without the job's secret are rejected") {
   visit_job(
       [](std::uint16_t port, bool running) {
         const Socket stranger = Socket::connected(port);
@@ -260,7 +260,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
                  "is not replica 0: it does not have this job's secret");
 }
 
-TEST_CASE("a replica 0 that refused the secret and then ended is still named as the reason") {
+TEST_CASE("a rejected secret is still reported as the reason after replica 0 has exited") {
   std::optional<Socket> listener(std::in_place);
   Options options = test_options(2);
   options.rank = 1;
@@ -278,7 +278,7 @@ TEST_CASE("a replica 0 that refused the secret and then ended is still named as 
   check_contains(error, "earlier: it closed the connection without an answer; does it have the same secret?");
 }
 
-TEST_CASE("of two replicas that claim one rank the second is refused by name") {
+TEST_CASE("the second of two replicas with the same rank is rejected") {
   std::promise<std::uint16_t> listening;
   Options options = test_options(3);
   options.job = "ns/job";
@@ -308,7 +308,7 @@ TEST_CASE("of two replicas that claim one rank the second is refused by name") {
   check_contains(first + second, "refused replica 1: rank 1 is already in use by a replica at 127.0.0.1");
 }
 
-TEST_CASE("a job on a port of another is told so") {
+TEST_CASE("using the port of another job fails with the reason") {
   visit_job([](std::uint16_t port, bool) {
     Options options = test_options(2);
     options.master_port = port;
@@ -320,7 +320,7 @@ TEST_CASE("a job on a port of another is told so") {
   });
 }
 
-TEST_CASE("a port that the launcher holds, without listening, is no obstacle") {
+TEST_CASE("rank 0 can listen on a port that the launcher has bound") {
   Socket holder;
   Options options = test_options(2);
   options.master_port = holder.bind();
@@ -329,7 +329,7 @@ TEST_CASE("a port that the launcher holds, without listening, is no obstacle") {
   CHECK(errors == no_errors(2));
 }
 
-TEST_CASE("replicas wait for a rank 0 that is not there yet") {
+TEST_CASE("replicas wait for rank 0 to start") {
   Socket holder;
   Options options = test_options(2);
   options.master_port = holder.bind();
@@ -342,7 +342,7 @@ TEST_CASE("replicas wait for a rank 0 that is not there yet") {
   peer.join();
 }
 
-TEST_CASE("rank 0 can be given by name, by IPv6 address, or not at all") {
+TEST_CASE("the master address can be a host name, an IPv4 or IPv6 address, or a wildcard") {
   for (const char* address : {"localhost", "127.0.0.1", "127.0.0.2", "::1", "0.0.0.0", "::"}) {
     CAPTURE(address);
     Options options = test_options(2);
@@ -353,7 +353,7 @@ TEST_CASE("rank 0 can be given by name, by IPv6 address, or not at all") {
   }
 }
 
-TEST_CASE("with a loopback master rank 0 listens on the loopback interface only") {
+TEST_CASE("rank 0 listens only on loopback if the master address is a loopback address") {
   const auto listens_on = [](const std::string& master) {
     Options options = test_options(2);
     options.master_addr = master;
@@ -375,7 +375,7 @@ TEST_CASE("with a loopback master rank 0 listens on the loopback interface only"
   CHECK(listens_on("0.0.0.0") == "00000000");
 }
 
-TEST_CASE("a replica sleeps no longer between two tries than it is told to") {
+TEST_CASE("connect_pause limits the pause between connection attempts") {
   int tries = 0;
   const auto hang_up_first = [&](const Socket& connection) {
     if (++tries > 200) connection.send("no replica\n");
@@ -384,7 +384,7 @@ TEST_CASE("a replica sleeps no longer between two tries than it is told to") {
   CHECK(tries == 201);
 }
 
-TEST_CASE("replicas that do not come in time are named, and so is who was refused instead") {
+TEST_CASE("a connect timeout names the missing replicas and the rejected one") {
   Options options = test_options(4);
   options.connect_timeout = 4s;  // long enough for replica 2 and the stranger to connect
   std::string peer_error;
@@ -407,7 +407,7 @@ TEST_CASE("replicas that do not come in time are named, and so is who was refuse
   CHECK(peer_error == error);
 }
 
-TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says where it was looked for") {
+TEST_CASE("failing to reach or resolve rank 0 is reported with its address") {
   Socket holder;
   Options options = test_options(2);
   options.rank = 1;
@@ -423,7 +423,7 @@ TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says 
   CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("replica 0 at no-such-host.invalid:"), CollectiveError);
 }
 
-TEST_CASE("a service that is no rank 0 is an error, not a crash and not a wait") {
+TEST_CASE("connecting to a service other than rank 0 fails without hanging") {
   check_contains(error_with_root([](const Socket& c) { c.send("HTTP/1.1 400 Bad Request\r\n\r\n"); }),
                  "is not a replica of adaptdl");
   check_contains(error_with_root([](const Socket&) {}, 4s), "(it closed the connection)");
@@ -434,7 +434,7 @@ TEST_CASE("a service that is no rank 0 is an error, not a crash and not a wait")
         }).find("replica 0 left the job while its peers were connecting") == 0);
 }
 
-TEST_CASE("a rank 0 that breaks the protocol is an error, whatever it claims") {
+TEST_CASE("a protocol violation by rank 0 is reported as an error") {
   const std::string started = accepted() + frame(3, 1, 0, "");
   const auto error_after = [&](const std::string& frames) {
     return error_with_root([&](const Socket& connection) {
@@ -452,7 +452,7 @@ TEST_CASE("a rank 0 that breaks the protocol is an error, whatever it claims") {
   CHECK(error_after(frame(4, 1, 0, "")) == "replica 0 aborted the job");
 }
 
-TEST_CASE("rank 0 outlives a shortage of file descriptors") {
+TEST_CASE("rank 0 survives running out of file descriptors") {
   Child child([](const Child::Test& test) {
     Options options = test_options(2);
     Communicator communicator(options, [&](std::uint16_t port) {
@@ -475,7 +475,7 @@ TEST_CASE("rank 0 outlives a shortage of file descriptors") {
   CHECK(child.hear() == "ab");
 }
 
-TEST_CASE("options that make no sense are usage errors") {
+TEST_CASE("invalid options are rejected") {
   const auto with = [](const std::function<void(Options&)>& change) {
     Options options = test_options(2);
     options.master_port = 1;

@@ -60,12 +60,12 @@ void lose_host() {
 
 }  // namespace
 
-TEST_CASE("a host that does not answer any more is an error on both sides") {
+TEST_CASE("calls on both sides fail if the other host stops responding") {
   adaptdl::net::patience = {.idle_seconds = 1, .interval_seconds = 1, .probes = 2, .retransmits = 3};
   lose_host();
   adaptdl::net::patience = {};
 }
 
-TEST_CASE("with the patience that is the default, within 40 s" * doctest::test_suite("full")) { lose_host(); }
+TEST_CASE("an unresponsive host is detected within 40 s by default" * doctest::test_suite("full")) { lose_host(); }
 
 }  // namespace collective_host_loss_test

@@ -75,16 +75,16 @@ void kill_while_others_wait(int size, int victim) {
 
 }  // namespace
 
-TEST_CASE("a replica that is killed is an error on all others that wait for it") {
+TEST_CASE("killing a replica fails the pending call on all others") {
   for (const int size : {2, 3, 8}) kill_while_others_wait(size, size - 1);
   kill_while_others_wait(3, 1);
 }
 
-TEST_CASE("rank 0 that is killed is an error on all others that wait for it") {
+TEST_CASE("killing rank 0 fails the pending call on all others") {
   for (const int size : {2, 8}) kill_while_others_wait(size, 0);
 }
 
-TEST_CASE("a replica that is killed between calls is an error on all others at their next call") {
+TEST_CASE("killing a replica between calls fails the next call on all others") {
   for (const int victim : {0, 2}) {
     auto children = start_processes(test_options(3), [](Communicator& communicator, const Child::Test& test) {
       communicator.allreduce(json(1));
@@ -109,7 +109,7 @@ TEST_CASE("a replica that is killed between calls is an error on all others at t
   }
 }
 
-TEST_CASE("a replica that is killed while it sends or receives a large value is an error on all others") {
+TEST_CASE("killing a replica during a large transfer fails the call on all others") {
   for (int attempt = 0; attempt < 6; ++attempt) {
     const int victim = attempt % 3;
     auto children = start_processes(test_options(3), [](Communicator& communicator, const Child::Test& test) {
@@ -132,7 +132,7 @@ TEST_CASE("a replica that is killed while it sends or receives a large value is 
   }
 }
 
-TEST_CASE("a replica that is killed while others connect is an error on those that are there") {
+TEST_CASE("killing a replica while others connect fails those already connected") {
   for (const int victim : {0, 1}) {
     Options options = test_options(4);
     std::vector<Child> children;
@@ -159,7 +159,7 @@ TEST_CASE("a replica that is killed while others connect is an error on those th
   }
 }
 
-TEST_CASE("a replica that is stopped is named by all others when the time of the call is up") {
+TEST_CASE("if a replica is stopped, the call times out on all others and names it") {
   Options options = test_options(3);
   options.timeout = 4s;  // long enough for the values of the other replicas
   const auto body = [](Communicator& communicator, const Child::Test& test) {
@@ -176,7 +176,7 @@ TEST_CASE("a replica that is stopped is named by all others when the time of the
     CHECK(timely_error(children[rank], stopped) == "no value from replica 2 during allreduce #2 within 4 s");
 }
 
-TEST_CASE("rank 0 that is stopped is an error on all others when the time of the call is up") {
+TEST_CASE("if rank 0 is stopped, the call times out on all others") {
   const auto body = [](Communicator& communicator, const Child::Test& test) {
     communicator.allreduce(json(1));
     test.say("ready");
@@ -193,7 +193,7 @@ TEST_CASE("rank 0 that is stopped is an error on all others when the time of the
   CHECK(timely_error(children[2], stopped) == "allreduce #2 did not complete within 4 s: replica 0 does not answer");
 }
 
-TEST_CASE("processes that end without a teardown have all got the result of their last call") {
+TEST_CASE("all processes get the result of their last call even if they exit without teardown") {
   for (int attempt = 0; attempt < 10; ++attempt) {
     auto children = start_processes(test_options(4), [](Communicator& communicator, const Child::Test& test) {
       for (int i = 0; i < 20; ++i) communicator.allreduce(json(1));
@@ -206,7 +206,7 @@ TEST_CASE("processes that end without a teardown have all got the result of thei
   }
 }
 
-TEST_CASE("a child that a replica forks may run its destructors without harm to the job") {
+TEST_CASE("destroying the communicator in a forked child does not affect the job") {
   auto children = start_processes(test_options(2), [](Communicator& communicator, const Child::Test& test) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -224,7 +224,7 @@ TEST_CASE("a child that a replica forks may run its destructors without harm to 
   }
 }
 
-TEST_CASE("a signal with a handler interrupts no call") {
+TEST_CASE("handled signals do not interrupt calls") {
   auto children = start_processes(test_options(3), [](Communicator& communicator, const Child::Test& test) {
     struct sigaction action {};
     action.sa_handler = [](int) {};  // without SA_RESTART
@@ -245,7 +245,7 @@ TEST_CASE("a signal with a handler interrupts no call") {
   for (Child& child : children) CHECK(child.hear() == "done");
 }
 
-TEST_CASE("the communicator of the process takes its options from the environment") {
+TEST_CASE("the global communicator reads its options from the environment") {
   Child holder([](const Child::Test& test) {
     Options options = test_options(2);
     test.say_error([&] { collective::world(); });

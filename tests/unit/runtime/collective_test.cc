@@ -33,7 +33,7 @@ void sleep_at_random(std::mt19937& random, int most_ms) {
 
 }  // namespace
 
-TEST_CASE("a single replica gets its own values back and opens no descriptor") {
+TEST_CASE("a single replica gets its own values back and opens no file descriptors") {
   const std::size_t before = open_descriptors();
   Communicator alone(test_options(1));
   CHECK(open_descriptors() == before);
@@ -46,7 +46,7 @@ TEST_CASE("a single replica gets its own values back and opens no descriptor") {
   CHECK_THROWS_WITH_AS(alone.broadcast(Bytes("x")), doctest::Contains("torn down"), CollectiveError);
 }
 
-TEST_CASE("an allreduce goes through the values in the order of ranks and gives everyone the result") {
+TEST_CASE("allreduce combines the values in rank order and returns the result on every replica") {
   for (const int size : {2, 3, 8}) {
     Bytes expected;
     for (int rank = 0; rank < size; ++rank) expected += fmt::format("<{}>", rank);
@@ -60,7 +60,7 @@ TEST_CASE("an allreduce goes through the values in the order of ranks and gives 
   }
 }
 
-TEST_CASE("a broadcast gives everyone the value of rank 0, an allgather all values by rank") {
+TEST_CASE("broadcast returns rank 0's value on every replica, and allgather all values by rank") {
   const auto errors = run_threads(3, [](Communicator& communicator) {
     const std::string own(static_cast<std::size_t>(communicator.rank()), 'x');
     CHECK(communicator.broadcast(Bytes(own + "!")) == "!");
@@ -71,7 +71,7 @@ TEST_CASE("a broadcast gives everyone the value of rank 0, an allgather all valu
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("replicas may arrive in any order") {
+TEST_CASE("replicas may enter a call in any order") {
   const auto errors = run_threads(4, [](Communicator& communicator) {
     std::mt19937 random(static_cast<unsigned>(communicator.rank()));
     for (int i = 0; i < 30; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("replicas may arrive in any order") {
   CHECK(errors == no_errors(4));
 }
 
-TEST_CASE("asynchronous calls interleave with others, in any order of waiting, in any thread, or without") {
+TEST_CASE("asynchronous calls can be awaited in any order, on any thread, or not at all") {
   const auto errors = run_threads(3, [](Communicator& communicator) {
     const Bytes own = std::to_string(communicator.rank());
     for (int i = 0; i < 20; ++i) {
@@ -105,7 +105,7 @@ TEST_CASE("asynchronous calls interleave with others, in any order of waiting, i
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("peers get their result while rank 0 is busy with something else") {
+TEST_CASE("peers get their results while rank 0 is busy") {
   std::atomic<int> done{0};
   const auto errors = run_threads(3, [&](Communicator& communicator) {
     Future future = communicator.allreduce_async("x", join);
@@ -121,7 +121,7 @@ TEST_CASE("peers get their result while rank 0 is busy with something else") {
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("a future becomes ready without anybody waiting for it") {
+TEST_CASE("a future becomes ready without a waiting thread") {
   const auto errors = run_threads(2, [](Communicator& communicator) {
     if (communicator.rank() == 1) std::this_thread::sleep_for(30ms);
     Future future = communicator.allreduce_async("x", join);
@@ -145,7 +145,7 @@ TEST_CASE("a replica may run thousands of calls ahead of the others") {
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("large results wait for a replica that is slow to read them") {
+TEST_CASE("large results are delivered to a replica that reads slowly") {
   const auto errors = run_threads(3, [](Communicator& communicator) {
     const auto longer = [](const Bytes& a, const Bytes& b) { return a.size() >= b.size() ? a : b; };
     std::vector<Future> futures;
@@ -171,7 +171,7 @@ TEST_CASE("a reduction that throws fails the call on every replica, and the next
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("a value at the bound passes; one over it fails the call on every replica, and the next call works") {
+TEST_CASE("a value above max_message fails the call on every replica, and the next call works") {
   Options options = test_options(3);
   options.max_message = 8 << 20;
   const auto errors = run_threads(options, [&](Communicator& communicator) {
@@ -193,7 +193,7 @@ TEST_CASE("a value at the bound passes; one over it fails the call on every repl
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("different calls in one place are an error on all replicas that names the calls and the ranks") {
+TEST_CASE("mismatched calls fail on all replicas, and the error names the calls and ranks") {
   const std::string expected =
       "call #2 differs between replicas: allreduce on replicas 0, 2, broadcast on replica 1; all replicas must make "
       "the same calls in the same order";
@@ -207,7 +207,7 @@ TEST_CASE("different calls in one place are an error on all replicas that names 
   CHECK(errors == std::vector<std::string>(3, expected));
 }
 
-TEST_CASE("calls of one kind for different purposes are a mismatch, which names what they are for") {
+TEST_CASE("calls with different purposes are a mismatch, and the error names the purposes") {
   std::atomic<int> mismatches{0};
   const auto errors = run_threads(3, [&](Communicator& communicator) {
     communicator.allreduce(Bytes("x"), join, "warm-up");
@@ -227,7 +227,7 @@ TEST_CASE("calls of one kind for different purposes are a mismatch, which names 
   CHECK(mismatches == 3);
 }
 
-TEST_CASE("a replica that never makes the call is named on all others when the time is up") {
+TEST_CASE("when a call times out, the error names the replica that did not make the call") {
   for (const int lazy : {0, 2}) {
     Options options = test_options(3);
     options.timeout = 4s;  // long enough for the call of the third replica
@@ -251,7 +251,7 @@ TEST_CASE("a replica that never makes the call is named on all others when the t
   }
 }
 
-TEST_CASE("a result that came in time is there for one who asks after the deadline") {
+TEST_CASE("a result that arrived in time can be read after the deadline") {
   std::atomic<bool> sent{false};
   const auto body = [&](Communicator& communicator) {
     Future future = communicator.allreduce_async("x", join);
@@ -267,7 +267,7 @@ TEST_CASE("a result that came in time is there for one who asks after the deadli
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("futures of a communicator that is gone throw") {
+TEST_CASE("a future of a destroyed communicator throws") {
   Future future;
   std::atomic<bool> called{false};
   const auto errors = run_threads(2, [&](Communicator& communicator) {
@@ -282,7 +282,7 @@ TEST_CASE("futures of a communicator that is gone throw") {
   CHECK_THROWS_AS(future.get(), CollectiveError);
 }
 
-TEST_CASE("closing a communicator ends a wait in another thread") {
+TEST_CASE("closing rank 0's communicator fails pending calls on all threads of a peer") {
   const auto errors = run_threads(2, [&](Communicator& communicator) {
     if (communicator.rank() == 0) {
       std::this_thread::sleep_for(200ms);
@@ -297,7 +297,7 @@ TEST_CASE("closing a communicator ends a wait in another thread") {
   CHECK(errors == no_errors(2));
 }
 
-TEST_CASE("results that rank 0 has produced are delivered although it leaves at once") {
+TEST_CASE("results of rank 0 are delivered even if it leaves immediately") {
   // The other replicas do not read for a while, which may take longer on a busy machine.
   const auto linger_stall = std::exchange(adaptdl::collective::linger_stall, 30s);
   const Bytes large(24 << 20, 'r');
@@ -317,7 +317,7 @@ TEST_CASE("results that rank 0 has produced are delivered although it leaves at 
   adaptdl::collective::linger_stall = linger_stall;
 }
 
-TEST_CASE("after a teardown the replicas can connect again, at the same port") {
+TEST_CASE("after teardown the replicas can reconnect on the same port") {
   const ::testing::HeldPort port;  // no other program can take the port between two communicators
   Options options = test_options(3);
   options.master_port = port.number();
@@ -337,7 +337,7 @@ TEST_CASE("after a teardown the replicas can connect again, at the same port") {
   }
 }
 
-TEST_CASE("JSON values travel exactly") {
+TEST_CASE("JSON values are transmitted exactly") {
   const json value = {{"nan", std::nan("")},
                       {"inf", -std::numeric_limits<double>::infinity()},
                       {"tiny", std::numeric_limits<double>::denorm_min()},
@@ -359,7 +359,7 @@ TEST_CASE("JSON values travel exactly") {
   CHECK(errors == no_errors(2));
 }
 
-TEST_CASE("a JSON value that is nested too deeply fails the call on every replica, and nothing else") {
+TEST_CASE("a JSON value nested too deeply fails only its own call, on every replica") {
   const auto nested = [](int levels) {
     json value;
     for (int i = 0; i < levels; ++i) value = json::array({std::move(value)});
@@ -375,7 +375,7 @@ TEST_CASE("a JSON value that is nested too deeply fails the call on every replic
   CHECK(errors == no_errors(2));
 }
 
-TEST_CASE("sum adds numbers, joins arrays and strings, and adds objects key by key") {
+TEST_CASE("sum adds numbers, concatenates arrays and strings, and merges objects key by key") {
   CHECK(sum(1, 2) == 3);
   CHECK(sum(1, 2).is_number_integer());
   CHECK(sum(1, -2) == -1);
@@ -386,7 +386,7 @@ TEST_CASE("sum adds numbers, joins arrays and strings, and adds objects key by k
         json{{"a", 1}, {"b", {{"c", "xy"}}}, {"d", 0.5}});
 }
 
-TEST_CASE("sum keeps whole numbers whole up to 64 bits and refuses to overflow") {
+TEST_CASE("sum of integers is exact up to 64 bits and rejects overflow") {
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   const std::int64_t least = std::numeric_limits<std::int64_t>::min();
   CHECK(sum(most - 1, 1) == most);
@@ -396,7 +396,7 @@ TEST_CASE("sum keeps whole numbers whole up to 64 bits and refuses to overflow")
   CHECK_THROWS_AS(sum(least, -1), CollectiveError);
 }
 
-TEST_CASE("sum refuses values that do not match") {
+TEST_CASE("sum rejects incompatible values") {
   CHECK_THROWS_WITH_AS(sum(1, "x"), doctest::Contains("cannot add values of type number and type string"),
                        CollectiveError);
   CHECK_THROWS_AS(sum(true, true), CollectiveError);

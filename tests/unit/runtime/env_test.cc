@@ -30,7 +30,7 @@ class Variable {
 
 }  // namespace
 
-TEST_CASE("every variable has its default when it is unset, and when it is empty") {
+TEST_CASE("unset and empty variables have their defaults") {
   const auto check = [] {
     CHECK_FALSE(env::checkpoint_path());
     CHECK_FALSE(env::share_path());
@@ -67,7 +67,7 @@ TEST_CASE("every variable has its default when it is unset, and when it is empty
   for (const char* name : names) ::unsetenv((std::string("ADAPTDL_") + name).c_str());
 }
 
-TEST_CASE("values are taken as they are set, and read anew at each call") {
+TEST_CASE("values are read from the environment at each call") {
   const Variable replicas("ADAPTDL_NUM_REPLICAS", "4");
   CHECK(env::num_replicas() == 4);
   CHECK(env::num_nodes() == 4);
@@ -88,7 +88,7 @@ TEST_CASE("values are taken as they are set, and read anew at each call") {
   CHECK(env::backend() == "gloo");
 }
 
-TEST_CASE("a malformed number names the variable, its value and what it takes") {
+TEST_CASE("an invalid number's error names the variable, the value and the accepted range") {
   const Variable replicas("ADAPTDL_NUM_REPLICAS", "two");
   CHECK(error_of<UsageError>(env::num_replicas) ==
         "ADAPTDL_NUM_REPLICAS must be a whole number of at least 1, not 'two'");
@@ -100,7 +100,7 @@ TEST_CASE("a malformed number names the variable, its value and what it takes") 
   }
 }
 
-TEST_CASE("numbers out of range are refused") {
+TEST_CASE("numbers out of range are rejected") {
   const auto check = [](const char* name, const char* value, const std::function<void()>& read) {
     const Variable variable(name, value);
     CAPTURE(name);
@@ -118,18 +118,18 @@ TEST_CASE("numbers out of range are refused") {
   check("ADAPTDL_NUM_NODES", "4", env::num_nodes);
 }
 
-TEST_CASE("a rank that is not less than the number of replicas says so") {
+TEST_CASE("a rank must be less than the number of replicas") {
   const Variable rank("ADAPTDL_REPLICA_RANK", "1");
   CHECK(error_of<UsageError>(env::replica_rank) ==
         "ADAPTDL_REPLICA_RANK must be a whole number from 0 to 0 (less than ADAPTDL_NUM_REPLICAS), not '1'");
 }
 
-TEST_CASE("a backend other than gloo and nccl is refused") {
+TEST_CASE("a backend other than gloo and nccl is rejected") {
   const Variable backend("ADAPTDL_BACKEND", "mpi");
   CHECK(error_of<UsageError>(env::backend) == "ADAPTDL_BACKEND must be gloo or nccl, not 'mpi'");
 }
 
-TEST_CASE("durations take a number and a unit") {
+TEST_CASE("a duration is a number with an optional unit") {
   const auto parse = [](const char* text) { return env::parse_duration(text, "--every"); };
   CHECK(parse("500ms") == 500ms);
   CHECK(parse("90s") == 90s);
@@ -142,7 +142,7 @@ TEST_CASE("durations take a number and a unit") {
   CHECK(parse("0.0001ms") == 1ms);  // rounded up, not down to zero
 }
 
-TEST_CASE("what is no duration names the option, the text and what it takes") {
+TEST_CASE("an invalid duration's error names the option, the value and the expected format") {
   for (const char* text : {"", "s", "5 m", "5min", "-5s", "+5s", "1e3s", "inf", "nan", "5s5", "0x5s", "1,5h", "5M"}) {
     CAPTURE(text);
     CHECK(

@@ -8,7 +8,7 @@ namespace foreign_json_test {
 
 using namespace adaptdl;
 
-TEST_CASE("M1: JSON that is nested too deep is discarded before anything recurses into it") {
+TEST_CASE("JSON nested too deeply is discarded without recursion") {
   const auto nested = [](int depth) {
     const auto count = static_cast<std::size_t>(depth);
     return std::string(count, '[') + std::string(count, ']');
@@ -37,14 +37,14 @@ TEST_CASE("invalid JSON is discarded") {
   }
 }
 
-TEST_CASE("values are counted before they are parsed, and not in strings") {
+TEST_CASE("count_values counts values in unparsed JSON and ignores the contents of strings") {
   CHECK(count_values("") == 0);
   CHECK(count_values(R"([1, 2, 3])") == 3);
   CHECK(count_values(R"({"a,b[{": "\",[,", "c": {}})") == 3);
   CHECK(count_values('[' + std::string(1000, ',')) == 1001);
 }
 
-TEST_CASE("what is nested too deep can be replaced by null instead, and all else stays") {
+TEST_CASE("parse_shallow_json replaces values nested too deeply by null and keeps the rest") {
   const auto nested = [](int depth) {
     const auto count = static_cast<std::size_t>(depth);
     return std::string(count, '[') + std::string(count, ']');

@@ -15,7 +15,7 @@ const Generation kTwo{4, {{"0-0", "127.0.0.1", 4000}, {"0-3", "10.0.0.2", 4001}}
 
 }  // namespace
 
-TEST_CASE("a generation is read as it was written, in the order of its ranks") {
+TEST_CASE("a generation round-trips through JSON with its replicas in rank order") {
   const Generation read = Generation::from_json(json::parse(kTwo.to_json().dump()));
   CHECK(read.number == 4);
   REQUIRE(read.replicas.size() == 2);
@@ -26,13 +26,13 @@ TEST_CASE("a generation is read as it was written, in the order of its ranks") {
   }
 }
 
-TEST_CASE("ranks are places in the list") {
+TEST_CASE("a replica's rank is its position in the list") {
   CHECK(kTwo.rank_of("0-0") == 0);
   CHECK(kTwo.rank_of("0-3") == 1);
   CHECK_FALSE(kTwo.rank_of("0-1"));
 }
 
-TEST_CASE("what is no generation is refused, one without replicas too") {
+TEST_CASE("an invalid generation is rejected, including one without replicas") {
   for (const char* key : {"generation", "replicas"}) {
     json wrong = kTwo.to_json();
     wrong.erase(key);
@@ -51,7 +51,7 @@ TEST_CASE("what is no generation is refused, one without replicas too") {
   CHECK_THROWS_AS(Generation::from_json(json::array()), json::exception);
 }
 
-TEST_CASE("a process on its own, without a supervisor, follows no generations") {
+TEST_CASE("a standalone process does not follow generations") {
   CHECK_FALSE(adaptdl::generation::follows());
   CHECK_FALSE(adaptdl::generation::announced());
   CHECK_FALSE(adaptdl::generation::joining());

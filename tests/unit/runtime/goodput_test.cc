@@ -81,7 +81,7 @@ Case random_case(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("throughput is the batch over accumulation, compute and overlapped synchronisation") {
+TEST_CASE("throughput accounts for accumulation, compute and overlapped synchronization") {
   const GoodputFunction function(kPerf, kGrad, 16);
   const double grad = 0.1 + 0.01 * 8;
   const auto step = [&](double sync) { return std::sqrt(grad * grad + sync * sync); };
@@ -92,7 +92,7 @@ TEST_CASE("throughput is the batch over accumulation, compute and overlapped syn
   CHECK(function.throughput(2, 4, 8, 3) == doctest::Approx(128 / (3 * grad + step(0.24))).epsilon(1e-9));
 }
 
-TEST_CASE("efficiency is 1 at the initial batch size and falls with the noise's share") {
+TEST_CASE("efficiency is 1 at the initial batch size and otherwise depends on the gradient noise") {
   const GoodputFunction function(kPerf, kGrad, 16);
   CHECK(function.efficiency(16) == doctest::Approx(1));
   CHECK(function.efficiency(64) == doctest::Approx((3 + 0.5) / (3 / 4.0 + 0.5) / 4));
@@ -101,7 +101,7 @@ TEST_CASE("efficiency is 1 at the initial batch size and falls with the noise's 
   CHECK(GoodputFunction(kPerf, {0, 0}, 16).efficiency(1600) == doctest::Approx(0.01));  // no statistics
 }
 
-TEST_CASE("optimize finds what trying every candidate finds") {
+TEST_CASE("optimize matches an exhaustive search") {
   std::mt19937 random(7);
   int ties = 0;
   for (int i = 0; i < 20000; ++i) {
@@ -118,7 +118,7 @@ TEST_CASE("optimize finds what trying every candidate finds") {
   CHECK(ties < 100);
 }
 
-TEST_CASE("what optimize chooses is within the local bounds, and never below the initial batch size") {
+TEST_CASE("optimize respects the local bounds and never goes below the initial batch size") {
   std::mt19937 random(8);
   for (int i = 0; i < 20000; ++i) {
     const auto [function, nodes, replicas, within] = random_case(random);
@@ -132,7 +132,7 @@ TEST_CASE("what optimize chooses is within the local bounds, and never below the
   }
 }
 
-TEST_CASE("one replica keeps the initial batch size, or takes more of it in at least two pieces") {
+TEST_CASE("a single replica exceeds the initial batch size only with gradient accumulation") {
   const GoodputFunction noisy(kPerf, {0.001, 1000}, 128);
   CHECK(noisy.optimize(1, 1, limits(1280)).atomic_bsz == 128);
   const Configuration pieces = noisy.optimize(1, 1, limits(1280, {}, {}, true));
@@ -141,7 +141,7 @@ TEST_CASE("one replica keeps the initial batch size, or takes more of it in at l
   CHECK(noisy.optimize(1, 1, {}).atomic_bsz == 128);
 }
 
-TEST_CASE("many configurations at once give what each gives alone") {
+TEST_CASE("optimizing many configurations at once matches optimizing each separately") {
   std::mt19937 random(9);
   for (int round = 0; round < 50; ++round) {
     const auto [function, unused_nodes, unused_replicas, within] = random_case(random);
@@ -162,13 +162,13 @@ TEST_CASE("many configurations at once give what each gives alone") {
   CHECK(GoodputFunction(kPerf, kGrad, 1).optimize(std::span<const int>(), {}, {}).empty());
 }
 
-TEST_CASE("where no batch size fits, goodput is 0 beside the size that would be needed") {
+TEST_CASE("if no batch size fits, optimize returns a goodput of 0 and the required size") {
   const Configuration none = GoodputFunction(kPerf, kGrad, 128).optimize(1, 2, limits(1280, {}, 32));
   CHECK(none.goodput == 0);
   CHECK(none.atomic_bsz == 64);
 }
 
-TEST_CASE("limits that contradict each other are refused by name") {
+TEST_CASE("contradictory limits are rejected") {
   const GoodputFunction function(kPerf, kGrad, 128);
   const auto refusal = [&](const Limits& within) {
     return error_of<UsageError>([&] { function.optimize(1, 4, within); });

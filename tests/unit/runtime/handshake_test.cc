@@ -63,7 +63,7 @@ std::string proof(const std::string& side, const std::string& purpose, const std
 
 }  // namespace
 
-TEST_CASE("ends that have the same secret hear each other, however the bytes are cut") {
+TEST_CASE("peers with the same secret complete the handshake with any fragmentation of the data") {
   for (const Terms& terms : {kTerms, Terms{"", "tests"}}) {
     for (const std::size_t piece : {1, 7, 43, 44, 45, 1000}) {
       CAPTURE(piece);
@@ -77,7 +77,7 @@ TEST_CASE("ends that have the same secret hear each other, however the bytes are
   }
 }
 
-TEST_CASE("the bytes are those of the format's description") {
+TEST_CASE("the encoding matches the specification") {
   const Talk talk(kTerms, kTerms);
   CHECK(talk.heard.substr(0, 12) == std::string("adaptdl\n\x03\0\0\0", 12));
   CHECK(talk.told.substr(0, 12) == talk.heard.substr(0, 12));
@@ -89,7 +89,7 @@ TEST_CASE("the bytes are those of the format's description") {
   CHECK(nonces != Talk(kTerms, kTerms).heard.substr(12, 32) + talk.told.substr(12, 32));
 }
 
-TEST_CASE("H7: an end with another secret, or for another purpose, is refused and told nothing but an opening") {
+TEST_CASE("a peer with another secret or purpose is rejected and receives only an opening") {
   for (const Terms& other : {Terms{"another secret", "tests"}, Terms{"", "tests"}, Terms{"the secret", "others"}}) {
     const Talk talk(other, kTerms);
     CHECK(talk.accepted == Step::kRefused);
@@ -98,14 +98,14 @@ TEST_CASE("H7: an end with another secret, or for another purpose, is refused an
   }
 }
 
-TEST_CASE("H7: an accepting end without the secret is not believed") {
+TEST_CASE("an accepting peer without the secret is rejected") {
   AcceptingEnd knows(kTerms, 100), does_not({"", "tests"}, 100);
   ConnectingEnd end(kTerms, "may I?", 100);
   std::string opening, request, ignored;
   does_not.take(end.begin(), opening);
   CHECK(end.take(opening, request) == Step::kIncomplete);
   SUBCASE("a proof of zeros") { CHECK(end.take(does_not.answer("you may"), ignored) == Step::kRefused); }
-  SUBCASE("the connecting end's own proof") { CHECK(end.take(request, ignored) == Step::kRefused); }
+  SUBCASE("the connecting peer's own proof") { CHECK(end.take(request, ignored) == Step::kRefused); }
   SUBCASE("a proof from another connection") {
     CHECK(knows.take(ConnectingEnd(kTerms, "", 0).begin(), ignored) == Step::kIncomplete);
     CHECK(end.take(knows.answer("you may"), ignored) == Step::kRefused);
@@ -114,7 +114,7 @@ TEST_CASE("H7: an accepting end without the secret is not believed") {
   CHECK(end.answer() != "you may");
 }
 
-TEST_CASE("a request that was changed on its way, or was overheard before, is refused") {
+TEST_CASE("a modified or replayed request is rejected") {
   const Talk talk(kTerms, kTerms);
   for (std::size_t at = kOpening; at < talk.heard.size(); ++at) {
     ConnectingEnd asks(kTerms, "may I?", 100);
@@ -130,7 +130,7 @@ TEST_CASE("a request that was changed on its way, or was overheard before, is re
   CHECK(replayed.take(talk.heard, reply) == Step::kRefused);
 }
 
-TEST_CASE("what does not speak the protocol is refused at its first bytes, and another version is told this one") {
+TEST_CASE("a foreign protocol is rejected without a reply, and another protocol version with an opening") {
   for (const std::string& words : {std::string("GET / HTTP/1.1\r\n"), std::string(1, '\0'), std::string("adaptdl\r")}) {
     AcceptingEnd end(kTerms, 100);
     std::string reply;
@@ -145,7 +145,7 @@ TEST_CASE("what does not speak the protocol is refused at its first bytes, and a
   CHECK(end.why() == "it uses protocol version 9, but this replica uses version 3");
 }
 
-TEST_CASE("no more than one message is taken, whatever length it claims") {
+TEST_CASE("a message that claims to exceed the size limit is rejected") {
   AcceptingEnd end(kTerms, 10);
   std::string reply;
   CHECK(end.take(ConnectingEnd(kTerms, "", 0).begin(), reply) == Step::kIncomplete);

@@ -50,7 +50,7 @@ bool is_held(int pipe) {
 
 }  // namespace
 
-TEST_CASE("a helper is asked by its input, arguments and environment, and answers by output and exit code") {
+TEST_CASE("a helper gets its input, arguments and environment, and returns its output and exit code") {
   const HelperOutcome done = run_helper(
       {"sh", {"-c", R"(cat; echo " $1 $WHO"; exit 7)", "sh", "word"}, {{"WHO=me", "PATH=/usr/bin:/bin"}}, "asked"},
       10s);
@@ -61,7 +61,7 @@ TEST_CASE("a helper is asked by its input, arguments and environment, and answer
   CHECK(run_helper(shell("echo $HELPER_TEST"), 10s).output == "inherited\n");
 }
 
-TEST_CASE("a helper that does not read its input is no obstacle, and input beyond the bound is refused") {
+TEST_CASE("a helper may ignore its input, and input above the limit is rejected") {
   HelperProgram deaf = shell("echo done");
   deaf.input = std::string(60'000, 'x');
   CHECK(run_helper(deaf, 10s).output == "done\n");
@@ -71,20 +71,20 @@ TEST_CASE("a helper that does not read its input is no obstacle, and input beyon
   CHECK(refused.code == EMSGSIZE);
 }
 
-TEST_CASE("a helper that cannot be started is told by why") {
+TEST_CASE("failure to start a helper is reported with its errno") {
   CHECK(run_helper({"no-such-helper", {}, {}, ""}, 1s).code == ENOENT);
   const HelperOutcome denied = run_helper({"/etc/passwd", {}, {}, ""}, 1s);
   CHECK(denied.end == End::kNotStarted);
   CHECK(denied.code == EACCES);
 }
 
-TEST_CASE("a helper that is ended by a signal is told by it") {
+TEST_CASE("a helper terminated by a signal is reported with the signal") {
   const HelperOutcome done = run_helper(shell("echo some; kill -TERM $$"), 10s);
   CHECK(done.end == End::kSignalled);
   CHECK(done.code == SIGTERM);
 }
 
-TEST_CASE("a helper that takes too long is killed with what it started") {
+TEST_CASE("a helper that times out or is stopped is killed with its children") {
   const testing::TemporaryDirectory directory;
   // The helper and its children hold a pipe open, even if the helper is killed before it has started all of them.
   const std::string path = (directory.path() / "pipe").string();
@@ -95,9 +95,9 @@ TEST_CASE("a helper that takes too long is killed with what it started") {
   End expected = End::kTimeOver;
   std::chrono::milliseconds patience = 1s;
   std::string script;
-  SUBCASE("while it answers") { script = "wait"; }
-  SUBCASE("once it has closed its output") { script = "exec >&-; wait"; }
-  SUBCASE("at a stop") {
+  SUBCASE("while its output is open") { script = "wait"; }
+  SUBCASE("after it has closed its output") { script = "exec >&-; wait"; }
+  SUBCASE("on a stop request") {
     script = "wait";
     expected = End::kStopped;
     patience = 60s;
@@ -118,7 +118,7 @@ TEST_CASE("a helper that takes too long is killed with what it started") {
   ::close(pipe);
 }
 
-TEST_CASE("what a helper prints is bounded") {
+TEST_CASE("the size of a helper's output is limited") {
   const HelperOutcome most = run_helper(shell("head -c 1048576 /dev/zero"), 30s);
   CHECK(most.end == End::kExited);
   CHECK(most.output.size() == kMostHelperOutput);
@@ -127,7 +127,7 @@ TEST_CASE("what a helper prints is bounded") {
   CHECK(Clock::now() - start < 30s);
 }
 
-TEST_CASE("a helper's standard error is this process's, and its signals are as in a new process") {
+TEST_CASE("a helper inherits standard error but not the signal mask") {
   const testing::TemporaryDirectory directory;
   const fs::path file = directory.path() / "stderr";
   const int before = ::dup(2), to = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

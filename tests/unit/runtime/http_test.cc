@@ -27,7 +27,7 @@ http::Request request_to(const Server& server, const std::string& method, const 
 
 }  // namespace
 
-TEST_CASE("a request carries its method, headers and body, and the answer its status and body") {
+TEST_CASE("a request sends its method, headers and body, and returns the status and body") {
   Server server({{200, "got"}, {204, ""}, {500, "broken"}, {200, "patched"}, {404, ""}});
   auto put = request_to(server, "PUT", std::string(40000, 'p'));
   put.headers = {"Authorization: Bearer t", "Content-Type: application/json"};
@@ -45,7 +45,7 @@ TEST_CASE("a request carries its method, headers and body, and the answer its st
   CHECK(server.request() == json{"DELETE", "/x", nullptr, ""});
 }
 
-TEST_CASE("an answer at the bound passes, one over it is an error") {
+TEST_CASE("a response larger than max_body fails") {
   Server server({{200, "x", 0, 1000}, {200, "x", 0, 1001}});
   auto request = request_to(server, "GET");
   request.max_body = 1000;
@@ -54,7 +54,7 @@ TEST_CASE("an answer at the bound passes, one over it is an error") {
                        fmt::format("GET {}/x: the response is larger than 1000 bytes", server.url()).c_str(), Error);
 }
 
-TEST_CASE("a server that takes too long is a connection error, in time") {
+TEST_CASE("a request to a slow server fails with a connection error after its timeout") {
   Server server({{200, "late", 30}});
   auto request = request_to(server, "GET");
   request.timeout = 200ms;
@@ -63,19 +63,19 @@ TEST_CASE("a server that takes too long is a connection error, in time") {
   CHECK(std::chrono::steady_clock::now() - start < 25s);
 }
 
-TEST_CASE("a proxy of the environment is not asked for this machine") {
+TEST_CASE("a proxy set in the environment is bypassed for loopback addresses") {
   ::setenv("http_proxy", "http://127.0.0.1:1", 1);
   Server server({{200, "direct"}});
   CHECK(http::send(request_to(server, "GET")).body == "direct");
   ::unsetenv("http_proxy");
 }
 
-TEST_CASE("the segments of a path are escaped") {
+TEST_CASE("escape percent-encodes a path segment") {
   CHECK(http::escape("a/b c?d\xc3\xa9") == "a%2Fb%20c%3Fd%C3%A9");
   CHECK(http::escape("") == "");
 }
 
-TEST_CASE("a body is read piece by piece, and what its reader throws comes out") {
+TEST_CASE("a request body is streamed from its reader, and the reader's exceptions propagate") {
   Server server({{201, ""}, {200, ""}});
   auto request = request_to(server, "PUT");
   const std::string body(50000, 'r');
@@ -94,7 +94,7 @@ TEST_CASE("a body is read piece by piece, and what its reader throws comes out")
   CHECK_THROWS_WITH_AS(connections.send(request), "the disk is gone", Error);
 }
 
-TEST_CASE("a stream's status and headers come before its body, and alone if that is empty") {
+TEST_CASE("a stream reports its status and headers before the body, even if the body is empty") {
   Server server({{206, "part"}, {200, ""}, {404, "none"}});
   http::Connections connections;
   std::string seen;
@@ -112,7 +112,7 @@ TEST_CASE("a stream's status and headers come before its body, and alone if that
   CHECK(seen == "206 4:part200 0:");
 }
 
-TEST_CASE("a connection that carries nothing for too long is broken, whatever the time for all of it") {
+TEST_CASE("a stalled connection fails even without an overall timeout") {
   Server server({{200, "late", 30}});
   auto request = request_to(server, "GET");
   request.timeout = 0ms;

@@ -14,7 +14,7 @@ namespace log_test {
 using namespace adaptdl;
 using adaptdl::testing::Process;
 
-TEST_CASE("information and warnings are lines with a prefix on standard error") {
+TEST_CASE("info and warning messages are single prefixed lines on standard error") {
   Process process(STDERR_FILENO, [] {
     log::info("started");
     log::warn("slow\ndisk");
@@ -24,7 +24,7 @@ TEST_CASE("information and warnings are lines with a prefix on standard error") 
   CHECK(process.rest() == "adaptdl: started\nadaptdl: warning: slow disk\nadaptdl: \\x1b[2J\\u202e\n");
 }
 
-TEST_CASE("ADAPTDL_LOG=warning silences information") {
+TEST_CASE("ADAPTDL_LOG=warning suppresses info messages") {
   Process process(STDERR_FILENO, [] {
     ::setenv("ADAPTDL_LOG", "warning", 1);
     log::info("started");
@@ -34,7 +34,7 @@ TEST_CASE("ADAPTDL_LOG=warning silences information") {
   CHECK(process.rest() == "adaptdl: warning: slow\n");
 }
 
-TEST_CASE("lines of several threads do not mix") {
+TEST_CASE("lines of concurrent threads do not interleave") {
   Process process(STDERR_FILENO, [] {
     std::vector<std::thread> threads;
     for (char letter = 'a'; letter < 'e'; ++letter)

@@ -86,7 +86,7 @@ TEST_CASE("reported hints reach the supervisor") {
   CHECK(hints_of(request).at("perfParams").at("gamma") >= 1);
 }
 
-TEST_CASE("the last hints reach the supervisor although the process ends") {
+TEST_CASE("the last hints reach the supervisor even if the process exits") {
   Server server({{200, ""}, {200, ""}});
   const Gate gate;
   Process process = run([&] {
@@ -104,7 +104,7 @@ TEST_CASE("the last hints reach the supervisor although the process ends") {
   CHECK(hints_of(server.request()).at("progress") == 2);
 }
 
-TEST_CASE("only rank 0 reports, and only to a supervisor") {
+TEST_CASE("only rank 0 reports hints, and only if there is a supervisor") {
   Server server({{200, ""}, {200, ""}});
   const Gate gate;
   Process process = run([&] {
@@ -125,7 +125,7 @@ TEST_CASE("only rank 0 reports, and only to a supervisor") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("a supervisor that hangs holds up no step, no fit and no end") {
+TEST_CASE("a hanging supervisor delays neither steps, nor fits, nor the exit") {
   Server server({{200, "", 60}});
   const Gate gate;
   Process process(STDERR_FILENO, [&]() -> int {
@@ -149,7 +149,7 @@ TEST_CASE("a supervisor that hangs holds up no step, no fit and no end") {
   CHECK(Clock::now() - began < 45s);
 }
 
-TEST_CASE("the newest hints follow those that are under way") {
+TEST_CASE("after a post in progress, only the newest pending hints are sent") {
   Server server({{200, "", adaptdl::testing::kHeld}, {200, ""}});
   const Gate gate;
   Process process = run([&] {
@@ -171,7 +171,7 @@ TEST_CASE("the newest hints follow those that are under way") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("an outage is one warning, and its end is said") {
+TEST_CASE("an outage is reported once, and so is its end") {
   Server server({{503, ""}, {503, ""}, {503, ""}, {200, ""}, {200, ""}, {503, ""}});
   const Gate gate;
   Process process = run([&] {
@@ -194,7 +194,7 @@ TEST_CASE("an outage is one warning, and its end is said") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("a malformed job is one warning, not an error") {
+TEST_CASE("an invalid job name causes one warning, not an error") {
   Process process = run([] {
     use("http://127.0.0.1:9");
     ::setenv("ADAPTDL_JOB_ID", "job", 1);
@@ -207,7 +207,7 @@ TEST_CASE("a malformed job is one warning, not an error") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("a fit beside training gives what a fit in place gives") {
+TEST_CASE("a fit gives the same result in the background and in the foreground") {
   measure_something();
   for (int i = 0; i < 20; ++i) metrics::record_step(2, 4, 32, 0.3, 0.1);
   metrics::begin_fit();
@@ -222,7 +222,7 @@ TEST_CASE("a fit beside training gives what a fit in place gives") {
   CHECK(metrics::hints().at("perfParams").is_null());
 }
 
-TEST_CASE("a reset drops a fit that is under way") {
+TEST_CASE("a reset discards a fit in progress") {
   for (int i = 0; i < 100; ++i) {
     measure_something();
     metrics::begin_fit();

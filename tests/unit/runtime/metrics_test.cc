@@ -47,7 +47,7 @@ void fit() {
 
 }  // namespace
 
-TEST_CASE("a forward and backward pass is timed by steps of both kinds") {
+TEST_CASE("steps with and without synchronization both contribute to the time of a pass") {
   Profile profile;
   profile.record(2, 4, 32, 0.5, 0.2);
   profile.record(2, 4, 32, 0.4, {});
@@ -61,7 +61,7 @@ TEST_CASE("a forward and backward pass is timed by steps of both kinds") {
   CHECK(profile.max_replicas() == 4);
 }
 
-TEST_CASE("a configuration without a synchronised step is not fitted") {
+TEST_CASE("a configuration without a valid synchronized step yields no observation") {
   Profile profile;
   profile.record(1, 2, 32, 0.4, {});
   CHECK(profile.observations().empty());
@@ -69,7 +69,7 @@ TEST_CASE("a configuration without a synchronised step is not fitted") {
   CHECK(profile.observations().empty());
 }
 
-TEST_CASE("a step that took far longer than usual counts as three of them") {
+TEST_CASE("an unusually slow step counts as three usual ones") {
   Profile profile;
   for (int i = 0; i < 100; ++i) profile.record(1, 2, 32, 0.1, 0.02);
   profile.record(1, 2, 32, 500, 100);
@@ -77,7 +77,7 @@ TEST_CASE("a step that took far longer than usual counts as three of them") {
   CHECK(only(profile).accum_step_time == doctest::Approx((100 * 0.08 + 0.24) / 101));
 }
 
-TEST_CASE("a slow first step does not spoil the mean") {
+TEST_CASE("a slow first step does not distort the mean") {
   for (const int steps : {2, 5, 10, 50}) {
     Profile profile;
     profile.record(1, 1, 32, 60, 0.0);
@@ -86,7 +86,7 @@ TEST_CASE("a slow first step does not spoil the mean") {
   }
 }
 
-TEST_CASE("times that are none are left out") {
+TEST_CASE("invalid step times are ignored") {
   Profile profile;
   profile.record(1, 1, 32, 0.1, 0.0);
   for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()})
@@ -96,15 +96,14 @@ TEST_CASE("times that are none are left out") {
   CHECK(only(profile).accum_step_time == doctest::Approx(0.05));
 }
 
-TEST_CASE("the mean follows a job that has become slower") {
+TEST_CASE("the mean adapts to a job that slows down") {
   Profile profile;
   for (int i = 0; i < 100000; ++i) profile.record(1, 1, 32, 0.1, 0.0);
   for (int i = 0; i < 5000; ++i) profile.record(1, 1, 32, 0.2, 0.0);
   CHECK(only(profile).optim_step_time == doctest::Approx(0.2).epsilon(0.01));
 }
 
-TEST_CASE(
-    "a job of a fixed batch size has a goodput function without gradients, by which it is as good as it is fast") {
+TEST_CASE("with a fixed batch size, the goodput function needs no gradient statistics") {
   const Fresh fresh;
   measure_something();
   fit();
@@ -118,7 +117,7 @@ TEST_CASE(
   CHECK(metrics::hints().at("gradParams").is_null());
 }
 
-TEST_CASE("there is a goodput function once there are times, gradients and batch sizes") {
+TEST_CASE("the goodput function is available once step times, gradients and batch sizes are known") {
   const Fresh fresh;
   fit();  // there are no measurements
   CHECK_FALSE(metrics::fit_pending());
@@ -140,7 +139,7 @@ TEST_CASE("there is a goodput function once there are times, gradients and batch
   CHECK(function->throughput(2, 2, 32, 0) == doctest::Approx(64 / (0.1 + 0.002 * 32 + 0.05)).epsilon(0.05));
 }
 
-TEST_CASE("several models count together, and the furthest is the progress") {
+TEST_CASE("gradient parameters of several models add up, and the highest progress counts") {
   const Fresh fresh;
   CHECK(metrics::progress() == 0);
   measure_something();
@@ -156,7 +155,7 @@ TEST_CASE("several models count together, and the furthest is the progress") {
   CHECK(metrics::progress() == 70);
 }
 
-TEST_CASE("hints have every key of the protocol, null where nothing is known") {
+TEST_CASE("hints contain every key of the protocol, with null for unknown values") {
   const Fresh fresh;
   CHECK(metrics::hints() == json{{"initBatchSize", nullptr},
                                  {"localBszBounds", nullptr},
@@ -193,7 +192,7 @@ TEST_CASE("hints have every key of the protocol, null where nothing is known") {
   CHECK(metrics::target_progress() == 1000.0);
 }
 
-TEST_CASE("everything measured survives a checkpoint") {
+TEST_CASE("all measurements survive a checkpoint") {
   const Fresh fresh;
   const Directory directory;
   measure_something();
@@ -218,7 +217,7 @@ TEST_CASE("everything measured survives a checkpoint") {
   CHECK(metrics::hints() == before);
 }
 
-TEST_CASE("a state that is not what adaptdl writes is refused by name") {
+TEST_CASE("loading an invalid metrics state fails and names the state") {
   const Fresh fresh;
   const Directory directory;
   struct Other : checkpoint::State {
@@ -235,7 +234,7 @@ TEST_CASE("a state that is not what adaptdl writes is refused by name") {
                        checkpoint::CheckpointError);
 }
 
-TEST_CASE("the clock can be replaced and brought back") {
+TEST_CASE("the clock can be replaced and restored") {
   const Fresh fresh;
   const double before = metrics::now();
   CHECK(metrics::now() >= before);

@@ -39,7 +39,7 @@ std::vector<Observation> observe_all(const PerfParams& perf) {
 
 }  // namespace
 
-TEST_CASE("the fit predicts times at configurations that it has not seen") {
+TEST_CASE("the fit predicts step times of unobserved configurations") {
   const PerfParams fitted = fit_perf_params(observe_all(kTrue));
   for (const auto& [nodes, replicas] : {std::pair(1, 3), {2, 6}, {8, 32}})
     for (const double bsz : {24.0, 256.0})
@@ -49,7 +49,7 @@ TEST_CASE("the fit predicts times at configurations that it has not seen") {
   CHECK(fitted.beta_c == doctest::Approx(kTrue.beta_c).epsilon(0.01));
 }
 
-TEST_CASE("the fit is as good for times of microseconds and of hours") {
+TEST_CASE("the fit is accurate for times from microseconds to hours") {
   for (const double scale : {1e-4, 1e4}) {
     const PerfParams scaled{
         kTrue.alpha_c * scale, kTrue.beta_c * scale, kTrue.alpha_n * scale, kTrue.beta_n * scale, kTrue.alpha_r * scale,
@@ -59,7 +59,7 @@ TEST_CASE("the fit is as good for times of microseconds and of hours") {
   }
 }
 
-TEST_CASE("the slope of the error is that of finite differences") {
+TEST_CASE("the gradient of the fit error matches finite differences") {
   const FitError error(observe_all(kTrue));
   std::mt19937 random(3);
   std::uniform_real_distribution<double> log_time(-7, 1), gamma(1.01, 9);
@@ -80,7 +80,7 @@ TEST_CASE("the slope of the error is that of finite differences") {
   }
 }
 
-TEST_CASE("what was not observed is fixed optimistically") {
+TEST_CASE("parameters without observations get optimistic values") {
   std::vector<Observation> single;
   for (const std::size_t bsz : {16, 32, 64}) single.push_back(observe(kTrue, 1, 1, bsz));
   const PerfParams alone = fit_perf_params(single);
@@ -97,7 +97,7 @@ TEST_CASE("what was not observed is fixed optimistically") {
   CHECK(one_size.alpha_c == doctest::Approx(0.15));
 }
 
-TEST_CASE("a link that was seen once is not fitted to the noise of that time") {
+TEST_CASE("the fit does not overfit a link that was observed once") {
   const PerfParams hidden{0.06, 0.0045, 0.3, 0.01, 0.001, 1e-5, 3};
   std::mt19937 random(5);
   std::normal_distribution<double> noise(0, 0.1);
@@ -115,14 +115,14 @@ TEST_CASE("a link that was seen once is not fitted to the noise of that time") {
   CHECK(optim_time(fitted, 16, 64, 40) == doctest::Approx(optim_time(hidden, 16, 64, 40)).epsilon(0.25));
 }
 
-TEST_CASE("a link whose cost was seen clearly is fitted, however rarely") {
+TEST_CASE("the cost of a link is fitted to a single clear observation") {
   std::vector<Observation> all;
   for (const std::size_t bsz : {16, 32, 64, 128}) all.push_back(observe(kTrue, 1, 1, bsz));
   all.push_back(observe(kTrue, 2, 2, 32));
   CHECK(optim_time(fit_perf_params(all), 2, 2, 64) == doctest::Approx(optim_time(kTrue, 2, 2, 64)).epsilon(0.1));
 }
 
-TEST_CASE("the fit does not depend on the last bits of the times") {
+TEST_CASE("the fit is stable under rounding errors in the times") {
   std::mt19937 random(7);
   std::normal_distribution<double> noise(0, 0.1);
   std::uniform_real_distribution<double> last_bits(-1e-12, 1e-12);
@@ -150,12 +150,12 @@ TEST_CASE("the fit does not depend on the last bits of the times") {
   }
 }
 
-TEST_CASE("one observation is enough, and is met") {
+TEST_CASE("a single observation is enough and is reproduced") {
   const PerfParams fitted = fit_perf_params(std::vector<Observation>{{1, 1, 32, 0.2, 0.2}});
   CHECK(optim_time(fitted, 1, 1, 32) == doctest::Approx(0.2).epsilon(0.001));
 }
 
-TEST_CASE("the parameters are within their bounds, whatever the times") {
+TEST_CASE("the parameters are within their bounds for arbitrary times") {
   std::mt19937 random(11);
   std::uniform_real_distribution<double> log_time(-12, 6);
   for (int round = 0; round < 200; ++round) {
@@ -180,7 +180,7 @@ TEST_CASE("the parameters are within their bounds, whatever the times") {
   }
 }
 
-TEST_CASE("observations that are none are refused") {
+TEST_CASE("missing and invalid observations are rejected") {
   CHECK(error_of<UsageError>([] { fit_perf_params({}); }) == "cannot fit step times: no observations");
   const auto refusal = [](const Observation& each) {
     return error_of<UsageError>([&] { fit_perf_params({&each, 1}); });

@@ -21,7 +21,7 @@ std::string utf8(char32_t code) {
 
 }  // namespace
 
-TEST_CASE("ordinary text of any language is printable") {
+TEST_CASE("ordinary text in any language is unchanged") {
   for (const char* text :
        {"", "digits-1: 50% [a\\b]", "Zürich", "日本語", "Ελληνικά", "עברית العربية", "naïve café ≤ 1 µs",
         "🚀👩‍💻", "\u00a0\u00ad\u200b\u2027\u202f\u2065\u206a\ufeff\U0010ffff"}) {
@@ -31,7 +31,7 @@ TEST_CASE("ordinary text of any language is printable") {
   }
 }
 
-TEST_CASE("control characters of ASCII are escaped as bytes") {
+TEST_CASE("ASCII control characters are escaped as bytes") {
   for (int code = 0; code < 0x80; ++code) {
     const std::string text(1, static_cast<char>(code));
     CHECK(printable(text) == (code < 0x20 || code == 0x7f ? fmt::format("\\x{:02x}", code) : text));
@@ -39,7 +39,7 @@ TEST_CASE("control characters of ASCII are escaped as bytes") {
   CHECK(printable("a\x1b[2J\x1b]0;title\x07\r\n\x7f ü") == "a\\x1b[2J\\x1b]0;title\\x07\\x0d\\x0a\\x7f ü");
 }
 
-TEST_CASE("C1 controls, and characters that change the direction of text or separate lines, are escaped") {
+TEST_CASE("C1 controls, bidirectional controls and line separators are escaped") {
   const auto check = [](char32_t first, char32_t last) {
     for (char32_t code = first; code <= last; ++code)
       CHECK(printable("<" + utf8(code) + ">") == fmt::format("<\\u{:04x}>", static_cast<unsigned>(code)));
@@ -53,7 +53,7 @@ TEST_CASE("C1 controls, and characters that change the direction of text or sepa
                   "31m") == "\\u009b31m");
 }
 
-TEST_CASE("invalid UTF-8 is escaped by bytes, and what follows is read again") {
+TEST_CASE("invalid UTF-8 is escaped byte by byte, and decoding resumes after it") {
   const std::pair<std::string, std::string> cases[] = {
       {"a\xff\xfe", "a\\xff\\xfe"},
       {"\x80\xbfz", "\\x80\\xbfz"},  // continuation bytes without a lead byte
@@ -81,7 +81,7 @@ TEST_CASE("newlines can be kept") {
   CHECK(printable("a\nb") == "a\\x0ab");
 }
 
-TEST_CASE("what is printable stays as it is") {
+TEST_CASE("escaping is idempotent") {
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
   for (char32_t code = 0x80; code < 0x2100; ++code) all += utf8(code);
@@ -93,7 +93,7 @@ TEST_CASE("what is printable stays as it is") {
   CHECK(one_line(line, line.size()) == line);
 }
 
-TEST_CASE("JSON is printable and equal") {
+TEST_CASE("printable_json returns printable JSON with the same value") {
   std::string text = "ü日🚀\"\\/";
   for (char32_t code = 0; code < 0x2100; ++code) text += utf8(code);
   const json value{{text, {text, 1, nullptr}}, {"plain", true}};
@@ -107,7 +107,7 @@ TEST_CASE("JSON is printable and equal") {
   }
 }
 
-TEST_CASE("one line of text from outside, no longer than asked for") {
+TEST_CASE("one_line returns a single printable line of limited length") {
   CHECK(one_line("a\r\n\tb \x1b[31m c\x7f") == "a b [31m c");
   CHECK(one_line("\xff ok \xff \xc3\xa9 \xff") == "ok \xc3\xa9");
   CHECK(one_line("aaaa\xc3\xa9", 5) == "aaaa");
@@ -115,7 +115,7 @@ TEST_CASE("one line of text from outside, no longer than asked for") {
   CHECK(one_line(" \n") == "");
 }
 
-TEST_CASE("long text takes linear time") {
+TEST_CASE("escaping long text takes linear time") {
   const auto begin = std::chrono::steady_clock::now();
   CHECK(printable(std::string(1 << 20, '\x1b')).size() == 4U << 20);
   CHECK(printable(std::string(1 << 20, '\xf0')).size() == 4U << 20);

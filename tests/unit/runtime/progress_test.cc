@@ -31,7 +31,7 @@ void flood() {
 
 }  // namespace
 
-TEST_CASE("a report is one line of JSON with what was set last") {
+TEST_CASE("a report is one line of JSON with the latest values") {
   Process process(kFd, [] {
     report_to(kFd);
     progress::set("epoch", 3);
@@ -45,7 +45,7 @@ TEST_CASE("a report is one line of JSON with what was set last") {
   CHECK(process.rest() == "");
 }
 
-TEST_CASE("an event is written at once, whatever is in it") {
+TEST_CASE("events are not rate-limited, and one too long for an atomic write is dropped") {
   Process process(kFd, [] {
     report_to(kFd);
     progress::report();
@@ -60,7 +60,7 @@ TEST_CASE("an event is written at once, whatever is in it") {
   CHECK(process.rest() == "");
 }
 
-TEST_CASE("there are ten reports a second at most") {
+TEST_CASE("at most ten reports per second are written") {
   Process process(kFd, [] {
     report_to(kFd);
     const auto end = std::chrono::steady_clock::now() + 350ms;
@@ -76,7 +76,7 @@ TEST_CASE("there are ten reports a second at most") {
   CHECK(count <= 5);
 }
 
-TEST_CASE("reports of several threads are whole lines") {
+TEST_CASE("reports of concurrent threads are complete lines") {
   Process process(kFd, [] {
     report_to(kFd);
     std::vector<std::thread> threads;
@@ -94,7 +94,7 @@ TEST_CASE("reports of several threads are whole lines") {
   for (std::string line = process.line(); !line.empty(); line = process.line()) CHECK(json::accept(line));
 }
 
-TEST_CASE("a full pipe costs lines, not time, and the lines that arrive are whole") {
+TEST_CASE("a full pipe drops lines instead of blocking, and written lines are complete") {
   Process process(kFd, [] {
     report_to(kFd);
     flood();
@@ -106,7 +106,7 @@ TEST_CASE("a full pipe costs lines, not time, and the lines that arrive are whol
   CHECK(whole > 10);
 }
 
-TEST_CASE("a full socket costs lines, not time") {
+TEST_CASE("a full socket drops lines instead of blocking") {
   Process process(STDERR_FILENO, [] {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 2;
@@ -117,7 +117,7 @@ TEST_CASE("a full socket costs lines, not time") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("a launcher that is gone, or was never there, costs nothing") {
+TEST_CASE("events are discarded silently if the launcher is gone or there is none") {
   Process process(STDERR_FILENO, [] {
     int ends[2];
     if (::pipe(ends) != 0) return 2;
@@ -143,7 +143,7 @@ TEST_CASE("a launcher that is gone, or was never there, costs nothing") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("a malformed descriptor is said once and reported to never") {
+TEST_CASE("an invalid descriptor causes a single warning and disables reports") {
   Process process(STDERR_FILENO, [] {
     ::setenv("ADAPTDL_STATUS_FD", "x", 1);
     for (int i = 0; i < 3; ++i) progress::event("e", json::object());

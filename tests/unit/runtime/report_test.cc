@@ -44,7 +44,7 @@ std::string results(int rank, const std::function<void()>& replica) {
 
 }  // namespace
 
-TEST_CASE("a result is a line of JSON, and those before it stay") {
+TEST_CASE("each result is appended as a line of JSON") {
   CHECK(results(0, [] {
           report("accuracy", 0.5);
           progress::set("epoch", 3);
@@ -52,7 +52,7 @@ TEST_CASE("a result is a line of JSON, and those before it stay") {
         }) == "{\"accuracy\":0.5}\n{\"loss\":null,\"epoch\":3.0}\n");
 }
 
-TEST_CASE("a result in a pipe is a line of its own, whatever was written to the pipe before") {
+TEST_CASE("a result written to a pipe starts a new line") {
   Process process(STDOUT_FILENO, [] {
     ::setenv("ADAPTDL_RESULTS_FILE", "/dev/stdout", 1);
     const bool written = ::write(STDOUT_FILENO, "50 %", 4) == 4;
@@ -62,7 +62,7 @@ TEST_CASE("a result in a pipe is a line of its own, whatever was written to the 
   CHECK(process.rest() == "50 %\n{\"accuracy\":0.5}\n");
 }
 
-TEST_CASE("the step counts samples at the initial batch size") {
+TEST_CASE("a result's step is the progress times the initial batch size") {
   CHECK(results(0, [] {
           metrics::set_batch_sizes({.init_batch_size = 32, .limits = {}});
           metrics::set_progress("model", 10.5);
@@ -70,11 +70,11 @@ TEST_CASE("the step counts samples at the initial batch size") {
         }) == "{\"accuracy\":0.5,\"step\":336}\n");
 }
 
-TEST_CASE("rank 0 alone writes results") {
+TEST_CASE("only rank 0 writes results") {
   CHECK(results(1, [] { report("accuracy", 0.5); }) == "");
 }
 
-TEST_CASE("a file that cannot be written does not stop the training") {
+TEST_CASE("an unwritable results file does not stop training") {
   Process process(9, [] {
     ::setenv("ADAPTDL_RESULTS_FILE", "/does/not/exist", 1);
     report("accuracy", 0.5);
@@ -85,7 +85,7 @@ TEST_CASE("a file that cannot be written does not stop the training") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("names that a line has for itself are refused") {
+TEST_CASE("reserved and empty names are rejected") {
   for (const char* const name : {"", "step", "epoch"}) CHECK_THROWS_AS(report(name, 1), UsageError);
 }
 

@@ -46,7 +46,7 @@ std::string log_of_post(const std::string& url) {
 
 }  // namespace
 
-TEST_CASE("hints are put to the job's URL as JSON, with the token if there is one") {
+TEST_CASE("hints are sent to the job's URL as JSON, with the token if one is set") {
   Server server({{200, ""}, {200, ""}});
   const Supervisor supervisor(server.url() + "/");
   const json hints{{"initBatchSize", 16}, {"gradParams", nullptr}, {"perfParams", {{"gamma", 1.5}}}};
@@ -60,7 +60,7 @@ TEST_CASE("hints are put to the job's URL as JSON, with the token if there is on
   CHECK(server.request() == json{"PUT", "/hints/ns/job", "Bearer s3cret", "{}"});
 }
 
-TEST_CASE("a key that is no hint is refused by name, supervisor or not") {
+TEST_CASE("an unknown hint is rejected even without a supervisor") {
   CHECK(error_of<UsageError>([] {
           post_sched_hints({{"batchSize", 1}}, "ns/job");
         }) ==
@@ -77,7 +77,7 @@ TEST_CASE("a key that is no hint is refused by name, supervisor or not") {
         "invalid scheduling hints: expected an object, got array");
 }
 
-TEST_CASE("a value of another kind is refused by the name of its key, null never") {
+TEST_CASE("an invalid value is rejected with its key, and null is accepted") {
   const auto refused = [](const json& hints) { return error_of<UsageError>([&] { check_sched_hints(hints); }); };
   CHECK(refused({{"initBatchSize", 0}}) ==
         "invalid scheduling hint 'initBatchSize': expected a whole number of at least 1 or null, got 0");
@@ -103,19 +103,19 @@ TEST_CASE("a value of another kind is refused by the name of its key, null never
                                    {"liveRescale", true}}));
 }
 
-TEST_CASE("without a supervisor there is nothing to post") {
+TEST_CASE("without a supervisor nothing is posted") {
   CHECK_FALSE(hints_request({{"progress", 1}}, "no job"));
   CHECK_NOTHROW(post_sched_hints({{"progress", 1}}, "no job"));
 }
 
-TEST_CASE("a job that is not namespace/name is refused") {
+TEST_CASE("a job name other than NAMESPACE/NAME is rejected") {
   const Supervisor supervisor("http://127.0.0.1:9");
   CHECK(error_of<UsageError>([] {
           post_sched_hints({{"progress", 1}}, "job");
         }) == "invalid job 'job': expected NAMESPACE/NAME; set ADAPTDL_JOB_ID");
 }
 
-TEST_CASE("a supervisor that is gone or refuses is one line of warning") {
+TEST_CASE("an unreachable or failing supervisor causes a one-line warning") {
   Server server({{500, "out of\norder"}});
   CHECK(log_of_post(server.url()) == "adaptdl: warning: scheduling hints were not posted: PUT " + server.url() +
                                          "/hints/ns/job returned HTTP status 500: 'out of order'\n");
@@ -124,7 +124,7 @@ TEST_CASE("a supervisor that is gone or refuses is one line of warning") {
   CHECK(std::count(gone.begin(), gone.end(), '\n') == 1);
 }
 
-TEST_CASE("a supervisor that does not answer holds a post up for ten seconds at most") {
+TEST_CASE("a post to an unresponsive supervisor times out, by default after ten seconds") {
   Server server({{200, "", 60}});
   const Supervisor supervisor(server.url());
   auto request = hints_request({{"progress", 1}}, "ns/job");

@@ -53,7 +53,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("the first SIGINT asks for a stop and says so, the second ends the process by that signal") {
+TEST_CASE("the first SIGINT requests a stop and reports it, and the second terminates the process") {
   Process process(STDERR_FILENO, install_and_watch);
   REQUIRE(process.await("ready"));
   process.signal(SIGINT);
@@ -64,7 +64,7 @@ TEST_CASE("the first SIGINT asks for a stop and says so, the second ends the pro
   CHECK(process.join() == -SIGINT);
 }
 
-TEST_CASE("SIGTERM asks for a stop once, and never ends the process") {
+TEST_CASE("SIGTERM requests a stop, is reported once and never terminates the process") {
   Process process(STDERR_FILENO, install_and_watch);
   REQUIRE(process.await("ready"));
   for (int i = 0; i < 3; ++i) {
@@ -77,7 +77,7 @@ TEST_CASE("SIGTERM asks for a stop once, and never ends the process") {
   CHECK(process.join() == -SIGKILL);
 }
 
-TEST_CASE("after a SIGTERM the first SIGINT still only asks, the second ends the process") {
+TEST_CASE("after SIGTERM, only the second SIGINT terminates the process") {
   Process process(STDERR_FILENO, install_and_watch);
   REQUIRE(process.await("ready"));
   process.signal(SIGTERM);
@@ -88,7 +88,7 @@ TEST_CASE("after a SIGTERM the first SIGINT still only asks, the second ends the
   CHECK(process.join() == -SIGINT);
 }
 
-TEST_CASE("a second SIGINT ends a process that hangs in a call") {
+TEST_CASE("a second SIGINT terminates a process blocked in a call") {
   Process process(STDERR_FILENO, [] {
     signal::install();
     say("ready");
@@ -102,7 +102,7 @@ TEST_CASE("a second SIGINT ends a process that hangs in a call") {
   CHECK(process.join() == -SIGINT);
 }
 
-TEST_CASE("a stop asked for by the program is as one by a signal, but no first SIGINT") {
+TEST_CASE("a stop requested by the program does not count as the first SIGINT") {
   Process process(STDERR_FILENO, [] {
     signal::install();
     signal::request_stop(SIGINT);
@@ -116,7 +116,7 @@ TEST_CASE("a stop asked for by the program is as one by a signal, but no first S
   CHECK(process.join() == -SIGINT);
 }
 
-TEST_CASE("signals may arrive at any thread") {
+TEST_CASE("signals are handled on any thread") {
   Process process(STDERR_FILENO, [] {
     signal::install();
     std::atomic<bool> running = false;
@@ -139,7 +139,7 @@ TEST_CASE("signals may arrive at any thread") {
 }
 
 // ThreadSanitizer delays a handler until the system call returns, but here the call waits for the handler.
-TEST_CASE("system calls and errno of the program do not notice a signal" * doctest::skip(sanitizer::kThread)) {
+TEST_CASE("signals do not interrupt system calls or change errno" * doctest::skip(sanitizer::kThread)) {
   Process process(STDERR_FILENO, [] {
     signal::install();
     int ends[2];
@@ -162,7 +162,7 @@ TEST_CASE("system calls and errno of the program do not notice a signal" * docte
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("where SIGINT was ignored, another process can still ask with it") {
+TEST_CASE("if SIGINT was ignored, one sent by another process still requests a stop") {
   Process process(STDERR_FILENO, [] {
     ::signal(SIGINT, SIG_IGN);
     return install_and_watch();
@@ -174,7 +174,7 @@ TEST_CASE("where SIGINT was ignored, another process can still ask with it") {
   CHECK(process.join() == -SIGINT);
 }
 
-TEST_CASE("where SIGINT was ignored, Ctrl-C at the terminal is ignored still") {
+TEST_CASE("if SIGINT was ignored, Ctrl-C at the terminal stays ignored") {
   const auto on_terminal = [](bool ignored) {
     const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     REQUIRE(::grantpt(master) == 0);
@@ -209,7 +209,7 @@ TEST_CASE("where SIGINT was ignored, Ctrl-C at the terminal is ignored still") {
   CHECK(count(said, "SIGINT") == 0);
 }
 
-TEST_CASE("SIGUSR1 asks for a checkpoint, each time anew, and for no stop") {
+TEST_CASE("each SIGUSR1 requests a checkpoint without requesting a stop") {
   Process process(STDERR_FILENO, [] {
     signal::install();
     say("ready");

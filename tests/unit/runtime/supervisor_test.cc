@@ -25,7 +25,7 @@ const std::vector<std::string> kAddresses{"10.0.0.1", "10.0.0.2"};
 
 }  // namespace
 
-TEST_CASE("discover asks again while the answer is 408 and gives the addresses by rank") {
+TEST_CASE("discover retries on status 408 and returns the addresses by rank") {
   Server server({{408, "later"}, {408, ""}, {200, R"(["10.0.0.1", "10.0.0.2"])"}});
   CHECK(supervisor::discover(server.url() + "/", "ns/job", 3) == kAddresses);
   for (int i = 0; i < 3; ++i) CHECK(server.request() == json{"GET", "/discover/ns/job/3?timeout=30", nullptr, ""});
@@ -39,18 +39,18 @@ TEST_CASE("discover sends the bearer token") {
   CHECK(server.request() == json{"GET", "/discover/ns/job/0?timeout=5", "Bearer s3cret", ""});
 }
 
-TEST_CASE("discover escapes the name of the job") {
+TEST_CASE("discover escapes the job name") {
   Server server({{200, R"(["a"])"}});
   supervisor::discover(server.url(), "n s/j?b", 0);
   CHECK(server.request()[1] == "/discover/n%20s/j%3Fb/0?timeout=30");
 }
 
-TEST_CASE("discover tries again when a connection breaks") {
+TEST_CASE("discover retries when the connection breaks") {
   Server server({{0, ""}, {0, ""}, {200, R"(["a"])"}});
   CHECK(supervisor::discover(server.url(), "ns/job", 0) == std::vector<std::string>{"a"});
 }
 
-TEST_CASE("another status is an error with the URL and the answer") {
+TEST_CASE("discover fails on any other status with the URL and the response") {
   const std::string body = "no such\njob";
   Server server({{400, body}, {403, body}, {404, body}, {500, body}, {302, body}});
   for (const int status : {400, 403, 404, 500, 302}) {
@@ -59,7 +59,7 @@ TEST_CASE("another status is an error with the URL and the answer") {
   }
 }
 
-TEST_CASE("a malformed body is an error with the URL and the answer") {
+TEST_CASE("discover fails on a malformed body with the URL and the body") {
   const std::vector<std::string> bodies{"", "{", "{}", "[]", "[1]", "[null]", "[\"\"]", "\"10.0.0.1\"", "[\"a\", 1]"};
   std::vector<Answer> answers;
   for (const std::string& body : bodies) answers.push_back({200, body});
@@ -71,13 +71,13 @@ TEST_CASE("a malformed body is an error with the URL and the answer") {
   }
 }
 
-TEST_CASE("an answer of any size is an error, not an allocation") {
+TEST_CASE("discover rejects a response that is too large") {
   Server server({{200, "x", 0, 4 << 20}});
   CHECK(error_of([&] { supervisor::discover(server.url(), "ns/job", 1); }) ==
         fmt::format("GET {}/discover/ns/job/1?timeout=30: the response is larger than 1048576 bytes", server.url()));
 }
 
-TEST_CASE("discover gives up at its timeout, and says why it had to wait") {
+TEST_CASE("discover times out and reports why it was waiting") {
   Server late({{408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}});
   const auto start = std::chrono::steady_clock::now();
   const std::string waited = error_of([&] { supervisor::discover(late.url(), "ns/job", 1, 500ms); });
@@ -92,7 +92,7 @@ TEST_CASE("discover gives up at its timeout, and says why it had to wait") {
   CHECK(std::chrono::steady_clock::now() - start < 45s);
 }
 
-TEST_CASE("a supervisor that is not there is an error that says so") {
+TEST_CASE("discover reports a refused connection") {
   std::string gone;
   {
     Server server({});
@@ -104,7 +104,7 @@ TEST_CASE("a supervisor that is not there is an error that says so") {
   CHECK_MESSAGE(error.find("connection refused") != std::string::npos, error);
 }
 
-TEST_CASE("what can never work is an error at once") {
+TEST_CASE("invalid jobs and URLs fail immediately") {
   const auto start = std::chrono::steady_clock::now();
   CHECK(error_of([] { supervisor::discover("http://127.0.0.1:1", "job", 0); }) ==
         "invalid job 'job': expected NAMESPACE/NAME; set ADAPTDL_JOB_ID");

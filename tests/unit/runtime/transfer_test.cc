@@ -48,7 +48,7 @@ struct Sender {
 
 }  // namespace
 
-TEST_CASE("each receiver gets the states that were ordered for it, whichever comes first") {
+TEST_CASE("each receiver gets the states ordered for it, in any order of connection") {
   Sender sender;
   auto served = sender.serve({{2, std::nullopt}, {1, std::set<std::string>{"other"}}});
   auto second = std::async(std::launch::async, [&] { return sender.fetch(2); });
@@ -59,7 +59,7 @@ TEST_CASE("each receiver gets the states that were ordered for it, whichever com
   served.get();
 }
 
-TEST_CASE("H7: strangers that are silent, half done or in the way do not keep states from coming") {
+TEST_CASE("silent, incomplete and invalid connections do not prevent a transfer") {
   Sender sender;
   const std::string opening = "adaptdl\n" + std::string("\x03\0\0\0", 4) + std::string(32, 'n');
   std::vector<net::Fd> strangers;
@@ -71,7 +71,7 @@ TEST_CASE("H7: strangers that are silent, half done or in the way do not keep st
   served.get();
 }
 
-TEST_CASE("without the secret, or without an order, nothing is sent") {
+TEST_CASE("nothing is sent to a receiver without the secret or an order") {
   Sender sender;
   auto served = sender.serve({{1, std::nullopt}});
   CHECK_THROWS_WITH_AS(sender.fetch(2), doctest::Contains("it is not waiting for this replica"), CollectiveError);
@@ -82,7 +82,7 @@ TEST_CASE("without the secret, or without an order, nothing is sent") {
   CHECK_THROWS_WITH_AS(wrong.get(), doctest::Contains("cannot reach another replica at"), CollectiveError);
 }
 
-TEST_CASE("a receiver that does not come is an error in time") {
+TEST_CASE("sending fails after the timeout if a receiver does not connect") {
   Sender sender;
   const net::Fd stranger = sender.stranger("");  // connects before the sender stops listening
   auto served = sender.serve({{1, std::nullopt}}, 200ms);

@@ -54,12 +54,12 @@ std::size_t replicas(const Decision& decision, const std::string& name) { return
 
 }  // namespace
 
-TEST_CASE("of two jobs that scale alike the one with less left gets more") {
+TEST_CASE("of two jobs that scale alike, the one with less work left gets more replicas") {
   const Decision decision = decide(cluster(4, {job("long", 100, 0.1), job("short", 1, 0.1)}));
   CHECK(replicas(decision, "short") > replicas(decision, "long"));
 }
 
-TEST_CASE("of two jobs with as much left the later one gets more") {
+TEST_CASE("of two jobs with equal work left, the older one is preferred") {
   JobInfo late = job("late", 1, 0.1);
   late.creation_time = -100'000;
   const Decision decision = decide(cluster(2, {job("new", 1, 0.1), late}));
@@ -69,7 +69,7 @@ TEST_CASE("of two jobs with as much left the later one gets more") {
   CHECK(replicas(decide(crowded), "late") == 1);
 }
 
-TEST_CASE("a job that was not measured yet starts on up to four replicas, and then grows fourfold") {
+TEST_CASE("an unmeasured job starts on up to four replicas, then grows fourfold") {
   JobInfo fresh = job("fresh", 1);
   fresh.profiled_replicas = 0;
   fresh.speedup = nullptr;
@@ -79,7 +79,7 @@ TEST_CASE("a job that was not measured yet starts on up to four replicas, and th
   CHECK(replicas(decide(cluster(16, {young})), "young") == 16);
 }
 
-TEST_CASE("a job about to end is left as it is, one with hours to go takes what is free") {
+TEST_CASE("a job about to end keeps its allocation, and a longer one uses free GPUs") {
   for (const bool ends : {true, false}) {
     Problem problem = cluster(2, {job("job", ends ? 0.03 : 30)});
     problem.previous["job"] = Allocation(4, "node-0");
@@ -87,7 +87,7 @@ TEST_CASE("a job about to end is left as it is, one with hours to go takes what 
   }
 }
 
-TEST_CASE("a job that was moved often is moved again only for more") {
+TEST_CASE("a job that has restarted often is not moved for a small gain") {
   for (const int restarts : {0, 60}) {
     JobInfo moved = job("job", 30, 0.5);
     moved.num_restarts = restarts;
@@ -97,7 +97,7 @@ TEST_CASE("a job that was moved often is moved again only for more") {
   }
 }
 
-TEST_CASE("of two jobs that are alike the one that weighs more gets more, and equal weights change nothing") {
+TEST_CASE("the job with the higher weight gets more replicas, and equal weights change nothing") {
   std::vector<JobInfo> jobs{job("one", 10, 0.1), job("two", 10, 0.1)};
   const Decision plain = decide(cluster(4, jobs));
   for (JobInfo& each : jobs) each.weight = 4;
@@ -108,7 +108,7 @@ TEST_CASE("of two jobs that are alike the one that weighs more gets more, and eq
   CHECK(replicas(decide(cluster(4, jobs)), "one") > replicas(decide(cluster(4, jobs)), "two"));
 }
 
-TEST_CASE("a job whose changes cost little changes where another one stays") {
+TEST_CASE("a job with a low restart cost is moved despite many restarts") {
   for (const auto& cost : {std::optional<double>(), std::optional<double>(1)}) {
     JobInfo moved = job("job", 30, 0.5);
     moved.num_restarts = 60;
@@ -119,13 +119,13 @@ TEST_CASE("a job whose changes cost little changes where another one stays") {
   }
 }
 
-TEST_CASE("a job on several nodes has them whole") {
+TEST_CASE("a job on several nodes uses whole nodes") {
   JobInfo wide = job("wide", 10);
   wide.max_replicas = 11;
   CHECK(replicas(decide(cluster(3, {wide})), "wide") == 8);
 }
 
-TEST_CASE("of two jobs that do not say what is left the one that has had less goes first") {
+TEST_CASE("of two jobs without reported progress, the one with less attained service goes first") {
   JobInfo begun = job("begun", 1), advanced = job("advanced", 1);
   for (JobInfo* silent : {&begun, &advanced}) {
     silent->progress.reset();

@@ -149,7 +149,7 @@ std::string answer_to(const Home& home, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("the first run starts the agent, which gives it devices and ends when it is idle") {
+TEST_CASE("the first run starts the agent, which allocates devices and exits when idle") {
   Home home({.idle = 500ms});
   int agent = 0;
   {
@@ -170,7 +170,7 @@ TEST_CASE("the first run starts the agent, which gives it devices and ends when 
   CHECK_FALSE(std::filesystem::exists(home.socket()));
 }
 
-TEST_CASE("the device-seconds of a run are its service for the policy") {
+TEST_CASE("a run reports its device-seconds as attained service") {
   Home home;
   runtime_directory();
   const Fd agent = listen_at(home.socket());
@@ -187,7 +187,7 @@ TEST_CASE("the device-seconds of a run are its service for the policy") {
   CHECK(parse_run_message({line, static_cast<std::size_t>(size)}).user.service >= 20);
 }
 
-TEST_CASE("a second run gets its fair share once the first has let go of it, and grows when that one ends") {
+TEST_CASE("a second run gets its share once released, and all devices once the first ends") {
   Home home;
   auto first = std::make_unique<Run>(home, request(1, 4));
   REQUIRE(await({first.get()}, [&] { return first->devices.size() == 4; }));
@@ -204,7 +204,7 @@ TEST_CASE("a second run gets its fair share once the first has let go of it, and
   CHECK(second.devices == Devices{"2", "3", "0", "1"});
 }
 
-TEST_CASE("a change of its bounds changes a run's share at once") {
+TEST_CASE("changing a run's bounds changes its share") {
   Home home;
   Run run(home, request(1, 1));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 1; }));
@@ -216,7 +216,7 @@ TEST_CASE("a change of its bounds changes a run's share at once") {
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
 }
 
-TEST_CASE("an agent that is killed comes back, and nobody's devices change") {
+TEST_CASE("a killed agent is restarted, and no run's devices change") {
   Home home({.settle = kPatience});
   Run first(home, request(1, 2)), second(home, request(1, 2));
   REQUIRE(await({&first, &second}, [&] { return first.devices.size() == 2 && second.devices.size() == 2; }));
@@ -239,7 +239,7 @@ TEST_CASE("an agent that is killed comes back, and nobody's devices change") {
   }
 }
 
-TEST_CASE("an agent that comes back learns the weights again") {
+TEST_CASE("a restarted agent recovers the weights of the runs") {
   Home home({.settle = kPatience});
   Run light(home, request(1, 4)), heavy(home, request(1, 4));
   heavy.wanted.weight = 3;
@@ -258,7 +258,7 @@ TEST_CASE("an agent that comes back learns the weights again") {
   CHECK(heavy.devices.size() == 2);
 }
 
-TEST_CASE("a run that prefers a number of devices gets as many, and leaves another run its share") {
+TEST_CASE("a run gets its preferred number of devices, but leaves another run its fair share") {
   Home home;
   AgentRequest wanted = request(1, 3);
   wanted.preferred_count = 3;
@@ -270,7 +270,7 @@ TEST_CASE("a run that prefers a number of devices gets as many, and leaves anoth
   CHECK(first.devices.size() == 2);
 }
 
-TEST_CASE("a run keeps what it has while the agent does not answer") {
+TEST_CASE("a run keeps its devices while the agent does not respond") {
   Home home;
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
@@ -288,7 +288,7 @@ TEST_CASE("a run keeps what it has while the agent does not answer") {
   CHECK(run.client.agent_pid() == agent);
 }
 
-TEST_CASE("runs that start at the same moment have one agent") {
+TEST_CASE("runs that start at the same time share one agent") {
   Home home;
   std::vector<std::unique_ptr<Process>> processes;
   for (int i = 0; i < 8; ++i) {
@@ -312,7 +312,7 @@ TEST_CASE("runs that start at the same moment have one agent") {
   CHECK(devices.size() == 8);
 }
 
-TEST_CASE("the devices of a run that was killed go to the others") {
+TEST_CASE("the devices of a killed run go to other runs") {
   Home home({.vanished = 200ms});
   Process killed(STDOUT_FILENO, [&] {
     Run run(home, request(4, 4));
@@ -329,7 +329,7 @@ TEST_CASE("the devices of a run that was killed go to the others") {
   REQUIRE(await({&next}, [&] { return next.devices.size() == 4; }));
 }
 
-TEST_CASE("a socket and a lock that a dead agent left are no obstacle") {
+TEST_CASE("a new agent starts despite the stale socket and lock of a dead one") {
   Home home({.settle = 200ms});
   const auto directory = runtime_directory();
   { const Fd dead = listen_at(home.socket()); }
@@ -340,7 +340,7 @@ TEST_CASE("a socket and a lock that a dead agent left are no obstacle") {
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
 }
 
-TEST_CASE("only the same user reaches the agent") {
+TEST_CASE("other users cannot use the agent") {
   Home home;
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
@@ -376,7 +376,7 @@ TEST_CASE("only the same user reaches the agent") {
   CHECK(reached == 3);
 }
 
-TEST_CASE("what is no message costs its sender the connection, and nobody else anything") {
+TEST_CASE("an invalid message is answered with the reason and closes only its own connection") {
   Home home;
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
@@ -421,7 +421,7 @@ TEST_CASE("what is no message costs its sender the connection, and nobody else a
   CHECK(run.client.agent_pid() == agent);
 }
 
-TEST_CASE("connections that say nothing keep no run out") {
+TEST_CASE("idle connections do not prevent a run from connecting") {
   Home home({.silent = 500ms});
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));

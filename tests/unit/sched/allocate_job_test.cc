@@ -24,25 +24,25 @@ JobInfo job(int min_replicas, int max_replicas = 8) {
 
 }  // namespace
 
-TEST_CASE("a new job gets its least replicas, at least one, on one node") {
+TEST_CASE("a new job gets its minimum number of replicas, at least one, on one node") {
   CHECK(allocate_job(job(0), {node("a", 4)}) == Allocation{"a"});
   CHECK(allocate_job(job(3), {node("a", 4)}) == Allocation{"a", "a", "a"});
   CHECK(allocate_job(job(3), {node("a", 2), node("b", 3)}) == Allocation{"b", "b", "b"});
 }
 
-TEST_CASE("nodes that may be taken away come last, and names decide among the others") {
+TEST_CASE("preemptible nodes are used last, and other nodes in order of their names") {
   CHECK(allocate_job(job(1), {node("a", 4, true), node("c", 4), node("b", 4)}) == Allocation{"b"});
   CHECK(allocate_job(job(1), {node("a", 4, true), node("b", 0)}) == Allocation{"a"});
 }
 
-TEST_CASE("a new job that fits on no one node waits for the cycle") {
+TEST_CASE("a new job that fits on no single node waits for the next cycle") {
   CHECK(allocate_job(job(5), {node("a", 4), node("b", 4)}).empty());
   CHECK(allocate_job(job(5), {node("a", 8)}).empty());  // the CPUs suffice for only 4
   CHECK(allocate_job(job(1), {}).empty());
   CHECK(allocate_job(job(1), {{"a", {{"gpu", -2}, {"cpu", 8}}, false, ""}}).empty());
 }
 
-TEST_CASE("a job whose minimum exceeds its maximum, or that asks for nothing, gets nothing") {
+TEST_CASE("a job with invalid bounds or without resource requests gets no replicas") {
   CHECK(allocate_job(job(3, 2), {node("a", 4)}).empty());
   CHECK(allocate_job(job(0, 0), {node("a", 4)}).empty());
   JobInfo nothing = job(1);

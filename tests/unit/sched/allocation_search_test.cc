@@ -138,7 +138,7 @@ class Enumeration {
 
 }  // namespace
 
-TEST_CASE("allocations keep within capacity, minima, maxima and pins, with one distributed job a node") {
+TEST_CASE("allocations respect capacity, bounds and pins, with at most one distributed job per node") {
   std::mt19937 random(1);
   for (int i = 0; i < 500; ++i) {
     const Shape shape = {pick(random, 0, 40), pick(random, 0, 12), pick(random, 1, 8), pick(random, 1, 3)};
@@ -147,7 +147,7 @@ TEST_CASE("allocations keep within capacity, minima, maxima and pins, with one d
   }
 }
 
-TEST_CASE("small problems are solved within 1 % of the best of all allocations") {
+TEST_CASE("small problems are solved within 1 % of the optimum") {
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
     const SearchProblem problem =
@@ -157,7 +157,7 @@ TEST_CASE("small problems are solved within 1 % of the best of all allocations")
   }
 }
 
-TEST_CASE("on a whole cluster the value comes within 2 % of what it would be if nodes did not matter") {
+TEST_CASE("on a large cluster, the value is within 2 % of the node-agnostic bound") {
   std::mt19937 random(3);
   for (int i = 0; i < 50; ++i) {
     SearchProblem problem;
@@ -175,7 +175,7 @@ TEST_CASE("on a whole cluster the value comes within 2 % of what it would be if 
   }
 }
 
-TEST_CASE("a job that gains less than a change costs keeps its replicas where they are") {
+TEST_CASE("a job whose gain is below the cost of a change keeps its placement") {
   SearchProblem problem;
   for (int n = 0; n < 2; ++n) problem.nodes.push_back({{4}});
   SearchJob job{.demand = {1}, .max_replicas = 4, .previous = {{1, 3}}};
@@ -187,7 +187,7 @@ TEST_CASE("a job that gains less than a change costs keeps its replicas where th
   CHECK(replica_count(search_allocations(problem).placements[0]) == 4);
 }
 
-TEST_CASE("a small job moves out of the way of a large one that no node has room for") {
+TEST_CASE("a small job moves to free a node for a large one") {
   SearchProblem problem;
   for (int n = 0; n < 2; ++n) problem.nodes.push_back({{4}});
   for (int n = 0; n < 2; ++n) {
@@ -204,7 +204,7 @@ TEST_CASE("a small job moves out of the way of a large one that no node has room
   CHECK(result.placements[2].size() == 1);
 }
 
-TEST_CASE("the same problem has the same allocations") {
+TEST_CASE("the search is deterministic") {
   std::mt19937 random(4);
   const SearchProblem problem = random_problem(random, {60, 16, 8, 2});
   CHECK(search_allocations(problem).placements == search_allocations(problem).placements);

@@ -57,7 +57,7 @@ AssignmentProgram random_program(std::mt19937& random, int groups, int resources
 
 }  // namespace
 
-TEST_CASE("small programs are solved to the best there is") {
+TEST_CASE("small programs are solved optimally") {
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
     const AssignmentProgram program = random_program(random, 1 + i % 4, 1 + i % 3, 3 + i % 5);
@@ -69,7 +69,7 @@ TEST_CASE("small programs are solved to the best there is") {
   }
 }
 
-TEST_CASE("options that cost something or fit nowhere are left, and empty programs are solved") {
+TEST_CASE("options without a benefit or without room are not chosen, and empty programs are solved") {
   CHECK(solve_assignment({}).empty());
   CHECK(solve_assignment({{{}, {}}, {4}}) == std::vector{-1, -1});
   CHECK(solve_assignment({{{{0.5, {{0, 1}}}}, {{0, {{0, 1}}}}}, {4}}) == std::vector{-1, -1});
@@ -77,7 +77,7 @@ TEST_CASE("options that cost something or fit nowhere are left, and empty progra
   CHECK(solve_assignment({{{{-1, {{0, 1}}}}}, {0}}) == std::vector{-1});
 }
 
-TEST_CASE("the answer is the same every time, on any thread") {
+TEST_CASE("the solution is the same on every run and thread") {
   std::mt19937 random(2);
   const AssignmentProgram program = random_program(random, 60, 3, 41);
   const std::vector<int> expected = solve_assignment(program);

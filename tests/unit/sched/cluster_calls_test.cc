@@ -29,7 +29,7 @@ kube::ApiError api_error(int code, const std::string& name = "") {
 
 }  // namespace
 
-TEST_CASE("a call is repeated until the cluster answers, which is reported once") {
+TEST_CASE("a call is retried until it succeeds, and the outage is reported once") {
   Scene scene;
   int tries = 0;
   const int result = scene.calls.persist({}, [&] {
@@ -48,7 +48,7 @@ TEST_CASE("a call is repeated until the cluster answers, which is reported once"
                                  "cluster calls succeed again"});
 }
 
-TEST_CASE("an error that no later try can mend is thrown at once") {
+TEST_CASE("a permanent error is thrown without a retry") {
   for (const int code : {400, 404, 422}) {
     Scene scene;
     int tries = 0;
@@ -64,7 +64,7 @@ TEST_CASE("an error that no later try can mend is thrown at once") {
   CHECK_THROWS_AS(scene.calls.persist({}, [] { throw std::runtime_error("another one"); }), std::runtime_error);
 }
 
-TEST_CASE("a stop ends the tries") {
+TEST_CASE("a stop request ends the retries") {
   Scene scene;
   std::stop_source stop;
   int tries = 0;

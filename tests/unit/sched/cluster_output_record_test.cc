@@ -40,7 +40,7 @@ std::vector<double> values(const std::vector<Result>& results) {
 
 }  // namespace
 
-TEST_CASE("results come again in their order after the search was killed") {
+TEST_CASE("stored results are returned in order after a restart") {
   const Scene scene;
   {
     OutputRecord record = scene.open();
@@ -59,7 +59,7 @@ TEST_CASE("results come again in their order after the search was killed") {
   CHECK(record.take_stored().empty());
 }
 
-TEST_CASE("lines of logs that are read again are known, and those after them are new") {
+TEST_CASE("log lines that are read again are recognized, and only later ones are new") {
   const Scene scene;
   {
     OutputRecord record = scene.open();
@@ -79,7 +79,7 @@ TEST_CASE("lines of logs that are read again are known, and those after them are
   CHECK(values(scene.open().take_stored()) == std::vector<double>{0.1, 0.2, 0.2, 0.2, 0.1, 0.1});
 }
 
-TEST_CASE("a line that a crash cut off is removed, and is new when it comes again") {
+TEST_CASE("a line truncated by a crash is removed, and counts as new when read again") {
   const Scene scene;
   {
     OutputRecord record = scene.open();
@@ -99,7 +99,7 @@ TEST_CASE("a line that a crash cut off is removed, and is new when it comes agai
   }
 }
 
-TEST_CASE("a file with another line is refused by its number") {
+TEST_CASE("a file with an invalid line is rejected with the line number") {
   const Scene scene;
   for (const char* const wrong : {"{}", "x", "[]", R"({"pod": "a", "time": 1, "line": "{\"loss\": 1}"})"}) {
     std::ofstream(scene.file, std::ios::trunc) << R"({"pod": "a", "time": 1, "line": "{\"accuracy\": 1}"})" << '\n'

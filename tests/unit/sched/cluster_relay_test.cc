@@ -104,7 +104,7 @@ struct Scene {
 
 }  // namespace
 
-TEST_CASE("a run on a cluster waits until a node has devices, and then uses as many as it may") {
+TEST_CASE("a run waits for devices and then uses up to its maximum number of replicas") {
   Scene scene(1, 3);
   scene.nodes({});
   REQUIRE(scene.eventually([&] { return !scene.requests.empty(); }));
@@ -118,7 +118,7 @@ TEST_CASE("a run on a cluster waits until a node has devices, and then uses as m
     CHECK(std::ranges::count(scene.recorder.events, "connected " + device + " 10.0.0." + device.substr(0, 1)) == 1);
 }
 
-TEST_CASE("the devices of a node that is leaving are given up, and closed once nothing runs on them") {
+TEST_CASE("devices of a leaving node are deallocated at once and closed when no longer in use") {
   Scene scene(1, 2);
   scene.nodes({Scene::node("1", 1), Scene::node("2", 1)});
   REQUIRE(scene.connect(2));
@@ -131,7 +131,7 @@ TEST_CASE("the devices of a node that is leaving are given up, and closed once n
   CHECK(scene.recorder.events.back() == "lost 1/0: it was released");
 }
 
-TEST_CASE("a device that is lost leaves the allocation at once, and is opened again") {
+TEST_CASE("a lost device leaves the allocation at once and is reopened") {
   Scene scene(1, 2);
   scene.nodes({Scene::node("1", 1), Scene::node("2", 1)});
   REQUIRE(scene.connect(2));
@@ -142,7 +142,7 @@ TEST_CASE("a device that is lost leaves the allocation at once, and is opened ag
   REQUIRE(scene.connect(2));
 }
 
-TEST_CASE("messages pass between the devices' replica servers and their host") {
+TEST_CASE("messages to and from connected replica servers are relayed, and others are dropped") {
   Scene scene(1, 1);
   scene.nodes({Scene::node("1", 1)});
   REQUIRE(scene.connect(1));
@@ -156,7 +156,7 @@ TEST_CASE("messages pass between the devices' replica servers and their host") {
   CHECK(scene.recorder.events.size() == 2);
 }
 
-TEST_CASE("a run whose driver is gone ends with an error") {
+TEST_CASE("a run fails when the cluster's driver has exited") {
   Scene scene(1, 1);
   scene.driver = LineChannel(Fd(make_pipe().read.release()), Fd(make_pipe().write.release()));
   CHECK_THROWS_WITH_AS(scene.eventually([] { return false; }), "the driver of the cluster has ended", Error);

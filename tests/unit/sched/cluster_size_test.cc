@@ -24,30 +24,30 @@ int desired(int now, double ideal, int least = 0, int* asked = nullptr) {
 
 }  // namespace
 
-TEST_CASE("a cluster that is well used keeps its size") {
+TEST_CASE("a well-utilized cluster keeps its size") {
   CHECK(desired(16, 8) == 16);
   CHECK(desired(16, 10) == 16);
   CHECK(desired(16, 6) == 16);
 }
 
-TEST_CASE("a cluster that is used too much grows, to twice its size at most") {
+TEST_CASE("an overutilized cluster grows, at most to its maximum size") {
   CHECK(desired(16, 14) == 28);
   CHECK(desired(16, 100) == 32);
   CHECK(desired(1, 100) == 2);
 }
 
-TEST_CASE("a cluster that is used too little shrinks, not below what it must have") {
+TEST_CASE("an underutilized cluster shrinks, at most to its minimum size") {
   CHECK(desired(16, 2) == 4);
   CHECK(desired(16, 0.3) == 1);
   CHECK(desired(16, 2, 9) == 9);
 }
 
-TEST_CASE("nothing to be done needs as few nodes as must be") {
+TEST_CASE("a cluster without load shrinks to its minimum size") {
   CHECK(desired(16, 0) == 0);
   CHECK(desired(16, 0, 3) == 3);
 }
 
-TEST_CASE("sizes are bisected, not tried one by one") {
+TEST_CASE("the size is found by bisection") {
   int asked = 0;
   desired(4096, 3500, 0, &asked);
   CHECK(asked <= 15);

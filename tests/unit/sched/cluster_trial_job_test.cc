@@ -37,7 +37,7 @@ std::map<std::string, std::string> variables(const json& container) {
 
 }  // namespace
 
-TEST_CASE("the first container runs the program with the parameters, and the rest of the job stays") {
+TEST_CASE("the first container runs the program with the parameters, and other fields are kept") {
   const kube::Submission made = make_trial_job(plan(), 12, {{"lr", 0.5}, {"opt", "$adam"}});
   CHECK(made.name() == "digits-12");
   CHECK(made.name_space() == "here");
@@ -61,7 +61,7 @@ TEST_CASE("the first container runs the program with the parameters, and the res
   CHECK(pod["metadata"]["annotations"]["own"] == "1");
 }
 
-TEST_CASE("all parameters are in the file that ADAPTDL_PARAMS_FILE names") {
+TEST_CASE("ADAPTDL_PARAMS_FILE names a file with all parameters") {
   const kube::Submission made = make_trial_job(plan(), 0, {{"lr", 0.5}, {"opt", "adam"}});
   const json& pod = made.job["spec"]["template"];
   CHECK(json::parse(pod["metadata"]["annotations"]["adaptdl/parameters"].get<std::string>()) ==
@@ -75,7 +75,7 @@ TEST_CASE("all parameters are in the file that ADAPTDL_PARAMS_FILE names") {
         mount["mountPath"].get<std::string>() + '/' + item["path"].get<std::string>());
 }
 
-TEST_CASE("the volume claim of a trial has one name per study") {
+TEST_CASE("the volume claim's name is stable and unique per trial and study") {
   const auto claim = [](const TrialJobPlan& plan, int number) {
     const kube::Submission made = make_trial_job(plan, number, {{"lr", 0.5}});
     CHECK(kube::claim_of(made.job) == made.claim["metadata"]["name"]);
@@ -89,14 +89,14 @@ TEST_CASE("the volume claim of a trial has one name per study") {
   CHECK(claim(plan(), 1) != claim(other, 1));
 }
 
-TEST_CASE("an output buffer that the job file sets stays as it is") {
+TEST_CASE("PYTHONUNBUFFERED set by the job file is kept") {
   TrialJobPlan own = plan();
   own.job["spec"]["template"]["spec"]["containers"][0]["env"].push_back({{"name", "PYTHONUNBUFFERED"}, {"value", ""}});
   const kube::Submission made = make_trial_job(own, 0, {{"lr", 0.5}});
   CHECK(variables(made.job["spec"]["template"]["spec"]["containers"][0])["PYTHONUNBUFFERED"].empty());
 }
 
-TEST_CASE("the number of a trial is that of its label") {
+TEST_CASE("a trial's number is read from its label, and invalid labels are ignored") {
   const auto number = [](const json& value) { return trial_of({{"metadata", {{"labels", {{kTrialLabel, value}}}}}}); };
   CHECK(number("0") == 0);
   CHECK(number("12") == 12);
@@ -104,7 +104,7 @@ TEST_CASE("the number of a trial is that of its label") {
   CHECK_FALSE(trial_of(json::object()));
 }
 
-TEST_CASE("studies whose names cannot begin those of jobs are refused") {
+TEST_CASE("a study name that is not a valid job name prefix is rejected") {
   for (const char* const name : {"digits", "a", "7b-c"}) CHECK_NOTHROW(check_job_names(name));
   for (const char* const name : {"A", "a_b", "a.b", "-a"}) CHECK_THROWS_AS(check_job_names(name), UsageError);
   CHECK_THROWS_AS(check_job_names(std::string(60, 'a')), UsageError);

@@ -93,14 +93,14 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "large files are compared where there is no sha256sum") {
+TEST_CASE_FIXTURE(Fixture, "large files are verified even without sha256sum in the pod") {
   if (kAgentProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"sha256sum"});
   copy_both_ways(shell);
   CHECK(notices.empty());
 }
 
-TEST_CASE_FIXTURE(Fixture, "large files go on where they were after each of several breaks, both ways") {
+TEST_CASE_FIXTURE(Fixture, "transfers of large files resume after broken connections, in both directions") {
   LocalShell shell;
   for (const std::uint64_t bytes : {1 << 20, 9 << 20, 1000, 9 << 20, 1000, 100, 1000, 9 << 20, 1000})
     shell.breaks.push_back(bytes);
@@ -116,7 +116,7 @@ TEST_CASE_FIXTURE(Fixture, "large files go on where they were after each of seve
   CHECK(read_file(here / "y") == bytes);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a stream of more than fits into memory at once is compared") {
+TEST_CASE_FIXTURE(Fixture, "a stream too large to buffer is uploaded and verified") {
   LocalShell shell;
   const std::string bytes = some_bytes(2 * kSize);
   write_file(here / "x", bytes);
@@ -126,7 +126,7 @@ TEST_CASE_FIXTURE(Fixture, "a stream of more than fits into memory at once is co
   CHECK(notices.empty());
 }
 
-TEST_CASE_FIXTURE(Fixture, "what was damaged on the way does not take the place of a file") {
+TEST_CASE_FIXTURE(Fixture, "a file corrupted in transit does not replace the existing one") {
   // The damaged byte is after the agent, which an upload sends first.
   write_file(here / "x", some_bytes(kSize));
   write_file(there / "x", "before");
@@ -141,7 +141,7 @@ TEST_CASE_FIXTURE(Fixture, "what was damaged on the way does not take the place 
   CHECK(read_file(here / "z") == "before");
 }
 
-TEST_CASE_FIXTURE(Fixture, "on another kind of machine large files are copied and compared by its own tools") {
+TEST_CASE_FIXTURE(Fixture, "on another architecture, large files are copied and verified with the pod's own tools") {
   if (!fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"uname"});
   write_file(tools / "uname", "#!/bin/sh\necho Linux other\n");
@@ -153,8 +153,7 @@ TEST_CASE_FIXTURE(Fixture, "on another kind of machine large files are copied an
   CHECK(notices == std::vector<std::string>{"pod here has no sha256sum: only sizes were compared"});
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "a pod that is replaced by one on another kind of machine is told, or copied to from the beginning") {
+TEST_CASE_FIXTURE(Fixture, "replacing a pod by one of another architecture restarts an upload and fails a download") {
   if (kAgentProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"uname"});
   const auto machine = [&](const std::string& name) {
@@ -179,7 +178,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK_FALSE(fs::exists(here / "y"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a large file that cannot be written is told with its name and why") {
+TEST_CASE_FIXTURE(Fixture, "the error for a large file that cannot be written names the file") {
   LocalShell shell;
   write_file(here / "x", some_bytes(kSize));
   CHECK_THROWS_WITH_AS(upload(shell, here / "x", "/dev/full/x", events), doctest::Contains("/dev/full/x"), Error);

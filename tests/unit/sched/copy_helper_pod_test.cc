@@ -41,7 +41,7 @@ Replica replica(int group, int rank, const std::string& phase = "Running") {
 
 }  // namespace
 
-TEST_CASE("a helper pod has the job's volume where the job has it, and nothing else of the job") {
+TEST_CASE("a helper pod mounts the job's volume at the same paths, without environment and GPUs") {
   const json pod = helper_pod_object(job(), "digits-copy-1", "");
   const json& spec = pod["spec"];
   REQUIRE(spec["containers"].size() == 1);
@@ -59,13 +59,13 @@ TEST_CASE("a helper pod has the job's volume where the job has it, and nothing e
   CHECK(spec["imagePullSecrets"] == job()["spec"]["template"]["spec"]["imagePullSecrets"]);
 }
 
-TEST_CASE("the label with a long job name is cut to what Kubernetes accepts") {
+TEST_CASE("the label with a long job name is truncated to a valid value") {
   json named = job();
   named["metadata"]["name"] = std::string(61, 'a') + "-.b";
   CHECK(helper_pod_object(named, "copy", "")["metadata"]["labels"].front() == std::string(61, 'a'));
 }
 
-TEST_CASE("a helper pod ends without whoever made it, and the scheduler takes it for no replica") {
+TEST_CASE("a helper pod has a deadline, an owner, and no label of a replica") {
   const json pod = helper_pod_object(job(), "digits-copy-1", "busybox");
   CHECK(pod["spec"]["containers"][0]["image"] == "busybox");
   CHECK(pod["spec"]["activeDeadlineSeconds"] == 3600);
@@ -76,14 +76,14 @@ TEST_CASE("a helper pod ends without whoever made it, and the scheduler takes it
   CHECK(pod["metadata"]["labels"] == json::parse(R"({"adaptdl/cli-copy": "digits"})"));
 }
 
-TEST_CASE("a job without a volume has no helper pod") {
+TEST_CASE("a helper pod for a job without a volume is an error") {
   json bare = job();
   bare["spec"]["template"]["spec"]["volumes"] = json::array();
   CHECK_THROWS_WITH_AS(helper_pod_object(bare, "x", ""), doctest::Contains("nor a volume adaptdl-pvc"), Error);
   CHECK_THROWS_AS(helper_pod_object(json::parse(R"({"metadata": {"name": "x", "uid": "u"}})"), "x", ""), Error);
 }
 
-TEST_CASE("what ended or is older than its deadline is left over") {
+TEST_CASE("a helper pod is leftover if it has ended or is past its deadline") {
   const auto now = *parse_time("2026-01-01T12:00:00Z");
   const auto pod = [](const char* phase, const char* created) {
     return json{{"status", {{"phase", phase}}}, {"metadata", {{"creationTimestamp", created}}}};
@@ -93,7 +93,7 @@ TEST_CASE("what ended or is older than its deadline is left over") {
   CHECK(is_leftover(pod("Failed", "2026-01-01T11:59:00Z"), now));
 }
 
-TEST_CASE("the replica to copy from is of the newest group, the lowest rank that runs") {
+TEST_CASE("the replica to copy from is the lowest running rank of the newest group") {
   std::vector<Replica> replicas{replica(1, 0), replica(2, 1), replica(2, 0, "Pending"), replica(2, 2)};
   REQUIRE(choose_replica(replicas, {}) != nullptr);
   CHECK(choose_replica(replicas, {})->name == "2-1");

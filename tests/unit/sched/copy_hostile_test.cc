@@ -81,19 +81,19 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a name with dots that lead out is refused") {
+TEST_CASE_FIXTURE(Fixture, "a name that leads out with .. is rejected") {
   refused(Archive().add('0', "../outside/victim", "evil"), "leads out of the target");
   refused(Archive().add('0', "a/../../outside/victim", "evil"), "leads out of the target");
   refused(Archive().add('5', "..", ""), "leads out of the target");
   refused(Archive().add('0', "a/..", "evil"), "leads out of the target");
 }
 
-TEST_CASE_FIXTURE(Fixture, "an absolute name is refused") {
+TEST_CASE_FIXTURE(Fixture, "an absolute name is rejected") {
   refused(Archive().add('0', (outside / "victim").string(), "evil"), "absolute path");
   refused(Archive().add('0', "//etc/passwd", "evil"), "absolute path");
 }
 
-TEST_CASE_FIXTURE(Fixture, "a link is no way out: what is below it is refused") {
+TEST_CASE_FIXTURE(Fixture, "an entry below a symbolic link is rejected") {
   refused(Archive().add('2', "way", "", outside.string()).add('0', "way/victim", "evil"),
           "symbolic links are not followed");
   refused(Archive().add('2', "up", "", "..").add('0', "up/outside/victim", "evil"), "symbolic links are not followed");
@@ -101,13 +101,13 @@ TEST_CASE_FIXTURE(Fixture, "a link is no way out: what is below it is refused") 
   CHECK(fs::is_symlink(target / "way"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a file replaces a link of its name instead of writing through it") {
+TEST_CASE_FIXTURE(Fixture, "a file replaces a link of the same name instead of being written through it") {
   unpack_bytes(Archive().add('2', "x", "", (outside / "victim").string()).add('0', "x", "evil").bytes());
   CHECK(read_file(target / "x") == "evil");
   CHECK_FALSE(fs::is_symlink(target / "x"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a link that was in the target before is not followed") {
+TEST_CASE_FIXTURE(Fixture, "an existing link in the target is not followed") {
   fs::create_directory_symlink(outside, target / "there");
   refused(Archive().add('0', "there/victim", "evil"), "symbolic links are not followed");
   fs::create_symlink(outside / "victim", target / "file");
@@ -115,7 +115,7 @@ TEST_CASE_FIXTURE(Fixture, "a link that was in the target before is not followed
   CHECK(read_file(target / "file") == "new");
 }
 
-TEST_CASE_FIXTURE(Fixture, "a hard link reaches only what the archive brought") {
+TEST_CASE_FIXTURE(Fixture, "a hard link can only refer to an earlier file of the archive") {
   refused(Archive().add('1', "x", "", (outside / "victim").string()), "absolute path");
   refused(Archive().add('1', "x", "", "../outside/victim"), "leads out of the target");
   write_file(target / "mine", "mine");
@@ -126,12 +126,12 @@ TEST_CASE_FIXTURE(Fixture, "a hard link reaches only what the archive brought") 
           "is not an earlier file in it");
 }
 
-TEST_CASE_FIXTURE(Fixture, "a directory that becomes a link is not gone through") {
+TEST_CASE_FIXTURE(Fixture, "a link or file cannot replace a directory") {
   refused(Archive().add('5', "d", "", "", 0755).add('2', "d", "", outside.string()), "cannot write");
   refused(Archive().add('5', "e", "", "", 0755).add('0', "e", "file"), "cannot write");
 }
 
-TEST_CASE_FIXTURE(Fixture, "devices, pipes and unknown kinds are left out") {
+TEST_CASE_FIXTURE(Fixture, "devices and pipes are skipped with a notice") {
   Archive archive;
   archive.add('3', "character").add('4', "block").add('6', "pipe").add('0', "file", "text");
   unpack_bytes(archive.bytes());
@@ -141,12 +141,12 @@ TEST_CASE_FIXTURE(Fixture, "devices, pipes and unknown kinds are left out") {
   CHECK(notices.front() == "skipped character: not a file, directory or symbolic link");
 }
 
-TEST_CASE_FIXTURE(Fixture, "a file gets no rights that it lends to who runs it") {
+TEST_CASE_FIXTURE(Fixture, "setuid and setgid bits of files are removed") {
   unpack_bytes(Archive().add('0', "x", "#!", "", 06755).bytes());
   CHECK(fs::status(target / "x").permissions() == fs::perms(0755));
 }
 
-TEST_CASE_FIXTURE(Fixture, "an archive that is cut off or damaged leaves no half of a file") {
+TEST_CASE_FIXTURE(Fixture, "a truncated or damaged archive leaves no partial file") {
   write_file(target / "x", "good");
   const std::string whole = Archive().add('0', "x", std::string(5000, 'n')).bytes();
   CHECK_THROWS_AS(unpack_bytes(whole.substr(0, 3000)), Error);
@@ -159,7 +159,7 @@ TEST_CASE_FIXTURE(Fixture, "an archive that is cut off or damaged leaves no half
   CHECK(std::distance(fs::directory_iterator(target), {}) == 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "the target's own entry changes nothing of it") {
+TEST_CASE_FIXTURE(Fixture, "an entry for the target itself does not change it") {
   fs::permissions(target, fs::perms(0755));
   unpack_bytes(Archive().add('5', "./", "", "", 0700).add('0', "./x", "text").bytes());
   CHECK(fs::status(target).permissions() == fs::perms(0755));

@@ -8,7 +8,7 @@ namespace copy_place_test {
 using namespace adaptdl;
 using namespace adaptdl::kube;
 
-TEST_CASE("a job's path has the job before a colon, all else is of this machine") {
+TEST_CASE("JOB:PATH is a path in a job, and any other path is local") {
   CHECK(parse_place("digits:/adaptdl/share/x").job == "digits");
   CHECK(parse_place("digits:/adaptdl/share/x:y").path == "/adaptdl/share/x:y");
   CHECK(parse_place("team/digits-2.b:x").job == "team/digits-2.b");
@@ -21,7 +21,7 @@ TEST_CASE("a job's path has the job before a colon, all else is of this machine"
   CHECK_THROWS_AS(parse_place(""), UsageError);
 }
 
-TEST_CASE("names are those of the last part of a path") {
+TEST_CASE("a path is split into directory and base name, and a leading dash is protected") {
   CHECK(base_name("/a/b") == "b");
   CHECK(base_name("/a/b//") == "b");
   CHECK(base_name("b") == "b");
@@ -35,7 +35,7 @@ TEST_CASE("names are those of the last part of a path") {
   CHECK(as_argument("/-rf") == "/-rf");
 }
 
-TEST_CASE("a target stands for what cp takes it for") {
+TEST_CASE("the target path is determined as by cp") {
   CHECK(target_path("/a/x", Found::kFile, "y", Found::kNothing) == "y");
   CHECK(target_path("/a/x", Found::kFile, "y", Found::kFile) == "y");
   CHECK(target_path("/a/x", Found::kFile, "y/", Found::kDirectory) == "y/x");

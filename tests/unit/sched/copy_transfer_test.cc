@@ -29,11 +29,11 @@ struct Fixture {
   // Runs `check` with each set of tools.
   template <typename Check>
   void with_tools(const Check& check) {
-    SUBCASE("GNU's tools") {
+    SUBCASE("with GNU tools") {
       LocalShell shell;
       check(shell);
     }
-    SUBCASE("busybox's tools") {
+    SUBCASE("with busybox tools") {
       const std::string path = busybox_path(tools);
       if (path.empty()) return;
       LocalShell shell(path);
@@ -73,7 +73,7 @@ void make_tree(const fs::path& root) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a file comes with its bytes, mode and time, whatever its name") {
+TEST_CASE_FIXTURE(Fixture, "files are copied with content and mode, even with special characters in the name") {
   with_tools([&](LocalShell& shell) {
     for (const std::string name : {"plain", "with blanks 'and' \"quotes\"", "a\nline", "-n", "$(touch x)", "*"}) {
       CAPTURE(name);
@@ -92,7 +92,7 @@ TEST_CASE_FIXTURE(Fixture, "a file comes with its bytes, mode and time, whatever
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a file replaces what a link stands for, not the link") {
+TEST_CASE_FIXTURE(Fixture, "an upload to a link replaces its target, or a dangling link itself") {
   with_tools([&](LocalShell& shell) {
     for (const std::string name : {"file", "-n", "a\nline\n"}) {
       CAPTURE(name);
@@ -119,7 +119,7 @@ TEST_CASE_FIXTURE(Fixture, "a file replaces what a link stands for, not the link
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a file does not go into a directory of its own name") {
+TEST_CASE_FIXTURE(Fixture, "copying a file over a directory of the same name is rejected") {
   with_tools([&](LocalShell& shell) {
     write_file(to("same"), "file");
     fs::create_directories(there / "same");
@@ -128,7 +128,7 @@ TEST_CASE_FIXTURE(Fixture, "a file does not go into a directory of its own name"
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a file of no bytes is one") {
+TEST_CASE_FIXTURE(Fixture, "an empty file is copied") {
   with_tools([&](LocalShell& shell) {
     write_file(at("none"), "");
     download(shell, at("none"), to("none"), events);
@@ -138,7 +138,7 @@ TEST_CASE_FIXTURE(Fixture, "a file of no bytes is one") {
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a download goes on at its byte after each of ten breaks") {
+TEST_CASE_FIXTURE(Fixture, "a download resumes at the same byte after each of ten broken connections") {
   with_tools([&](LocalShell& shell) {
     write_file(at("x"), some_bytes(4 * kMiB));
     shell.breaks = {1 << 20};  // the command that inspects the file
@@ -156,7 +156,7 @@ TEST_CASE_FIXTURE(Fixture, "a download goes on at its byte after each of ten bre
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "an upload goes on near its byte after each of ten breaks") {
+TEST_CASE_FIXTURE(Fixture, "an upload resumes after each of ten broken connections") {
   with_tools([&](LocalShell& shell) {
     write_file(to("x"), some_bytes(8 * kMiB));
     shell.breaks = {1 << 20};
@@ -170,7 +170,7 @@ TEST_CASE_FIXTURE(Fixture, "an upload goes on near its byte after each of ten br
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a directory comes with modes, times, links, hard links, empty directories and long names") {
+TEST_CASE_FIXTURE(Fixture, "a directory is copied with modes, times, links, empty directories and long names") {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     download(shell, at("tree"), to("tree"), events);
@@ -182,7 +182,7 @@ TEST_CASE_FIXTURE(Fixture, "a directory comes with modes, times, links, hard lin
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a directory goes on where it was after each of ten breaks, both ways") {
+TEST_CASE_FIXTURE(Fixture, "a directory copy resumes after each of ten broken connections, in both directions") {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     shell.breaks = {1000};
@@ -203,7 +203,7 @@ TEST_CASE_FIXTURE(Fixture, "a directory goes on where it was after each of ten b
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a directory that changed while the connection was away is copied anew") {
+TEST_CASE_FIXTURE(Fixture, "a directory that changes during an interruption is copied again") {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     bool changed = false;
@@ -219,7 +219,7 @@ TEST_CASE_FIXTURE(Fixture, "a directory that changed while the connection was aw
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "streams carry a file's bytes, or a directory as an archive") {
+TEST_CASE_FIXTURE(Fixture, "a stream carries a file's content or a directory as a tar archive") {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     const auto open_file = [](const std::string& path) {
@@ -242,7 +242,7 @@ TEST_CASE_FIXTURE(Fixture, "streams carry a file's bytes, or a directory as an a
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a copy that fails leaves the file that was there") {
+TEST_CASE_FIXTURE(Fixture, "a failed copy keeps the existing file") {
   with_tools([&](LocalShell& shell) {
     write_file(at("x"), some_bytes(kMiB));
     write_file(to("x"), "good");
@@ -258,7 +258,7 @@ TEST_CASE_FIXTURE(Fixture, "a copy that fails leaves the file that was there") {
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a stop ends a copy, and what was under way is taken away") {
+TEST_CASE_FIXTURE(Fixture, "a stop request ends a copy and removes the partial file") {
   with_tools([&](LocalShell& shell) {
     write_file(at("x"), some_bytes(4 * kMiB));
     std::stop_source stop;
@@ -271,7 +271,7 @@ TEST_CASE_FIXTURE(Fixture, "a stop ends a copy, and what was under way is taken 
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a place without sha256sum is copied from, and that is said") {
+TEST_CASE_FIXTURE(Fixture, "a missing sha256sum gives a notice, and a missing tar is an error") {
   for (const char* name : {"sh", "cat", "stat"}) fs::create_symlink("/bin/busybox", tools / name);
   if (!fs::exists("/bin/busybox")) return;
   LocalShell shell(tools.string());
@@ -284,7 +284,7 @@ TEST_CASE_FIXTURE(Fixture, "a place without sha256sum is copied from, and that i
                        doctest::Contains("tar: not found: the image lacks this program; use --image"), Error);
 }
 
-TEST_CASE_FIXTURE(Fixture, "what cannot be read or written is told with its name and why") {
+TEST_CASE_FIXTURE(Fixture, "errors name the file that cannot be read or written and the reason") {
   LocalShell shell;
   CHECK_THROWS_WITH_AS(download(shell, at("gone"), to("x"), events),
                        doctest::Contains("gone in pod here: No such file or directory"), Error);
@@ -298,7 +298,7 @@ TEST_CASE_FIXTURE(Fixture, "what cannot be read or written is told with its name
   CHECK_THROWS_AS(upload(shell, at("x"), "/dev/full/x", events), Error);
 }
 
-TEST_CASE_FIXTURE(Fixture, "an existing directory gets the source under its name, and what is in it for a dot") {
+TEST_CASE_FIXTURE(Fixture, "copying to an existing directory adds the source, or its contents for a trailing /.") {
   LocalShell shell;
   fs::create_directory(there / "tree");
   write_file(at("tree/x"), "text");

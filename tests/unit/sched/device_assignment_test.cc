@@ -13,31 +13,31 @@ const Devices kFour{"0", "1", "2", "3"};
 
 }  // namespace
 
-TEST_CASE("each gets as many as it is to have, in its order, and nobody the same") {
+TEST_CASE("each run gets its number of devices in order, and no device is assigned twice") {
   CHECK(assign({{2, kFour, {}}, {2, kFour, {}}}) == std::vector<Devices>{{"0", "1"}, {"2", "3"}});
   CHECK(assign({{0, kFour, {}}, {1, {"3"}, {}}}) == std::vector<Devices>{{}, {"3"}});
   CHECK(assign({}) == std::vector<Devices>{});
 }
 
-TEST_CASE("what a run has stays with it, the last goes first") {
+TEST_CASE("a run keeps its devices, and releases the last ones first") {
   CHECK(assign({{2, kFour, {"3", "1", "0"}}, {1, kFour, {}}}) == std::vector<Devices>{{"3", "1"}, {"0"}});
   CHECK(assign({{1, kFour, {}}, {2, kFour, {"0", "1"}}}) == std::vector<Devices>{{"2"}, {"0", "1"}});
   CHECK(assign({{3, kFour, {"2"}}}) == std::vector<Devices>{{"2", "0", "1"}});
 }
 
-TEST_CASE("a device that is in use is taken only where no other will do") {
+TEST_CASE("a device in use is assigned only if no other is available") {
   CHECK(assign({{2, kFour, {}}}, {"0", "2"}) == std::vector<Devices>{{"1", "3"}});
   CHECK(assign({{3, kFour, {}}}, {"0", "2"}) == std::vector<Devices>{{"0", "1", "3"}});
 }
 
-TEST_CASE("a run makes room for one that can use fewer devices") {
+TEST_CASE("a run moves to other devices for one with fewer choices") {
   CHECK(assign({{2, kFour, {"2", "3"}}, {1, {"3"}, {}}}) == std::vector<Devices>{{"2", "0"}, {"3"}});
   // Across several runs: the last can only use "1", whose owner can use "2", whose owner can use "0".
   CHECK(assign({{1, {"2", "0"}, {"2"}}, {1, {"1", "2"}, {"1"}}, {1, {"1"}, {}}}) ==
         std::vector<Devices>{{"0"}, {"2"}, {"1"}});
 }
 
-TEST_CASE("where there are not enough there is no answer") {
+TEST_CASE("no assignment is returned if there are too few devices") {
   CHECK_FALSE(assign({{3, kFour, {}}, {2, kFour, {}}}));
   CHECK_FALSE(assign({{1, {"3"}, {}}, {1, {"3"}, {}}}));
   CHECK_FALSE(assign({{1, {}, {"3"}}}));

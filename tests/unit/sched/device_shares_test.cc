@@ -69,7 +69,7 @@ struct Machine {
 
 }  // namespace
 
-TEST_CASE("a run alone gets all that it may have") {
+TEST_CASE("a single run gets its maximum number of devices") {
   Machine machine;
   machine.come(1, user(1, 3, 0));
   machine.decide();
@@ -77,7 +77,7 @@ TEST_CASE("a run alone gets all that it may have") {
   CHECK_FALSE(machine.told[1].reason.empty());
 }
 
-TEST_CASE("runs that were not measured share equally, each keeps the first that it has") {
+TEST_CASE("unmeasured runs share devices equally, and each keeps its first devices") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.decide();
@@ -96,7 +96,7 @@ TEST_CASE("runs that were not measured share equally, each keeps the first that 
   CHECK(machine.has(2) == Devices{"2", "3", "0", "1"});
 }
 
-TEST_CASE("a device goes to its next holder when the last one has let go of it, not before") {
+TEST_CASE("a device is given to the next run only after the previous one releases it") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.decide();
@@ -117,7 +117,7 @@ TEST_CASE("a device goes to its next holder when the last one has let go of it, 
   CHECK(machine.has(2) == Devices{"2", "3"});
 }
 
-TEST_CASE("what a run may be about to use counts as used until it has seen that it may not") {
+TEST_CASE("a device counts as in use until its run acknowledges a share without it") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.decide();
@@ -134,7 +134,7 @@ TEST_CASE("what a run may be about to use counts as used until it has seen that 
   CHECK(machine.has(2) == Devices{"2", "3"});
 }
 
-TEST_CASE("nobody who trains falls below its minimum, and who cannot start waits with a reason") {
+TEST_CASE("a started run keeps its minimum, and one that cannot start waits with a reason") {
   Machine machine;
   machine.come(1, user(3, 4, 0));
   machine.decide();
@@ -152,7 +152,7 @@ TEST_CASE("nobody who trains falls below its minimum, and who cannot start waits
   CHECK(machine.has(2).size() == 4);
 }
 
-TEST_CASE("of those that wait, the one that was submitted first is served first") {
+TEST_CASE("waiting runs are served in order of submission") {
   Machine machine;
   machine.come(1, user(4, 4, 0));
   machine.decide();
@@ -166,7 +166,7 @@ TEST_CASE("of those that wait, the one that was submitted first is served first"
   CHECK(machine.has(3).size() == 4);
 }
 
-TEST_CASE("a pinned run keeps exactly what it has") {
+TEST_CASE("a pinned run keeps exactly its devices") {
   Machine machine;
   DeviceUser pinned = user(1, 4, 0);
   pinned.pinned = true;
@@ -180,7 +180,7 @@ TEST_CASE("a pinned run keeps exactly what it has") {
   CHECK(machine.has(2).empty());
 }
 
-TEST_CASE("a run whose minimum was raised goes on as it is until there is enough") {
+TEST_CASE("a run whose minimum is raised keeps its devices until enough are free") {
   Machine machine;
   machine.come(1, user(1, 2, 0));
   machine.come(2, user(2, 2, 1));
@@ -197,7 +197,7 @@ TEST_CASE("a run whose minimum was raised goes on as it is until there is enough
   CHECK(machine.has(1) == Devices{"0", "1", "2", "3"});
 }
 
-TEST_CASE("a run that may use few devices gets them from one that may use others") {
+TEST_CASE("a run with few usable devices gets them from a run that can use others") {
   Machine machine;
   machine.come(1, user(1, 2, 0));
   machine.decide();
@@ -212,7 +212,7 @@ TEST_CASE("a run that may use few devices gets them from one that may use others
   CHECK(machine.has(2) == Devices{"1"});
 }
 
-TEST_CASE("devices of different kinds are different devices") {
+TEST_CASE("devices of different kinds with the same name are distinct") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   DeviceUser gpu = user(2, 2, 1, 2);
@@ -223,7 +223,7 @@ TEST_CASE("devices of different kinds are different devices") {
   CHECK(machine.has(2) == Devices{"0", "1"});
 }
 
-TEST_CASE("one that comes with devices has them until the next decision, and nobody else gets them") {
+TEST_CASE("a new run keeps the devices it already holds, and no other run gets them") {
   Machine machine;
   DeviceUser first = user(1, 2, 0), second = user(1, 2, 1);
   first.held = {"3", "1"};
@@ -237,7 +237,7 @@ TEST_CASE("one that comes with devices has them until the next decision, and nob
   CHECK(machine.has(2) == Devices{"0", "2"});
 }
 
-TEST_CASE("of two that say they have the same device, the one submitted later moves") {
+TEST_CASE("of two runs that hold the same device, the one submitted later moves") {
   Machine machine;
   DeviceUser first = user(1, 1, 0, 2), second = user(1, 1, 1, 2);
   first.held = second.held = {"0"};
@@ -249,7 +249,7 @@ TEST_CASE("of two that say they have the same device, the one submitted later mo
   CHECK(machine.has(1) == Devices{"0"});
 }
 
-TEST_CASE("what scales better gets more, and the other keeps its least") {
+TEST_CASE("the run that scales better gets more devices, and the other keeps its minimum") {
   Machine machine;
   DeviceUser scales = user(1, 8, 0, 8), does_not = user(1, 8, 1, 8);
   scales.hints = measured_hints(0.001);
@@ -261,7 +261,7 @@ TEST_CASE("what scales better gets more, and the other keeps its least") {
   CHECK(machine.has(2).size() == 1);
 }
 
-TEST_CASE("weights decide between runs that were not measured, and between those that scale alike") {
+TEST_CASE("weights decide between unmeasured runs and between runs that scale alike") {
   for (const bool measured : {false, true}) {
     CAPTURE(measured);
     Machine machine;
@@ -294,7 +294,7 @@ TEST_CASE("weights decide between runs that were not measured, and between those
   }
 }
 
-TEST_CASE("no weight takes the least from a run that trains") {
+TEST_CASE("no weight pushes a started run below its minimum") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.decide();
@@ -311,7 +311,7 @@ TEST_CASE("no weight takes the least from a run that trains") {
   CHECK(machine.has(2).size() == 3);
 }
 
-TEST_CASE("a run gets the devices that it prefers whatever the policy decides, beside others up to its fair share") {
+TEST_CASE("a run gets its preferred number of devices up to its fair share, regardless of policy") {
   for (const bool measured : {false, true}) {
     CAPTURE(measured);
     Machine machine;
@@ -363,7 +363,7 @@ TEST_CASE("a run gets the devices that it prefers whatever the policy decides, b
   }
 }
 
-TEST_CASE("a run that prefers a number of devices keeps its fair share beside one that scales better") {
+TEST_CASE("a run with a preferred number keeps its fair share beside one that scales better") {
   Machine machine;
   DeviceUser scales = user(1, 4, 0), prefers = user(1, 3, 1);
   scales.hints = measured_hints(0.001);
@@ -386,7 +386,7 @@ TEST_CASE("a run that prefers a number of devices keeps its fair share beside on
   CHECK(machine.told[2].reason == "2 devices of the preferred 3: others need the rest");
 }
 
-TEST_CASE("a run that prefers more devices than its fair share gets those that no other run makes use of") {
+TEST_CASE("a run that prefers more than its fair share gets otherwise unused devices") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.users[1].hints = measured_hints(10);
@@ -401,7 +401,7 @@ TEST_CASE("a run that prefers more devices than its fair share gets those that n
   }
 }
 
-TEST_CASE("new limits ask for a decision at once, new hints do not") {
+TEST_CASE("new bounds require a decision at once, and new hints do not") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.decide();
@@ -411,7 +411,7 @@ TEST_CASE("new limits ask for a decision at once, new hints do not") {
   CHECK(machine.shares.set(1, machine.users[1], 1, machine.now));
 }
 
-TEST_CASE("a run that has to wait costs those that train nothing") {
+TEST_CASE("a waiting run does not take devices from started ones") {
   Machine machine;
   machine.come(1, user(1, 2, 0));
   machine.come(2, user(1, 2, 1));

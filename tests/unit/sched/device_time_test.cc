@@ -11,7 +11,7 @@ namespace {
 
 const DeviceTime::Clock::time_point kStart{1000h};
 
-TEST_CASE("the device-seconds of a run are those for which it holds devices") {
+TEST_CASE("device-seconds count the time for which devices are held") {
   DeviceTime time;
   CHECK(time.seconds(kStart) == 0);
   time.hold({"0", "1"}, kStart);
@@ -26,13 +26,13 @@ TEST_CASE("the device-seconds of a run are those for which it holds devices") {
   CHECK(time.seconds(kStart + 1h + 2s) == 18);
 }
 
-TEST_CASE("devices that are held already count on") {
+TEST_CASE("holding the same devices again does not reset their time") {
   DeviceTime time;
   for (int i = 0; i < 10; ++i) time.hold({"0"}, kStart + i * 1s);
   CHECK(time.seconds(kStart + 10s) == 10);
 }
 
-TEST_CASE("a device that several replicas share counts once, and a replica without a device as one") {
+TEST_CASE("a shared device counts once, and each replica without a device counts as one") {
   DeviceTime time;
   time.hold({"0", "0", "1"}, kStart);
   CHECK(time.seconds(kStart + 1s) == 2);

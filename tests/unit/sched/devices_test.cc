@@ -12,7 +12,7 @@ namespace devices_test {
 using namespace adaptdl;
 using Devices = std::vector<std::string>;
 
-TEST_CASE("CUDA_VISIBLE_DEVICES decides when it is set") {
+TEST_CASE("CUDA_VISIBLE_DEVICES determines the devices if it is set") {
   CHECK(sched::visible_devices("2,0") == Devices{"2", "0"});
   CHECK(sched::visible_devices(" GPU-8a5 , MIG-1/2/3") == Devices{"GPU-8a5", "MIG-1/2/3"});
   CHECK(sched::visible_devices("").empty());
@@ -20,19 +20,19 @@ TEST_CASE("CUDA_VISIBLE_DEVICES decides when it is set") {
   CHECK(sched::visible_devices("1,-1,2") == Devices{"1"});  // as CUDA interprets it
 }
 
-TEST_CASE("device nodes are counted, and numbered from 0 whatever their names are") {
+TEST_CASE("device nodes are counted and numbered from 0, independent of their names") {
   const testing::TemporaryDirectory directory;
   for (const char* name : {"nvidia3", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia", "tty0"})
     std::ofstream(directory.path() / name);
   CHECK(sched::visible_devices(std::nullopt, directory.path()) == Devices{"0", "1"});
 }
 
-TEST_CASE("each replica has a device of its own") {
+TEST_CASE("each replica gets its own device") {
   CHECK(sched::assign_devices({"4", "5", "6"}, 2, false) == Devices{"4", "5"});
   CHECK(sched::assign_devices({}, 2, false).empty());
 }
 
-TEST_CASE("more replicas than devices are refused, unless they may share") {
+TEST_CASE("more replicas than devices are rejected unless sharing is allowed") {
   CHECK_THROWS_WITH_AS(
       sched::assign_devices({"0"}, 2, false),
       "2 replicas need 2 GPUs, but only 1 is available; use fewer replicas, or --backend gloo to let them share",

@@ -11,7 +11,7 @@ namespace exit_order_test {
 
 using adaptdl::sched::ExitOrder;
 
-TEST_CASE("processes are placed in the order in which they ended, however late one looks") {
+TEST_CASE("processes are ordered by their exit, even if queried later") {
   ExitOrder order;
   std::array<pid_t, 5> children{};
   for (pid_t& child : children) {

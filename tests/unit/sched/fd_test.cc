@@ -42,7 +42,7 @@ void check_in_child(const std::function<bool()>& body) {
 
 }  // namespace
 
-TEST_CASE("descriptors are closed from one on, except the one that is kept") {
+TEST_CASE("close_from closes all descriptors from the given one on, except the kept one") {
   check_in_child([] {
     sched::close_from(STDERR_FILENO + 1, kKept);
     return is_open(STDERR_FILENO) && is_open(kKept) && !is_open(kStray) && !is_open(STDERR_FILENO + 1);
@@ -57,7 +57,7 @@ TEST_CASE("descriptors are closed from one on, except the one that is kept") {
   });
 }
 
-TEST_CASE("descriptors are closed on exec from one on") {
+TEST_CASE("close_on_exec_from marks all descriptors from the given one on") {
   check_in_child([] {
     sched::close_on_exec_from(kKept + 1);
     return !closes_on_exec(kKept) && closes_on_exec(kStray) && !closes_on_exec(STDERR_FILENO);

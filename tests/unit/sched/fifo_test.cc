@@ -9,7 +9,7 @@
 namespace adaptdl::sched::fifo_test {
 namespace {
 
-TEST_CASE("jobs start in the order in which they arrived, and the first that has to wait holds up the others") {
+TEST_CASE("jobs start in order of arrival, and a waiting job blocks those behind it") {
   const auto policy = make_fifo();
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   schedule.problem.jobs = {tuned_job("third", 3, 1), tuned_job("first", 1, 6), tuned_job("second", 2, 4)};
@@ -25,7 +25,7 @@ TEST_CASE("jobs start in the order in which they arrived, and the first that has
   CHECK(schedule.replicas("third") == 1);
 }
 
-TEST_CASE("who runs is never interrupted, not even for one that arrived before") {
+TEST_CASE("a running job is never interrupted, not even for an earlier job") {
   const auto policy = make_fifo();
   Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
   schedule.problem.jobs = {tuned_job("running", 10, 3)};
@@ -38,7 +38,7 @@ TEST_CASE("who runs is never interrupted, not even for one that arrived before")
   CHECK(schedule.decision.reasons.at("running") == "keeps 3 replicas on 1 node until it completes");
 }
 
-TEST_CASE("a job that the cluster could never hold is passed over") {
+TEST_CASE("a job too large for the cluster is skipped") {
   const auto policy = make_fifo();
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   schedule.problem.jobs = {tuned_job("whale", 0, 9), tuned_job("fish", 1, 8), tuned_job("shrimp", 2, 1)};
@@ -49,7 +49,7 @@ TEST_CASE("a job that the cluster could never hold is passed over") {
   CHECK(schedule.decision.reasons.at("shrimp") == "waits until 1 replica fits");
 }
 
-TEST_CASE("a job that lost a node is started again in its turn") {
+TEST_CASE("a job that lost its node is queued and restarted in order") {
   const auto policy = make_fifo();
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   schedule.problem.jobs = {tuned_job("a", 0, 4), tuned_job("b", 1, 4)};

@@ -39,7 +39,7 @@ JobInfo job(const json& hints, int most = 64) {
 
 }  // namespace
 
-TEST_CASE("hints become the job's speedup, progress and limits") {
+TEST_CASE("hints set the job's speedup, progress and maximum number of replicas") {
   const JobInfo measured = job(kHints);
   REQUIRE(measured.speedup);
   const goodput::GoodputFunction model({0.1, 0.01, 0.2, 0.02, 0.05, 0.001, 1.5}, {0.5, 2.0}, 128);
@@ -53,13 +53,13 @@ TEST_CASE("hints become the job's speedup, progress and limits") {
   CHECK(job(kHints, 5).max_replicas == 5);
 }
 
-TEST_CASE("a batch that cannot be split bounds the replicas, but not below the least") {
+TEST_CASE("the initial batch size caps the number of replicas, but not below the minimum") {
   CHECK(job({{"initBatchSize", 16}}).max_replicas == 16);
   CHECK(job({{"initBatchSize", 1}}).max_replicas == 2);
   CHECK(job(json::object()).max_replicas == 64);
 }
 
-TEST_CASE("a job of a fixed batch size is measured without its gradients, and is as good as it is fast") {
+TEST_CASE("a fixed batch size needs no gradient statistics, and its goodput is the throughput") {
   json hints = kHints;
   hints["gradParams"] = hints["maxBatchSize"] = hints["localBszBounds"] = nullptr;
   const JobInfo fixed = job(hints);
@@ -70,7 +70,7 @@ TEST_CASE("a job of a fixed batch size is measured without its gradients, and is
   CHECK(fixed.max_replicas == 64);
 }
 
-TEST_CASE("a job whose hints are not complete, or contradict each other, was not measured") {
+TEST_CASE("incomplete or contradictory hints yield no speedup function") {
   for (const char* name : {"initBatchSize", "gradParams", "perfParams"}) {
     json hints = kHints;
     hints.erase(name);

@@ -146,7 +146,7 @@ const std::string kBroke = "the connection to pod one broke: ";
 
 }  // namespace
 
-TEST_CASE("a command's words come over SPDY in whatever pieces they are sent") {
+TEST_CASE("a command's output over SPDY does not depend on how the data is fragmented") {
   const std::string large(200'000, 'x');
   const std::string bytes = data(kOutId, "one ") + ping(2) + data(kErrId, "wrong") + data(kOutId, "two", true) +
                             go_away() + data(kStatusId, kSuccess, true) + data(kErrId, "", true);
@@ -158,14 +158,14 @@ TEST_CASE("a command's words come over SPDY in whatever pieces they are sent") {
         large + "||ended with 0");
 }
 
-TEST_CASE("a node that resets its streams once it has told a command's end has told it") {
+TEST_CASE("stream resets after the command's status or the stream's end are not errors") {
   const std::string told = data(kOutId, "all") + data(kStatusId, kSuccess);
   for (const std::uint32_t id : {kStatusId, kOutId, kErrId}) CHECK(over_spdy(told + reset(id)) == "all||ended with 0");
   CHECK(over_spdy(told) == "all||ended with 0");
   CHECK(over_spdy(data(kOutId, "all", true) + reset(kOutId) + data(kStatusId, kSuccess)) == "all||ended with 0");
 }
 
-TEST_CASE("an end before the status, or in the middle of a frame, is a connection that broke") {
+TEST_CASE("an SPDY connection that ends before the status or within a frame is reported as broken") {
   CHECK(over_spdy("") == "||" + kBroke + "closed by the server");
   CHECK(over_spdy(data(kOutId, "half")) == "half||" + kBroke + "closed by the server");
   CHECK(over_spdy(reset(kOutId)) == "||" + kBroke + "Connection reset by peer");
@@ -179,7 +179,7 @@ TEST_CASE("an end before the status, or in the middle of a frame, is a connectio
   }
 }
 
-TEST_CASE("what is no SPDY for a command breaks the connection, whatever was said before") {
+TEST_CASE("invalid SPDY frames are a protocol error, even after the command's status") {
   const std::string status = data(kStatusId, kSuccess, true);
   const std::string malformed = "||" + kBroke + "Protocol error";
   for (const std::uint32_t id : {0u, 2u, 7u, 0x7FFFFFFFu}) {
@@ -193,7 +193,7 @@ TEST_CASE("what is no SPDY for a command breaks the connection, whatever was sai
   CHECK(over_spdy(status + data(kOutId, "", true) + data(kOutId, "") + data(kErrId, "", true)) == "||ended with 0");
 }
 
-TEST_CASE("pings are answered, and a server that floods with them without reading is left") {
+TEST_CASE("pings are answered, and a server that sends too many without reading is disconnected") {
   std::string answer;
   const Server patient([&](tcp::socket& socket, const Request&) {
     send(socket,
@@ -220,7 +220,7 @@ TEST_CASE("pings are answered, and a server that floods with them without readin
   CHECK(outcome(hostile) == "||" + kBroke + "Protocol error");
 }
 
-TEST_CASE("a command's words come over a WebSocket in whatever pieces they are sent") {
+TEST_CASE("a command's output over a WebSocket does not depend on how the data is fragmented") {
   const std::string long_text(3000, 'x');
   const std::string bytes = message(1, "one ") + frame(0x89, "ping") + message(2, "wrong") + message(1, "") +
                             frame(0x82, "") + frame(0x02, "\1tw") + frame(0x80, "o") + message(1, long_text) +
@@ -231,7 +231,7 @@ TEST_CASE("a command's words come over a WebSocket in whatever pieces they are s
   }
 }
 
-TEST_CASE("a WebSocket that ends early, within a message or with what is none, is a connection that broke") {
+TEST_CASE("a WebSocket that ends early, within a message or with invalid frames is reported as broken") {
   CHECK(over_websocket("") == "||" + kBroke + "closed by the server");
   CHECK(over_websocket(kClose) == "||" + kBroke + "closed by the server");
   const std::string status = message(3, kSuccess);
@@ -251,7 +251,7 @@ TEST_CASE("a WebSocket that ends early, within a message or with what is none, i
   }
 }
 
-TEST_CASE("who may do neither is told of the right that commands need, not of the other way's") {
+TEST_CASE("when both SPDY and WebSocket are forbidden, the error is the one for SPDY") {
   const auto said = [](int get_code) {
     return outcome(Server([=](tcp::socket& socket, const Request& request) {
       const bool post = request.method() == beast::http::verb::post;

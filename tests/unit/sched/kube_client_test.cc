@@ -77,12 +77,12 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 }  // namespace
 
-TEST_CASE("a server is trusted by another name than that of its address, and still hears its own") {
+TEST_CASE("tls-server-name overrides the name in the certificate check, but not the Host header") {
   Client client(server().access(), quick());
   CHECK(client.get("/x")["host"] == fmt::format("127.0.0.1:{}", server().port()));
 }
 
-TEST_CASE("a server that shows a certificate of another name or another authority is not trusted") {
+TEST_CASE("a certificate for another name or from another authority is rejected unless verification is disabled") {
   Access other_name = server().access();
   other_name.tls_server_name.clear();
   const std::string names = error_of([&] { Client(other_name, quick()).get("/x"); });
@@ -94,7 +94,7 @@ TEST_CASE("a server that shows a certificate of another name or another authorit
   CHECK(Client(other_authority, quick()).get("/x")["count"] > 0);
 }
 
-TEST_CASE("a client certificate from files or in place is shown to the server") {
+TEST_CASE("a client certificate is presented to the server") {
   Access access = server().access();
   CHECK(Client(access, quick()).get("/x")["subject"] == json::array());
   access.client_certificate.file = server().file("client.pem");
@@ -102,14 +102,14 @@ TEST_CASE("a client certificate from files or in place is shown to the server") 
   CHECK(Client(access, quick()).get("/x")["subject"] == json{"the-client"});
 }
 
-TEST_CASE("a proxy of the kubeconfig is used even for this machine, and tunnels TLS") {
+TEST_CASE("the kubeconfig's proxy is used even for a loopback address, and tunnels TLS") {
   Access access = server().access();
   CHECK(Client(access, quick()).get("/x")["proxied"] == false);
   access.proxy_url = fmt::format("http://127.0.0.1:{}", server().proxy());
   CHECK(Client(access, quick()).get("/x")["proxied"] == true);
 }
 
-TEST_CASE("calls go over one connection, whatever their kind") {
+TEST_CASE("requests with different methods reuse one connection") {
   Client client(server().access(), quick());
   const int before = client.get("/x")["connections"];
   client.patch("/x", Patch::kMerge, {{"a", 1}});
@@ -117,7 +117,7 @@ TEST_CASE("calls go over one connection, whatever their kind") {
   CHECK(client.get("/x")["connections"] == before);
 }
 
-TEST_CASE("changes say what they are") {
+TEST_CASE("patch and delete requests have the right content type, query, token and options") {
   Access access = server().access();
   access.token.value = "s3cret";
   Client client(access, quick());
@@ -137,7 +137,7 @@ TEST_CASE("changes say what they are") {
                                                                 {"preconditions", {{"uid", "u"}}}});
 }
 
-TEST_CASE("a busy server is asked again when it wishes, for reads and changes") {
+TEST_CASE("reads and changes are retried after the delay that a busy server requests") {
   Client client(server().access(), quick(60s));
   const auto start = Clock::now();
   const auto ask = [&](bool read) {
@@ -149,20 +149,20 @@ TEST_CASE("a busy server is asked again when it wishes, for reads and changes") 
   ask(false);
 }
 
-TEST_CASE("a server that is down for a moment is asked again for reads only") {
+TEST_CASE("only reads are retried during a brief outage of the server") {
   Client client(server().access(), quick(60s));
   CHECK(client.get("/down-read")["count"] == 3);
   CHECK_THROWS_AS(client.create("/down-write", json::object()), ApiError);
 }
 
-TEST_CASE("an answer that is cut in the middle is an error of the connection, and no change is made twice") {
+TEST_CASE("a truncated response is a connection error, and a change is not retried after it") {
   Client client(server().access(), quick());
   CHECK_THROWS_AS(client.get("/cut-read"), http::ConnectionError);
   CHECK_THROWS_AS(client.create("/cut-write", json::object()), http::ConnectionError);
   CHECK(client.get("/count-of?/cut-write")["count"] == 1);
 }
 
-TEST_CASE("a list goes on with the token that the server gives for one that has become too old") {
+TEST_CASE("a list continues with the new token that the server returns for an expired one") {
   Client client(server().access(), quick());
   std::vector<json> objects;
   const std::string version = client.list("/page", {"a=b", ""}, [&](json&& each) { objects.push_back(each); });
@@ -171,7 +171,7 @@ TEST_CASE("a list goes on with the token that the server gives for one that has 
   CHECK(objects[1]["path"] == "/page?limit=500&labelSelector=a%3Db&continue=later");
 }
 
-TEST_CASE("a refusal says what was asked, of whom and what helps, and no secret") {
+TEST_CASE("the error of a forbidden request names the request and the context, but no secret") {
   Access access = server().access();
   access.token.value = "s3cret";
   const std::string error = error_of([&] { Client(access, quick()).get("/forbidden"); });
@@ -181,7 +181,7 @@ TEST_CASE("a refusal says what was asked, of whom and what helps, and no secret"
   CHECK(has(error_of([&] { Client(access, quick()).get("/html"); }), "not a JSON object"));
 }
 
-TEST_CASE("a server that is not there is named with what is wrong, in time") {
+TEST_CASE("an unreachable server is reported in time with its address and the cause, without credentials") {
   Access access = server().access();
   access.server = "https://user:s3cret@127.0.0.1:1";
   const auto start = Clock::now();
@@ -191,7 +191,7 @@ TEST_CASE("a server that is not there is named with what is wrong, in time") {
   CHECK(Clock::now() - start < 25s);
 }
 
-TEST_CASE("a stop ends a call, a stream and a wait for the next try within a moment") {
+TEST_CASE("a stop request promptly interrupts a call, a stream and a wait before a retry") {
   constexpr auto kSoon = 15s;
   Client client(server().access(), quick(60s));
   const auto stopped_after = [](const std::function<void(std::stop_token)>& ask) {
@@ -220,7 +220,7 @@ TEST_CASE("a stop ends a call, a stream and a wait for the next try within a mom
   CHECK(stopped_after([&](std::stop_token stop) { away.get("/x", {}, stop); }) < kSoon);
 }
 
-TEST_CASE("a stream gives what comes as it comes, and ends when the reader has enough") {
+TEST_CASE("a stream delivers data as it arrives and ends when the reader stops it") {
   Client client(server().access(), quick());
   std::string got;
   client.stream("/stream", {}, {}, [&](std::string_view text) {

@@ -117,7 +117,7 @@ Pem make_certificate(long seconds) {
 
 }  // namespace
 
-TEST_CASE("tokens and passwords become one header, and whom to act for others") {
+TEST_CASE("tokens, passwords and impersonation are sent as request headers") {
   Access token = access();
   token.token.value = "abc";
   token.impersonate_user = "bob";
@@ -134,7 +134,7 @@ TEST_CASE("tokens and passwords become one header, and whom to act for others") 
   CHECK(Credentials(access()).current().headers.empty());
 }
 
-TEST_CASE("no secret is sent where the connection is not encrypted") {
+TEST_CASE("no secret is sent over an unencrypted connection") {
   Access open = access();
   open.server = "http://host";
   open.token.value = "abc";
@@ -142,7 +142,7 @@ TEST_CASE("no secret is sent where the connection is not encrypted") {
   CHECK(Credentials(open).current().headers == Headers{"Impersonate-User: bob"});
 }
 
-TEST_CASE("nothing can add a header of its own") {
+TEST_CASE("tokens and impersonated groups that contain line breaks are rejected") {
   Access token = access();
   token.token.value = "geheim\r\nX-Evil: 1";
   CHECK(refusal(token) == "the token of user 'ada' contains a line break or another control character");
@@ -151,7 +151,7 @@ TEST_CASE("nothing can add a header of its own") {
   CHECK(refusal(other) == "the identity to impersonate contains a line break or another control character");
 }
 
-TEST_CASE("a token's file is read again after it was refused") {
+TEST_CASE("a token file is read again after its token was rejected") {
   const Directory directory;
   Access rotated = access();
   rotated.token.file = directory.write("token", "first\n");
@@ -168,14 +168,14 @@ TEST_CASE("a token's file is read again after it was refused") {
   CHECK(credentials.current().version == second.version);
 }
 
-TEST_CASE("asking again is of no use for what cannot change") {
+TEST_CASE("a fixed token is not retried after it was rejected") {
   Access fixed = access();
   fixed.token.value = "abc";
   Credentials credentials(fixed);
   CHECK_FALSE(credentials.refused(credentials.current().version));
 }
 
-TEST_CASE("a token file that is missing is an error, unless there is a token in place") {
+TEST_CASE("a missing token file is an error, unless a token is given inline") {
   Access missing = access();
   missing.token.file = "/nowhere/token";
   CHECK(refusal(missing) == "cannot read /nowhere/token (the token of user 'ada'): No such file or directory");
@@ -183,7 +183,7 @@ TEST_CASE("a token file that is missing is an error, unless there is a token in 
   CHECK(Credentials(missing).current().headers == Headers{"Authorization: Bearer abc"});
 }
 
-TEST_CASE("client certificates are given as they are, and told by name when they have expired") {
+TEST_CASE("a client certificate is passed on unchanged, and an expired, invalid or missing one is reported") {
   const Directory directory;
   const Pem good = make_certificate(100), bad = make_certificate(-50);
   REQUIRE(read_certificate(good.certificate));
@@ -203,7 +203,7 @@ TEST_CASE("client certificates are given as they are, and told by name when they
                              "/cert (the client certificate of user 'ada'): No such file or directory");
 }
 
-TEST_CASE("a plugin is asked with its arguments and environment, once for all threads") {
+TEST_CASE("a plugin runs once for all threads, with its arguments, environment and cluster information") {
   const Directory directory;
   Access plugin = with_plugin(
       directory, "echo \"$1 $MINE\" >>asked; echo \"$KUBERNETES_EXEC_INFO\" >info\n" + answers(R"({"token": "abc"})"));
@@ -226,7 +226,7 @@ TEST_CASE("a plugin is asked with its arguments and environment, once for all th
   CHECK(info["spec"]["cluster"]["config"]["audience"] == "a");
 }
 
-TEST_CASE("a plugin is asked again when its answer expires or is refused") {
+TEST_CASE("a plugin runs again when its credentials expire or are rejected") {
   const Directory directory;
   const std::string expired = to_string(std::chrono::system_clock::now() - 1s);
   const std::string later = to_string(std::chrono::system_clock::now() + 1h);
@@ -241,7 +241,7 @@ TEST_CASE("a plugin is asked again when its answer expires or is refused") {
   CHECK(credentials.current().headers == Headers{"Authorization: Bearer t3"});
 }
 
-TEST_CASE("a plugin's certificate is used") {
+TEST_CASE("a plugin's client certificate is used") {
   const Directory directory;
   const Pem pem = make_certificate(100);
   nlohmann::json status = {{"clientCertificateData", pem.certificate}, {"clientKeyData", pem.key}};
@@ -255,7 +255,7 @@ TEST_CASE("a plugin's certificate is used") {
   CHECK(credentials.current().headers.empty());
 }
 
-TEST_CASE("a plugin that is missing, fails or talks nonsense is named, with its hint and without what it said") {
+TEST_CASE("a missing or failing plugin is reported by name, without its output") {
   const Directory directory;
   const std::string name = "the credential plugin './plugin' of user 'ada'";
   Access missing = with_plugin(directory, "");
@@ -278,7 +278,7 @@ TEST_CASE("a plugin that is missing, fails or talks nonsense is named, with its 
         name + ": the output must have apiVersion client.authentication.k8s.io/v1beta1, as in the kubeconfig");
 }
 
-TEST_CASE("a plugin that takes too long is ended") {
+TEST_CASE("a slow plugin times out") {
   const Directory directory;
   const Access slow = with_plugin(directory, "exec sleep 60\n");
   const auto begin = std::chrono::steady_clock::now();
@@ -286,7 +286,7 @@ TEST_CASE("a plugin that takes too long is ended") {
   CHECK(std::chrono::steady_clock::now() - begin < 20s);
 }
 
-TEST_CASE("words about who it is tell of an expired token and have no secret") {
+TEST_CASE("the description of the credentials mentions an expired token and contains no secret") {
   Access expired = access();
   expired.token.value = "e30.eyJleHAiOjE1MDAwMDAwMDB9.geheim";  // {"exp": 1500000000}
   Credentials credentials(expired);

@@ -8,7 +8,7 @@ namespace kube_error_test {
 using namespace adaptdl::kube;
 using std::chrono::seconds;
 
-TEST_CASE("a Status gives its message, reason and details") {
+TEST_CASE("a Status object is parsed into its message, reason and details") {
   const Status status = parse_status(404, R"({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
       "message": "pods \"x\" not found", "reason": "NotFound", "details": {"name": "x", "kind": "pods"}, "code": 404})");
   CHECK(status.message == "pods \"x\" not found");
@@ -17,7 +17,7 @@ TEST_CASE("a Status gives its message, reason and details") {
   CHECK_FALSE(status.retry_after);
 }
 
-TEST_CASE("the time to wait is taken from the details, within bounds") {
+TEST_CASE("the retry delay is read from the details, limited to an hour, and ignored if invalid") {
   const auto retry = [](const char* value) {
     return parse_status(429, std::string(R"({"kind": "Status", "details": {"retryAfterSeconds": )") + value + "}}")
         .retry_after;
@@ -29,18 +29,18 @@ TEST_CASE("the time to wait is taken from the details, within bounds") {
   CHECK_FALSE(retry("\"7\""));
 }
 
-TEST_CASE("a message of several lines and with escape codes becomes one plain line") {
+TEST_CASE("a message with line breaks and escape codes is reduced to one plain line") {
   const Status status = parse_status(400, R"({"kind": "Status", "message": "a\nb\r\n\u001b[31mc\t d\n"})");
   CHECK(status.message == "a b [31mc d");
 }
 
-TEST_CASE("a Status without a message is told by its reason, else by its code") {
+TEST_CASE("a Status without a message is described by its reason, or else by its HTTP code") {
   CHECK(parse_status(403, R"({"kind": "Status", "reason": "Forbidden"})").message == "Forbidden");
   CHECK(parse_status(403, R"({"kind": "Status"})").message == "HTTP 403 Forbidden");
   CHECK(parse_status(599, "").message == "HTTP 599");
 }
 
-TEST_CASE("an answer that is no Status is told as what it is") {
+TEST_CASE("a response that is not a Status is described by its text or its HTTP code") {
   CHECK(parse_status(404, "404 page not found\n").message == "404 page not found");
   CHECK(parse_status(401, "Unauthorized").message == "HTTP 401 Unauthorized");
   CHECK(parse_status(502, "<!DOCTYPE html><HTML><head><title>Bad\n Gateway</title></head></HTML>").message ==
@@ -49,14 +49,14 @@ TEST_CASE("an answer that is no Status is told as what it is") {
   CHECK(parse_status(500, "[1, 2").message == "[1, 2");
 }
 
-TEST_CASE("fields of other types than a Status has are passed over") {
+TEST_CASE("Status fields of the wrong type are ignored") {
   const Status status = parse_status(500, R"({"kind": "Status", "message": 1, "reason": [], "details": "x"})");
   CHECK(status.message == "HTTP 500 Internal Server Error");
   CHECK(status.reason.empty());
   CHECK(status.details.is_null());
 }
 
-TEST_CASE("deep nesting, bytes that are no text and endless messages do no harm") {
+TEST_CASE("deep nesting and invalid UTF-8 are tolerated, and long messages are truncated") {
   const std::string deep(100000, '[');
   const Status nested = parse_status(
       500, R"({"kind": "Status", "message": "m", "details": {"a": )" + deep + std::string(100000, ']') + "}}");

@@ -28,19 +28,19 @@ json with_condition(const char* status) {
 
 }  // namespace
 
-TEST_CASE("a pod's port is a number, a name or its first") {
+TEST_CASE("a pod's port is given by number or name, and defaults to the first one") {
   CHECK(port_of_pod(kPod, "1234") == 1234);
   CHECK(port_of_pod(kPod, "web") == 8080);
   CHECK(port_of_pod(kPod, "") == 6006);
 }
 
-TEST_CASE("a port that a pod does not have is named") {
+TEST_CASE("an unknown port of a pod is reported by name") {
   CHECK_THROWS_WITH_AS(port_of_pod(kPod, "nix"), "pod p has no port named 'nix'; specify its number", Error);
   CHECK_THROWS_WITH_AS(port_of_pod(kPod, "70000"), "pod p has no port named '70000'; specify its number", Error);
   CHECK_THROWS_AS(port_of_pod(json{{"spec", {{"containers", 5}}}}, ""), Error);
 }
 
-TEST_CASE("a service's port leads to what it targets, by number or name") {
+TEST_CASE("a service's port, given by number or name, maps to its target port") {
   CHECK(target_port_of_service(kService, "") == "web");
   CHECK(target_port_of_service(kService, "80") == "web");
   CHECK(target_port_of_service(kService, "other") == "6006");
@@ -49,12 +49,12 @@ TEST_CASE("a service's port leads to what it targets, by number or name") {
   CHECK_THROWS_WITH_AS(target_port_of_service(kService, "83"), "service s has no port '83'", Error);
 }
 
-TEST_CASE("a service's pods are found by its whole selector, and never all pods by none") {
+TEST_CASE("a service's pods match its whole selector, and a service without a selector is an error") {
   CHECK(selector_of_service(kService) == "app=x,tier=y");
   CHECK_THROWS_AS(selector_of_service(json{{"spec", json::object()}}), Error);
 }
 
-TEST_CASE("a pod is ready when its condition says so and it is not going") {
+TEST_CASE("a pod is ready if its Ready condition is true and it is not being deleted") {
   CHECK(is_ready(with_condition("True")));
   CHECK_FALSE(is_ready(with_condition("False")));
   CHECK_FALSE(is_ready(kPod));

@@ -34,7 +34,7 @@ std::string refusal(const std::string& text, const JobFileNeeds& needs = {}) {
 
 }  // namespace
 
-TEST_CASE("a job is read as it is written") {
+TEST_CASE("a YAML job is parsed into the equivalent object") {
   const auto jobs = parse_job_file(with("  minReplicas: 1\n  maxReplicas: 4\n  preemptible: no\n",
                                         "        command: [python3, '/root/x.py', \"7\"]\n"),
                                    "job.yaml", {});
@@ -45,13 +45,13 @@ TEST_CASE("a job is read as it is written") {
       {"name": "main", "image": "hello", "command": ["python3", "/root/x.py", "7"]}]}}}})"));
 }
 
-TEST_CASE("a file may have several jobs, with empty documents between, and be JSON") {
+TEST_CASE("a file may contain several jobs, empty documents, or JSON") {
   CHECK(parse_job_file("---\n" + with() + "---\n---\n" + with("  maxReplicas: 2\n"), "f", {}).size() == 2);
   const json object = parse_job_file(with(), "f", {})[0];
   CHECK(parse_job_file(object.dump(2), "f", {})[0] == object);
 }
 
-TEST_CASE("what the server sets is left out of a job that was written out") {
+TEST_CASE("fields set by the server are removed from an exported job") {
   const auto jobs = parse_job_file(
       with("", "status: {phase: Failed}\n", "  name: x\n  uid: u\n  resourceVersion: \"5\"\n  managedFields: []\n"),
       "f", {});
@@ -59,7 +59,7 @@ TEST_CASE("what the server sets is left out of a job that was written out") {
   CHECK_FALSE(jobs[0].contains("status"));
 }
 
-TEST_CASE("each mistake is told by line and field") {
+TEST_CASE("each mistake is reported with its line and field") {
   const auto says = [](const std::string& text, const std::string& message) {
     CHECK(refusal(text) == "job.yaml:" + message);
   };
@@ -100,7 +100,7 @@ TEST_CASE("each mistake is told by line and field") {
        "12: /adaptdl/share is reserved for a volume that adaptdl adds; use another mountPath");
 }
 
-TEST_CASE("the template that lost its indentation is told what it lacks") {
+TEST_CASE("a misindented template and a missing spec are reported with a hint") {
   const std::string text =
       "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata:\n  generateName: x-\nspec:\n  template:\n  "
       "spec:\n"
@@ -110,21 +110,21 @@ TEST_CASE("the template that lost its indentation is told what it lacks") {
         "job.yaml:1: spec is missing: expected the template of the job's pods");
 }
 
-TEST_CASE("of several documents the message tells which") {
+TEST_CASE("in a file with several documents, errors name the document") {
   CHECK(refusal(with() + "---\n" + with("  maxReplicas: no\n")).find("document 2: spec.maxReplicas") !=
         std::string::npos);
   const std::string named = with("", "", "  name: x\n");
   CHECK(refusal(named + "---\n" + named) == "job.yaml: document 2: duplicate job name 'x'");
 }
 
-TEST_CASE("a name and an image that come from elsewhere need not be there") {
+TEST_CASE("a name and an image may be omitted if they are supplied elsewhere") {
   std::string text = with("", "", "  labels: {}\n");
   text.erase(text.find("        image: hello\n"), 21);
   CHECK(refusal(text, {.name = false, .image = false}) == "");
   CHECK(refusal(text, {.name = false, .image = true}).find("has no image") != std::string::npos);
 }
 
-TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
+TEST_CASE("invalid, ambiguous, oversized and deeply nested YAML is rejected") {
   CHECK(refusal("a: [\n").find("invalid YAML") != std::string::npos);
   for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp would parse endless documents from some
     CHECK(refusal(end).find("invalid YAML") != std::string::npos);

@@ -81,7 +81,7 @@ const json kStarting = {{"phase", "Starting"}, {"replicas", 2}};
 
 }  // namespace
 
-TEST_CASE("an image that cannot be pulled is named, with what the registry said") {
+TEST_CASE("a failed image pull is reported with the image and the registry's error") {
   CHECK(
       why(make_job(kStarting), {make_pod(0, waiting("ErrImagePull", "rpc error: code = NotFound desc = not found"))}) ==
       "cannot pull the image registry.local/x:1: not found");
@@ -95,7 +95,7 @@ TEST_CASE("an image that cannot be pulled is named, with what the registry said"
       "cannot pull the image registry.local/x:1: no route to host");
 }
 
-TEST_CASE("the scheduler's message is told in plain words") {
+TEST_CASE("the scheduler's message is reworded in plain language") {
   CHECK(plain_unschedulable("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") ==
         "no node fits (2 in total): 2 with insufficient nvidia.com/gpu");
   CHECK(plain_unschedulable(
@@ -117,7 +117,7 @@ TEST_CASE("the scheduler's message is told in plain words") {
   CHECK(plain_unschedulable("something new") == "no node found: something new");
 }
 
-TEST_CASE("a trouble that all replicas share is said once, that of some behind the lowest rank") {
+TEST_CASE("a problem of all replicas is reported once; a partial one names the lowest affected rank") {
   const json full = unschedulable("0/2 nodes are available: 2 Insufficient cpu.");
   CHECK(why(make_job(kStarting), {make_pod(0, full, ""), make_pod(1, full, "")}) ==
         "no node fits (2 in total): 2 with insufficient cpu");
@@ -125,7 +125,7 @@ TEST_CASE("a trouble that all replicas share is said once, that of some behind t
         "replica 1: no node fits (2 in total): 2 with insufficient cpu");
 }
 
-TEST_CASE("what only events tell of a pod that waits is said") {
+TEST_CASE("the reason why a pod waits is taken from its events if its status has none") {
   const json creating = waiting("ContainerCreating");
   CHECK(why(make_job(kStarting), {make_pod(0, creating)}).empty());
   CHECK(why(make_job(kStarting), {make_pod(0, creating)},
@@ -138,7 +138,7 @@ TEST_CASE("what only events tell of a pod that waits is said") {
             .empty());
 }
 
-TEST_CASE("a quota, or whatever else keeps pods from being made, is told of the job") {
+TEST_CASE("an exceeded quota or another failure to create pods is reported for the job") {
   CHECK(
       why(make_job(kStarting), {},
           {make_event("AdaptDLJob", "job", "FailedCreate",
@@ -149,7 +149,7 @@ TEST_CASE("a quota, or whatever else keeps pods from being made, is told of the 
         "cannot create its pods: admission webhook said no");
 }
 
-TEST_CASE("failures are told apart") {
+TEST_CASE("a failure is reported as an exit code, signal, out of memory or eviction") {
   const json failed = {{"phase", "Failed"}, {"reason", "PodFailure"}, {"message", "job-u-0-1 Failed"}};
   CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 7}, {"reason", "Error"}}))}) ==
         "exited with code 7");
@@ -166,7 +166,7 @@ TEST_CASE("failures are told apart") {
         "Invalid: inconsistent pods in group");
 }
 
-TEST_CASE("a replica that checkpointed on request has not failed, unless the job may not be moved") {
+TEST_CASE("exit code 143 of a stopping job is not a failure unless it is non-preemptible") {
   json job = make_job({{"phase", "Stopping"}});
   const json asked = terminated({{"exitCode", 143}, {"reason", "Error"}});
   CHECK(why(job, {make_pod(0, asked)}) == "its replicas are saving a checkpoint before they end");
@@ -174,7 +174,7 @@ TEST_CASE("a replica that checkpointed on request has not failed, unless the job
   CHECK(why(job, {make_pod(0, asked)}) == "exited with code 143");
 }
 
-TEST_CASE("a suspended job is suspended, whatever else is known of it") {
+TEST_CASE("a suspended job is reported as suspended, unless it is being deleted") {
   json job = make_job({{"phase", "Suspended"}, {"reason", "Suspended"}, {"message", "suspended by spec.suspend"}});
   CHECK(why(job) == "suspended by spec.suspend");
   CHECK(why(job, {make_pod(0, terminated({{"exitCode", 1}}))}) == "suspended by spec.suspend");
@@ -183,7 +183,7 @@ TEST_CASE("a suspended job is suspended, whatever else is known of it") {
   CHECK(why(job) == "is being deleted");
 }
 
-TEST_CASE("a job that nobody acts on, and a deletion that is held, are said") {
+TEST_CASE("a job that no scheduler has handled and a deletion held by finalizers are reported") {
   CHECK(why(make_job()) == "no scheduler has acted on it; is the AdaptDL scheduler running in this cluster?");
   CHECK(why(make_job({{"phase", "Pending"}})) == "waiting for free nodes");
   json job = make_job({{"phase", "Running"}});
@@ -193,7 +193,7 @@ TEST_CASE("a job that nobody acts on, and a deletion that is held, are said") {
   CHECK(why(job) == "is being deleted; waiting for finalizers: example.com/hold");
 }
 
-TEST_CASE("objects that lack anything, or have anything in its place, are borne") {
+TEST_CASE("objects with missing or malformed fields are tolerated") {
   const std::vector<json> odd = {
       json(),
       json::array(),
@@ -215,7 +215,7 @@ TEST_CASE("objects that lack anything, or have anything in its place, are borne"
   }
 }
 
-TEST_CASE("replicas are counted as they are ready, of the newest group alone") {
+TEST_CASE("replicas and ready replicas are counted in the newest group only") {
   JobBook book;
   book.put_job(make_job({{"phase", "Running"}, {"replicas", 2}, {"readyReplicas", 0}, {"group", 1}}));
   json old = make_pod(0, running());

@@ -74,7 +74,7 @@ constexpr const char* kServer = "server: 'https://host:6443'";
 
 }  // namespace
 
-TEST_CASE("a context gives its cluster, user and namespace") {
+TEST_CASE("a context selects its cluster, user and namespace") {
   const Access access =
       parse(kubeconfig("server: 'https://host:6443/k8s/', certificate-authority: ca.pem, tls-server-name: kube, "
                        "proxy-url: 'socks5://proxy:1080'",
@@ -91,7 +91,7 @@ TEST_CASE("a context gives its cluster, user and namespace") {
   CHECK_FALSE(access.insecure_skip_tls_verify);
 }
 
-TEST_CASE("tokens, token files, passwords and impersonation are read") {
+TEST_CASE("tokens, token files, passwords and impersonation are parsed") {
   CHECK(parse(kubeconfig(kServer, "token: abc")).token.value == "abc");
   CHECK(parse(kubeconfig(kServer, "token: 12345")).token.value == "12345");
   CHECK(parse(kubeconfig(kServer, "tokenFile: ../token")).token.file == "/token");
@@ -106,7 +106,7 @@ TEST_CASE("tokens, token files, passwords and impersonation are read") {
   CHECK(other.impersonate_extra.at("scopes") == std::vector<std::string>{"x", "y"});
 }
 
-TEST_CASE("a credential plugin is read with its settings of the cluster") {
+TEST_CASE("a credential plugin is parsed with the cluster's settings for it") {
   const Access access = parse(kubeconfig(
       std::string(kServer) + ", extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: a, n: 1, "
                              "q: '1', list: [true, null]}}]",
@@ -124,7 +124,7 @@ TEST_CASE("a credential plugin is read with its settings of the cluster") {
   CHECK(access.exec->config == R"({"audience":"a","list":[true,null],"n":1,"q":"1"})");
 }
 
-TEST_CASE("a choice stands above the current context and its namespace") {
+TEST_CASE("an explicit context or namespace overrides the current one") {
   const std::string text =
       kubeconfig(kServer, "token: t") + "- name: other\n  context: {cluster: c, user: u, namespace: theirs}\n";
   CHECK(parse(text, {"other", ""}).name_space == "theirs");
@@ -133,7 +133,7 @@ TEST_CASE("a choice stands above the current context and its namespace") {
   CHECK(refusal(text, {"x", ""}) == "kubeconfig: context 'x' not found (available: dev, other)");
 }
 
-TEST_CASE("JSON is read, also with tabs and its own escapes") {
+TEST_CASE("JSON is accepted, including tabs and JSON escapes") {
   const Access access = parse(
       "{\n\t\"current-context\": \"dev\",\n\t\"clusters\": [{\"name\": \"c\", \"cluster\": {\"server\": "
       "\"https:\\/\\/host\"}}],\n\t\"users\": [{\"name\": \"u\", \"user\": {\"token\": \"a\\u00e9\\ud83d\\ude00\"}}],\n"
@@ -142,13 +142,13 @@ TEST_CASE("JSON is read, also with tabs and its own escapes") {
   CHECK(access.token.value == "a\u00e9\U0001f600");
 }
 
-TEST_CASE("a server without a scheme is encrypted where there is something to encrypt with") {
+TEST_CASE("a server without a scheme uses HTTPS only if TLS is configured") {
   CHECK(parse(kubeconfig("server: 'localhost:8080'", "token: t")).server == "http://localhost:8080");
   CHECK(parse(kubeconfig("server: 'h:1', insecure-skip-tls-verify: true", "token: t")).server == "https://h:1");
   CHECK(parse(kubeconfig("server: 'h:1', certificate-authority: c", "token: t")).server == "https://h:1");
 }
 
-TEST_CASE("what is wrong is told in one line with its place") {
+TEST_CASE("errors are reported in one line with their location") {
   const std::string token = "token: geheim";
   CHECK(refusal("a: \xff") == "kubeconfig: not valid UTF-8 text; save it as UTF-8");
   CHECK(refusal(std::string("a: N\0N", 6)) == "kubeconfig: not valid UTF-8 text; save it as UTF-8");
@@ -177,7 +177,7 @@ TEST_CASE("what is wrong is told in one line with its place") {
   CHECK(refusal(kubeconfig(kServer, token, ", cluster: d")) == "kubeconfig:12: duplicate key 'cluster'");
 }
 
-TEST_CASE("what contradicts itself is refused, as kubectl does, without its secrets") {
+TEST_CASE("contradictory settings are rejected without revealing secrets") {
   CHECK(refusal(kubeconfig(kServer, "token: geheim, username: a, password: geheim")) ==
         "kubeconfig:9: a token and a user name with a password are mutually exclusive; remove one");
   CHECK(refusal(kubeconfig(kServer, "client-certificate: c")) ==
@@ -193,7 +193,7 @@ TEST_CASE("what contradicts itself is refused, as kubectl does, without its secr
         "gke-gcloud-auth-plugin and run: gcloud container clusters get-credentials NAME");
 }
 
-TEST_CASE("parts that are missing or there twice are named") {
+TEST_CASE("missing parts and duplicate names are reported") {
   const std::string text = kubeconfig(kServer, "token: t");
   CHECK(refusal(text + "- name: dev\n  context: {}\n") == "kubeconfig:13: duplicate name 'dev' in contexts");
   CHECK(refusal(text + "- name: e\n  context: {cluster: c}\n", {"e", ""}) == "kubeconfig:14: context 'e' has no user");
@@ -201,7 +201,7 @@ TEST_CASE("parts that are missing or there twice are named") {
         "kubeconfig:14: context 'e' refers to cluster 'd', which does not exist");
 }
 
-TEST_CASE("hostile nesting, aliases and sizes are errors") {
+TEST_CASE("excessive nesting, aliases and sizes are rejected") {
   CHECK(refusal(std::string(100000, '[')).starts_with("kubeconfig:"));
   CHECK(refusal(std::string(100000, '{')).starts_with("kubeconfig:"));
   std::string blocks;
@@ -223,7 +223,7 @@ TEST_CASE("hostile nesting, aliases and sizes are errors") {
   CHECK(refusal(settings(bomb + "]")).find("too many or too deeply nested") != std::string::npos);
 }
 
-TEST_CASE("of several files the first that has a name wins, whole, and missing ones are passed over") {
+TEST_CASE("the first file that defines a name wins, and missing files are skipped") {
   Machine machine;
   const std::string first = machine.write("first", "current-context: dev\nusers: [{name: u, user: {tokenFile: t}}]\n");
   const std::string second =
@@ -238,7 +238,7 @@ TEST_CASE("of several files the first that has a name wins, whole, and missing o
   CHECK(access->certificate_authority.file == machine.directory() / "sub/ca");
 }
 
-TEST_CASE("without KUBECONFIG the file at home is read, and none is no error") {
+TEST_CASE("without KUBECONFIG, ~/.kube/config is read if it exists") {
   Machine machine;
   CHECK_FALSE(find_access({}));
   CHECK(error_of([] { find_access({"dev", ""}); }).find("no kubeconfig exists; set KUBECONFIG") != std::string::npos);
@@ -247,7 +247,7 @@ TEST_CASE("without KUBECONFIG the file at home is read, and none is no error") {
   CHECK_THROWS_AS(find_access({"", "a/b"}), UsageError);
 }
 
-TEST_CASE("a file that was named but is missing, unreadable or malformed is an error that names it") {
+TEST_CASE("a missing, unreadable or malformed file in KUBECONFIG is an error") {
   Machine machine;
   const std::string missing = machine.directory() / "missing";
   machine.set("KUBECONFIG", missing);
@@ -262,7 +262,7 @@ TEST_CASE("a file that was named but is missing, unreadable or malformed is an e
   CHECK(error_of([] { find_access({}); }).find("no current context") != std::string::npos);
 }
 
-TEST_CASE("a pod's service account is found where there is no kubeconfig") {
+TEST_CASE("in a pod, the cluster is accessed with the service account") {
   Machine machine;
   machine.write("account/token", "geheim\n");
   machine.write("account/ca.crt", "pem");

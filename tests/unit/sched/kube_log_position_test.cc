@@ -30,7 +30,7 @@ std::string served(const std::vector<Line>& log, const std::string& since) {
 
 }  // namespace
 
-TEST_CASE("a log that breaks off anywhere, again and again, is shown once and whole") {
+TEST_CASE("a log that is interrupted repeatedly is shown completely and without duplicates") {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     std::vector<Line> log;
@@ -68,7 +68,7 @@ TEST_CASE("a log that breaks off anywhere, again and again, is shown once and wh
   }
 }
 
-TEST_CASE("lines before those that were asked for are not shown when a log is requested again") {
+TEST_CASE("lines before the requested ones are not shown after a reconnect") {
   const Time begin = *parse_time("2026-01-31T12:00:09.5Z");
   LogPosition position;
   position.reopen();
@@ -78,7 +78,7 @@ TEST_CASE("lines before those that were asked for are not shown when a log is re
   CHECK(position.take(begin + std::chrono::milliseconds(7)));  // a line that arrives late, after all others
 }
 
-TEST_CASE("lines that are written after the clock was set back are shown, also when the log is requested again") {
+TEST_CASE("lines that are written after the clock was set back are shown, even after a reconnect") {
   const Time begin = *parse_time("2026-01-31T12:00:09.5Z");
   LogPosition position;
   CHECK(position.take(begin));
@@ -89,7 +89,7 @@ TEST_CASE("lines that are written after the clock was set back are shown, also w
   CHECK(position.take(begin - std::chrono::minutes(59)));
 }
 
-TEST_CASE("a line without an end is shown at the end of its log, and an endless one in pieces") {
+TEST_CASE("an unterminated line is shown when the log ends, and an overlong one in pieces") {
   TimedLines lines;
   std::vector<std::string> texts;
   std::vector<Time> times;
@@ -113,7 +113,7 @@ TEST_CASE("a line without an end is shown at the end of its log, and an endless 
   CHECK(times[3] - times[1] == std::chrono::seconds(1));
 }
 
-TEST_CASE("the times that kubelets put inside long lines are taken out") {
+TEST_CASE("timestamps that kubelets insert into long lines are removed") {
   for (const std::size_t size : {16383, 16384, 16385, 50000, 1100000, 3000000}) {
     std::string text;
     for (std::size_t i = 0; text.size() < size; ++i) text += "2026-01-31T12:00:01Z " + std::to_string(i);
@@ -136,7 +136,7 @@ TEST_CASE("the times that kubelets put inside long lines are taken out") {
   }
 }
 
-TEST_CASE("a reader that wants no more is given no more") {
+TEST_CASE("no more lines are delivered once the reader stops") {
   TimedLines lines;
   int given = 0;
   CHECK_FALSE(lines.add("2026-01-31T12:00:00Z a\n2026-01-31T12:00:00Z b\n", [&](Time, std::string_view) {

@@ -28,7 +28,7 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
-TEST_CASE("quantities are the amounts that they say") {
+TEST_CASE("quantities are parsed and compared by value") {
   CHECK(Quantity::parse("1500m").value() == 1.5);
   CHECK(Quantity::parse("2Gi").value() == 2147483648.0);
   CHECK(Quantity::parse("1e3").value() == 1000);
@@ -39,7 +39,7 @@ TEST_CASE("quantities are the amounts that they say") {
   CHECK(Quantity() == Quantity::parse("0"));
 }
 
-TEST_CASE("whole units and thousandths are rounded away from zero, within 64 bits") {
+TEST_CASE("ceil and ceil_milli round away from zero and saturate at 64 bits") {
   CHECK(Quantity::parse("1n").ceil() == 1);
   CHECK(Quantity::parse("1500m").ceil() == 2);
   CHECK(Quantity::parse("-1500m").ceil() == -2);
@@ -50,7 +50,7 @@ TEST_CASE("whole units and thousandths are rounded away from zero, within 64 bit
   CHECK(Quantity::parse("-16E").ceil() == -kMost);
 }
 
-TEST_CASE("sums keep the format of the left side, unless it is zero") {
+TEST_CASE("a sum keeps the format of its left operand, unless that is zero") {
   Quantity sum;
   sum += Quantity::parse("512Mi");
   sum += Quantity::parse("512M");
@@ -62,7 +62,7 @@ TEST_CASE("sums keep the format of the left side, unless it is zero") {
   CHECK(cpus.to_string() == "-500m");
 }
 
-TEST_CASE("a sum beyond all bounds is an error, not another amount") {
+TEST_CASE("an overflowing sum or difference is an error") {
   Quantity sum = Quantity::parse("8e28");
   sum += sum;
   CHECK_THROWS_AS(sum += sum, Error);
@@ -71,7 +71,7 @@ TEST_CASE("a sum beyond all bounds is an error, not another amount") {
   CHECK_THROWS_AS(difference -= Quantity::parse("8e28"), Error);
 }
 
-TEST_CASE("an error quotes the text, one that is endless in part") {
+TEST_CASE("an invalid quantity is rejected with its text, and extreme exponents are handled") {
   CHECK_THROWS_WITH_AS(Quantity::parse("1Gb"),
                        "invalid quantity '1Gb': expected a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or "
                        "an exponent such as e3",
@@ -83,7 +83,7 @@ TEST_CASE("an error quotes the text, one that is endless in part") {
   CHECK(canonical(std::string(1000000, '1')) == "error");
 }
 
-TEST_CASE("what apimachinery reads is read, written alike and refused alike") {
+TEST_CASE("parsing and formatting match k8s.io/apimachinery") {
   std::ifstream file(ADAPTDL_QUANTITY_CASES);
   REQUIRE(file.good());
   int count = 0;

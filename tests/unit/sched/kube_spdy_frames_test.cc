@@ -57,7 +57,7 @@ using Told = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("frames are the same in whatever pieces they come") {
+TEST_CASE("the parsed frames do not depend on how the data is fragmented") {
   const std::string large(300'000, 'x');
   const std::string bytes = data(3, "one") + ping(2) + data(5, large) + data(3, "") + data(3, "two", true) + reset(1) +
                             data(5, "", true) + data(7, "last", true);
@@ -69,7 +69,7 @@ TEST_CASE("frames are the same in whatever pieces they come") {
   }
 }
 
-TEST_CASE("frames that change nothing for a command are passed over") {
+TEST_CASE("frames that are irrelevant to a command are ignored") {
   for (const unsigned type : {1u, 2u, 4u, 5u, 7u, 8u, 9u, 10u, 0xFFFFu}) {
     CAPTURE(type);
     CHECK(told(control(type, std::string(20, '\xff')) + control(type, "") + data(3, "after"), 1) ==
@@ -77,14 +77,14 @@ TEST_CASE("frames that change nothing for a command are passed over") {
   }
 }
 
-TEST_CASE("a control frame may be large, but not without a bound") {
+TEST_CASE("control frames up to 64 KiB are accepted, and larger ones are malformed") {
   CHECK(told(control(8, std::string(65536, 'h')) + ping(4), 1 << 20) == Told{"ping 4"});
   CHECK(told(control(8, std::string(65537, 'h')), 1 << 20) == Told{"malformed"});
   // The header of the frame suffices to reject it.
   CHECK(told(control(8, std::string(0xFFFFFF, 'h')).substr(0, 8), 1) == Told{"malformed"});
 }
 
-TEST_CASE("what is no frame of this version, or of another length than its type has, is malformed") {
+TEST_CASE("frames of another version or with an invalid length are malformed") {
   std::string other = ping(2);
   other[1] = 2;
   CHECK(told(other, 1) == Told{"malformed"});
@@ -94,7 +94,7 @@ TEST_CASE("what is no frame of this version, or of another length than its type 
   CHECK(told("HTTP/1.1 400 Bad Request\r\n\r\n", 1).back() == "in a frame");
 }
 
-TEST_CASE("an end within a frame is told from one between two") {
+TEST_CASE("the end of the data within a frame is distinguished from an end between frames") {
   const std::string bytes = data(3, "four") + ping(2) + data(5, "five", true);
   const std::vector<std::size_t> ends{0, 12, 24, bytes.size()};
   for (std::size_t size = 0; size <= bytes.size(); ++size) {

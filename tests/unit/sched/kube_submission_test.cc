@@ -43,7 +43,7 @@ json registry(const char* name_space, const char* name, const char* port, int no
 
 }  // namespace
 
-TEST_CASE("all containers get the volume with checkpoint and share, and the first the image and arguments") {
+TEST_CASE("all containers get the checkpoint and share volume, and the first gets the image and arguments") {
   SubmissionOptions with = options();
   with.arguments = {"--epochs", "3"};
   with.pull_secret = "creds";
@@ -68,7 +68,7 @@ TEST_CASE("all containers get the volume with checkpoint and share, and the firs
   CHECK(pod["imagePullSecrets"] == json::parse(R"([{"name": "creds"}])"));
 }
 
-TEST_CASE("the claim is that of the job, with the class, mode and size asked for") {
+TEST_CASE("the claim is labeled with the job and has the requested class, mode and size") {
   SubmissionOptions with = options();
   with.storage_size = "5Gi";
   const Submission made = make_submission(kJob, with);
@@ -78,7 +78,7 @@ TEST_CASE("the claim is that of the job, with the class, mode and size asked for
     "volumeMode": "Filesystem", "resources": {"requests": {"storage": "5Gi"}}})"));
 }
 
-TEST_CASE("a TensorBoard's volume is mounted, and named in the environment") {
+TEST_CASE("a TensorBoard's volume is mounted, and its path is set in the environment") {
   SubmissionOptions with = options();
   with.tensorboard = "mine";
   const Submission made = make_submission(kJob, with);
@@ -91,7 +91,7 @@ TEST_CASE("a TensorBoard's volume is mounted, and named in the environment") {
         json{{"name", "ADAPTDL_TENSORBOARD_LOGDIR"}, {"value", "/adaptdl/tensorboard"}});
 }
 
-TEST_CASE("a name is the file's, or generated from the file's or the user's, another each time") {
+TEST_CASE("a job keeps the name in its file or gets a unique generated name") {
   std::set<std::string> names;
   for (int i = 0; i < 20; ++i) names.insert(make_submission(kJob, options()).name());
   CHECK(names.size() == 20);
@@ -111,7 +111,7 @@ TEST_CASE("a name is the file's, or generated from the file's or the user's, ano
                        UsageError);
 }
 
-TEST_CASE("arguments, image and replicas that nobody asks for stay as the file has them") {
+TEST_CASE("arguments, image and replicas keep the file's values unless they are overridden") {
   SubmissionOptions with = options();
   with.image = "";
   json job = kJob;
@@ -127,7 +127,7 @@ TEST_CASE("arguments, image and replicas that nobody asks for stay as the file h
   CHECK(make_submission(job, with).job["spec"]["maxReplicas"] == 1);
 }
 
-TEST_CASE("a size that holds nothing is refused") {
+TEST_CASE("a storage size that is not a positive quantity is rejected") {
   for (const char* size : {"", "0", "-1Gi", "much"}) {
     SubmissionOptions with = options();
     with.storage_size = size;
@@ -135,7 +135,7 @@ TEST_CASE("a size that holds nothing is refused") {
   }
 }
 
-TEST_CASE("the storage of a job is the one asked for, else one that nodes can share") {
+TEST_CASE("a job's storage class is the requested one, or else one that nodes can share") {
   const std::vector<json> classes{storage_class("disk", "ebs.csi.aws.com", true),
                                   storage_class("files", "efs.csi.aws.com")};
   CHECK(choose_job_storage(classes, "", true).storage_class == "files");
@@ -150,13 +150,13 @@ TEST_CASE("the storage of a job is the one asked for, else one that nodes can sh
   CHECK_THROWS_WITH_AS(choose_job_storage({}, "", true), doctest::Contains("the cluster has none"), Error);
 }
 
-TEST_CASE("among shared classes the default goes before others") {
+TEST_CASE("the default is preferred among shared storage classes") {
   const std::vector<json> classes{storage_class("a", "example.com/nfs"),
                                   storage_class("b", "x.cephfs.csi.ceph.com", true)};
   CHECK(choose_job_storage(classes, "", true).storage_class == "b");
 }
 
-TEST_CASE("where there is one node, the default class will do, mounted by that node alone") {
+TEST_CASE("with a single node, the default storage class is used with ReadWriteOnce") {
   const std::vector<json> classes{storage_class("a", "x"), storage_class("b", "rancher.io/local-path", true)};
   CHECK(choose_job_storage(classes, "", false).storage_class == "b");
   CHECK(choose_job_storage(classes, "", false).access_mode == "ReadWriteOnce");
@@ -164,7 +164,7 @@ TEST_CASE("where there is one node, the default class will do, mounted by that n
   CHECK_THROWS_AS(choose_job_storage({classes[0], storage_class("c", "y")}, "", false), Error);
 }
 
-TEST_CASE("provisioners of shared file systems are known by whole words of their names") {
+TEST_CASE("shared storage is recognized by whole words in the provisioner's name") {
   for (const char* name : {"efs.csi.aws.com", "nfs.csi.k8s.io", "cluster.local/nfs-subdir-external-provisioner",
                            "rook-ceph.cephfs.csi.ceph.com", "file.csi.azure.com", "filestore.csi.storage.gke.io",
                            "driver.longhorn.io", "microk8s.io/hostpath"})
@@ -174,7 +174,7 @@ TEST_CASE("provisioners of shared file systems are known by whole words of their
     CHECK_MESSAGE(!is_shared_storage(storage_class("x", name)), name);
 }
 
-TEST_CASE("the registry of a cluster is the service with a node port of that name, ours before others") {
+TEST_CASE("the image registry is a service with a node port 'registry', preferably adaptdl-registry") {
   CHECK_FALSE(choose_image_registry({registry("a", "x", "web", 32000), registry("a", "y", "registry", 0)}));
   const auto one = choose_image_registry({registry("a", "x", "registry", 31000)});
   REQUIRE(one);
@@ -188,7 +188,7 @@ TEST_CASE("the registry of a cluster is the service with a node port of that nam
       doctest::Contains("several image registries (a/x, b/y)"), Error);
 }
 
-TEST_CASE("a claim's identifier is a version 4 UUID, another each time") {
+TEST_CASE("each UUID is of version 4 and different from the last") {
   const std::string uuid = make_uuid();
   REQUIRE(uuid.size() == 36);
   CHECK(uuid[14] == '4');

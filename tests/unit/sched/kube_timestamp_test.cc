@@ -18,7 +18,7 @@ std::string again(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("times are read with and without fraction and offset") {
+TEST_CASE("times are parsed with and without a fraction and an offset") {
   CHECK(again("2021-03-18T12:00:01Z") == "2021-03-18T12:00:01.000000Z");
   CHECK(again("2021-03-18T12:00:01.123456Z") == "2021-03-18T12:00:01.123456Z");
   CHECK(again("2021-03-18T12:00:01.123456789Z") == "2021-03-18T12:00:01.123456Z");
@@ -30,7 +30,7 @@ TEST_CASE("times are read with and without fraction and offset") {
   CHECK(parse_time("1970-01-01T00:00:10Z") == Time(10s));
 }
 
-TEST_CASE("what is no time is refused") {
+TEST_CASE("invalid and out-of-range times are rejected") {
   for (const char* text :
        {"", "2021", "2021-03-18", "2021-03-18T12:00Z", "2021-03-18T12:00:01", "2021-02-29T00:00:00Z",
         "2021-13-01T00:00:00Z", "2021-00-01T00:00:00Z", "2021-03-18T24:00:00Z", "2021-03-18T12:60:00Z",
@@ -39,7 +39,7 @@ TEST_CASE("what is no time is refused") {
     CHECK_MESSAGE(again(text) == "none", text);
 }
 
-TEST_CASE("durations are read as Go writes them") {
+TEST_CASE("durations are parsed in Go's format") {
   CHECK(parse_duration("90s") == 90s);
   CHECK(parse_duration("1h30m") == 90min);
   CHECK(parse_duration("1.5h") == 90min);
@@ -55,7 +55,7 @@ TEST_CASE("durations are read as Go writes them") {
   CHECK(parse_duration("1.0000000000000000000000000000001s") == 1s);
 }
 
-TEST_CASE("what is no duration, or is beyond 292 years, is refused") {
+TEST_CASE("invalid durations and durations beyond 292 years are rejected") {
   for (const char* text : {"", "-", "s", "1", "1d", ".s", "1s ", "1h-1m", "1.2.3s", "2562048h", "9999999999999999999s",
                            "99999999999999999999999999999999999999999999s"})
     CHECK_MESSAGE(!parse_duration(text), text);

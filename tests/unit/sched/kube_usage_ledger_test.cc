@@ -58,13 +58,13 @@ TEST_CASE("kube_usage_ledger: months are calendar months in UTC") {
     CHECK_FALSE(Month::parse(text));
 }
 
-TEST_CASE("kube_usage_ledger: the month of a ConfigMap is the end of its name") {
+TEST_CASE("kube_usage_ledger: the month of a ConfigMap is parsed from the end of its name") {
   const auto month = [](const char* name) { return month_of({{"metadata", {{"name", name}}}}); };
   CHECK(month("adaptdl-usage-2026-11") == kMonth);
   for (const char* name : {"", "2026-11", "usage2026-11", "usage-2026-13", "usage-2026-11-1"}) CHECK_FALSE(month(name));
 }
 
-TEST_CASE("kube_usage_ledger: jobs that exist are charged until now, by user and namespace") {
+TEST_CASE("kube_usage_ledger: existing jobs are charged until now, per user and namespace") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin)), job("b", released(held(kBegin), kBegin + 1h), "bob"),
                  job("c", held(kBegin + 2h)), job("unused", {})},
@@ -81,7 +81,7 @@ TEST_CASE("kube_usage_ledger: jobs that exist are charged until now, by user and
   CHECK(sums[1].gpu_hours == Approx(2));
 }
 
-TEST_CASE("kube_usage_ledger: deleted jobs remain in the sum, and leave no entry") {
+TEST_CASE("kube_usage_ledger: deleted jobs remain in the totals but leave no entry") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin)), job("b", held(kBegin))}, {}, kBegin + 1h);
   // Job a was reported as deleted, b disappeared, and c was created and deleted between two updates.
@@ -111,7 +111,7 @@ TEST_CASE("kube_usage_ledger: the cost is unknown without prices") {
   CHECK_FALSE(total(stored(ledger), kBegin + 1h).cost);
 }
 
-TEST_CASE("kube_usage_ledger: the usage of a job that runs across months is divided between them") {
+TEST_CASE("kube_usage_ledger: the usage of a job that spans months is divided between them") {
   const Time end = kMonth.end();
   UsageLedger november(kMonth);
   november.record({job("runs", held(end - 5h)), job("over", released(held(kBegin), kBegin + 3h))}, {}, end - 1h);
@@ -133,8 +133,7 @@ TEST_CASE("kube_usage_ledger: the usage of a job that runs across months is divi
   CHECK(total(UsageLedger::parse(kMonth, {{"data", november.data()}}), end + 999h).gpu_hours == Approx(16));
 }
 
-TEST_CASE(
-    "kube_usage_ledger: what a job uses after the month has ended is not of that month, however late it is closed") {
+TEST_CASE("kube_usage_ledger: usage after a month's end is not charged to it, even if it is closed late") {
   const Time end = kMonth.end();
   UsageLedger november(kMonth);
   november.record({job("a", held(end - 5h)), job("b", held(end - 5h))}, {}, end - 1h);
@@ -150,7 +149,7 @@ TEST_CASE(
   CHECK(*total(stored(december), end + 99h).cost == Approx(6 * (30 + 10)));
 }
 
-TEST_CASE("kube_usage_ledger: the user of a job does not change, and is a name") {
+TEST_CASE("kube_usage_ledger: a job's user does not change, and an overlong user name is ignored") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin))}, {}, kBegin);
   ledger.record({job("a", held(kBegin), "bob")}, {}, kBegin);
@@ -161,7 +160,7 @@ TEST_CASE("kube_usage_ledger: the user of a job does not change, and is a name")
   CHECK(parse_usage_record(object).user.empty());
 }
 
-TEST_CASE("kube_usage_ledger: data that is not JSON is an error, and fields that are invalid count as 0") {
+TEST_CASE("kube_usage_ledger: data other than a JSON object is an error, and invalid fields count as 0") {
   for (const json& data : {json(), json{{"usage.json", ""}}, json{{"usage.json", "[1]"}}, json{{"usage.json", "{"}}})
     CHECK_THROWS_AS(UsageLedger::parse(kMonth, {{"data", data}}), adaptdl::Error);
   for (const json& data :
@@ -236,11 +235,11 @@ void check_histories(int histories) {
 
 }  // namespace
 
-TEST_CASE("kube_usage_ledger: nothing is counted twice or lost when answers are lost and operators restart") {
+TEST_CASE("kube_usage_ledger: no usage is lost or counted twice when responses are lost and operators restart") {
   check_histories(50);
 }
 
-TEST_CASE("kube_usage_ledger: nothing is counted twice or lost in a great many histories" * doctest::test_suite("full")) {
+TEST_CASE("kube_usage_ledger: no usage is lost or doubled in 1000 random histories" * doctest::test_suite("full")) {
   check_histories(1000);
 }
 

@@ -166,7 +166,7 @@ using Told = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a watch that ends goes on from the last version, which bookmarks move too") {
+TEST_CASE("a watch resumes from the last version, including that of a bookmark") {
   Server server({list("5", {object("a", "3"), object("b", "5")})},
                 {http(event("MODIFIED", object("a", "6")) + event("BOOKMARK", object("", "8"))),
                  and_open(event("DELETED", object("a", "9")) + event("ADDED", object("c", "10")))});
@@ -175,7 +175,7 @@ TEST_CASE("a watch that ends goes on from the last version, which bookmarks move
   CHECK(server.watched() == Told{"5", "8"});
 }
 
-TEST_CASE("a connection that breaks within an event loses and doubles nothing") {
+TEST_CASE("a connection that breaks within an event loses and duplicates no events") {
   const std::string whole = event("ADDED", object("b", "6")), cut = event("ADDED", object("c", "7")).substr(0, 30);
   Server server({list("5", {object("a", "3")})}, {"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + whole + cut,
                                                   and_open(event("ADDED", object("c", "7")))});
@@ -183,7 +183,7 @@ TEST_CASE("a connection that breaks within an event loses and doubles nothing") 
   CHECK(server.watched() == Told{"5", "6"});
 }
 
-TEST_CASE("what is told again, or is older than what was told, is told once") {
+TEST_CASE("repeated and outdated events are ignored") {
   Server server({list("5", {object("a", "3")})},
                 {and_open(event("ADDED", object("a", "3")) + event("MODIFIED", object("a", "7")) +
                           event("MODIFIED", object("a", "6")) + event("DELETED", object("x", "8")) +
@@ -191,7 +191,7 @@ TEST_CASE("what is told again, or is older than what was told, is told once") {
   CHECK(Watched(server).until(4) == Told{"added a 3", "synced", "modified a 7", "added b 9"});
 }
 
-TEST_CASE("a version that is too old leads to a new list, of which the differences are told") {
+TEST_CASE("an expired version triggers a new list, of which only the differences are reported") {
   const std::string status = json{{"kind", "Status"}, {"code", 410}, {"reason", "Expired"}}.dump();
   for (const std::string& expired : {http(gone()), http(status, "410 Gone")}) {
     Server server({list("5", {object("a", "3"), object("b", "4"), object("c", "5")}),
@@ -203,7 +203,7 @@ TEST_CASE("a version that is too old leads to a new list, of which the differenc
   }
 }
 
-TEST_CASE("a server that is away is told once, and when it is back") {
+TEST_CASE("an interruption is reported once, and so is the server's return") {
   Server server({list("5", {object("a", "3")})}, {and_open(""), and_open(event("ADDED", object("b", "6")))});
   std::thread back;
   std::atomic<bool> interrupted{false};
@@ -223,7 +223,7 @@ TEST_CASE("a server that is away is told once, and when it is back") {
   CHECK(server.watched() == Told{"5", "5"});
 }
 
-TEST_CASE("a stop ends a watch that hears nothing") {
+TEST_CASE("a stop request ends an idle watch") {
   Server server({list("5", {})}, {and_open("")});
   Watched watched(server);
   std::chrono::steady_clock::time_point asked;
@@ -238,7 +238,7 @@ TEST_CASE("a stop ends a watch that hears nothing") {
   CHECK(std::chrono::steady_clock::now() - asked < 30s);
 }
 
-TEST_CASE("what the first list is refused comes out") {
+TEST_CASE("an API error of the initial list is thrown") {
   const std::string status = json{{"kind", "Status"}, {"message", "no"}, {"reason", "Forbidden"}}.dump();
   Server server({http(status, "403 Forbidden")}, {and_open("")});
   CHECK_THROWS_AS(Watched(server).until(1), ApiError);

@@ -22,7 +22,7 @@ std::string split(std::vector<std::string> feeds, std::size_t limit = LineSplitt
 
 }  // namespace
 
-TEST_CASE("lines come out whole, however the bytes arrive") {
+TEST_CASE("the lines do not depend on how the data is fragmented") {
   CHECK(split({"one\ntwo\n"}) == "one$two$");
   CHECK(split({"o", "ne", "\nt", "wo\n"}) == "one$two$");
   CHECK(split({"\n\n"}) == "$$");
@@ -31,16 +31,16 @@ TEST_CASE("lines come out whole, however the bytes arrive") {
 
 TEST_CASE("a last line without a newline is not lost") { CHECK(split({"one\ntw", "o"}) == "one$two$"); }
 
-TEST_CASE("any byte may stand in a line") { CHECK(split({"a\0b\r\x1b[31m\xff\n"s}) == "a\0b\r\x1b[31m\xff$"s); }
+TEST_CASE("a line may contain any byte") { CHECK(split({"a\0b\r\x1b[31m\xff\n"s}) == "a\0b\r\x1b[31m\xff$"s); }
 
-TEST_CASE("an endless line comes in pieces of the limit, and nothing of it is lost") {
+TEST_CASE("an overlong line is split at the limit without losing data") {
   CHECK(split({"abcdefgh\nij\n"}, 3) == "abc~def~gh$ij$");
   CHECK(split({"abc\nd\n"}, 3) == "abc$d$");
   CHECK(split({"ab", "cd", "ef"}, 3) == "abc~def$");
   CHECK(split({"abcdef", "\n"}, 3) == "abc~def$");
 }
 
-TEST_CASE("the last lines are the last twenty, cut where they are long") {
+TEST_CASE("LastLines keeps the last 20 lines and truncates long ones") {
   LastLines last;
   for (int i = 0; i < 25; ++i) last.add("line " + std::to_string(i));
   last.add(std::string(LastLines::kMaxLine + 1, 'x'));

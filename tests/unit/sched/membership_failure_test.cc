@@ -8,7 +8,7 @@ namespace membership_failure_test {
 using namespace adaptdl::sched;
 using namespace testing;
 
-TEST_CASE("a death is survived at once by those that are enough, and a replacement joins later") {
+TEST_CASE("enough survivors of a killed member continue at once, and a replacement joins later") {
   Run run({"0", "1", "2"}, 2);
   run.train();
   CHECK(run.membership.ended(0, End::kKilled, run.now));
@@ -39,7 +39,7 @@ TEST_CASE("too few survivors wait for replacements") {
   CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
 }
 
-TEST_CASE("a second death in the middle of a regrouping is survived too") {
+TEST_CASE("another death during a regrouping is also survived") {
   Run run({"0", "1", "2"}, 1);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
@@ -50,7 +50,7 @@ TEST_CASE("a second death in the middle of a regrouping is survived too") {
   CHECK(issued.generation == 2);
 }
 
-TEST_CASE("several deaths at once make one generation; the last one is the end of all") {
+TEST_CASE("several deaths at once cause one new generation, and the last member's death ends the run") {
   Run run({"0", "1", "2"}, 1);
   run.train();
   CHECK(run.membership.ended(0, End::kKilled, run.now));
@@ -59,7 +59,7 @@ TEST_CASE("several deaths at once make one generation; the last one is the end o
   CHECK_FALSE(run.membership.ended(1, End::kKilled, run.now));
 }
 
-TEST_CASE("a SIGKILL costs no budget, and other failures do") {
+TEST_CASE("a SIGKILL costs no failure budget, but other failures do") {
   Run run({"0", "1", "2", "3"}, 1, {.survives = true}, 1);
   run.train();
   CHECK(run.membership.ended(3, End::kKilled, run.now));
@@ -72,7 +72,7 @@ TEST_CASE("a SIGKILL costs no budget, and other failures do") {
   CHECK_FALSE(run.membership.ended(1, End::kFailed, run.now));
 }
 
-TEST_CASE("a death ends a run that is not to survive any, or whose program cannot") {
+TEST_CASE("a death ends a run whose survival is disabled or whose program does not follow generations") {
   Run fixed({"0", "1"}, 2, {.survives = false});
   fixed.train();
   CHECK_FALSE(fixed.membership.ended(1, End::kKilled, fixed.now));
@@ -80,7 +80,7 @@ TEST_CASE("a death ends a run that is not to survive any, or whose program canno
   CHECK_FALSE(deaf.membership.ended(1, End::kKilled, deaf.now));
 }
 
-TEST_CASE("replacements that cannot come fail the run that needs them") {
+TEST_CASE("a run that needs replacements fails after these repeatedly failed to join") {
   Run run({"0", "1"}, 2);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
@@ -90,7 +90,7 @@ TEST_CASE("replacements that cannot come fail the run that needs them") {
   CHECK(run.only(Kind::kFail).why == "only 1 replica left, but at least 2 required, and replacements cannot join");
 }
 
-TEST_CASE("a member that was listed but never trained ends only itself") {
+TEST_CASE("the failure of a listed member that never trained ends only that member") {
   Run run({"0"}, 1, {.survives = true}, 0);
   run.train();
   run.want({"0", "1"});
@@ -100,7 +100,7 @@ TEST_CASE("a member that was listed but never trained ends only itself") {
   CHECK(run.only(Kind::kIssue).members == Numbers{0});
 }
 
-TEST_CASE("when all who trained are gone, those that were only listed have nothing to go on from") {
+TEST_CASE("the run ends when no member that has trained is left") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -110,7 +110,7 @@ TEST_CASE("when all who trained are gone, those that were only listed have nothi
   CHECK_FALSE(run.membership.ended(0, End::kKilled, run.now));
 }
 
-TEST_CASE("who does not say that the group broke while others do is taken to hang, and killed as such") {
+TEST_CASE("a member that does not report a broken group after others did is killed as hung") {
   Run run({"0", "1", "2"}, 1);
   run.train();
   run.membership.broken(1, 0, run.now);
@@ -125,7 +125,7 @@ TEST_CASE("who does not say that the group broke while others do is taken to han
   CHECK(run.only(Kind::kIssue).members == Numbers{1, 2});
 }
 
-TEST_CASE("when all say that the group broke, they meet again at once") {
+TEST_CASE("when all members report a broken group, they regroup at once") {
   Run run({"0", "1"}, 1);
   run.train();
   run.membership.broken(0, 0, run.now);
@@ -136,7 +136,7 @@ TEST_CASE("when all say that the group broke, they meet again at once") {
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("those that a death leaves while the run stops save a checkpoint, however few they are") {
+TEST_CASE("survivors of deaths during a stop save a checkpoint, even below the minimum size") {
   Run run({"0", "1", "2"}, 3);
   run.train();
   run.membership.stop();
@@ -149,7 +149,7 @@ TEST_CASE("those that a death leaves while the run stops save a checkpoint, howe
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("a member that hangs while the run stops is killed, and the others save") {
+TEST_CASE("a member that hangs during a stop is killed, and the others regroup to save") {
   Run run({"0", "1"});
   run.train();
   run.membership.stop();
@@ -163,7 +163,7 @@ TEST_CASE("a member that hangs while the run stops is killed, and the others sav
   CHECK(run.only(Kind::kIssue).members == Numbers{0});
 }
 
-TEST_CASE("a failure while the run stops is the end of all, and so is any death once all are killed") {
+TEST_CASE("a failure during a stop ends the run, and so does any death after giving up") {
   Run failed({"0", "1"});
   failed.train();
   failed.membership.stop();
@@ -175,7 +175,7 @@ TEST_CASE("a failure while the run stops is the end of all, and so is any death 
   CHECK(killed.decide().empty());
 }
 
-TEST_CASE("a listed newcomer is killed once the members have stopped, and its failure does not hold them up") {
+TEST_CASE("a newcomer that was listed before a stop does not hold up the members") {
   Run run({"0", "1"});
   run.train();
   run.want({"0", "1", "2"});
@@ -183,20 +183,20 @@ TEST_CASE("a listed newcomer is killed once the members have stopped, and its fa
   run.only(Kind::kIssue);
   run.membership.stop();
   CHECK(run.decide().empty());  // the newcomer may still join them to save
-  SUBCASE("they have exited") {
+  SUBCASE("the newcomer is killed after the members have exited") {
     CHECK_FALSE(run.membership.ended(0, End::kCheckpointed, run.now));
     CHECK_FALSE(run.membership.ended(1, End::kCheckpointed, run.now));
     CHECK(run.decide().empty());  // the newcomer may be about to exit, too
     CHECK(run.only(Kind::kKill, kFailureGrace).replica == 2);
     CHECK(run.membership.ended(2, End::kKilled, run.now));
   }
-  SUBCASE("it fails") {
+  SUBCASE("the members regroup after the newcomer has failed") {
     CHECK(run.membership.ended(2, End::kFailed, run.now));
     CHECK(run.only(Kind::kIssue).members == Numbers{0, 1});
   }
 }
 
-TEST_CASE("a newcomer that was listed and lost the others does not make those that save seem to hang") {
+TEST_CASE("a newcomer's report of a broken group during a stop does not mark members as hung") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -208,7 +208,7 @@ TEST_CASE("a newcomer that was listed and lost the others does not make those th
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("those that are left save when a run stops that is not to survive any death") {
+TEST_CASE("survivors save during a stop, even in a run that does not survive deaths") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
   run.membership.stop();
@@ -227,7 +227,7 @@ TEST_CASE("a member that reports a broken group after the others have finished i
   CHECK(killed.hung);
 }
 
-TEST_CASE("those that are left can save when a death ends the run, if they follow, have trained and have a place") {
+TEST_CASE("survivors of a fatal death can save only if they follow, have trained and can checkpoint") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
   CHECK_FALSE(run.membership.can_save_without(0));  // no step has been completed yet
@@ -255,7 +255,7 @@ TEST_CASE("those that are left can save when a death ends the run, if they follo
   CHECK_FALSE(without_place.membership.can_save_without(0));
 }
 
-TEST_CASE("a newcomer that lost the others does not start the clock for members that make a long step") {
+TEST_CASE("a newcomer's report of a broken group does not start the hang timeout for members") {
   Run run({"0", "1"});
   run.train();
   run.want({"0", "1", "2"});

@@ -12,7 +12,7 @@ namespace membership_test {
 using namespace adaptdl::sched;
 using namespace testing;
 
-TEST_CASE("a run that has what it should have is left alone") {
+TEST_CASE("a run that matches its target is left unchanged") {
   Run run({"0", "1"}, 2);
   CHECK(run.membership.members() == Numbers{0, 1});
   CHECK(run.membership.devices() == Devices{"0", "1"});
@@ -22,7 +22,7 @@ TEST_CASE("a run that has what it should have is left alone") {
   CHECK(run.membership.steady());
 }
 
-TEST_CASE("growth: newcomers are started on the new devices and listed last, once all of them wait") {
+TEST_CASE("growth: newcomers start on the new devices and are listed last, once all are ready") {
   Run run({"0", "1"});
   run.train();
   run.want({"0", "1", "2", "3"});
@@ -50,7 +50,7 @@ TEST_CASE("growth: newcomers are started on the new devices and listed last, onc
   CHECK(run.membership.steady());
 }
 
-TEST_CASE("growth before the program said anything waits until it does") {
+TEST_CASE("growth waits until the program reports that it trains") {
   Run run({"0"});
   run.want({"0", "1"});
   CHECK(run.decide(1h).empty());
@@ -58,7 +58,7 @@ TEST_CASE("growth before the program said anything waits until it does") {
   CHECK(run.only(Kind::kStart).replica == 1);
 }
 
-TEST_CASE("newcomers that are not ready within the limit are left behind, and those that are go along") {
+TEST_CASE("newcomers that miss the join limit are killed, and the ready ones join") {
   Run run({"0"});
   run.train();
   run.want({"0", "1", "2"});
@@ -80,7 +80,7 @@ TEST_CASE("newcomers that are not ready within the limit are left behind, and th
   CHECK(again.device == "1");
 }
 
-TEST_CASE("shrinking: those on withdrawn devices leave, else the last") {
+TEST_CASE("shrinking: members on withdrawn devices leave, or otherwise the last ones") {
   Run run({"0", "1", "2", "3"});
   run.train();
   run.want({"1", "3"});
@@ -95,7 +95,7 @@ TEST_CASE("shrinking: those on withdrawn devices leave, else the last") {
   CHECK(nameless.only(Kind::kIssue).members == Numbers{0});
 }
 
-TEST_CASE("a leaver that does not end is killed after the grace, counted from when the others have left it") {
+TEST_CASE("a leaving member that does not exit is killed a grace period after the others regrouped") {
   Run run({"0", "1"}, 1, {.survives = true, .grace = 30s});
   run.train();
   run.want({"0"});
@@ -109,7 +109,7 @@ TEST_CASE("a leaver that does not end is killed after the grace, counted from wh
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("moving: the others first do without the withdrawn device, if they are enough") {
+TEST_CASE("moving: a withdrawn device is released first if the remaining members suffice") {
   Run run({"0", "1"});
   run.train();
   run.want({"0", "2"});
@@ -124,7 +124,7 @@ TEST_CASE("moving: the others first do without the withdrawn device, if they are
   CHECK(enough.membership.ended(1, End::kDone, enough.now));
 }
 
-TEST_CASE("moving to other devices altogether: nobody leaves before the others have the states") {
+TEST_CASE("moving to entirely different devices: members leave only after newcomers have the state") {
   Run run({"0"});
   run.train();
   run.want({"1", "2"});
@@ -134,7 +134,7 @@ TEST_CASE("moving to other devices altogether: nobody leaves before the others h
   CHECK(run.membership.steady());
 }
 
-TEST_CASE("no planned generation before all train in the present one, and the newest target counts then") {
+TEST_CASE("the next planned generation waits until all members train, and uses the newest target") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -149,7 +149,7 @@ TEST_CASE("no planned generation before all train in the present one, and the ne
   CHECK(run.only(Kind::kStart).device == "2");
 }
 
-TEST_CASE("a newer target replaces one that is under way") {
+TEST_CASE("a newer target replaces one in progress") {
   Run run({"0"});
   run.train();
   run.want({"0", "1", "2"});
@@ -166,7 +166,7 @@ TEST_CASE("a newer target replaces one that is under way") {
   CHECK(run.budget.used() == 0);
 }
 
-TEST_CASE("a growth that is taken back ends the newcomers and nothing else") {
+TEST_CASE("canceling a growth only kills the newcomers") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -176,7 +176,7 @@ TEST_CASE("a growth that is taken back ends the newcomers and nothing else") {
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("a newcomer that dies ends only itself; after three in a row no more are started") {
+TEST_CASE("a newcomer's death ends only itself, and after three in a row no more are started") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -194,7 +194,7 @@ TEST_CASE("a newcomer that dies ends only itself; after three in a row no more a
   CHECK(run.only(Kind::kStart).device == "2");
 }
 
-TEST_CASE("a program that cannot be joined is stopped and started again on the new number") {
+TEST_CASE("a program that newcomers cannot join is restarted with the new number of replicas") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -207,7 +207,7 @@ TEST_CASE("a program that cannot be joined is stopped and started again on the n
   CHECK(run.decide().empty());
 }
 
-TEST_CASE("a program that cannot follow generations is known by its progress, by its word, or by its silence") {
+TEST_CASE("a program that cannot follow generations is detected by its report, progress or silence") {
   Run silent({"0"});
   silent.want({"0", "1"});
   silent.membership.progressed(silent.now);
@@ -224,7 +224,7 @@ TEST_CASE("a program that cannot follow generations is known by its progress, by
   mute.only(Kind::kRestart, 1ms);
 }
 
-TEST_CASE("restarts for a new size come once a minute, unless a user asks") {
+TEST_CASE("a restart for a new size waits for restart_after, unless a user requests it") {
   Run run({"0"}, 1, {.survives = true, .restart_after = Membership::Time(1h) + 1min});
   run.membership.set_follows(false);
   run.want({"0", "1"});
@@ -236,7 +236,7 @@ TEST_CASE("restarts for a new size come once a minute, unless a user asks") {
   asked.only(Kind::kRestart);
 }
 
-TEST_CASE("without checkpoints a program that cannot follow keeps its size, and that is said once") {
+TEST_CASE("without checkpoints, a program that cannot follow keeps its size and reports it once") {
   Run run({"0"}, 1, {.survives = true, .can_restart = false});
   run.membership.set_follows(false);
   run.want({"0", "1"});
@@ -244,7 +244,7 @@ TEST_CASE("without checkpoints a program that cannot follow keeps its size, and 
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("a member that is done ends planning, and the newcomers go") {
+TEST_CASE("when a member is done, planning ends and newcomers are killed") {
   Run run({"0", "1"});
   run.train();
   run.want({"0", "1", "2", "3"});
@@ -263,7 +263,7 @@ TEST_CASE("a member that is done ends planning, and the newcomers go") {
   CHECK_FALSE(run.membership.ended(1, End::kFailed, run.now));
 }
 
-TEST_CASE("a newcomer that was listed when the job was done, and finds nobody, goes too") {
+TEST_CASE("a listed newcomer is killed if the job finishes before it joins") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -275,7 +275,7 @@ TEST_CASE("a newcomer that was listed when the job was done, and finds nobody, g
   CHECK(run.membership.ended(1, End::kKilled, run.now));
 }
 
-TEST_CASE("a stop ends newcomers, and lets members that wait for others save what they have") {
+TEST_CASE("a stop kills newcomers and lets members that wait for others save") {
   Run run({"0", "1"}, 2);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
@@ -290,7 +290,7 @@ TEST_CASE("a stop ends newcomers, and lets members that wait for others save wha
   CHECK_FALSE(run.membership.ended(0, End::kCheckpointed, run.now));
 }
 
-TEST_CASE("over many random changes the members are those of the target in the end, and nobody is started twice") {
+TEST_CASE("after many random changes, the members match the target, and no replica was started twice") {
   unsigned state = 7;
   const auto random = [&state](unsigned below) {
     state = state * 1664525u + 1013904223u;
@@ -365,7 +365,7 @@ TEST_CASE("over many random changes the members are those of the target in the e
   CHECK(devices == Devices{"1", "3", "4"});
 }
 
-TEST_CASE("another membership continues from the target and the state of one") {
+TEST_CASE("a new membership resumes from the target and state of an earlier one") {
   Run run({"0", "1"}), other({"0", "1"});
   const auto both = [&](auto&& change) {
     change(run);

@@ -22,7 +22,7 @@ std::vector<Objectives> random_points(Random& random, int count, std::uint32_t v
 
 }  // namespace
 
-TEST_CASE("no point is dominated in its own front, and each is by some of the front before") {
+TEST_CASE("points are dominated by some point of the previous front, but by none of their own") {
   Random random(1);
   for (const std::uint32_t values : {3u, 10u, 1000u}) {
     const std::vector<Objectives> points = random_points(random, 200, values);
@@ -40,7 +40,7 @@ TEST_CASE("no point is dominated in its own front, and each is by some of the fr
   }
 }
 
-TEST_CASE("survivors are of the best fronts, and the least crowded of the last") {
+TEST_CASE("survivors come from the best fronts, with the least crowded of the last one") {
   Random random(2);
   const std::vector<Objectives> points = {{0, 4}, {1, 3}, {1.1, 2.9}, {2, 2}, {4, 0}, {5, 5}};
   const std::vector<Standing> three = survivors(points, 3, random);
@@ -50,7 +50,7 @@ TEST_CASE("survivors are of the best fronts, and the least crowded of the last")
   CHECK(chosen == std::vector<std::size_t>{0, 3, 4});
 }
 
-TEST_CASE("crowding is the way between a point's neighbours, relative to the front's extent") {
+TEST_CASE("crowding is the distance between a point's neighbors, relative to the front's extent") {
   Random random(3);
   const std::vector<Objectives> points = {{0, 4}, {1, 1}, {1, 1}, {4, 0}};
   std::map<std::size_t, double> crowding;
@@ -62,7 +62,7 @@ TEST_CASE("crowding is the way between a point's neighbours, relative to the fro
   CHECK(std::min(crowding[1], crowding[2]) == 0);
 }
 
-TEST_CASE("who dominates wins every tournament, who is dominated by all wins none") {
+TEST_CASE("a point that dominates all others wins every tournament, and one dominated by all wins none") {
   Random random(4);
   const std::vector<Objectives> points = {{3, 3}, {1, 2}, {2, 1}, {0, 0}};
   std::map<std::size_t, int> wins;
@@ -74,7 +74,7 @@ TEST_CASE("who dominates wins every tournament, who is dominated by all wins non
   CHECK(wins[2] > 60);
 }
 
-TEST_CASE("numbers below a bound are uniform, and the same for the same seed") {
+TEST_CASE("random numbers below a bound are uniform, and reproducible from the seed") {
   Random random(5), again(5);
   std::map<std::uint32_t, int> counts;
   for (int i = 0; i < 30'000; ++i) {

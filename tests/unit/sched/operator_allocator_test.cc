@@ -65,7 +65,7 @@ std::int64_t given(const JobDecisions& decisions, const std::string& node) {
 
 }  // namespace
 
-TEST_CASE("first fit allocates a waiting job's minimum of replicas on one node, from free resources") {
+TEST_CASE("first fit places a waiting job's minimum replicas on one node with enough free resources") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4), make_node("b", 4)};
   cluster.used["a"] = {{"gpu", 3}, {"pods", 3}};
@@ -75,19 +75,19 @@ TEST_CASE("first fit allocates a waiting job's minimum of replicas on one node, 
   CHECK(decisions.at("ns/two").nodes == Allocation{"b", "b"});
 }
 
-TEST_CASE("first fit does not allocate resources of new jobs, of allocations, or of existing pods twice") {
+TEST_CASE("first fit does not allocate the same resources twice") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2)};
-  SUBCASE("new jobs") {
+  SUBCASE("resources given to other new jobs") {
     cluster.jobs = {waiting(make_job("x")), waiting(make_job("y")), waiting(make_job("z"))};
     CHECK(Allocator::first_fit(cluster).size() == 2);
   }
-  SUBCASE("an allocation whose pods do not exist yet") {
+  SUBCASE("resources of an allocation whose pods do not exist yet") {
     cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
     cluster.jobs[1].live.clear();
     CHECK(Allocator::first_fit(cluster).empty());
   }
-  SUBCASE("pods that have not ended, of a job that gets other nodes") {
+  SUBCASE("resources of live pods whose job has a different allocation") {
     cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
     cluster.jobs[1].current = {};
     CHECK(Allocator::first_fit(cluster).empty());
@@ -96,7 +96,7 @@ TEST_CASE("first fit does not allocate resources of new jobs, of allocations, or
     cluster.jobs[1].live["a"] = 1;
     CHECK(Allocator::first_fit(cluster).size() == 1);
   }
-  SUBCASE("pods of a paused job") {
+  SUBCASE("resources of a paused job's pods") {
     cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
     cluster.jobs[1].current = {};
     cluster.jobs[1].held = true;
@@ -104,7 +104,7 @@ TEST_CASE("first fit does not allocate resources of new jobs, of allocations, or
   }
 }
 
-TEST_CASE("first fit omits jobs that are paused, do not wait for first fit, or fit on no node") {
+TEST_CASE("first fit skips jobs that are paused, do not wait for it or fit nowhere") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4)};
   cluster.jobs = {waiting(make_job("held")), make_job("other"), waiting(make_job("large", 5)),
@@ -124,7 +124,7 @@ TEST_CASE("first fit allocates the oldest job first") {
   CHECK(decisions.contains("ns/z-old"));
 }
 
-TEST_CASE("jobs are moved off a node that is about to be removed, which is the reason, except those that must stay") {
+TEST_CASE("preemptible jobs move off a node that is about to be removed") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.jobs = {on(make_job("moved", 0, 2), {"a", "b"}), on(make_job("fixed"), {"b"}, false)};
@@ -146,11 +146,11 @@ TEST_CASE("jobs are moved off a node that is about to be removed, which is the r
     CHECK(moved.nodes.empty());
     CHECK(moved.reason.starts_with("waits: "));
   }
-  SUBCASE("what must move has been moved") {
+  SUBCASE("the job has already moved") {
     cluster.jobs[0].current = {"a"};
     CHECK_FALSE(Allocator::must_move_job(cluster));
   }
-  SUBCASE("a paused job has nowhere to move") {
+  SUBCASE("the job is paused") {
     cluster.jobs[0].held = true;
     CHECK_FALSE(Allocator::must_move_job(cluster));
   }
@@ -161,7 +161,7 @@ TEST_CASE("only policies that adapt the batch size use first fit") {
   CHECK_FALSE(Allocator(make_policy("fifo", {})).uses_first_fit());
 }
 
-TEST_CASE("jobs that may use fewer nodes leave the minimum of replicas to running jobs that may use more nodes") {
+TEST_CASE("a job restricted to fewer nodes leaves a running job its minimum replicas") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4, "x"), make_node("b", 0, "y")};
   cluster.jobs = {in_zone(make_job("picky"), "x"), on(make_job("other", 2), {"a", "a", "a"})};
@@ -170,7 +170,7 @@ TEST_CASE("jobs that may use fewer nodes leave the minimum of replicas to runnin
   CHECK(decisions.at("ns/other").nodes.size() >= 2);
 }
 
-TEST_CASE("a job remains placeable while its nodes are cordoned or not ready") {
+TEST_CASE("a job remains placeable while its node is not ready") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4)};
   cluster.nodes[0].ready = false;
@@ -180,7 +180,7 @@ TEST_CASE("a job remains placeable while its nodes are cordoned or not ready") {
   CHECK_FALSE(decisions.at("ns/large").placeable);
 }
 
-TEST_CASE("the number of pods of a node is limited") {
+TEST_CASE("allocations respect a node's pod limit") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 100)};
   cluster.used["a"] = {{"pods", 9}};
@@ -189,7 +189,7 @@ TEST_CASE("the number of pods of a node is limited") {
   CHECK(given(cycle(cluster), "a") == 1);
 }
 
-TEST_CASE("a cycle decides on all jobs that are not paused, within the free resources, with a reason") {
+TEST_CASE("a cycle decides on every job that is not paused and stays within the free resources") {
   for (const std::string_view policy : policy_names()) {
     CAPTURE(policy);
     AllocatorCluster cluster;
@@ -207,7 +207,7 @@ TEST_CASE("a cycle decides on all jobs that are not paused, within the free reso
   }
 }
 
-TEST_CASE("jobs get only nodes that they may use, and nodes of several groups of jobs are not allocated twice") {
+TEST_CASE("jobs get only nodes that they may use, and job groups do not overcommit shared nodes") {
   for (const std::string_view policy : policy_names()) {
     CAPTURE(policy);
     AllocatorCluster cluster;
@@ -221,7 +221,7 @@ TEST_CASE("jobs get only nodes that they may use, and nodes of several groups of
   }
 }
 
-TEST_CASE("the nodes of a job that must not be moved are not allocated to jobs that may use fewer nodes") {
+TEST_CASE("a pinned job's nodes are not allocated to jobs restricted to fewer nodes") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
   cluster.jobs = {on(make_job("pinned"), {"a", "a"}, false), in_zone(make_job("y"), "y")};
@@ -234,7 +234,7 @@ TEST_CASE("the nodes of a job that must not be moved are not allocated to jobs t
   }
 }
 
-TEST_CASE("a job that must not be moved keeps running when a node is cordoned, not ready or lacks a resource") {
+TEST_CASE("a pinned job keeps running when its node is cordoned, not ready or lacks a resource") {
   enum class Trouble { kCordoned, kNotReady, kNoGpu };
   for (const std::string_view policy : policy_names()) {
     for (const Trouble trouble : {Trouble::kCordoned, Trouble::kNotReady, Trouble::kNoGpu}) {
@@ -253,7 +253,7 @@ TEST_CASE("a job that must not be moved keeps running when a node is cordoned, n
   }
 }
 
-TEST_CASE("a job that must not be moved keeps its nodes before its pods exist") {
+TEST_CASE("a pinned job keeps its nodes before its pods exist") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
   cluster.jobs = {on(make_job("pinned"), {"a", "a"}, false), in_zone(make_job("y"), "y")};
@@ -263,7 +263,7 @@ TEST_CASE("a job that must not be moved keeps its nodes before its pods exist") 
   CHECK(decisions.at("ns/y").nodes.empty());
 }
 
-TEST_CASE("a job that must not be moved gets another node if its node is not ready before it starts") {
+TEST_CASE("a pinned job does not keep a node that is not ready before the job starts") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.nodes[1].ready = false;
@@ -282,7 +282,7 @@ TEST_CASE("a preemptible job leaves a cordoned node") {
   CHECK(std::ranges::count(nodes, "b") == 0);
 }
 
-TEST_CASE("jobs that must wait are distinguished from jobs that the cluster could never hold") {
+TEST_CASE("jobs that must wait are distinguished from jobs that can never fit") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.used["a"] = cluster.used["b"] = {{"gpu", 2}};

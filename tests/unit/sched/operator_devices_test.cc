@@ -87,7 +87,7 @@ using Owner = DeviceInventory::Owner;
 
 }  // namespace
 
-TEST_CASE("selectors compare the driver and attributes of a device") {
+TEST_CASE("selectors compare a device's driver and attributes") {
   CHECK(selects("device.driver == 'gpu.example.com'"));
   CHECK(selects("device.driver==\"gpu.example.com\""));
   CHECK_FALSE(selects("device.driver == 'other.example.com'"));
@@ -103,7 +103,7 @@ TEST_CASE("selectors compare the driver and attributes of a device") {
   CHECK(selects("device.attributes['other.example.com'].cores != -1"));
 }
 
-TEST_CASE("a device without an attribute, or with one of another type, does not match") {
+TEST_CASE("a missing attribute or one of another type does not match") {
   CHECK_FALSE(selects("device.attributes['gpu.example.com'].missing == 'x'"));
   CHECK_FALSE(selects("device.attributes['gpu.example.com'].missing != 'x'"));
   CHECK_FALSE(selects("device.attributes['other.example.com'].type == 'gpu'"));
@@ -113,7 +113,7 @@ TEST_CASE("a device without an attribute, or with one of another type, does not 
   CHECK_FALSE(selects(kGpus, {{"attributes", {{"type", "gpu"}}}}));
 }
 
-TEST_CASE("a selector that is not a conjunction of comparisons is refused with its place") {
+TEST_CASE("an unsupported selector is rejected with the position of the error") {
   const auto fault = [](const std::string& expression) {
     try {
       DeviceSelector selector(expression);
@@ -136,19 +136,19 @@ TEST_CASE("a selector that is not a conjunction of comparisons is refused with i
   CHECK(fault("!device.attributes['a'].b == true") == "expected '&&' at '== true'");
 }
 
-TEST_CASE("the devices that a class selects are resources of their node") {
+TEST_CASE("devices selected by a class count as resources of their node") {
   const DeviceInventory inventory = inventory_of_two_nodes();
   CHECK(inventory.by_node() == std::map<std::string, Resources>{{"a", {{kClass, 2}}}, {"b", {{kClass, 1}}}});
   CHECK(inventory.product("a") == "Example-A1");
   CHECK(inventory.product("c").empty());
 }
 
-TEST_CASE("devices of a class with an extended resource count as that") {
+TEST_CASE("devices of a class with an extended resource count as that resource") {
   const DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
   CHECK(inventory.by_node().at("a") == Resources{{"example.com/gpu", 2}, {kOnlyDevices, 2}});
 }
 
-TEST_CASE("of several classes with one extended resource, the one that was created last has it") {
+TEST_CASE("if several classes share an extended resource, the newest class provides it") {
   DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
   const std::string all = "device.driver == 'gpu.example.com'";
   inventory.put(kube::kDeviceClasses, device_class("old", all, "example.com/gpu", "2026-11-20T00:00:00Z"));
@@ -161,7 +161,7 @@ TEST_CASE("of several classes with one extended resource, the one that was creat
   CHECK(inventory.by_node().at("a").at(kClass) == 2);
 }
 
-TEST_CASE("devices without a product, and those that are not GPUs, do not hide the product of a node") {
+TEST_CASE("devices without a product name and devices other than GPUs do not hide a node's product") {
   DeviceInventory inventory = inventory_of_two_nodes();
   json channel = gpu("channel-0", "channel");
   channel["attributes"].erase("productName");
@@ -174,7 +174,7 @@ TEST_CASE("devices without a product, and those that are not GPUs, do not hide t
   CHECK(inventory.by_node().at("a").at("deviceclass.resource.kubernetes.io/all") == 5);
 }
 
-TEST_CASE("classes and slices that change or are deleted are counted again") {
+TEST_CASE("device counts follow changes and deletions of classes and slices") {
   DeviceInventory inventory = inventory_of_two_nodes();
   inventory.put(kube::kResourceSlices, slice("s-a", "a", {gpu("gpu-0", "gpu", "Example B2"), gpu("gpu-1")}, 2));
   CHECK(inventory.by_node().at("a").at(kClass) == 2);
@@ -195,7 +195,7 @@ TEST_CASE("classes and slices that change or are deleted are counted again") {
   CHECK(inventory.by_node().empty());
 }
 
-TEST_CASE("devices are not counted if their slice is outdated or of no single node, or if they are tainted") {
+TEST_CASE("tainted devices, outdated slices and slices for all nodes are not counted") {
   DeviceInventory inventory = inventory_of_two_nodes();
   inventory.put(kube::kResourceSlices, slice("s-a-2", "a", {gpu("gpu-2")}, 2));  // generation 2 outdates s-a
   CHECK(inventory.by_node().at("a").at(kClass) == 1);
@@ -209,7 +209,7 @@ TEST_CASE("devices are not counted if their slice is outdated or of no single no
   CHECK(inventory.by_node().at("b").at(kClass) == 1);
 }
 
-TEST_CASE("a class whose selector cannot be read has no devices, and others are counted") {
+TEST_CASE("a class with an unsupported selector is reported and provides no devices") {
   DeviceInventory inventory = inventory_of_two_nodes();
   CHECK(inventory.put(kube::kDeviceClasses, device_class("large", "device.capacity['x'].memory.isGreaterThan(1)")) ==
         "cannot count the devices of device class 'large': its selector is not a conjunction of comparisons: expected "
@@ -219,7 +219,7 @@ TEST_CASE("a class whose selector cannot be read has no devices, and others are 
   CHECK(inventory.by_node().empty());
 }
 
-TEST_CASE("pods request devices by the name of the class, by its extended resource, and by claims") {
+TEST_CASE("pods request devices by class name, by extended resource, and by claims") {
   DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
   const json exactly{{"deviceClassName", "gpu.example.com"}};
   const auto add_template = [&](const char* name, const json& more) {
@@ -259,7 +259,7 @@ TEST_CASE("pods request devices by the name of the class, by its extended resour
   CHECK(requests(claims("two")).contains("ResourceClaimTemplate 'ns/two'"));
 }
 
-TEST_CASE("a node that does not exist yet has its devices under all their names") {
+TEST_CASE("the resources of a future node include its devices under all their names") {
   const DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
   Resources by_resource{{"example.com/gpu", 4}, {"cpu", 8000}}, by_class{{kClass, 4}, {"cpu", 8000}}, none{{"cpu", 1}};
   for (Resources* each : {&by_resource, &by_class, &none}) inventory.complete_node(*each);
@@ -268,7 +268,7 @@ TEST_CASE("a node that does not exist yet has its devices under all their names"
   CHECK(none == Resources{{"cpu", 1}});
 }
 
-TEST_CASE("devices that are allocated to claims are held, but not twice by the replicas that own the claims") {
+TEST_CASE("devices allocated to claims count as used, but only once for a replica's own claims") {
   DeviceInventory inventory = inventory_of_two_nodes();
   Owner owner = Owner::kOtherPod;
   const auto held = [&] {

@@ -12,7 +12,7 @@ namespace operator_failures_test {
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
-TEST_CASE("a deleted pod that exits with 143 is lost, even if the job is not preemptible") {
+TEST_CASE("a deleted pod that exits with 143 is lost, even in a non-preemptible job") {
   Scene scene = running({"a", "a"});
   scene.job["spec"]["preemptible"] = false;
   scene.pods[1] = leaving(ended(scene.pods[1], PodEnd::kCheckpointed));
@@ -34,7 +34,7 @@ TEST_CASE("a restart after some replicas have succeeded starts all replicas") {
   CHECK(plan.missing == std::vector<int>{0, 1});
 }
 
-TEST_CASE("an end that the program did not cause restarts the job on its nodes") {
+TEST_CASE("a job is restarted when a replica ends for a reason other than a program failure") {
   SUBCASE("an eviction") {
     Scene scene = running({"a", "b"});
     scene.pods[1] = ended(scene.pods[1], PodEnd::kLost);
@@ -42,7 +42,7 @@ TEST_CASE("an end that the program did not cause restarts the job on its nodes")
     CHECK(scene.reason() == "ReplicaLost");
     CHECK(scene.allocation() == Allocation{"a", "b"});
   }
-  SUBCASE("a requested deletion") {
+  SUBCASE("a pod that is being deleted") {
     Scene scene = running({"a", "b"});
     scene.pods[1] = leaving(scene.pods[1]);
     scene.step();
@@ -54,7 +54,7 @@ TEST_CASE("an end that the program did not cause restarts the job on its nodes")
     scene.step();
     CHECK(scene.reason() == "ReplicaLost");
   }
-  SUBCASE("a replica that stopped by itself") {
+  SUBCASE("a replica that checkpointed and exited by itself") {
     Scene scene = running({"a", "b"});
     scene.pods[1] = ended(scene.pods[1], PodEnd::kCheckpointed);
     scene.step();
@@ -69,7 +69,7 @@ TEST_CASE("an end that the program did not cause restarts the job on its nodes")
   }
 }
 
-TEST_CASE("a failure of the program fails the job, with the reason of the first failure") {
+TEST_CASE("a program failure fails the job with the reason of the first failure") {
   Scene scene = running({"a", "a", "a"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 3s);
   scene.pods[2] = ended(scene.pods[2], PodEnd::kFailed, kNow - 5s);
@@ -84,17 +84,17 @@ TEST_CASE("a failure of the program fails the job, with the reason of the first 
   CHECK(removals[0].uid == "uid-0-1");
 }
 
-TEST_CASE("a failure on an unhealthy device restarts the job, unless another replica failed before") {
+TEST_CASE("a failure on an unhealthy device restarts the job, unless another replica failed first") {
   Scene scene = running({"a", "b"});
   scene.pods[1] = ended(scene.pods[1], PodEnd::kFailed, kNow - 50s);
   scene.pods[1].unhealthy_device = true;
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 40s);
-  SUBCASE("the first") {
+  SUBCASE("the replica on the device failed first") {
     scene.step();
     CHECK(scene.phase() == "Stopping");
     CHECK(scene.reason() == "ReplicaLost");
   }
-  SUBCASE("a consequence") {
+  SUBCASE("the other replica failed first") {
     scene.pods[0].ended = kNow - 60s;
     scene.step();
     CHECK(scene.phase() == "Failed");
@@ -102,7 +102,7 @@ TEST_CASE("a failure on an unhealthy device restarts the job, unless another rep
   }
 }
 
-TEST_CASE("exit code 143 fails a job that is not preemptible, unless something else ended the pod") {
+TEST_CASE("exit code 143 fails a job that is not preemptible, unless the pod was lost") {
   Scene scene = running({"a"});
   scene.job["spec"]["preemptible"] = false;
   scene.pods[0] = ended(scene.pods[0], PodEnd::kCheckpointed);
@@ -115,24 +115,24 @@ TEST_CASE("exit code 143 fails a job that is not preemptible, unless something e
   CHECK(evicted.phase() == "Stopping");
 }
 
-TEST_CASE("a failure counts only after the time in which the loss of a node would be detected") {
+TEST_CASE("a failure counts only once the loss of a peer's node would have been detected") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 5s);
   const Plan plan = scene.plan();
   CHECK(plan.changes_nothing());
   CHECK(plan.look_again == kNow + 85s);
-  SUBCASE("the node is down") {
+  SUBCASE("the peer's node is down") {
     scene.nodes["b"] = NodeState::kNotReady;
     scene.step();
     CHECK(scene.phase() == "Stopping");
     CHECK(scene.reason() == "NodeLost");
   }
-  SUBCASE("the node is not down") {
+  SUBCASE("the peer's node stays up") {
     scene.now = kNow + 85s;
     scene.step();
     CHECK(scene.phase() == "Failed");
   }
-  SUBCASE("the peer fails as well, so there is nothing to wait for") {
+  SUBCASE("the peer fails as well") {
     scene.pods[1] = ended(scene.pods[1], PodEnd::kFailed, kNow - 1s);
     scene.step();
     CHECK(scene.phase() == "Failed");
@@ -140,14 +140,14 @@ TEST_CASE("a failure counts only after the time in which the loss of a node woul
   }
 }
 
-TEST_CASE("a failure without a time fails the job while peers still run") {
+TEST_CASE("a failure without a timestamp fails the job while its peers still run") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, std::nullopt);
   for (int i = 0; i < 5 && scene.phase() == "Running"; ++i, scene.now += 1h) scene.step();
   CHECK(scene.phase() == "Failed");
 }
 
-TEST_CASE("a failure in a stopping job does not count, and the job is restarted") {
+TEST_CASE("a failure in a stopping job is ignored, and the job is restarted") {
   Scene scene = stopping({"a", "b"}, {"c"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed);
   scene.pods[1] = ended(scene.pods[1], PodEnd::kCheckpointed);
@@ -181,7 +181,7 @@ TEST_CASE("consecutive failed starts are retried after increasing pauses of at m
   CHECK(pauses == std::vector<std::chrono::seconds>{0s, 10s, 20s, 40s, 80s, 160s, 300s, 300s, 300s});
 }
 
-TEST_CASE("the end of a pause changes the status, which wakes the allocator") {
+TEST_CASE("the end of a retry pause is recorded in the status") {
   Scene scene = pending();
   scene.job["status"]["retryAfter"] = adaptdl::kube::to_string(kNow + 10s);
   CHECK(scene.plan().look_again == kNow + 10s);
@@ -192,7 +192,7 @@ TEST_CASE("the end of a pause changes the status, which wakes the allocator") {
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a group that ran for a minute ends the series of failed starts, and reallocations do not count") {
+TEST_CASE("a loss after a long run resets the retry count, but a reallocation does not") {
   Scene scene = running({"a"}, kTenMinutesAgo);
   scene.job["status"]["retries"] = 5;
   SUBCASE("a loss after ten minutes") {
@@ -209,7 +209,7 @@ TEST_CASE("a group that ran for a minute ends the series of failed starts, and r
   }
 }
 
-TEST_CASE("a paused job releases its nodes") {
+TEST_CASE("a job that pauses before a retry releases its nodes") {
   Scene scene = running({"a"}, kTenSecondsAgo);
   scene.job["status"]["retries"] = 1;
   scene.pods[0] = leaving(scene.pods[0]);
@@ -223,7 +223,7 @@ TEST_CASE("a paused job releases its nodes") {
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("a pod that exceeds a quota pauses the job, and any other refusal fails it") {
+TEST_CASE("exceeding a quota pauses the job, and any other rejection of a pod fails it") {
   Scene scene = starting({"a", "b"});
   scene.pods.pop_back();
   Scene other = scene;
@@ -260,13 +260,13 @@ TEST_CASE("pods that cannot start fail the job after the start timeout") {
   }
 }
 
-TEST_CASE("pods that are not scheduled within the start timeout cause a reallocation") {
+TEST_CASE("pods that remain unscheduled for the start timeout cause a reallocation") {
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
   scene.step();
   CHECK(scene.phase() == "Starting");  // the timeout begins with the problem instead of the start
   scene.now += scene.settings.start_timeout - 1s;
-  SUBCASE("unless the problem ends in between") {
+  SUBCASE("the problem ends in between") {
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kNone);
     scene.step();
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
@@ -282,7 +282,7 @@ TEST_CASE("pods that are not scheduled within the start timeout cause a realloca
   CHECK(scene.allocation().empty());
 }
 
-TEST_CASE("a pod that is missing before all pods were created is created in the same group") {
+TEST_CASE("until all pods were created, a missing pod is created in the same group") {
   Scene scene = starting({"a", "b"});
   scene.pods.erase(scene.pods.begin());
   const Plan plan = scene.step();
@@ -290,7 +290,7 @@ TEST_CASE("a pod that is missing before all pods were created is created in the 
   CHECK(scene.phase() == "Starting");
 }
 
-TEST_CASE("a pod that is deleted after all pods were created restarts the job") {
+TEST_CASE("once all pods were created, a missing pod restarts the job") {
   Scene scene = starting({"a", "b"});
   scene.step();
   CHECK(scene.job["status"]["createdGroup"] == 0);
@@ -300,7 +300,7 @@ TEST_CASE("a pod that is deleted after all pods were created restarts the job") 
   CHECK(scene.reason() == "ReplicaLost");
 }
 
-TEST_CASE("a job that the nodes could not hold fails after the timeout, if the allocator confirms it") {
+TEST_CASE("an unplaceable job fails after the timeout once the allocator confirms it") {
   Scene scene = pending();
   const JobDecision no{{}, "waits: no node has 8 GPUs", false};
   scene.decision = no;
@@ -318,7 +318,7 @@ TEST_CASE("a job that the nodes could not hold fails after the timeout, if the a
     CHECK(scene.reason() == "Unschedulable");
     CHECK(scene.text("message") == "no node has 8 GPUs");
   }
-  SUBCASE("the allocator has not decided yet, because the operator was down") {
+  SUBCASE("the allocator has not decided yet after an operator outage") {
     scene.now += 1h;
     scene.step();
     CHECK(scene.phase() == "Pending");
@@ -327,7 +327,7 @@ TEST_CASE("a job that the nodes could not hold fails after the timeout, if the a
     CHECK(scene.phase() == "Starting");
     CHECK_FALSE(scene.job["status"].contains("unplaceableSince"));
   }
-  SUBCASE("the job fits now, and must wait") {
+  SUBCASE("the job would fit now but must wait") {
     scene.decision = JobDecision{{}, "waits: others are before it", true};
     scene.step();
     CHECK(scene.phase() == "Pending");

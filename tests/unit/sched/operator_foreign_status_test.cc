@@ -195,17 +195,16 @@ void check_random_changes(unsigned seeds) {
 
 }  // namespace
 
-TEST_CASE("a job recovers from any odd value in any field of its status") { check_odd_values(running()); }
+TEST_CASE("a running job recovers from unexpected values in any status field") { check_odd_values(running()); }
 
-TEST_CASE("a job that is starting recovers from any odd value in any field of its status" *
-          doctest::test_suite("full")) {
+TEST_CASE("a starting job recovers from unexpected values in any status field" * doctest::test_suite("full")) {
   Cluster starting;
   starting.cycle({"a", "b"});
   REQUIRE(starting.phase() == "Starting");
   check_odd_values(starting);
 }
 
-TEST_CASE("a job recovers from a status that was removed or replaced") {
+TEST_CASE("a job recovers after its status is removed or replaced") {
   for (const json& value : odd_values()) {
     CAPTURE(value.dump().substr(0, 80));
     Cluster cluster = running();
@@ -214,9 +213,9 @@ TEST_CASE("a job recovers from a status that was removed or replaced") {
   }
 }
 
-TEST_CASE("a job recovers from random changes of its status, its pods and the clock") { check_random_changes(25); }
+TEST_CASE("a job recovers from random changes to its status, its pods and the clock") { check_random_changes(25); }
 
-TEST_CASE("a job recovers from a great many random changes" * doctest::test_suite("full")) {
+TEST_CASE("a job recovers from random changes with thousands of seeds" * doctest::test_suite("full")) {
   check_random_changes(3'000);
 }
 

@@ -30,7 +30,7 @@ bool exists(const LiveScene& scene, int number) {
 
 }  // namespace
 
-TEST_CASE("members and newcomers that form a generation when the job stops can still form it and save") {
+TEST_CASE("when a job stops, replicas can finish forming a generation and save") {
   LiveScene scene = forming();
   scene.generation.reset();
   stop(scene);
@@ -43,7 +43,7 @@ TEST_CASE("members and newcomers that form a generation when the job stops can s
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("a newcomer that was listed is removed once those have exited that it was to train with") {
+TEST_CASE("a listed newcomer is removed after the members that it would have joined have exited") {
   LiveScene scene = forming();
   stop(scene);
   scene.end(0, PodEnd::kCheckpointed);  // still in the previous generation
@@ -55,7 +55,7 @@ TEST_CASE("a newcomer that was listed is removed once those have exited that it 
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("members that wait for replacements when the job stops get a generation to save in") {
+TEST_CASE("when a job stops, members that wait for replacements get a generation to save in") {
   LiveScene scene({"a", "b", "c"}, 3);
   scene.settle();
   scene.end(1, PodEnd::kLost);
@@ -75,7 +75,7 @@ TEST_CASE("members that wait for replacements when the job stops get a generatio
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("members that lose another one while the job stops get a generation to save in") {
+TEST_CASE("members that lose a peer while the job stops get a generation to save in") {
   for (const bool has_changed : {false, true}) {
     for (const bool node_lost : {false, true}) {
       CAPTURE(has_changed);
@@ -102,7 +102,7 @@ TEST_CASE("members that lose another one while the job stops get a generation to
   }
 }
 
-TEST_CASE("a member that hangs while the job stops is removed, and the others save") {
+TEST_CASE("a member that hangs while the job stops is removed from the generation") {
   LiveScene scene = grown();
   stop(scene);
   scene.reports.waits[0] = {.after = 1, .broken = true};
@@ -114,7 +114,7 @@ TEST_CASE("a member that hangs while the job stops is removed, and the others sa
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("members that have saved and exited one after another do not form another generation") {
+TEST_CASE("members that save and exit one after another do not form a new generation") {
   LiveScene scene = grown();
   const auto before = scene.generation;
   stop(scene);
@@ -129,7 +129,7 @@ TEST_CASE("members that have saved and exited one after another do not form anot
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("a job that is done while it is asked to stop succeeds") {
+TEST_CASE("a job that finishes while it is stopping succeeds") {
   LiveScene scene = grown();
   stop(scene);
   scene.end(1, PodEnd::kSucceeded);
@@ -140,7 +140,7 @@ TEST_CASE("a job that is done while it is asked to stop succeeds") {
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("members of which one is being deleted by another client save with those that are about to join them") {
+TEST_CASE("members save together with joining newcomers when another client deletes a member's pod") {
   LiveScene scene = forming();
   scene.pod(0).leaving = true;
   scene.settle();
@@ -152,7 +152,7 @@ TEST_CASE("members of which one is being deleted by another client save with tho
   CHECK(scene.job["status"]["group"] == 1);
 }
 
-TEST_CASE("an operator that takes over lets the members of a job that stops save") {
+TEST_CASE("a new operator lets the members of a stopping job save") {
   LiveScene scene({"a", "b"}, 2);
   scene.settle();
   stop(scene);
@@ -164,10 +164,10 @@ TEST_CASE("an operator that takes over lets the members of a job that stops save
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("a job whose replacements cannot run beside its replicas is restarted on its new nodes") {
+TEST_CASE("a job is restarted on its new nodes if replacements cannot run beside its replicas") {
   PodTrouble trouble = PodTrouble::kUnscheduled;
-  SUBCASE("because others use these nodes") {}
-  SUBCASE("because its volume is attached to the old node, which its pods do not say") { trouble = PodTrouble::kNone; }
+  SUBCASE("the new node is in use") {}
+  SUBCASE("the volume is attached to the old node, and the pods report no problem") { trouble = PodTrouble::kNone; }
   LiveScene scene({"a"});
   scene.decision = nodes({"b"});
   scene.settle();
@@ -186,7 +186,7 @@ TEST_CASE("a job whose replacements cannot run beside its replicas is restarted 
   CHECK(scene.job["status"]["group"] == 1);
 }
 
-TEST_CASE("a job whose replicas cannot be replaced by those of a broken image trains on where it is") {
+TEST_CASE("a job keeps running on its nodes if its replacements cannot pull their image") {
   LiveScene scene({"a"});
   scene.decision = nodes({"b"});
   scene.settle();
@@ -196,7 +196,7 @@ TEST_CASE("a job whose replicas cannot be replaced by those of a broken image tr
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("a job whose members need not leave for others waits for room, and trains") {
+TEST_CASE("a job that only grows keeps running while it waits for room") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -206,7 +206,7 @@ TEST_CASE("a job whose members need not leave for others waits for room, and tra
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("a member that failed before the job stopped does not hold up the others") {
+TEST_CASE("a member that failed before the job stopped does not block the others") {
   LiveScene scene({"a", "b", "c"});
   scene.settle();
   scene.end(0, PodEnd::kLost);
@@ -219,7 +219,7 @@ TEST_CASE("a member that failed before the job stopped does not hold up the othe
   CHECK(scene.members() == Ids{"0-2"});
 }
 
-TEST_CASE("a job that stops because of several losses announces one generation for those that are left") {
+TEST_CASE("a job that stops after several losses announces one generation for the remaining members") {
   LiveScene scene({"a", "b", "c"});
   scene.settle();
   scene.end(1, PodEnd::kFailed);  // fails because it lost a peer; that node is not known to be lost yet
@@ -232,7 +232,7 @@ TEST_CASE("a job that stops because of several losses announces one generation f
   CHECK(scene.members() == Ids{"0-2"});
 }
 
-TEST_CASE("a pod that disappears while a generation forms does not hold up the others") {
+TEST_CASE("a pod that disappears while a generation forms does not block the others") {
   LiveScene scene = forming();
   stop(scene);
   scene.erase(1);
@@ -241,7 +241,7 @@ TEST_CASE("a pod that disappears while a generation forms does not hold up the o
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("a job that must leave a node that is about to be removed saves at once") {
+TEST_CASE("a job immediately leaves a node that is about to be removed") {
   LiveScene scene({"a", "a"}, 2);
   scene.nodes["a"] = NodeState::kLeaving;
   scene.decision = nodes({"b", "b"});
@@ -258,7 +258,7 @@ TEST_CASE("a job that must leave a node that is about to be removed saves at onc
   CHECK(other.members() == Ids{"0-1"});
 }
 
-TEST_CASE("a job whose replicas cannot be replaced within its quota is restarted on its new nodes") {
+TEST_CASE("a job is restarted on its new nodes if its quota does not allow replacements") {
   LiveScene scene({"a", "a"}, 2);
   scene.decision = nodes({"b", "b"});
   scene.step();

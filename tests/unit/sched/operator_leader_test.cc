@@ -51,7 +51,7 @@ bool attempt(LeaseRules& operator_rules, Store& store, Clock::time_point now) {
 
 }  // namespace
 
-TEST_CASE("the first operator takes the lease, and others only once it was not renewed for its duration") {
+TEST_CASE("the first operator acquires the lease, and others must wait until it expires") {
   Store store;
   LeaseRules a = rules("a"), b = rules("b");
   CHECK_FALSE(a.held_until());
@@ -74,7 +74,7 @@ TEST_CASE("the first operator takes the lease, and others only once it was not r
   CHECK_FALSE(attempt(a, store, kStart + 20s));
 }
 
-TEST_CASE("the duration of the holder counts, if it is longer") {
+TEST_CASE("the holder's lease duration applies if it is longer") {
   Store store;
   LeaseRules a = rules("a"), b({.name_space = "ns", .name = "operator", .identity = "b", .duration = 30s});
   CHECK(attempt(b, store, kStart));
@@ -83,7 +83,7 @@ TEST_CASE("the duration of the holder counts, if it is longer") {
   CHECK(attempt(a, store, kStart + 30s));
 }
 
-TEST_CASE("the lease of another operator that was deleted is created only once its holder must have noticed") {
+TEST_CASE("another operator acquires a deleted lease only after it would have expired") {
   Store store;
   LeaseRules a = rules("a"), b = rules("b");
   CHECK(attempt(a, store, kStart));
@@ -91,17 +91,17 @@ TEST_CASE("the lease of another operator that was deleted is created only once i
   store.lease = json();
   CHECK_FALSE(attempt(b, store, kStart + 2s));
   CHECK_FALSE(attempt(b, store, kStart + 11s - 1ms));
-  SUBCASE("its holder creates it again") {
+  SUBCASE("the holder recreates it") {
     CHECK(attempt(a, store, kStart + 3s));
     CHECK(store.holder() == "a");
   }
-  SUBCASE("its holder is dead") {
+  SUBCASE("the holder is dead") {
     CHECK(attempt(b, store, kStart + 11s));
     CHECK(store.holder() == "b");
   }
 }
 
-TEST_CASE("a restarted holder takes up its lease at once, and a released one is free") {
+TEST_CASE("a restarted holder reacquires its lease at once, and a released lease is free") {
   Store store;
   LeaseRules a = rules("a"), again = rules("a"), b = rules("b");
   CHECK(attempt(a, store, kStart));
@@ -114,7 +114,7 @@ TEST_CASE("a restarted holder takes up its lease at once, and a released one is 
   CHECK_FALSE(again.released(store.lease));
 }
 
-TEST_CASE("a lease without fields, or with wrong ones, is taken after the duration at the latest") {
+TEST_CASE("a lease with missing or invalid fields is acquired after at most one lease duration") {
   for (const json& spec : std::vector<json>{json(),
                                             json::object(),
                                             "x",
@@ -129,7 +129,7 @@ TEST_CASE("a lease without fields, or with wrong ones, is taken after the durati
   }
 }
 
-TEST_CASE("there are never two holders, whatever is delayed or lost, and a dead one is replaced") {
+TEST_CASE("despite delays and losses, the lease has at most one holder, and dead holders are replaced") {
   for (unsigned seed = 0; seed < 50; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

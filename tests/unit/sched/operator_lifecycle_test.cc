@@ -12,7 +12,7 @@ namespace operator_lifecycle_test {
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
-TEST_CASE("a new job waits for nodes, starts when it gets them, and runs when all of its pods run") {
+TEST_CASE("a new job waits for nodes, then starts, and runs once all of its pods run") {
   Scene scene;
   scene.step();
   CHECK(scene.phase() == "Pending");
@@ -34,7 +34,7 @@ TEST_CASE("a new job waits for nodes, starts when it gets them, and runs when al
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("the addresses of a group are reported when all of them are known") {
+TEST_CASE("a group's addresses are reported only when all of them are known") {
   Scene scene = starting({"a", "b"});
   scene.pods[1].ip.clear();
   CHECK(scene.plan().addresses.empty());
@@ -43,14 +43,14 @@ TEST_CASE("the addresses of a group are reported when all of them are known") {
 }
 
 TEST_CASE("no group starts while a pod of another group may still run") {
-  SUBCASE("of a pending job") {
+  SUBCASE("a pod of a pending job") {
     Scene scene = pending();
     scene.pods = {make_pod(0, "a", 3)};
     scene.decision = nodes({"b"});
     CHECK(scene.step().removals.size() == 1);
     CHECK(scene.phase() == "Pending");
   }
-  SUBCASE("of a stopping job") {
+  SUBCASE("a pod of a stopping job") {
     Scene scene = stopping({"a", "b"}, {"c"});
     scene.pods[0] = ended(scene.pods[0], PodEnd::kCheckpointed);
     scene.pods[1] = leaving(scene.pods[1]);
@@ -60,7 +60,7 @@ TEST_CASE("no group starts while a pod of another group may still run") {
     CHECK(scene.phase() == "Starting");
     CHECK(scene.job["status"]["group"] == 1);
   }
-  SUBCASE("that is reported late") {
+  SUBCASE("a pod that is reported late") {
     Scene scene = starting({"a", "b"});
     scene.job["status"]["group"] = 1;
     const Plan plan = scene.plan();
@@ -68,7 +68,7 @@ TEST_CASE("no group starts while a pod of another group may still run") {
     CHECK(plan.removals.size() == 2);
     CHECK(plan.addresses.empty());
   }
-  SUBCASE("on a node that is not ready") {
+  SUBCASE("a pod on a node that is not ready") {
     Scene scene = stopping({"a"}, {"b"});
     scene.pods[0] = leaving(scene.pods[0]);
     scene.nodes["a"] = NodeState::kNotReady;
@@ -83,7 +83,7 @@ TEST_CASE("no group starts while a pod of another group may still run") {
   }
 }
 
-TEST_CASE("a job whose node is not ready is reconciled again, because no event reports that the node is gone") {
+TEST_CASE("a job with a node that is not ready is reconciled again after 10 seconds") {
   Scene scene = running({"a", "b"});
   scene.nodes["b"] = NodeState::kNotReady;
   CHECK(scene.step().look_again == kNow + 10s);
@@ -91,10 +91,10 @@ TEST_CASE("a job whose node is not ready is reconciled again, because no event r
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a lost replica does not return to a node that is closed, and ends there without a wait") {
+TEST_CASE("a job that loses a replica on a cordoned or leaving node waits for new nodes") {
   Scene scene = running({"a", "b"});
-  SUBCASE("") { scene.nodes["b"] = NodeState::kCordoned; }
-  SUBCASE("") { scene.nodes["b"] = NodeState::kLeaving; }
+  SUBCASE("cordoned node") { scene.nodes["b"] = NodeState::kCordoned; }
+  SUBCASE("node that is about to be removed") { scene.nodes["b"] = NodeState::kLeaving; }
   CHECK_FALSE(scene.plan().look_again);
   scene.pods[1] = leaving(scene.pods[1]);
   scene.step();
@@ -109,7 +109,7 @@ TEST_CASE("a lost replica does not return to a node that is closed, and ends the
   CHECK(waits_for_first_fit(adaptdl::kube::parse_job(scene.job)));
 }
 
-TEST_CASE("a job does not start on a node that began to leave after it was chosen") {
+TEST_CASE("a job does not start on an allocated node that is about to be removed") {
   Scene scene = stopping({"a"}, {"b"});
   scene.nodes["b"] = NodeState::kLeaving;
   scene.pods.clear();
@@ -118,7 +118,7 @@ TEST_CASE("a job does not start on a node that began to leave after it was chose
   CHECK(scene.allocation().empty());
 }
 
-TEST_CASE("a job starts on a cordoned node that was chosen for it") {
+TEST_CASE("a job starts on a cordoned node that the allocator chose") {
   Scene scene = running({"a"});
   scene.nodes["b"] = NodeState::kCordoned;
   scene.decision = nodes({"b"});
@@ -136,7 +136,7 @@ TEST_CASE("a job starts on a cordoned node that was chosen for it") {
   CHECK(waiting.phase() == "Starting");
 }
 
-TEST_CASE("a pod is deleted once, and by force only if its node is gone") {
+TEST_CASE("a pod is deleted once, and force-deleted only if its node is gone") {
   Scene scene = stopping({"a", "b"}, {"c"});
   scene.pods[0] = leaving(scene.pods[0]);
   auto removals = scene.plan().removals;
@@ -162,7 +162,7 @@ TEST_CASE("pods on a node that is gone do not delay the next start") {
   CHECK(scene.phase() == "Starting");
 }
 
-TEST_CASE("a job succeeds when all replicas have exited with 0, even while it stops, and its pods are kept") {
+TEST_CASE("a job succeeds when all replicas exit with 0, even while stopping, and keeps its pods") {
   for (Scene scene : {running({"a", "b"}), starting({"a", "b"}), stopping({"a", "b"}, {"c"})}) {
     for (PodFacts& pod : scene.pods) pod = ended(pod, PodEnd::kSucceeded);
     scene.step();
@@ -192,7 +192,7 @@ TEST_CASE("a decision for other nodes stops the job, and one for the same nodes 
   CHECK(scene.reason() == "Reallocated");
   CHECK(scene.allocation() == Allocation{"a", "c"});
   CHECK(scene.plan().removals.size() == 2);
-  SUBCASE("it starts with the latest decision") {
+  SUBCASE("the job restarts with the latest decision") {
     scene.decision = nodes({"b"});
     scene.step();
     scene.pods.clear();
@@ -200,7 +200,7 @@ TEST_CASE("a decision for other nodes stops the job, and one for the same nodes 
     CHECK(scene.phase() == "Starting");
     CHECK(scene.allocation() == Allocation{"b"});
   }
-  SUBCASE("it waits if its nodes are gone by then") {
+  SUBCASE("the job waits if one of its new nodes is gone") {
     scene.nodes.erase("c");
     scene.pods.clear();
     scene.step();
@@ -241,7 +241,7 @@ TEST_CASE("a job that has ended does not change") {
   }
 }
 
-TEST_CASE("an invalid status neither crashes the operator nor leaves the job without pods") {
+TEST_CASE("a job with an invalid status recovers and runs with all of its pods") {
   const auto fixed_point = [](const json& status) {
     CAPTURE(status);
     Scene scene;
@@ -268,7 +268,7 @@ TEST_CASE("an invalid status neither crashes the operator nor leaves the job wit
   fixed_point({{"phase", 3}});
 }
 
-TEST_CASE("a number of the group that another client wrote is corrected by the pods") {
+TEST_CASE("a wrong group number in the status is corrected from the pods") {
   for (const json& wrong : {json(), json(-7), json(1), json(2'000'000)}) {
     Scene scene = running({"a"});
     scene.pods = {make_pod(0, "a", 3)};
@@ -280,7 +280,7 @@ TEST_CASE("a number of the group that another client wrote is corrected by the p
   }
 }
 
-TEST_CASE("a pod without the name of a replica, or of another replica, is removed") {
+TEST_CASE("a pod that does not belong to a replica of the group is removed") {
   Scene scene = running({"a"});
   for (const auto& [group, rank] : {std::pair(-1, -1), std::pair(0, 1), std::pair(0, -1)}) {
     PodFacts other = make_pod(7, "b");

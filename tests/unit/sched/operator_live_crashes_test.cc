@@ -217,7 +217,7 @@ void begin_change(LiveCluster& cluster, int rounds) {
 
 }  // namespace
 
-TEST_CASE("an operator that crashes at any point is replaced by one that continues the change of members") {
+TEST_CASE("after a crash at any point, the next operator continues a change of members") {
   const int points = for_each_crash<LiveCluster>([](LiveCluster& cluster) {
     decide(cluster, {"a"});
     cluster.run({"a"});
@@ -240,7 +240,7 @@ TEST_CASE("an operator that crashes at any point is replaced by one that continu
   CHECK(points > 30);
 }
 
-TEST_CASE("whatever change an operator that crashes had begun, replicas save when the job stops") {
+TEST_CASE("a job that stops during a change of members saves, even if the operator crashes") {
   // The number of rounds determines how far the change has come when the job must stop.
   for (const int rounds : {0, 1, 2, 4}) {
     CAPTURE(rounds);
@@ -261,7 +261,7 @@ TEST_CASE("whatever change an operator that crashes had begun, replicas save whe
   }
 }
 
-TEST_CASE("whatever change an operator that crashes had begun, replicas save when the job is suspended") {
+TEST_CASE("a job that is suspended during a change of members saves, even if the operator crashes") {
   for (const int rounds : {0, 2}) {
     CAPTURE(rounds);
     for_each_crash<LiveCluster>([&](LiveCluster& cluster) {
@@ -280,13 +280,11 @@ TEST_CASE("whatever change an operator that crashes had begun, replicas save whe
   }
 }
 
-TEST_CASE("random events and crashes never leave two live groups or a stuck job whose members change") {
-  check_random_events(25);
-}
+TEST_CASE("random events and crashes never leave a stuck job or two live groups") { check_random_events(25); }
 
-TEST_CASE("random events, crashes and suspensions do not, either") { check_random_events(15, true); }
+TEST_CASE("random events and suspensions never leave a stuck job or two live groups") { check_random_events(15, true); }
 
-TEST_CASE("a great many random events, crashes and suspensions do not, either" * doctest::test_suite("full")) {
+TEST_CASE("thousands of random events never leave a stuck job or two live groups" * doctest::test_suite("full")) {
   check_random_events(2'000);
   check_random_events(500, true);
 }

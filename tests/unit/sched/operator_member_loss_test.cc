@@ -8,7 +8,7 @@ namespace operator_member_loss_test {
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
-TEST_CASE("the others continue after the loss of a member, and a replacement joins") {
+TEST_CASE("after the loss of a member, the others continue and a replacement joins") {
   for (const bool node_lost : {false, true}) {
     CAPTURE(node_lost);
     LiveScene scene = grown();
@@ -37,7 +37,7 @@ TEST_CASE("the others continue after the loss of a member, and a replacement joi
   }
 }
 
-TEST_CASE("a job that loses more members than it can do without waits for replacements") {
+TEST_CASE("a job that falls below its minimum of members waits for replacements") {
   LiveScene scene({"a", "b"}, 2);
   scene.settle();
   scene.end(1, PodEnd::kLost);
@@ -51,7 +51,7 @@ TEST_CASE("a job that loses more members than it can do without waits for replac
   CHECK(scene.members() == Ids{"0-0", "0-2"});
 }
 
-TEST_CASE("a job that loses all members is restarted from its checkpoint") {
+TEST_CASE("a job that loses all members is restarted as a new group") {
   LiveScene scene({"a"});
   scene.settle();
   scene.end(0, PodEnd::kLost);
@@ -64,7 +64,7 @@ TEST_CASE("a job that loses all members is restarted from its checkpoint") {
   CHECK_FALSE(scene.job["status"].contains("membership"));
 }
 
-TEST_CASE("a job that is not preemptible is restarted when it loses a replica, so that it may get another node") {
+TEST_CASE("a job that is not preemptible is restarted when it loses a replica") {
   LiveScene scene({"a", "b"});
   scene.job["spec"]["preemptible"] = false;
   scene.settle();
@@ -74,7 +74,7 @@ TEST_CASE("a job that is not preemptible is restarted when it loses a replica, s
   CHECK(scene.reason() == "NodeLost");
 }
 
-TEST_CASE("members that hang are removed once the others have reported that their group broke") {
+TEST_CASE("a hung member is removed some time after the others report a broken group") {
   LiveScene scene = grown();
   scene.reports.waits[0] = {.after = 1, .broken = true};
   scene.settle();
@@ -92,7 +92,7 @@ TEST_CASE("members that hang are removed once the others have reported that thei
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("a member whose program fails fails the job, and one that checkpoints on request restarts it") {
+TEST_CASE("a program failure fails the job, and members that checkpoint and exit restart it") {
   LiveScene scene = grown();
   scene.end(1, PodEnd::kFailed);
   scene.now += 100s;
@@ -109,7 +109,7 @@ TEST_CASE("a member whose program fails fails the job, and one that checkpoints 
   CHECK(other.reason() == "ReplicaStopped");
 }
 
-TEST_CASE("a member whose pod is deleted by another client saves a checkpoint with the others") {
+TEST_CASE("a job stops when another client deletes a member's pod") {
   LiveScene scene = grown();
   scene.pod(1).leaving = true;
   scene.act();
@@ -117,7 +117,7 @@ TEST_CASE("a member whose pod is deleted by another client saves a checkpoint wi
   CHECK(scene.reason() == "ReplicaLost");
 }
 
-TEST_CASE("the others continue without a member whose pod is deleted by force") {
+TEST_CASE("a job continues without a member whose pod is force-deleted") {
   LiveScene scene = grown();
   scene.pod(1).leaving = scene.pod(1).killed = true;
   scene.act();
@@ -125,7 +125,7 @@ TEST_CASE("the others continue without a member whose pod is deleted by force") 
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("members that hang are removed, too, if the members have never changed") {
+TEST_CASE("a hung member is removed even if the members have never changed") {
   LiveScene scene({"a", "b"});
   scene.settle();
   scene.reports.waits[0] = {.after = 0, .broken = true};
@@ -136,7 +136,7 @@ TEST_CASE("members that hang are removed, too, if the members have never changed
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("a removal is requested until the replica has ended") {
+TEST_CASE("a lost request to remove a hung member is repeated") {
   LiveScene scene = grown();
   scene.reports.waits[0] = {.after = 1, .broken = true};
   scene.settle();
@@ -148,7 +148,7 @@ TEST_CASE("a removal is requested until the replica has ended") {
   }
 }
 
-TEST_CASE("a member that has not trained and whose pod is being deleted does not hold up the others") {
+TEST_CASE("a member that has not trained yet and is being deleted does not block the others") {
   LiveScene scene = forming();
   scene.pod(1).leaving = true;
   scene.act();

@@ -14,7 +14,7 @@ namespace operator_members_test {
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
-TEST_CASE("a job that follows generations and has the nodes that it should have is left alone") {
+TEST_CASE("a job that already has its nodes does not change members") {
   LiveScene scene({"a", "b"});
   CHECK(scene.act().ranks.size() == 2);  // the fixture's pods lack the number of replicas
   scene.settle();
@@ -26,7 +26,7 @@ TEST_CASE("a job that follows generations and has the nodes that it should have 
   CHECK(scene.text("message") == "chosen");
 }
 
-TEST_CASE("a job grows while it trains: the newcomer joins once it waits, and no pod is removed") {
+TEST_CASE("a job grows while it trains: a newcomer joins once it is ready, and no pod is removed") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -57,7 +57,7 @@ TEST_CASE("a job grows while it trains: the newcomer joins once it waits, and no
   CHECK(scene.events == Ids{"Rescaled: from 1 to 2 replicas"});
 }
 
-TEST_CASE("a job shrinks while it trains: the leaver ends by itself, and the others keep their order") {
+TEST_CASE("a job shrinks while it trains: a leaving replica exits by itself, and the rest keep their order") {
   LiveScene scene({"a", "b", "c"});
   scene.decision = nodes({"a", "c"});
   scene.settle();
@@ -75,7 +75,7 @@ TEST_CASE("a job shrinks while it trains: the leaver ends by itself, and the oth
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("a leaver that does not end once the others train without it is removed") {
+TEST_CASE("a leaving replica that does not exit after the others train without it is removed") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"a"});
   scene.settle();
@@ -103,7 +103,7 @@ TEST_CASE("a job moves to another node while it trains") {
   CHECK(scene.pod(1).rank == 0);
 }
 
-TEST_CASE("numbers of replicas are not used again in a group") {
+TEST_CASE("replica numbers are not reused within a group") {
   LiveScene scene = grown();
   scene.decision = nodes({"a"});
   scene.settle();
@@ -116,7 +116,7 @@ TEST_CASE("numbers of replicas are not used again in a group") {
   CHECK(scene.pod(2).node == "c");
 }
 
-TEST_CASE("a newcomer that does not start in time does not hold up the job, and its node is given back") {
+TEST_CASE("a job continues without newcomers that do not start in time and releases their node") {
   LiveScene scene({"a"});
   scene.settings.start_timeout = 60s;
   scene.decision = nodes({"a", "b"});
@@ -137,7 +137,7 @@ TEST_CASE("a newcomer that does not start in time does not hold up the job, and 
   CHECK(scene.events.back() == "Rescaled: new replicas failed 3 times in a row: staying at 1 replica");
 }
 
-TEST_CASE("a newcomer whose pod is refused or fails is tried again, and the job trains") {
+TEST_CASE("a newcomer whose pod is rejected or fails is retried while the job keeps running") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.step();
@@ -158,7 +158,7 @@ TEST_CASE("a newcomer whose pod is refused or fails is tried again, and the job 
   CHECK(scene.members() == Ids{"0-0", "0-3"});
 }
 
-TEST_CASE("a leaver that has ended does not count as one of the members when the job stops") {
+TEST_CASE("a leaving replica that has exited does not count as a member when the job stops") {
   LiveScene scene({"a", "b", "c"});
   scene.decision = nodes({"a", "c"});
   scene.settle();
@@ -174,7 +174,7 @@ TEST_CASE("a leaver that has ended does not count as one of the members when the
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("a job that is done while a newcomer loads or has just been listed succeeds") {
+TEST_CASE("a job that finishes while a newcomer is loading or was just listed succeeds") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -194,7 +194,7 @@ TEST_CASE("a job that is done while a newcomer loads or has just been listed suc
   CHECK(listed.phase() == "Succeeded");
 }
 
-TEST_CASE("a job whose members have changed is restarted when live rescale is switched off") {
+TEST_CASE("a job whose members have changed is restarted when live rescale is disabled") {
   LiveScene scene = grown();
   scene.settings.live_rescale = false;
   scene.act();
@@ -203,7 +203,7 @@ TEST_CASE("a job whose members have changed is restarted when live rescale is sw
   CHECK(scene.allocation() == Allocation{"a", "b"});
 }
 
-TEST_CASE("a new operator waits for the reports of a job before it restarts it for a change") {
+TEST_CASE("a new operator waits for a job's reports before restarting it for a change") {
   LiveScene scene({"a"});
   scene.reports.trains = -1;
   scene.leads_since = scene.now - 5s;
@@ -212,7 +212,7 @@ TEST_CASE("a new operator waits for the reports of a job before it restarts it f
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("an operator that takes over does not wait again for a program that has never reported anything") {
+TEST_CASE("a new operator does not wait for a program that has never sent a report") {
   LiveScene scene({"a"});
   scene.hints = nullptr;
   scene.reports.trains = -1;
@@ -222,7 +222,7 @@ TEST_CASE("an operator that takes over does not wait again for a program that ha
   CHECK(scene.phase() == "Stopping");
 }
 
-TEST_CASE("a leaver that the others have not left yet must be done, too, if the job is") {
+TEST_CASE("a job does not succeed until a leaving replica that still trains has finished") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"b"});
   scene.settle();
@@ -235,7 +235,7 @@ TEST_CASE("a leaver that the others have not left yet must be done, too, if the 
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("newcomers that their node refuses are created at most three times") {
+TEST_CASE("a newcomer that its node rejects is created at most three times") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -254,7 +254,7 @@ TEST_CASE("newcomers that their node refuses are created at most three times") {
   CHECK(scene.allocation() == Allocation{"a"});
 }
 
-TEST_CASE("a job succeeds once all members are done") {
+TEST_CASE("a job succeeds once all members have succeeded") {
   LiveScene scene = grown();
   scene.end(1, PodEnd::kSucceeded);
   scene.settle();
@@ -265,7 +265,7 @@ TEST_CASE("a job succeeds once all members are done") {
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("a decision that takes all nodes stops the job, and newcomers, which have nothing to save, at once") {
+TEST_CASE("a decision without nodes stops the job and force-deletes newcomers") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -281,7 +281,7 @@ TEST_CASE("a decision that takes all nodes stops the job, and newcomers, which h
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("a job that has just started and has not reported anything yet is not restarted for a change that can wait") {
+TEST_CASE("a newly started job without reports is not restarted for a change that can wait") {
   Scene scene = running({"a"}, kTenSecondsAgo);
   scene.decision = nodes({"a", "b"});
   CHECK(scene.plan().status["phase"] == "Stopping");
@@ -304,7 +304,7 @@ TEST_CASE("a job that has just started and has not reported anything yet is not 
   CHECK(scene.plan().status["phase"] == "Stopping");
 }
 
-TEST_CASE("a leaver that the others have not left yet saves a checkpoint with them when the job stops") {
+TEST_CASE("when a job stops, a leaving replica that still trains is not force-deleted") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"a"});
   scene.settle();
@@ -315,7 +315,7 @@ TEST_CASE("a leaver that the others have not left yet saves a checkpoint with th
   for (const PodRemoval& removal : plan.removals) CHECK_FALSE(removal.force);
 }
 
-TEST_CASE("a program that stops following generations is restarted to change its replicas") {
+TEST_CASE("a program that no longer supports live rescale is restarted to change its replicas") {
   LiveScene scene = grown();
   scene.hints = {{"liveRescale", false}};
   scene.settle();
@@ -327,7 +327,7 @@ TEST_CASE("a program that stops following generations is restarted to change its
   CHECK(scene.allocation() == Allocation{"a", "b", "c"});
 }
 
-TEST_CASE("an operator that takes over continues a change from the status") {
+TEST_CASE("a new operator continues a change of members from the status") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -345,7 +345,7 @@ TEST_CASE("an operator that takes over continues a change from the status") {
   CHECK(scene.members() == Ids{"0-0", "0-1"});
 }
 
-TEST_CASE("a membership that another client changed restarts the job") {
+TEST_CASE("an invalid membership in the status restarts the job") {
   const LiveScene before = grown();
   const auto check = [&](const char* path, const json& value) {
     CAPTURE(path);
@@ -365,7 +365,7 @@ TEST_CASE("a membership that another client changed restarts the job") {
   check("/next", -5);
 }
 
-TEST_CASE("a job is charged for all replicas that run, and its attained service counts them") {
+TEST_CASE("usage counts all running replicas, and attained service only members") {
   LiveScene scene({"a"});
   scene.usage_rate = [](const Allocation& nodes) {
     return UsageRate{.gpus = static_cast<double>(nodes.size()), .cost_per_hour = {}};
@@ -391,7 +391,7 @@ TEST_CASE("a job is charged for all replicas that run, and its attained service 
   CHECK(scene.job["status"]["usage"]["gpuSeconds"].get<double>() == doctest::Approx(220));
 }
 
-TEST_CASE("a stored membership is read as it was written") {
+TEST_CASE("a stored membership is read as it was written, and an invalid one is rejected") {
   StoredMembership stored;
   const auto at = membership_time(kNow);
   stored.state = {
@@ -427,7 +427,7 @@ TEST_CASE("a stored membership is read as it was written") {
   }
 }
 
-TEST_CASE("reports of replicas are kept for their group") {
+TEST_CASE("replica reports are kept only for the current group") {
   ReplicaReportStore store;
   CHECK(store.waits("ns/job", "0-3", 0, false));
   CHECK_FALSE(store.waits("ns/job", "0-3", 0, false));

@@ -59,7 +59,7 @@ bool has(const std::string& text, const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("a histogram counts what is at most the bound of a bucket, cumulatively") {
+TEST_CASE("a histogram's buckets are cumulative and include their upper bounds") {
   Histogram histogram({1, 2.5});
   for (const double value : {0.5, 1.0, 1.5, 2.5, 100.0}) histogram.observe(value);
   PrometheusText text;
@@ -72,7 +72,7 @@ TEST_CASE("a histogram counts what is at most the bound of a bucket, cumulativel
         "x_seconds_sum{a=\"b\"} 105.5\nx_seconds_count{a=\"b\"} 5\n");
 }
 
-TEST_CASE("the values of labels are escaped, and numbers that JSON lacks have names") {
+TEST_CASE("label values are escaped, and infinities and NaN are written by name") {
   PrometheusText text;
   text.begin("x", "gauge", "Help.");
   text.add({{"a", "\\ \" \n"}}, std::numeric_limits<double>::infinity());
@@ -81,7 +81,7 @@ TEST_CASE("the values of labels are escaped, and numbers that JSON lacks have na
   CHECK(text.text() == "# HELP x Help.\n# TYPE x gauge\nx{a=\"\\\\ \\\" \\n\"} +Inf\nx -Inf\nx{a=\"\",b=\"é\"} NaN\n");
 }
 
-TEST_CASE("jobs are counted by phase, waiting ones by reason, and allocated ones have replicas and nodes") {
+TEST_CASE("jobs are counted by phase, waiting jobs by reason, and allocated jobs report replicas and nodes") {
   ClusterState state;
   state.put_job(make_job("new"));
   state.put_job(make_job("waiting", {{"phase", "Pending"}, {"reason", "Waiting"}}));
@@ -105,7 +105,7 @@ TEST_CASE("jobs are counted by phase, waiting ones by reason, and allocated ones
   CHECK(text.find("adaptdl_job_goodput{") == std::string::npos);  // nothing has been measured
 }
 
-TEST_CASE("nodes are counted by state, and resources by who holds them") {
+TEST_CASE("nodes are counted by state, and resources by holder") {
   ClusterState state;
   state.put_node(make_node("a"));
   state.put_node(make_node("b", true, {{"unschedulable", true}}));
@@ -125,7 +125,7 @@ TEST_CASE("nodes are counted by state, and resources by who holds them") {
   CHECK(has(text, "adaptdl_used_by_others{resource=\"gpu\"} 2"));
 }
 
-TEST_CASE("a suspension is not a restart") {
+TEST_CASE("a suspension is not counted as a restart") {
   OperatorMetrics metrics;
   const json running = make_job("job", {{"phase", "Running"}, {"reason", "Allocated"}}),
              stopping = make_job("job", {{"phase", "Stopping"}, {"reason", "Suspended"}}),

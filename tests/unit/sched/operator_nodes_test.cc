@@ -44,7 +44,7 @@ json container(const json& resources) { return {{"name", "c"}, {"resources", res
 
 }  // namespace
 
-TEST_CASE("the amounts of a node are CPUs in thousandths and whole units of other resources, rounded down") {
+TEST_CASE("a node's amounts are millicores of CPU and whole units of other resources, rounded down") {
   const NodeFacts node = parse_node(make_node());
   CHECK(node.name == "a");
   CHECK(node.gpu_type == "H100");
@@ -59,7 +59,7 @@ TEST_CASE("the amounts of a node are CPUs in thousandths and whole units of othe
   CHECK(amounts.at("y") == 0);
 }
 
-TEST_CASE("huge amounts are large and never negative") {
+TEST_CASE("huge amounts of a node do not overflow") {
   json node = make_node();
   for (const char* amount : {"9223372036854775807", "10E", "8e28"}) {
     CAPTURE(amount);
@@ -70,7 +70,7 @@ TEST_CASE("huge amounts are large and never negative") {
   }
 }
 
-TEST_CASE("a node is ready only if it has the condition Ready with status True") {
+TEST_CASE("a node is ready only if its condition Ready is True") {
   json node = make_node();
   for (const char* status : {"False", "Unknown"}) {
     node["status"]["conditions"][1]["status"] = status;
@@ -81,7 +81,7 @@ TEST_CASE("a node is ready only if it has the condition Ready with status True")
   CHECK_FALSE(parse_node(node).ready);
 }
 
-TEST_CASE("a pod requests the sum of its containers' requests, or the largest request of an init container") {
+TEST_CASE("a pod requests the sum of its containers or its largest init container, whichever is more") {
   const json pod{
       {"spec",
        {{"containers",
@@ -94,7 +94,7 @@ TEST_CASE("a pod requests the sum of its containers' requests, or the largest re
         Resources{{"cpu", 4000}, {"memory", (1ll << 30) + (1 << 20)}, {"nvidia.com/gpu", 2}, {"pods", 1}});
 }
 
-TEST_CASE("sidecars count as containers, and later init containers run alongside them") {
+TEST_CASE("sidecars count as containers and add to the requests of later init containers") {
   json sidecar = container({{"requests", {{"cpu", "1"}}}});
   sidecar["restartPolicy"] = "Always";
   const json last = container({{"requests", {{"cpu", "4"}}}}), first = container({{"requests", {{"cpu", "5"}}}});
@@ -107,7 +107,7 @@ TEST_CASE("sidecars count as containers, and later init containers run alongside
   CHECK(pod_requests(pod).at("cpu") == 5000);
 }
 
-TEST_CASE("a pod could run on a node that is cordoned or not ready, but not on one with another taint") {
+TEST_CASE("could_run ignores cordons and readiness, but not other taints") {
   NodeFacts node{.name = "a",
                  .gpu_type = "",
                  .allocatable = {},
@@ -121,7 +121,7 @@ TEST_CASE("a pod could run on a node that is cordoned or not ready, but not on o
   CHECK_FALSE(could_run(json::object(), node));
 }
 
-TEST_CASE("huge requests are large and do not overflow") {
+TEST_CASE("huge requests of a pod do not overflow") {
   json pod{{"spec", {{"containers", json::array()}}}};
   for (int i = 0; i < 100; ++i) pod["spec"]["containers"].push_back(container({{"limits", {{"gpu", "8e28"}}}}));
   CHECK(pod_requests(pod).at("gpu") > (1ll << 50));
@@ -184,7 +184,7 @@ TEST_CASE("a cordoned node accepts only pods that tolerate the cordon, with or w
   CHECK_FALSE(accepts_pods(parse_node(node)));
 }
 
-TEST_CASE("a node that is about to be removed accepts no pods, whatever they tolerate") {
+TEST_CASE("a node that is about to be removed accepts no pods, regardless of their tolerations") {
   const auto sign = [](const json& node) {
     const NodeFacts facts = parse_node(node);
     CHECK(facts.ready);
@@ -210,7 +210,7 @@ TEST_CASE("a node that is about to be removed accepts no pods, whatever they tol
   CHECK(sign(node) == "its deletion was requested");
 }
 
-TEST_CASE("a pod could run in place of a node that is about to be removed") {
+TEST_CASE("could_run ignores that a node is about to be removed, but may_run does not") {
   NodeFacts node = parse_node(make_node({{"taints", {{{"key", "karpenter.sh/disrupted"}, {"effect", "NoSchedule"}}}}}));
   CHECK(could_run(json::object(), node));
   CHECK_FALSE(may_run(json::object(), node));
@@ -223,7 +223,7 @@ TEST_CASE("the signs that a node is about to be removed are configurable") {
   CHECK(parse_node(node, {.taints = {}, .conditions = {""}}).leaving == "");
 }
 
-TEST_CASE("a node selector requires all of its labels") {
+TEST_CASE("a node selector matches only nodes with all of its labels") {
   const auto matches = [](const json& selector) {
     return may_run({{"spec", {{"nodeSelector", selector}}}}, parse_node(make_node()));
   };
@@ -253,7 +253,7 @@ TEST_CASE("node affinity supports all operators") {
   CHECK_FALSE(selects("size", "Like", {"1"}));
 }
 
-TEST_CASE("one affinity term must match, with all of its expressions and fields") {
+TEST_CASE("node affinity requires one term whose expressions and fields all match") {
   const NodeFacts node = parse_node(make_node());
   const json yes{{"key", "zone"}, {"operator", "Exists"}}, no{{"key", "none"}, {"operator", "Exists"}};
   CHECK(may_run(selecting({{{"matchExpressions", {no}}}, {{"matchExpressions", {yes}}}}), node));
@@ -268,7 +268,7 @@ TEST_CASE("one affinity term must match, with all of its expressions and fields"
   CHECK_FALSE(may_run(selecting(json::array({by_name("b")})), node));
 }
 
-TEST_CASE("subtraction stops at 0 and adds no resource") {
+TEST_CASE("subtraction stops at 0 and ignores resources that are not listed") {
   Resources free{{"cpu", 1000}, {"pods", 2}};
   subtract(free, {{"cpu", 300}, {"gpu", 1}}, 2);
   CHECK(free == Resources{{"cpu", 400}, {"pods", 2}});
@@ -276,7 +276,7 @@ TEST_CASE("subtraction stops at 0 and adds no resource") {
   CHECK(free == Resources{{"cpu", 400}, {"pods", 0}});
 }
 
-TEST_CASE("nodes with missing or invalid fields are accepted") {
+TEST_CASE("parsing tolerates nodes and pods with missing or invalid fields") {
   for (const json& odd : std::vector<json>{json(),
                                            7,
                                            json::array(),

@@ -106,7 +106,7 @@ TEST_CASE("a replica's pod has the name, labels, owner and node that the contrac
   CHECK(pod["spec"]["nodeSelector"] == json({{"zone", "z"}, {"kubernetes.io/hostname", "b"}}));
 }
 
-TEST_CASE("every container has the replica's environment, which overrides the template") {
+TEST_CASE("every container gets the replica's environment, which overrides the template") {
   json pod_template = kTemplate;
   pod_template["spec"]["containers"].push_back({{"name", "other"}});
   pod_template["spec"]["containers"][0]["env"].push_back({{"name", "ADAPTDL_REPLICA_RANK"}, {"value", "9"}});
@@ -130,7 +130,7 @@ TEST_CASE("every container has the replica's environment, which overrides the te
   CHECK(parse_pod(pod).token == "secret");
 }
 
-TEST_CASE("a container that reports progress to another place by Kubeflow's variables keeps that") {
+TEST_CASE("a container keeps its own Kubeflow server URL") {
   json pod_template = kTemplate;
   pod_template["spec"]["containers"].push_back({{"name", "other"}});
   pod_template["spec"]["containers"][1]["env"] = {{{"name", "KUBEFLOW_TRAINER_SERVER_URL"}, {"value", "https://k"}}};
@@ -141,7 +141,7 @@ TEST_CASE("a container that reports progress to another place by Kubeflow's vari
   CHECK(pod["spec"]["containers"][1]["volumeMounts"].size() == 1);
 }
 
-TEST_CASE("the port is valid for any number of starts") {
+TEST_CASE("the master port is valid even for a huge group number") {
   PodPlace place = kPlace;
   place.group = 1'000'000'007;
   const int port = std::stoi(environment(make_replica_pod(make_job(kTemplate), place, {}))["ADAPTDL_MASTER_PORT"]);
@@ -149,7 +149,7 @@ TEST_CASE("the port is valid for any number of starts") {
   CHECK(port < 65536);
 }
 
-TEST_CASE("a replica that joins a running job is known by its number, and follows generations") {
+TEST_CASE("a joining replica is identified by its number and gets its first generation") {
   PodPlace place = kPlace;
   PodSettings settings;
   settings.live_rescale = true;
@@ -190,7 +190,7 @@ TEST_CASE("containers get shared memory unless they mount their own") {
           {"path": "token", "fieldRef": {"fieldPath": "metadata.annotations['adaptdl/token']"}}]}}])"));
 }
 
-TEST_CASE("default resources are those that the first container does not specify") {
+TEST_CASE("default resources fill in what the first container does not specify") {
   PodSettings settings;
   settings.resources = {{"limits", {{"memory", 100}}}, {"requests", {{"memory", 200}}}};
   const auto resources = [&](const json& own, std::size_t container = 0) {
@@ -222,7 +222,7 @@ TEST_CASE("default resources are those that the first container does not specify
   CHECK(resources(7) == 7);  // left to the API server, which rejects it
 }
 
-TEST_CASE("patches of pods and containers are applied last") {
+TEST_CASE("pod and container patches are applied last") {
   json pod_template = kTemplate;
   pod_template["spec"]["containers"].push_back({{"name", "own"}});
   PodSettings settings;
@@ -239,7 +239,7 @@ TEST_CASE("patches of pods and containers are applied last") {
   CHECK_THROWS_AS(make_replica_pod(make_job(kTemplate), kPlace, settings), adaptdl::Error);
 }
 
-TEST_CASE("invalid templates result in pods that the API server can refuse") {
+TEST_CASE("an invalid template still yields a pod that the API server can reject") {
   for (const json& odd : std::vector<json>{
            json(),
            7,
@@ -257,7 +257,7 @@ TEST_CASE("invalid templates result in pods that the API server can refuse") {
   }
 }
 
-TEST_CASE("the pod of a replica is parsed as this replica") {
+TEST_CASE("parsing a replica's pod returns its number, rank and group") {
   const PodFacts facts = parse_pod(make_replica_pod(make_job(kTemplate), kPlace, {}));
   CHECK(facts.number == 2);
   // It keeps its number when its rank changes.
@@ -273,7 +273,7 @@ TEST_CASE("the pod of a replica is parsed as this replica") {
   CHECK_FALSE(facts.leaving);
 }
 
-TEST_CASE("a pod runs when all of its containers run") {
+TEST_CASE("a pod is running only if all of its containers are running") {
   json status{{"phase", "Running"},
               {"podIP", "10.0.0.1"},
               {"containerStatuses", {container_status({{"running", json::object()}}, true)}}};
@@ -284,7 +284,7 @@ TEST_CASE("a pod runs when all of its containers run") {
   CHECK(parse_pod(make_pod(status)).live());
 }
 
-TEST_CASE("other exit codes are failures, with the time of the first container that failed") {
+TEST_CASE("exit codes other than 0 and 143 are failures, with a reason and a time") {
   const PodFacts facts = failed(exited(1));
   CHECK(facts.end == PodEnd::kFailed);
   CHECK(facts.reason == "PodFailure");
@@ -294,7 +294,7 @@ TEST_CASE("other exit codes are failures, with the time of the first container t
   CHECK(failed(exited(137, "OOMKilled")).end == PodEnd::kFailed);
 }
 
-TEST_CASE("exit code 143 is a checkpoint, also of a terminating pod") {
+TEST_CASE("exit code 143 means checkpointed, even for a terminating pod") {
   CHECK(failed(exited(143)).end == PodEnd::kCheckpointed);
   CHECK(failed(exited(143), "", true).end == PodEnd::kCheckpointed);
 }
@@ -306,7 +306,7 @@ TEST_CASE("exit code 143 of one container does not hide the failure of another")
   CHECK(parse_pod(pod).end == PodEnd::kCheckpointed);
 }
 
-TEST_CASE("a pod that Kubernetes ended is lost, whatever its exit code") {
+TEST_CASE("a pod that Kubernetes terminated is lost, regardless of its exit code") {
   for (const char* reason :
        {"Evicted", "NodeLost", "Preempting", "UnexpectedAdmissionError", "NodeAffinity", "Shutdown", "NodeShutdown",
         "Terminated", "OutOfcpu", "OutOfnvidia.com/gpu", "OutOfpods"}) {
@@ -322,19 +322,19 @@ TEST_CASE("a pod that Kubernetes ended is lost, whatever its exit code") {
   CHECK(parse_pod(pod).end == PodEnd::kFailed);
 }
 
-TEST_CASE("a terminating pod has not failed, whatever its exit code") {
+TEST_CASE("a terminating pod that exits with an error is lost, not failed") {
   CHECK(failed(exited(1), "", true).end == PodEnd::kLost);
   CHECK(failed(exited(137), "", true).end == PodEnd::kLost);
 }
 
-TEST_CASE("a container that its node lost track of, for example in a reboot, has not failed") {
+TEST_CASE("a container that its node lost track of counts as lost, not failed") {
   // The kubelet and containerd report these reasons.
   CHECK(failed(exited(137, "ContainerStatusUnknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255, "Unknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255)).end == PodEnd::kFailed);
 }
 
-TEST_CASE("a program that fails on an unhealthy device is told from others that fail") {
+TEST_CASE("a failure on an unhealthy device is distinguished from other failures") {
   json status = exited(1);
   const auto with_health = [&](const char* health) {
     status["allocatedResourcesStatus"] = {
@@ -364,11 +364,11 @@ TEST_CASE("a program that fails on an unhealthy device is told from others that 
   CHECK_FALSE(failed(status, "DeadlineExceeded").unhealthy_device);
 }
 
-TEST_CASE("exceeding the deadline of the template is a failure of the job") {
+TEST_CASE("exceeding the template's deadline is a failure") {
   CHECK(failed(exited(137), "DeadlineExceeded").end == PodEnd::kFailed);
 }
 
-TEST_CASE("a pod that its node refuses before any container runs is lost") {
+TEST_CASE("a pod that its node rejects is lost, unless it exceeded its deadline") {
   CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "NodePorts"}})).end == PodEnd::kLost);
   CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "DeadlineExceeded"}})).end == PodEnd::kFailed);
 }
@@ -377,7 +377,7 @@ TEST_CASE("exceeding a deadline is a failure even if the program exits with 143"
   CHECK(failed(exited(143), "DeadlineExceeded").end == PodEnd::kFailed);
 }
 
-TEST_CASE("the node selector of a replica uses the node's host name if it differs from its name") {
+TEST_CASE("the node selector uses the node's host name if it differs from the node's name") {
   PodPlace place = kPlace;
   place.hostname = "ip-10-0-0-1";
   const json pod = make_replica_pod(make_job(kTemplate), place, {});
@@ -392,7 +392,7 @@ TEST_CASE("a terminating pod can succeed") {
   CHECK(parse_pod(pod).end == PodEnd::kSucceeded);
 }
 
-TEST_CASE("the time at which a pod ended is that of its last container, and known only if that of each container is") {
+TEST_CASE("a pod's end time is that of its last container, if all end times are known") {
   const adaptdl::kube::Time end = *parse_time("2026-11-21T12:00:00Z");
   json pod = make_pod({{"phase", "Failed"}, {"containerStatuses", {exited(1), exited(0)}}});
   json& states = pod["status"]["containerStatuses"];
@@ -412,12 +412,12 @@ TEST_CASE("the time at which a pod ended is that of its last container, and know
   CHECK_FALSE(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "Evicted"}})).last_ended);
 }
 
-TEST_CASE("a pod of unknown phase may still run") {
+TEST_CASE("a pod of unknown phase counts as live") {
   CHECK(parse_pod(make_pod({{"phase", "Unknown"}})).live());
   CHECK(parse_pod(make_pod(json::object())).live());
 }
 
-TEST_CASE("the problems that keep pods from running are distinguished") {
+TEST_CASE("image, container, volume and scheduling problems are distinguished") {
   CHECK(waiting("ImagePullBackOff").trouble == PodTrouble::kImage);
   CHECK(waiting("InvalidImageName").trouble == PodTrouble::kImage);
   CHECK(waiting("CreateContainerConfigError").trouble == PodTrouble::kContainer);
@@ -429,7 +429,7 @@ TEST_CASE("the problems that keep pods from running are distinguished") {
   CHECK_FALSE(unscheduled("0/2 nodes are available: 2 Insufficient cpu.").message.empty());
 }
 
-TEST_CASE("pods with missing or invalid fields are accepted") {
+TEST_CASE("parsing tolerates pods with missing or invalid fields") {
   for (const json& odd :
        std::vector<json>{json(),
                          7,

@@ -91,7 +91,7 @@ void follow(AllocatorCluster& cluster, const CycleDecisions& decisions, int& add
 
 }  // namespace
 
-TEST_CASE("operator_pool: without jobs, the pool has its minimum of nodes") {
+TEST_CASE("operator_pool: without jobs, the pool shrinks to its minimum size") {
   AllocatorCluster cluster = make_cluster(3);
   CHECK(desired(cluster) == 0);
   cluster.pool->min_nodes = 2;
@@ -117,7 +117,7 @@ TEST_CASE("operator_pool: nodes are added while jobs make good use of them, up t
   CHECK(nodes_of(decisions) == std::set<std::string>{"n2", "n3"});
 }
 
-TEST_CASE("operator_pool: nodes that jobs make little use of are surplus, and jobs leave them") {
+TEST_CASE("operator_pool: poorly used nodes are surplus, and jobs move off them") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.jobs = {on(make_job("a", 1), {"n1"}), on(make_job("b", 1), {"n3"})};
   const CycleDecisions decisions = cycle(cluster);
@@ -127,7 +127,7 @@ TEST_CASE("operator_pool: nodes that jobs make little use of are surplus, and jo
   for (const auto& [name, decision] : decisions.jobs) CHECK(decision.nodes.size() == 1);
 }
 
-TEST_CASE("operator_pool: a job that must not be moved keeps its node, and others join it") {
+TEST_CASE("operator_pool: a pinned job keeps its node, and other jobs move to it") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.jobs = {on(make_job("a", 1), {"n1"}), on(make_job("b", 1), {"n3"}, false)};
   const CycleDecisions decisions = cycle(cluster);
@@ -137,7 +137,7 @@ TEST_CASE("operator_pool: a job that must not be moved keeps its node, and other
   CHECK_FALSE(decisions.jobs.contains("ns/b"));
 }
 
-TEST_CASE("operator_pool: the pool is large enough for the minimum of replicas of each job") {
+TEST_CASE("operator_pool: the pool is large enough for each job's minimum number of replicas") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {make_job("small", 1), make_job("large", 12, 9)};
   const CycleDecisions decisions = cycle(cluster);
@@ -146,16 +146,16 @@ TEST_CASE("operator_pool: the pool is large enough for the minimum of replicas o
   CHECK(large.nodes.empty());
   CHECK(large.placeable);
   CHECK(large.reason.ends_with(" new nodes requested"));
-  SUBCASE("unless the limit does not allow it") {
+  SUBCASE("the pool's maximum is too small") {
     cluster.pool->max_nodes = 2;
     CHECK(desired(cluster) <= 2);
     CHECK_FALSE(cycle(cluster).jobs.at("ns/large").placeable);
   }
 }
 
-TEST_CASE("operator_pool: a pool without nodes gets one for a job that fits on it") {
+TEST_CASE("operator_pool: an empty pool gets nodes for a job that fits on them") {
   AllocatorCluster cluster = make_cluster(0);
-  SUBCASE("the resources of a node are not known before there is one") {
+  SUBCASE("the resources of new nodes are unknown") {
     CHECK(desired(cluster) == 0);
     cluster.jobs = {make_job("a", 16)};
     const CycleDecisions decisions = cycle(cluster);
@@ -167,7 +167,7 @@ TEST_CASE("operator_pool: a pool without nodes gets one for a job that fits on i
     CHECK(desired(cluster) == 1);
     CHECK(cycle(cluster).jobs.at("ns/a").placeable);
   }
-  SUBCASE("known resources") {
+  SUBCASE("the resources of new nodes are known") {
     cluster.pool->node_resources = {{"nvidia.com/gpu", kGpus}};
     CHECK(desired(cluster) == 0);
     cluster.jobs = {make_job("a", 8, 6)};
@@ -175,12 +175,12 @@ TEST_CASE("operator_pool: a pool without nodes gets one for a job that fits on i
     cluster.nodes = {make_node("other", "cpu", 0)};
     CHECK(desired(cluster) >= 2);
     CHECK(cycle(cluster).jobs.at("ns/a").placeable);
-    SUBCASE("that the job cannot use") {
+    SUBCASE("the job does not fit on a new node") {
       cluster.jobs[0].info.resources["nvidia.com/gpu"] = kGpus + 1;
       CHECK(desired(cluster) == 0);
       CHECK_FALSE(cycle(cluster).jobs.at("ns/a").placeable);
     }
-    SUBCASE("with labels that the job does not select") {
+    SUBCASE("the job selects nodes with other labels") {
       cluster.jobs[0].pod = selecting("type", "other");
       CHECK(desired(cluster) == 0);
       CHECK_FALSE(cycle(cluster).jobs.at("ns/a").placeable);
@@ -188,7 +188,7 @@ TEST_CASE("operator_pool: a pool without nodes gets one for a job that fits on i
   }
 }
 
-TEST_CASE("operator_pool: nodes outside the pool are used first, and never counted or surplus") {
+TEST_CASE("operator_pool: nodes outside the pool are used first, and are never counted or surplus") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.nodes.push_back(make_node("fixed", "fixed"));
   cluster.jobs = {on(make_job("a", 2), {"fixed", "fixed"})};
@@ -210,8 +210,7 @@ TEST_CASE("operator_pool: the only node that a job may use is never surplus") {
   CHECK(decisions.pool->desired_nodes == 2);
 }
 
-TEST_CASE(
-    "operator_pool: nodes that are not ready, cordoned or about to be removed do not count as nodes of the pool") {
+TEST_CASE("operator_pool: nodes that are not ready, cordoned or about to be removed are not counted") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.nodes[0].ready = false;
   cluster.nodes[1].taints.push_back({{"key", "node.kubernetes.io/unschedulable"}, {"effect", "NoSchedule"}});
@@ -223,7 +222,7 @@ TEST_CASE(
   CHECK(decisions.pool->surplus.empty());
 }
 
-TEST_CASE("operator_pool: the prices of all nodes together are limited") {
+TEST_CASE("operator_pool: the pool does not grow beyond its cost limit") {
   AllocatorCluster cluster = make_cluster(2);
   cluster.jobs = {make_job("a", 32)};
   cluster.pool->prices = {{{{"type", "pool"}}, 3}};
@@ -250,7 +249,7 @@ TEST_CASE("operator_pool: the prices of all nodes together are limited") {
   CHECK(cycle(cluster).pool->reason.ends_with("; the price of a new node is not known"));
 }
 
-TEST_CASE("operator_pool: no node is added that no job would use, however well the others are used") {
+TEST_CASE("operator_pool: no node is added that no job would use, even if the others are fully used") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {on(make_job("a", kGpus), {"n0", "n0", "n0", "n0"})};
   CHECK(desired(cluster) == 1);
@@ -264,7 +263,7 @@ TEST_CASE("operator_pool: no node is added that no job would use, however well t
   CHECK(desired(cluster) == 0);
 }
 
-TEST_CASE("operator_pool: a new node whose devices are not there yet does not cause another one") {
+TEST_CASE("operator_pool: a new node whose devices are not registered yet does not trigger another one") {
   AllocatorCluster cluster = make_cluster(2);
   cluster.nodes[1].allocatable.erase("nvidia.com/gpu");
   cluster.nodes[1].created = cluster.now - 30;
@@ -275,7 +274,7 @@ TEST_CASE("operator_pool: a new node whose devices are not there yet does not ca
   CHECK(desired(cluster) == 3);
 }
 
-TEST_CASE("operator_pool: the first node is kept until its devices can be there, and no other is added for them") {
+TEST_CASE("operator_pool: the first node is kept while its devices may appear, and none is added for them") {
   AllocatorCluster cluster = make_cluster(0);
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   CHECK(desired(cluster) == 1);
@@ -306,7 +305,7 @@ TEST_CASE("operator_pool: the first node is kept until its devices can be there,
   CHECK(desired(cluster) == 4);
 }
 
-TEST_CASE("operator_pool: what DaemonSets use of each node is not available on new ones") {
+TEST_CASE("operator_pool: resources used by DaemonSets are not available on new nodes") {
   AllocatorCluster cluster = make_cluster(1);
   for (NodeFacts& node : cluster.nodes) node.allocatable["cpu"] = 4000;
   cluster.used["n0"] = {{"cpu", 500}, {"pods", 3}};
@@ -324,7 +323,7 @@ TEST_CASE("operator_pool: what DaemonSets use of each node is not available on n
   CHECK(desired(cluster) == 0);
 }
 
-TEST_CASE("operator_pool: a node is expected to have the taints that placeholders tolerate") {
+TEST_CASE("operator_pool: new nodes are expected to have the taints that placeholders tolerate") {
   AllocatorCluster cluster = make_cluster(0);
   cluster.pool->pod["spec"]["tolerations"] = {{{"key", "gpus"}, {"operator", "Exists"}}};
   cluster.jobs = {make_job("a", 1)};
@@ -339,12 +338,12 @@ TEST_CASE("operator_pool: a node is expected to have the taints that placeholder
   }
 }
 
-TEST_CASE("operator_pool: what cannot be moved does not count as free") {
+TEST_CASE("operator_pool: resources of jobs that cannot be moved do not count as free") {
   AllocatorCluster cluster = make_cluster(1);
   SUBCASE("a job that is not preemptible") {
     cluster.jobs = {on(make_job("a", 1), {"n0"}, false), make_job("b", kGpus, kGpus)};
   }
-  SUBCASE("jobs that cannot use the pool, on a node that others can use") {
+  SUBCASE("a job that cannot use the pool, on a node that other jobs can use") {
     cluster.nodes = {make_node("fixed", "fixed")};
     cluster.pool->node_resources = {{"nvidia.com/gpu", kGpus}};
     cluster.jobs = {on(make_job("a", kGpus), {"fixed", "fixed", "fixed", "fixed"}), make_job("b", 1)};
@@ -353,7 +352,7 @@ TEST_CASE("operator_pool: what cannot be moved does not count as free") {
   CHECK(desired(cluster) >= 1 + static_cast<int>(cluster.nodes[0].name == "n0"));
 }
 
-TEST_CASE("operator_pool: a job that fewer nodes suit keeps as many as its minimum of replicas needs") {
+TEST_CASE("operator_pool: a job restricted to fewer nodes gets enough of them for its minimum replicas") {
   AllocatorCluster cluster = make_cluster(6);
   for (const int node : {4, 5}) cluster.nodes[static_cast<std::size_t>(node)].labels["zone"] = "z";
   cluster.jobs = {make_job("a", 2 * kGpus, 2 * kGpus)};
@@ -362,8 +361,7 @@ TEST_CASE("operator_pool: a job that fewer nodes suit keeps as many as its minim
   CHECK(nodes_of(decisions) == std::set<std::string>{"n4", "n5"});
 }
 
-TEST_CASE(
-    "operator_pool: the last number of nodes is kept while it makes sense, although the nodes are not all there") {
+TEST_CASE("operator_pool: the last desired size is kept while surplus nodes are being removed") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.jobs = {on(make_job("a", 2 * kGpus, 1), {"n0", "n0", "n0", "n0", "n1", "n1", "n1", "n1"})};
   const int wanted = desired(cluster);
@@ -373,7 +371,7 @@ TEST_CASE(
   CHECK(desired(cluster) == wanted);
 }
 
-TEST_CASE("operator_pool: new jobs start on nodes that are not surplus, if there is room") {
+TEST_CASE("operator_pool: new jobs start on nodes that are not surplus if there is room") {
   AllocatorCluster cluster = make_cluster(2);
   cluster.jobs = {make_job("a", 1), make_job("b", kGpus, kGpus)};
   for (AllocatorJob& job : cluster.jobs) job.waits_for_first_fit = true;
@@ -383,7 +381,7 @@ TEST_CASE("operator_pool: new jobs start on nodes that are not surplus, if there
   CHECK(decisions.at("ns/b").nodes == Allocation{"n0", "n0", "n0", "n0"});
 }
 
-TEST_CASE("operator_pool: policies other than those by utility do not choose a size") {
+TEST_CASE("operator_pool: only policies based on utility choose the size of the pool") {
   CHECK(Allocator(make_policy("adaptive", {})).chooses_size());
   CHECK(Allocator(make_policy("pollux-released", {})).chooses_size());
   for (const char* policy : {"pollux", "fifo", "tiresias", "optimus", "sia"})
@@ -437,9 +435,9 @@ void check_histories(int count) {
 
 }  // namespace
 
-TEST_CASE("operator_pool: the pool follows the load, settles, and never leaves its limits") { check_histories(10); }
+TEST_CASE("operator_pool: the pool follows the load, settles, and stays within its limits") { check_histories(10); }
 
-TEST_CASE("operator_pool: the pool follows the load in many histories" * doctest::test_suite("full")) {
+TEST_CASE("operator_pool: the pool follows the load and its limits in many histories" * doctest::test_suite("full")) {
   check_histories(100);
 }
 

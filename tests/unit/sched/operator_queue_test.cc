@@ -15,7 +15,7 @@ namespace operator_queue_test {
 using adaptdl::sched::WorkQueue;
 using namespace std::chrono_literals;
 
-TEST_CASE("a key is processed by one worker at a time, and again if it was added meanwhile") {
+TEST_CASE("a key is processed by one worker at a time, and again if added meanwhile") {
   WorkQueue queue;
   const std::stop_token never;
   queue.add("x");
@@ -37,7 +37,7 @@ TEST_CASE("a key is processed by one worker at a time, and again if it was added
   CHECK_FALSE(queue.take(stop.get_token()));
 }
 
-TEST_CASE("keys of low priority are taken when no other waits, and once if they are added again") {
+TEST_CASE("low-priority keys are taken last, and only once if they are added again") {
   using enum WorkQueue::Priority;
   WorkQueue queue;
   for (const char* key : {"low1", "promoted", "due", "low2"}) queue.add(key, kLow);
@@ -74,7 +74,7 @@ TEST_CASE("a key that is already due is taken immediately, even by a waiting wor
   }
 }
 
-TEST_CASE("a delayed key is taken by another worker if the one that waits for it is busy") {
+TEST_CASE("a delayed key is taken by a free worker while the others are busy") {
   WorkQueue queue;
   std::stop_source stop;
   std::promise<void> go_on;
@@ -102,7 +102,7 @@ TEST_CASE("a delayed key is taken by another worker if the one that waits for it
   CHECK(in_time);
 }
 
-TEST_CASE("an earlier time replaces a later one, and a stop ends all waits") {
+TEST_CASE("an earlier due time replaces a later one, and a stop request ends a wait") {
   WorkQueue queue;
   queue.add_at("x", WorkQueue::Clock::now() + 1h);
   queue.add_at("x", WorkQueue::Clock::now());

@@ -81,7 +81,7 @@ TEST_CASE("operator_review: a valid job is accepted after a dry run of its pod")
   CHECK(answer["response"] == json{{"uid", "r"}, {"allowed", true}});
 }
 
-TEST_CASE("operator_review: a job whose name the API server still has to generate can be checked") {
+TEST_CASE("operator_review: a job with generateName is checked before its name is generated") {
   Server server;
   json job = make_job();
   job["metadata"] = {{"generateName", "job-"}};
@@ -90,7 +90,7 @@ TEST_CASE("operator_review: a job whose name the API server still has to generat
   CHECK(text_field(server.pods.at(0), {"metadata", "name"}).starts_with("job-"));
 }
 
-TEST_CASE("operator_review: all faults of a job are reported by its fields") {
+TEST_CASE("operator_review: all faults of a job are reported with their fields") {
   Server server;
   server.refuse(422, "Pod is invalid",
                 {{"causes",
@@ -117,7 +117,7 @@ TEST_CASE("operator_review: all faults of a job are reported by its fields") {
   CHECK(text_field(response, {"status", "message"}).ends_with("; spec.template.metadata.labels: Invalid value"));
 }
 
-TEST_CASE("operator_review: equal minimum and maximum, or one of them alone, are valid") {
+TEST_CASE("operator_review: equal minReplicas and maxReplicas, or only one of them, are valid") {
   Server server;
   json job = make_job();
   job["spec"]["minReplicas"] = 4;
@@ -129,7 +129,7 @@ TEST_CASE("operator_review: equal minimum and maximum, or one of them alone, are
   CHECK(review_job(creation(job), server.settings()).faults.empty());
 }
 
-TEST_CASE("operator_review: fields that the API server drops are unknown") {
+TEST_CASE("operator_review: fields that the API server drops are reported as unknown") {
   Server server;
   server.store = [](json& pod) {
     pod["spec"]["containers"][0].erase("imag");
@@ -165,7 +165,7 @@ TEST_CASE("operator_review: changes by the operator's patches and by other webho
   CHECK(review_job(creation(job), settings).faults.empty());
 }
 
-TEST_CASE("operator_review: elements of lists are compared with their counterparts") {
+TEST_CASE("operator_review: list elements are compared with their counterparts") {
   Server server;
   server.store = [](json& pod) {
     json& spec = pod["spec"];
@@ -183,7 +183,7 @@ TEST_CASE("operator_review: elements of lists are compared with their counterpar
                                  "spec.template.spec.tolerations[0].operater: unknown field"});
 }
 
-TEST_CASE("operator_review: unknown fields are reported by the fields of the job") {
+TEST_CASE("operator_review: unknown fields in the API server's error are reported as fields of the job") {
   Server server;
   server.refuse(400, R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field )"
                      R"("spec.containers[0].imag", unknown field "spec.x")");
@@ -192,7 +192,7 @@ TEST_CASE("operator_review: unknown fields are reported by the fields of the job
                                  "spec.template.spec.x: unknown field"});
 }
 
-TEST_CASE("operator_review: a name that is too long for the host names of replicas is a fault of the name") {
+TEST_CASE("operator_review: a name too long for replicas' host names is reported for metadata.name") {
   Server server;
   server.refuse(422, "Pod is invalid",
                 {{"causes", {{{"field", "spec.hostname"}, {"message", "must be no more than 63 characters"}}}}});
@@ -213,7 +213,7 @@ TEST_CASE("operator_review: the template is not checked if another webhook does 
   CHECK(review_job(creation(job), server.settings()).faults.size() == 1);
 }
 
-TEST_CASE("operator_review: a patch of the operator that does not fit the job is reported") {
+TEST_CASE("operator_review: an operator patch that cannot be applied to the job is reported") {
   Server server;
   ReviewSettings settings = server.settings();
   settings.pods.pod_patch = json::array({{{"op", "remove"}, {"path", "/spec/missing"}}});
@@ -243,7 +243,7 @@ TEST_CASE("operator_review: temporary problems are warnings, not faults") {
                                "\"restricted\""});
 }
 
-TEST_CASE("operator_review: a job that cannot be checked is neither accepted nor refused") {
+TEST_CASE("operator_review: a job that cannot be checked causes an error instead of a verdict") {
   Server server;
   server.refuse(403, "pods is forbidden: User \"x\" cannot create resource \"pods\"");
   CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), ApiError);
@@ -253,7 +253,7 @@ TEST_CASE("operator_review: a job that cannot be checked is neither accepted nor
   CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), Error);
 }
 
-TEST_CASE("operator_review: the spec of a job can be changed until it starts") {
+TEST_CASE("operator_review: the spec of a job can be changed only until the job starts") {
   Server server;
   json before = make_job(), after = make_job();
   after["spec"]["template"]["spec"]["containers"][0]["image"] = "better";
@@ -295,7 +295,7 @@ TEST_CASE("operator_review: the spec of a job can be changed until it starts") {
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
 }
 
-TEST_CASE("operator_review: a job can be suspended and resumed at any time, without a check of its spec") {
+TEST_CASE("operator_review: a job can be suspended and resumed at any time without checking its spec") {
   Server server;
   server.refuse(422, "Pod is invalid");
   for (const char* phase : {"Pending", "Running", "Stopping", "Suspended", "Succeeded", "Failed"}) {
@@ -326,7 +326,7 @@ TEST_CASE("operator_review: a job can be suspended and resumed at any time, with
   CHECK(server.pods.empty());
 }
 
-TEST_CASE("operator_review: a new job that is suspended is checked, and so are its changes until it starts") {
+TEST_CASE("operator_review: a new suspended job is checked, and so are changes before it starts") {
   Server server;
   json job = make_job();
   job["spec"]["suspend"] = true;
@@ -341,7 +341,7 @@ TEST_CASE("operator_review: a new job that is suspended is checked, and so are i
   CHECK(review_job(update(job, after), server.settings()).faults.empty());
 }
 
-TEST_CASE("operator_review: metadata of a running job can be changed even if its spec is not valid") {
+TEST_CASE("operator_review: the metadata of a running job can be changed even if its spec is invalid") {
   Server server;
   server.refuse(422, "Pod is invalid");
   json before = make_job();
@@ -370,7 +370,7 @@ TEST_CASE("operator_review: messages from a hostile API server are printable and
   CHECK(text_field(all, {"response", "status", "message"}).ends_with("; a fault; 490 more"));
 }
 
-TEST_CASE("operator_review: malformed objects are checked without a crash") {
+TEST_CASE("operator_review: checking malformed objects does not throw") {
   Server server;
   for (const char* text :
        {R"({"spec":null})", R"({"spec":{"template":[]}})", R"({"metadata":3,"spec":{"template":{}}})",
@@ -383,7 +383,7 @@ TEST_CASE("operator_review: malformed objects are checked without a crash") {
   }
 }
 
-TEST_CASE("operator_review: a job has the user who created it as an annotation, which others cannot change") {
+TEST_CASE("operator_review: the submitter is recorded in an annotation that other users cannot change") {
   const char* const name = kube::kSubmitterAnnotation;
   json job = make_job(), request = creation(job);
   request["userInfo"] = {{"username", "alice"}, {"groups", {"a"}}};
@@ -415,7 +415,7 @@ TEST_CASE("operator_review: a job has the user who created it as an annotation, 
   CHECK_FALSE(patch_answer(creation(job), json::array())["response"].contains("patch"));
 }
 
-TEST_CASE("operator_review: a review that is too large or too deep to be read is refused by its uid") {
+TEST_CASE("operator_review: an oversized or too deeply nested review is rejected, but its uid is still read") {
   const std::string deep = std::string(9000, '[') + std::string(9000, ']');
   std::string many = "1";
   for (int i = 0; i < 300'000; ++i) many += ",1";

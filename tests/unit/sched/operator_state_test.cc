@@ -93,7 +93,7 @@ TEST_CASE("late responses do not restore deleted objects") {
   CHECK(state.put_pod(make_pod("q", "u")).empty());
 }
 
-TEST_CASE("a job with the name of a deleted job has none of its pods, and is not affected by its deletion") {
+TEST_CASE("a job that reuses a name is not affected by the old job's pods or deletion") {
   ClusterState state;
   state.put_job(make_job({}, "first", 10));
   state.put_pod(make_pod("p", "first"));
@@ -124,7 +124,7 @@ TEST_CASE("a pod whose owner changes is removed from its job") {
   CHECK_NOTHROW(state.job("ns/job"));
 }
 
-TEST_CASE("a pod of another namespace does not belong to the job whose uid it names") {
+TEST_CASE("a pod in another namespace does not belong to the job whose uid it references") {
   ClusterState state;
   state.put_job(make_job());
   json pod = make_pod("p", "u");
@@ -133,7 +133,7 @@ TEST_CASE("a pod of another namespace does not belong to the job whose uid it na
   CHECK(pods_of(state) == 0);
 }
 
-TEST_CASE("pods of other workloads hold their requests until they end") {
+TEST_CASE("pods of other workloads hold their requested resources until they end") {
   ClusterState state;
   state.put_node(make_node());
   CHECK(state.put_pod(make_pod("p", "")).empty());
@@ -146,7 +146,7 @@ TEST_CASE("pods of other workloads hold their requests until they end") {
   CHECK(state.cluster({}, kNow).used.empty());
 }
 
-TEST_CASE("pods of ended and deleted jobs hold their requests like pods of other workloads") {
+TEST_CASE("pods of ended and deleted jobs count as pods of other workloads") {
   for (const bool deleted : {false, true}) {
     ClusterState state;
     json job = make_job({{"phase", deleted ? "Running" : "Failed"}});
@@ -160,7 +160,7 @@ TEST_CASE("pods of ended and deleted jobs hold their requests like pods of other
   }
 }
 
-TEST_CASE("no decision concerns suspended jobs, and pods that they still have hold their requests") {
+TEST_CASE("suspended jobs get no decisions, and their remaining pods still hold resources") {
   for (const char* phase : {"", "Pending", "Running", "Stopping", "Suspended"}) {
     CAPTURE(phase);
     ClusterState state;
@@ -179,7 +179,7 @@ TEST_CASE("no decision concerns suspended jobs, and pods that they still have ho
   }
 }
 
-TEST_CASE("the allocator gets a job's allocation, its live pods, and the requests of a replica") {
+TEST_CASE("the allocator gets a job's allocation, its live pods and a replica's requests") {
   ClusterState state;
   state.put_job(make_job({{"phase", "Stopping"}, {"allocation", {"b"}}, {"group", 3}}));
   state.put_pod(make_pod("p", "u"));
@@ -216,7 +216,7 @@ TEST_CASE("invalid hints in the status do not stop scheduling") {
   }
 }
 
-TEST_CASE("a pod that a job owns but that is not a replica, as of a copy, is left alone and holds its resources") {
+TEST_CASE("a job's pod that is not a replica is ignored, but it holds resources") {
   ClusterState state;
   state.put_job(make_job({{"phase", "Succeeded"}}));
   json pod = make_pod("copy", "u");
@@ -226,7 +226,7 @@ TEST_CASE("a pod that a job owns but that is not a replica, as of a copy, is lef
   CHECK(state.cluster({}, kNow).used.at("a").at("gpu") == 2);
 }
 
-TEST_CASE("an allocation larger than the job may have counts only if the job has the pods") {
+TEST_CASE("an allocation above the job's maximum counts only if its pods exist") {
   ClusterState state;
   state.put_node(make_node());
   state.put_job(make_job({{"phase", "Running"}, {"allocation", json(5, "a")}}));
@@ -257,7 +257,7 @@ TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
   CHECK_FALSE(look({{"phase", "Pending"}, {"retryAfter", "soon"}}).held);
 }
 
-TEST_CASE("the allocator uses the newest hints, and those of the status if there are none") {
+TEST_CASE("the allocator uses the newest hints and falls back to those in the status") {
   ClusterState state;
   state.put_job(make_job({{"train", {{"progress", 10}, {"targetProgress", 100}}}}));
   const auto progress_with = [&](const json& hints) {
@@ -270,7 +270,7 @@ TEST_CASE("the allocator uses the newest hints, and those of the status if there
   CHECK(progress_with(json::object()) == 10);
 }
 
-TEST_CASE("hints are written at once when few jobs have new ones, and in turn when many have") {
+TEST_CASE("hints are written at once if few jobs have new ones, and in turn otherwise") {
   HintPace pace(100ms);
   const HintPace::Clock::time_point begin{1h};
   CHECK(pace.due("a", begin) == begin);
@@ -285,7 +285,7 @@ TEST_CASE("hints are written at once when few jobs have new ones, and in turn wh
   CHECK(pace.due("b", begin + 1s) == begin + 1s + 100ms);  // even if no other job waits
 }
 
-TEST_CASE("turns that jobs have given up do not delay others, and missed ones do not come at once") {
+TEST_CASE("unused turns do not delay other jobs, and missed turns are not taken all at once") {
   HintPace pace(100ms);
   const HintPace::Clock::time_point begin{1h};
   for (int job = 0; job < 100; ++job) pace.due(std::to_string(job), begin);
@@ -300,7 +300,7 @@ TEST_CASE("turns that jobs have given up do not delay others, and missed ones do
   CHECK(*times.rbegin() >= begin + 1min + 9s);
 }
 
-TEST_CASE("a patch that cannot be applied does not stop scheduling") {
+TEST_CASE("a pod patch that cannot be applied does not stop scheduling") {
   PodSettings settings;
   settings.pod_patch = json::array({{{"op", "remove"}, {"path", "/no/such"}}});
   ClusterState state;
@@ -308,7 +308,7 @@ TEST_CASE("a patch that cannot be applied does not stop scheduling") {
   CHECK(state.cluster(settings, kNow).jobs.at(0).info.resources.at("gpu") == 1);
 }
 
-TEST_CASE("only the creation, deletion and readiness of a node affect the jobs on it") {
+TEST_CASE("a node triggers its jobs only when it is created, deleted or changes readiness") {
   ClusterState state;
   CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
   state.put_job(make_job({{"phase", "Starting"}, {"allocation", {"a"}}}));
@@ -324,7 +324,7 @@ TEST_CASE("only the creation, deletion and readiness of a node affect the jobs o
   CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
 }
 
-TEST_CASE("a ready node that is cordoned or about to be removed runs pods, but accepts none") {
+TEST_CASE("only a ready node counts as cordoned or about to be removed") {
   ClusterState state({.taints = {"going"}, .conditions = {}});
   for (const bool ready : {true, false}) {
     json node = make_node(ready);
@@ -337,7 +337,7 @@ TEST_CASE("a ready node that is cordoned or about to be removed runs pods, but a
   }
 }
 
-TEST_CASE("a node without an object counts as gone only after a delay") {
+TEST_CASE("a deleted node counts as gone only after a delay") {
   ClusterState state;
   state.put_node(make_node());
   state.drop_node(make_node());
@@ -350,7 +350,7 @@ TEST_CASE("a node without an object counts as gone only after a delay") {
   CHECK(state.node_state("a", later) == NodeState::kNotReady);
 }
 
-TEST_CASE("the cache accepts objects with missing or invalid fields") {
+TEST_CASE("the cache tolerates objects with missing or invalid fields") {
   ClusterState state;
   for (const json& odd : std::vector<json>{
            json(),
@@ -371,7 +371,7 @@ TEST_CASE("the cache accepts objects with missing or invalid fields") {
   }
 }
 
-TEST_CASE("an unchanged status has no patch, and neither has one whose patch was applied") {
+TEST_CASE("an unchanged or already patched status yields no patch") {
   const json job = make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}});
   CHECK(JobStatus(job, kNow).patch().is_null());
   JobStatus status(job, kNow);
@@ -403,7 +403,7 @@ TEST_CASE("one patch adds, changes and removes hints in the status") {
   }
 }
 
-TEST_CASE("replica-seconds increase while the job runs, and are kept when it stops") {
+TEST_CASE("attained service increases while the job runs and is kept when it stops") {
   const json job =
       make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}, {"attainedService", 5}});
   CHECK(attained_service(job, kNow) == 1205);
@@ -415,7 +415,7 @@ TEST_CASE("replica-seconds increase while the job runs, and are kept when it sto
   CHECK(attained_service(make_job({{"phase", "Running"}, {"phaseSince", 3}, {"attainedService", "x"}}), kNow) == 0);
 }
 
-TEST_CASE("transition times of conditions change only with the status, and no message is empty") {
+TEST_CASE("a condition's transition time changes only with its status, and its message is not empty") {
   JobStatus started(make_job({{"phase", "Pending"}}), kNow);
   started.start(0, {"a"}, "chosen");
   const json job = patched(make_job({{"phase", "Pending"}}), started.patch());

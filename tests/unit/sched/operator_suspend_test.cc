@@ -60,7 +60,7 @@ Scene stopped() {
 
 }  // namespace
 
-TEST_CASE("operator_suspend: a job that is created suspended gets no pod until it is resumed") {
+TEST_CASE("operator_suspend: a job that is created suspended gets no pods until it is resumed") {
   Scene scene = suspended(Scene());
   const Plan created = scene.step();
   CHECK(scene.phase() == "Suspended");
@@ -90,18 +90,18 @@ TEST_CASE("operator_suspend: a job that is created suspended gets no pod until i
   CHECK(scene.plan().missing == std::vector<int>{0});
 }
 
-TEST_CASE("operator_suspend: jobs that were never suspended have no condition of that name") {
+TEST_CASE("operator_suspend: a job that was never suspended has no Suspended condition") {
   Scene scene;
   scene.step();
   CHECK(condition(scene, "Allocated") == "False");
   CHECK(condition(scene, "Suspended") == "none");
 }
 
-TEST_CASE("operator_suspend: a job stops like one that is preempted, and continues in its next group") {
+TEST_CASE("operator_suspend: a suspended job stops like a preempted job and resumes in its next group") {
   Scene scene;
-  SUBCASE("while it runs") { scene = running({"a", "b"}); }
-  SUBCASE("while it starts") { scene = starting({"a", "b"}); }
-  SUBCASE("although the operator must not preempt it") {
+  SUBCASE("the job is running") { scene = running({"a", "b"}); }
+  SUBCASE("the job is starting") { scene = starting({"a", "b"}); }
+  SUBCASE("the job is not preemptible") {
     scene = running({"a", "b"});
     scene.job["spec"]["preemptible"] = false;
   }
@@ -142,16 +142,16 @@ TEST_CASE("operator_suspend: a job stops like one that is preempted, and continu
   CHECK(scene.job["status"]["group"] == 1);
 }
 
-TEST_CASE("operator_suspend: a decision that comes with the resumption starts the job, or makes it wait") {
+TEST_CASE("operator_suspend: a decision that arrives with the resumption starts the job or keeps it waiting") {
   Scene scene = stopped();
   resume(scene);
-  SUBCASE("") {
+  SUBCASE("the decision has nodes") {
     scene.decision = nodes({"b"});
     CHECK(reasons(scene.step()) == Ids{"Resumed", "Starting"});
     CHECK(scene.phase() == "Starting");
     CHECK(scene.allocation() == Allocation{"b"});
   }
-  SUBCASE("") {
+  SUBCASE("the decision has no nodes") {
     scene.decision = JobDecision{{}, "waits: others are before it", true, ""};
     scene.step();
     CHECK(scene.phase() == "Pending");
@@ -160,7 +160,7 @@ TEST_CASE("operator_suspend: a decision that comes with the resumption starts th
   }
 }
 
-TEST_CASE("operator_suspend: a waiting job is suspended at once, and no timeout passes meanwhile") {
+TEST_CASE("operator_suspend: a waiting job is suspended at once, and its timeout restarts when it resumes") {
   Scene scene = pending();
   scene.decision = JobDecision{{}, "waits: no node is large enough", false, ""};
   scene.step();
@@ -179,7 +179,7 @@ TEST_CASE("operator_suspend: a waiting job is suspended at once, and no timeout 
   CHECK(plan.look_again == scene.now + 10min);
 }
 
-TEST_CASE("operator_suspend: pods that cannot start do not fail a job that is suspended in time") {
+TEST_CASE("operator_suspend: a job that is being suspended does not fail because its pods cannot start") {
   Scene scene = starting({"a"});
   scene.pods[0] = troubled(scene.pods[0], PodTrouble::kImage);
   scene.step();
@@ -194,7 +194,7 @@ TEST_CASE("operator_suspend: pods that cannot start do not fail a job that is su
   CHECK_FALSE(scene.job["status"].contains("troubleSince"));
 }
 
-TEST_CASE("operator_suspend: a pause after failed starts still holds once the job is resumed") {
+TEST_CASE("operator_suspend: a pause after failed starts still applies after the job is resumed") {
   Scene scene = pending();
   scene.job["status"]["retries"] = 4;
   scene.job["status"]["retryAfter"] = adaptdl::kube::to_string(kNow + 40s);
@@ -211,7 +211,7 @@ TEST_CASE("operator_suspend: a pause after failed starts still holds once the jo
   CHECK(waits_for_first_fit(scene));
 }
 
-TEST_CASE("operator_suspend: whatever a job stops for, it gets no nodes if it is suspended meanwhile") {
+TEST_CASE("operator_suspend: a job that is suspended while stopping for another reason gets no nodes") {
   for (const char* reason : {"Reallocated", "ReplicaLost", "QuotaExceeded"}) {
     CAPTURE(reason);
     Scene scene = stopping({"a", "b"}, {"c"});
@@ -227,7 +227,7 @@ TEST_CASE("operator_suspend: whatever a job stops for, it gets no nodes if it is
   }
 }
 
-TEST_CASE("operator_suspend: a job that is resumed while it stops is queued when its pods have ended") {
+TEST_CASE("operator_suspend: a job can be resumed while it stops") {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();
   resume(scene);
@@ -235,7 +235,7 @@ TEST_CASE("operator_suspend: a job that is resumed while it stops is queued when
   CHECK(scene.phase() == "Stopping");
   CHECK(scene.reason() == "Resumed");
   CHECK(scene.plan().removals.size() == 2);
-  SUBCASE("without a decision") {
+  SUBCASE("without a decision, it is queued") {
     scene.pods.clear();
     CHECK(reasons(scene.step()) == Ids{});
     CHECK(scene.phase() == "Pending");
@@ -243,7 +243,7 @@ TEST_CASE("operator_suspend: a job that is resumed while it stops is queued when
     CHECK(waits_for_first_fit(scene));
     CHECK(condition(scene, "Suspended") == "none");
   }
-  SUBCASE("or started, if it has nodes by then") {
+  SUBCASE("with nodes, it starts") {
     scene.decision = nodes({"c"});
     scene.step();
     CHECK(scene.reason() == "Reallocated");
@@ -252,7 +252,7 @@ TEST_CASE("operator_suspend: a job that is resumed while it stops is queued when
     CHECK(scene.phase() == "Starting");
     CHECK(scene.allocation() == Allocation{"c"});
   }
-  SUBCASE("or suspended again") {
+  SUBCASE("suspended again, it stays suspended") {
     scene.job["spec"]["suspend"] = true;
     CHECK(reasons(scene.step()) == Ids{"Suspended"});
     scene.pods.clear();
@@ -261,7 +261,7 @@ TEST_CASE("operator_suspend: a job that is resumed while it stops is queued when
   }
 }
 
-TEST_CASE("operator_suspend: a job does not count as suspended while a node cannot confirm the end of its replica") {
+TEST_CASE("operator_suspend: a job is not Suspended while a node cannot confirm that its replica has ended") {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();
   scene.pods[0] = ended(scene.pods[0], PodEnd::kCheckpointed);
@@ -275,7 +275,7 @@ TEST_CASE("operator_suspend: a job does not count as suspended while a node cann
   CHECK(scene.phase() == "Suspended");
 }
 
-TEST_CASE("operator_suspend: a job that has ended, or is ending, is not suspended") {
+TEST_CASE("operator_suspend: a job that has ended or is ending cannot be suspended") {
   for (const char* phase : {"Succeeded", "Failed"}) {
     Scene scene = suspended(running({"a"}));
     scene.job["status"]["phase"] = phase;
@@ -303,7 +303,7 @@ TEST_CASE("operator_suspend: a suspended job that is being deleted does not chan
   }
 }
 
-TEST_CASE("operator_suspend: pods of a suspended job that another client has restored are removed") {
+TEST_CASE("operator_suspend: pods and an allocation that another client restores to a suspended job are removed") {
   Scene scene = stopped();
   scene.pods = {make_pod(0, "a")};
   CHECK(scene.plan().removals.size() == 1);
@@ -314,7 +314,7 @@ TEST_CASE("operator_suspend: pods of a suspended job that another client has res
   CHECK(scene.allocation().empty());
 }
 
-TEST_CASE("operator_suspend: a value that is not a boolean does not suspend a job") {
+TEST_CASE("operator_suspend: a non-boolean spec.suspend does not suspend a job") {
   for (const json& value : {json("true"), json(1), json(), json::object()}) {
     Scene scene = running({"a"});
     scene.job["spec"]["suspend"] = value;
@@ -323,7 +323,7 @@ TEST_CASE("operator_suspend: a value that is not a boolean does not suspend a jo
   }
 }
 
-TEST_CASE("operator_suspend: members that change when the job is suspended form their generation and save") {
+TEST_CASE("operator_suspend: members that are forming a generation when the job is suspended finish it and save") {
   LiveScene scene = suspended(forming());
   scene.generation.reset();
   scene.settle();
@@ -342,7 +342,7 @@ TEST_CASE("operator_suspend: members that change when the job is suspended form 
   CHECK_FALSE(scene.job["status"].contains("membership"));
 }
 
-TEST_CASE("operator_suspend: a suspended job is charged until its pods have ended, and not from then on") {
+TEST_CASE("operator_suspend: a suspended job is charged only until its pods have ended") {
   Scene scene = running({"a", "b"});
   scene.usage_rate = [](const Allocation& nodes) { return UsageRate{static_cast<double>(nodes.size()), {}}; };
   scene.step();
@@ -363,7 +363,7 @@ TEST_CASE("operator_suspend: a suspended job is charged until its pods have ende
   CHECK(adaptdl::kube::parse_usage(scene.job).gpu_hours(scene.now) == doctest::Approx(1));
 }
 
-TEST_CASE("operator_suspend: an operator that crashes is replaced by one that suspends and resumes the job") {
+TEST_CASE("operator_suspend: after a crash at any point, the next operator suspends and resumes the job") {
   const int points = for_each_crash<Cluster>([](Cluster& cluster) {
     decide(cluster, {"a", "a", "b"});
     run_all(cluster);
@@ -385,7 +385,7 @@ TEST_CASE("operator_suspend: an operator that crashes is replaced by one that su
   CHECK(points > 15);
 }
 
-TEST_CASE("operator_suspend: random suspensions, losses and crashes leave no suspended job with pods and none stuck") {
+TEST_CASE("operator_suspend: random suspensions and crashes leave no job stuck and no suspended job with pods") {
   int groups = 0;
   std::set<std::string> phases;
   for (unsigned seed = 0; seed < 20; ++seed) {

@@ -45,7 +45,7 @@ Scene charged(Scene scene) {
 
 }  // namespace
 
-TEST_CASE("operator_usage: the first entry whose labels a node has is its price") {
+TEST_CASE("operator_usage: a node's price is that of the first entry whose labels match") {
   const auto list = prices(R"([{"labels": {"type": "large", "capacity": "reserved"}, "perHour": 1},
     {"labels": {"type": "large", "capacity": "spot"}, "perHour": 2.5}, {"labels": {"type": "large"}, "perHour": 4}])");
   CHECK(price_of(kNodes.at("a"), list) == 2.5);
@@ -54,7 +54,7 @@ TEST_CASE("operator_usage: the first entry whose labels a node has is its price"
   CHECK(price_of(kNodes.at("b"), {}) == 0);
 }
 
-TEST_CASE("operator_usage: a job pays its largest share of any resource of each node") {
+TEST_CASE("operator_usage: a job pays for its largest share of any resource of each node") {
   // The shares are 2 of 8 GPUs of node a, and 1 of 2 GPUs of node b.
   const UsageRate rate = usage_rate(kReplica, {"a", "a", "b"}, kNodes, kPrices);
   CHECK(rate.gpus == 3);
@@ -68,20 +68,20 @@ TEST_CASE("operator_usage: a job pays its largest share of any resource of each 
   CHECK(*plain.cost_per_hour == Approx(3 / 4.0));
 }
 
-TEST_CASE("operator_usage: a share is at most the whole node, and nodes that are gone cost nothing") {
+TEST_CASE("operator_usage: a share is at most the whole node, and missing nodes cost nothing") {
   CHECK(*usage_rate({{"cpu", 64000}}, {"b"}, kNodes, kPrices).cost_per_hour == Approx(3));
   CHECK(*usage_rate(kReplica, {"gone"}, kNodes, kPrices).cost_per_hour == 0);
   CHECK(usage_rate(kReplica, {"gone"}, kNodes, kPrices).gpus == 1);
 }
 
-TEST_CASE("operator_usage: without prices, the cost is not known") {
+TEST_CASE("operator_usage: without prices, the cost is unknown") {
   const UsageRate rate = usage_rate(kReplica, {"a"}, kNodes, {});
   CHECK_FALSE(rate.cost_per_hour);
   CHECK(rate.gpus == 1);
   CHECK(usage_rate({{"cpu", 1}}, {"a"}, kNodes, {}).empty());
 }
 
-TEST_CASE("operator_usage: invalid prices are rejected with the entry") {
+TEST_CASE("operator_usage: an invalid price is rejected with the number of its entry") {
   for (const char* text : {R"({})", R"([3])", R"([{"labels": {}}])", R"([{"perHour": 1}])",
                            R"([{"labels": {}, "perHour": "1"}])", R"([{"labels": {}, "perHour": -1}])",
                            R"([{"labels": {"a": 1}, "perHour": 1}])", R"([{"labels": {}, "perHour": 1, "perDay": 2}])"})
@@ -90,7 +90,7 @@ TEST_CASE("operator_usage: invalid prices are rejected with the entry") {
                     "prices: entry 2: perHour must be at least 0");
 }
 
-TEST_CASE("operator_usage: a job is charged while any of its pods may run, in each group by its replicas") {
+TEST_CASE("operator_usage: a job is charged for each group's replicas while any of the group's pods may run") {
   Scene scene = charged(pending());
   scene.decision = nodes({"a", "b"});
   scene.step();
@@ -136,7 +136,7 @@ TEST_CASE("operator_usage: a job is charged while any of its pods may run, in ea
   CHECK(scene.step().changes_nothing());
 }
 
-TEST_CASE("operator_usage: a job that ran before its usage was accounted for is charged from then on") {
+TEST_CASE("operator_usage: a job that is already running when accounting begins is charged from then on") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   CHECK(usage_of(scene).gpus == 2);
@@ -163,7 +163,7 @@ TEST_CASE("operator_usage: a failed job is charged until its last pod has ended"
   CHECK(usage_of(scene).gpu_hours(scene.now + 9h) == Approx(1));
 }
 
-TEST_CASE("operator_usage: a job is charged until its pods ended, although that is noticed late") {
+TEST_CASE("operator_usage: a job is charged until its pods ended, even if that is noticed late") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   for (PodFacts& pod : scene.pods) pod = ended(pod, PodEnd::kSucceeded);
@@ -175,7 +175,7 @@ TEST_CASE("operator_usage: a job is charged until its pods ended, although that 
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(0.5));
 }
 
-TEST_CASE("operator_usage: the ends of other pods do not count as that of deleted ones") {
+TEST_CASE("operator_usage: the end times of other pods are not used for deleted pods") {
   Scene scene = charged(running({"a", "b"}));
   scene.job["status"]["group"] = 1;
   scene.pods = {make_pod(0, "a", 1), make_pod(1, "b", 1)};
@@ -190,7 +190,7 @@ TEST_CASE("operator_usage: the ends of other pods do not count as that of delete
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(2));
 }
 
-TEST_CASE("operator_usage: a job is not charged for time to come by a node whose clock is ahead") {
+TEST_CASE("operator_usage: a node whose clock is ahead does not cause charges for future time") {
   Scene scene = charged(running({"a"}));
   scene.step();
   scene.now += 1h;
@@ -214,7 +214,7 @@ TEST_CASE("operator_usage: a job that is being deleted is charged until its pods
   CHECK(scene.step().changes_nothing());
 }
 
-TEST_CASE("operator_usage: a job is charged from the creation of its first pod, although another operator created it") {
+TEST_CASE("operator_usage: a job is charged from its first pod's creation, even if another operator created it") {
   Scene scene = charged(starting({"a", "b"}));
   scene.pods.pop_back();
   scene.pods[0].created = scene.now - 3h;
@@ -222,7 +222,7 @@ TEST_CASE("operator_usage: a job is charged from the creation of its first pod, 
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(6));
 }
 
-TEST_CASE("operator_usage: pods on a node that is gone are not charged, and on one that does not respond they are") {
+TEST_CASE("operator_usage: pods on an unresponsive node are charged, and pods on a missing node are not") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   scene.nodes["b"] = NodeState::kNotReady;
@@ -236,7 +236,7 @@ TEST_CASE("operator_usage: pods on a node that is gone are not charged, and on o
   CHECK_FALSE(usage_of(scene).since);
 }
 
-TEST_CASE("operator_usage: prices that change or are removed do not change what was charged before") {
+TEST_CASE("operator_usage: price changes and removals do not affect earlier charges") {
   kube::JobUsage usage;
   usage.hold(4, 10.0, kNow);
   usage.hold(2, {}, kNow + 1h);
@@ -247,7 +247,7 @@ TEST_CASE("operator_usage: prices that change or are removed do not change what 
   CHECK(kube::parse_usage({{"status", {{"usage", kube::to_json(usage)}}}}).gpu_seconds == Approx(8 * 3600));
 }
 
-TEST_CASE("operator_usage: a clock that is set back, or an invalid status, does not reduce the usage") {
+TEST_CASE("operator_usage: a clock that is set back or an invalid status does not cause negative usage") {
   kube::JobUsage usage;
   usage.hold(4, 10.0, kNow);
   usage.release(kNow - 1h);

@@ -104,7 +104,7 @@ struct Replica {
 
 }  // namespace
 
-TEST_CASE("operator_validator: a certificate is valid for its names and its lifetime") {
+TEST_CASE("operator_validator: a certificate expires after its lifetime and is renewed after two thirds of it") {
   const Time when = now();
   const ServingCertificate pair = make_certificate(when);
   const auto parsed = kube::read_certificate(pair.certificate);
@@ -123,8 +123,7 @@ TEST_CASE("operator_validator: a certificate is valid for its names and its life
   CHECK(make_certificate(when).certificate != pair.certificate);
 }
 
-TEST_CASE(
-    "operator_validator: during many renewals, two operators serve only certificates that are trusted and valid") {
+TEST_CASE("operator_validator: two operators serve only trusted and valid certificates across many renewals") {
   Cluster cluster;
   std::vector<Replica> replicas(2);
   const Time begin = now();
@@ -147,7 +146,7 @@ TEST_CASE(
   CHECK(cluster.bundle.size() < 3 * cluster.secret.certificate.size());
 }
 
-TEST_CASE("operator_validator: a lost Secret or bundle is restored without untrusted requests") {
+TEST_CASE("operator_validator: a lost Secret or bundle is restored without serving an untrusted certificate") {
   Cluster cluster;
   Replica replica;
   Time when = now();
@@ -169,7 +168,7 @@ TEST_CASE("operator_validator: a lost Secret or bundle is restored without untru
   CHECK(cluster.bundle == cluster.secret.certificate);
 }
 
-TEST_CASE("operator_validator: requests are answered over HTTPS by a client that trusts the certificate only") {
+TEST_CASE("operator_validator: HTTPS requests are answered only if the client trusts the certificate") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate first = make_certificate(), second = make_certificate();
   CHECK_THROWS_AS(http::send(request(server, first.certificate, "x")), Error);  // serve() has not been called yet
@@ -189,7 +188,7 @@ TEST_CASE("operator_validator: requests are answered over HTTPS by a client that
   CHECK(http::send(request(server, first.certificate, "body")).status == 200);
 }
 
-TEST_CASE("operator_validator: the certificate is replaced under load without a failed request") {
+TEST_CASE("operator_validator: the certificate is replaced under load without failed requests") {
   WebhookServer server("127.0.0.1", 0, echo);
   ServingCertificate served = make_certificate();
   const ServingCertificate next = make_certificate();
@@ -222,7 +221,7 @@ TEST_CASE("operator_validator: the certificate is replaced under load without a 
   CHECK(answered >= 300);
 }
 
-TEST_CASE("operator_validator: the path of a request is that of its URL without the query") {
+TEST_CASE("operator_validator: a request's path excludes the query of its URL") {
   WebhookServer server("127.0.0.1", 0, [](const std::string& path, const std::string&) {
     return WebhookServer::Answer{200, path};
   });
@@ -231,7 +230,7 @@ TEST_CASE("operator_validator: the path of a request is that of its URL without 
   CHECK(http::send(request(server, pair.certificate, "x")).body == "/review");
 }
 
-TEST_CASE("operator_validator: strangers do not keep requests from being answered") {
+TEST_CASE("operator_validator: idle and malformed connections do not block other requests") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -246,7 +245,7 @@ TEST_CASE("operator_validator: strangers do not keep requests from being answere
   for (int i = 0; i < 10; ++i) CHECK(http::send(request(server, pair.certificate, "x")).status == 200);
 }
 
-TEST_CASE("operator_validator: clients that keep their connections do not keep others from connecting") {
+TEST_CASE("operator_validator: kept-alive connections do not prevent other clients from connecting") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -258,7 +257,7 @@ TEST_CASE("operator_validator: clients that keep their connections do not keep o
   CHECK(http::send(request(server, pair.certificate, "x")).status == 200);
 }
 
-TEST_CASE("operator_validator: large requests that are sent at once are bounded in total") {
+TEST_CASE("operator_validator: the total size of concurrent large requests is limited") {
   std::atomic<int> answering = 0, most = 0;
   std::atomic<bool> ends = false;
   WebhookServer server(
@@ -299,7 +298,7 @@ TEST_CASE("operator_validator: large requests that are sent at once are bounded 
   CHECK(most <= 3);
 }
 
-TEST_CASE("operator_validator: a large request waits for others, which keep their connections") {
+TEST_CASE("operator_validator: a large request waits for others, and idle connections stay open") {
   std::atomic<int> answering = 0;
   std::atomic<bool> ends = false;
   WebhookServer server(
@@ -330,7 +329,7 @@ TEST_CASE("operator_validator: a large request waits for others, which keep thei
   CHECK(answered == 3);
 }
 
-TEST_CASE("operator_validator: bodies that are announced but not sent do not keep others from being answered") {
+TEST_CASE("operator_validator: bodies that are announced but not sent do not block other requests") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -354,7 +353,7 @@ TEST_CASE("operator_validator: bodies that are announced but not sent do not kee
   ends = true;
 }
 
-TEST_CASE("operator_validator: a server that is drained answers, and keeps no connection") {
+TEST_CASE("operator_validator: a draining server answers requests and closes their connections") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -365,7 +364,7 @@ TEST_CASE("operator_validator: a server that is drained answers, and keeps no co
   CHECK(kept.send(request(server, pair.certificate, "x")).status == 200);
 }
 
-TEST_CASE("operator_validator: a server ends while a request is being answered") {
+TEST_CASE("operator_validator: a server can be destroyed while a request is being answered") {
   std::atomic<bool> entered = false, ends = false;
   std::jthread client;
   {
@@ -388,7 +387,7 @@ TEST_CASE("operator_validator: a server ends while a request is being answered")
   }
 }
 
-TEST_CASE("operator_validator: an invalid address is a usage error, and a port in use an error") {
+TEST_CASE("operator_validator: an invalid address is a usage error, and a port in use is an error") {
   CHECK_THROWS_AS(WebhookServer("localhost", 0, echo), UsageError);
   WebhookServer server("127.0.0.1", 0, echo);
   CHECK_THROWS_AS(WebhookServer("127.0.0.1", server.port(), echo), Error);

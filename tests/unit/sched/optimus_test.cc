@@ -28,7 +28,7 @@ TEST_CASE("each job gets a replica before any gets a second") {
   CHECK(schedule.decision.reasons.at("e") == "waits until 1 replica fits");
 }
 
-TEST_CASE("the sizes are those of least total remaining time") {
+TEST_CASE("job sizes minimize the total remaining time") {
   const auto policy = make_optimus();
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   schedule.problem.jobs = {job("a", 0, 1000, 0.95), job("b", 1, 700, 0.5), job("c", 2, 900, 0.8)};
@@ -46,7 +46,7 @@ TEST_CASE("the sizes are those of least total remaining time") {
               static_cast<int>(schedule.replicas("c"))) == doctest::Approx(best));
 }
 
-TEST_CASE("nobody gets more than it may have or gains by") {
+TEST_CASE("no job gets more replicas than it may have or benefits from") {
   const auto policy = make_optimus();
   Schedule schedule{*policy, {.nodes = gpu_nodes(4, 4)}};
   JobInfo bound = job("bound", 0, 1e6, 1), slower = job("slower", 1, 100, -1), unknown = tuned_job("unknown", 2, 8);
@@ -60,7 +60,7 @@ TEST_CASE("nobody gets more than it may have or gains by") {
   CHECK(schedule.decision.reasons.at("unknown") == "1 replica on 1 node: remaining time unknown");
 }
 
-TEST_CASE("a job that keeps its size stays, and others are placed on the emptiest nodes, the smallest first") {
+TEST_CASE("a job that keeps its size stays, and others go to the emptiest nodes, smallest first") {
   const auto policy = make_optimus();
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   JobInfo a = job("a", 0, 1000, 1), b = job("b", 1, 1000, 1), c = job("c", 2, 1000, 1);
@@ -78,7 +78,7 @@ TEST_CASE("a job that keeps its size stays, and others are placed on the empties
   CHECK(schedule.decision.reasons.at("b") == "keeps 3 replicas on 1 node");
 }
 
-TEST_CASE("least replicas are given at once or not at all") {
+TEST_CASE("a job gets its minimum number of replicas at once or none") {
   const auto policy = make_optimus();
   Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
   JobInfo three = job("three", 0, 10, 0), another = job("another", 1, 10, 0);

@@ -29,7 +29,7 @@ void describe_machine(const fs::path& root, int group_kills, int machine_kills) 
 
 }  // namespace
 
-TEST_CASE("a kill in the control group, or anywhere on the machine, moves a counter") {
+TEST_CASE("an OOM kill in the control group or anywhere on the machine is detected") {
   const testing::TemporaryDirectory root;
   describe_machine(root.path(), 3, 5);
   const sched::OomWatch watch(root.path());
@@ -40,7 +40,7 @@ TEST_CASE("a kill in the control group, or anywhere on the machine, moves a coun
   CHECK(watch.killed_lately());
 }
 
-TEST_CASE("version 1 of the control groups counts too") {
+TEST_CASE("an OOM kill is detected with cgroup v1") {
   const testing::TemporaryDirectory root;
   write(root.path() / "proc/self/cgroup", "8:pids:/\n4:cpuset,memory:/\n3:memory:/mine\n");
   write(root.path() / "sys/fs/cgroup/memory/mine/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
@@ -50,7 +50,7 @@ TEST_CASE("version 1 of the control groups counts too") {
   CHECK(watch.killed_lately());
 }
 
-TEST_CASE("a kill of long ago says nothing of now") {
+TEST_CASE("an old OOM kill is not reported as recent") {
   const testing::TemporaryDirectory root;
   describe_machine(root.path(), 0, 0);
   sched::OomWatch watch(root.path());
@@ -62,13 +62,13 @@ TEST_CASE("a kill of long ago says nothing of now") {
   CHECK_FALSE(watch.killed_lately());
 }
 
-TEST_CASE("a machine that counts nothing is never out of memory") {
+TEST_CASE("a machine without OOM counters reports no kill") {
   const testing::TemporaryDirectory root;
   const sched::OomWatch watch(root.path());
   CHECK_FALSE(watch.killed_lately());
 }
 
-TEST_CASE("the last words of programs that ran out of memory are understood") {
+TEST_CASE("out-of-memory errors in a program's last lines are recognized") {
   using Lines = std::vector<std::string>;
   CHECK(sched::says_out_of_memory(
       Lines{"step 3", "terminate called after throwing an instance of 'std::bad_alloc'", "  what()"}));

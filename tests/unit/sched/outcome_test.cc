@@ -34,23 +34,23 @@ void check(const std::vector<ReplicaEnd>& ends, bool new_checkpoint, Expected ex
 
 }  // namespace
 
-TEST_CASE("all done is done, also after a request to stop that came too late") {
+TEST_CASE("a run is done if all replicas exit with 0, even after a late stop request") {
   check({exited(0, 0), exited(1, 0)}, false, {Verdict::kDone, 0});
   check({asked(exited(0, 0)), asked(exited(1, 0))}, true, {Verdict::kDone, 0});
 }
 
-TEST_CASE("143 needs a new checkpoint") {
+TEST_CASE("exit code 143 requires a new checkpoint") {
   check({asked(exited(0, 143)), asked(exited(1, 143))}, true, {Verdict::kCheckpointed, 143});
   check({asked(exited(0, 143)), asked(exited(1, 143))}, false, {Verdict::kNothingSaved, 1});
   check({exited(0, 143), exited(1, 143)}, true, {Verdict::kCheckpointed, 143});  // stopped by another process
 }
 
-TEST_CASE("a program that dies of the launcher's SIGTERM has not failed, but not saved either") {
+TEST_CASE("death by the launcher's SIGTERM is not a failure") {
   check({asked(signalled(0, SIGTERM))}, false, {Verdict::kNothingSaved, 1});
   check({asked(signalled(0, SIGTERM))}, true, {Verdict::kCheckpointed, 143});  // a script whose program saved
 }
 
-TEST_CASE("the first failure gives the exit code") {
+TEST_CASE("the first failure determines the exit code") {
   check({exited(1, 7), asked(exited(0, 1))}, false, {Verdict::kFailed, 7});
   check({signalled(1, SIGKILL), asked(exited(0, 1))}, false, {Verdict::kFailed, 137});
   check({signalled(0, SIGSEGV)}, false, {Verdict::kFailed, 139});
@@ -58,19 +58,19 @@ TEST_CASE("the first failure gives the exit code") {
   CHECK(outcome.first_failure->rank == 1);
 }
 
-TEST_CASE("a failure while stopping is a failure, new checkpoint or not") {
+TEST_CASE("a failure while stopping is a failure, even with a new checkpoint") {
   check({asked(exited(0, 143)), asked(exited(1, 3))}, true, {Verdict::kFailed, 3});
 }
 
-TEST_CASE("143 is never given for a failure") { check({signalled(0, SIGTERM)}, true, {Verdict::kFailed, 1}); }
+TEST_CASE("the exit code of a failure is never 143") { check({signalled(0, SIGTERM)}, true, {Verdict::kFailed, 1}); }
 
-TEST_CASE("what the launcher killed did not fail") {
+TEST_CASE("a replica that the launcher killed has not failed") {
   CHECK_FALSE(is_failure(killed(signalled(0, SIGKILL))));
   CHECK(is_failure(signalled(0, SIGKILL)));
   CHECK(is_failure(asked(signalled(0, SIGKILL))));
 }
 
-TEST_CASE("the end of the grace is told from a failure, unless nothing was left to kill") {
+TEST_CASE("an expired grace period has its own verdict, unless all replicas exited with 0") {
   AttemptEnd attempt{.ends = {asked(exited(0, 143)), killed(asked(signalled(1, SIGKILL)))}, .grace_expired = true};
   CHECK(judge(attempt, true).verdict == Verdict::kGraceExpired);
   CHECK(judge(attempt, true).exit_code == 1);
@@ -78,12 +78,12 @@ TEST_CASE("the end of the grace is told from a failure, unless nothing was left 
   CHECK(judge(attempt, false).verdict == Verdict::kDone);
 }
 
-TEST_CASE("a second Ctrl-C gives 130, whatever the replicas did") {
+TEST_CASE("a second Ctrl-C results in exit code 130, regardless of how the replicas ended") {
   CHECK(judge({.ends = {exited(0, 3)}, .killed_at_once = true}, true).exit_code == 130);
   CHECK(judge({.ends = {killed(signalled(0, SIGKILL))}, .killed_at_once = true}, false).verdict == Verdict::kKilled);
 }
 
-TEST_CASE("of ends noticed at once, a death by a signal is the cause and an exit code the consequence") {
+TEST_CASE("simultaneous ends are ordered by cause: signals first, then exit codes") {
   std::vector<ReplicaEnd> ends = {exited(0, 1), asked(signalled(1, SIGTERM)), exited(2, 143), signalled(3, SIGKILL),
                                   exited(4, 1)};
   order_simultaneous(ends);
@@ -92,7 +92,7 @@ TEST_CASE("of ends noticed at once, a death by a signal is the cause and an exit
   CHECK(ranks == std::vector<int>{3, 0, 4, 1, 2});
 }
 
-TEST_CASE("the place in which replicas ended counts more than how they ended") {
+TEST_CASE("simultaneous ends are ordered by place before cause") {
   std::vector<ReplicaEnd> ends = {exited(0, 1), signalled(1, SIGSEGV), exited(2, 7)};
   ends[0].place = 2;
   ends[1].place = 1;
@@ -102,7 +102,7 @@ TEST_CASE("the place in which replicas ended counts more than how they ended") {
   CHECK(ends[2].rank == 0);
 }
 
-TEST_CASE("a SIGKILL from outside is the cause even if its consequences were noticed first") {
+TEST_CASE("an external SIGKILL is the first failure even if its consequences were noticed first") {
   const Outcome outcome =
       judge({.ends = {exited(0, 1), asked(signalled(1, SIGKILL)), killed(asked(signalled(2, SIGKILL)))}}, false);
   CHECK(outcome.first_failure->rank == 1);
@@ -111,7 +111,7 @@ TEST_CASE("a SIGKILL from outside is the cause even if its consequences were not
   CHECK(judge({.ends = {signalled(0, SIGSEGV), asked(signalled(1, SIGKILL))}}, false).first_failure->rank == 0);
 }
 
-TEST_CASE("a replica that another one lost failed before it, whichever was noticed first") {
+TEST_CASE("a replica that another replica reports as lost counts as the earlier failure") {
   ReplicaEnd consequence = exited(0, 1);
   consequence.last_lines = {"step 23", "error: replica 2 left the job during allreduce #24 (connection closed)"};
   Outcome outcome = judge({.ends = {consequence, asked(exited(1, 1)), asked(signalled(2, SIGSEGV))}}, false);
@@ -143,7 +143,7 @@ TEST_CASE("a replica that another one lost failed before it, whichever was notic
   CHECK(judge({.ends = {consequence, exited(2, 7)}}, false).first_failure->rank == 0);
 }
 
-TEST_CASE("ends are described by code, signal name or out-of-memory") {
+TEST_CASE("the description of an end names the exit code, the signal or out-of-memory") {
   CHECK(describe_end(exited(0, 3)) == "exited with code 3");
   CHECK(describe_end(signalled(0, SIGSEGV)) == "was killed by SIGSEGV (segmentation fault)");
   ReplicaEnd end = signalled(0, SIGKILL);

@@ -79,41 +79,40 @@ Published ratio(const Comparison& comparison) {
 // Instrumented simulations take many times as long.
 constexpr bool kSlow = sanitizer::kAddress;
 
-TEST_CASE("Tiresias gives the paper's completion times to the digits that it prints") {
+TEST_CASE("Tiresias reproduces the paper's completion times to the printed precision") {
   check_against_paper(compare("tiresias", "tiresias", 30, kSlow ? "0.5/workload-6" : "1.0/"), 1e-4);
 }
 
-TEST_CASE("Tiresias gives the paper's completion times to the digits that it prints on every workload" *
+TEST_CASE("Tiresias reproduces the paper's completion times to the printed precision on every workload" *
           doctest::test_suite("full")) {
   check_against_paper(compare("tiresias", "tiresias"), 1e-4);
 }
 
-TEST_CASE("Optimus gives the paper's completion times within two percent") {
+TEST_CASE("Optimus reproduces the paper's completion times within 2%") {
   check_against_paper(compare("optimus", "optimus", 30, kSlow ? "0.5/workload-6" : "0.5/"), 0.02);
 }
 
-TEST_CASE("Optimus gives the paper's completion times within two percent on every workload" *
-          doctest::test_suite("full")) {
+TEST_CASE("Optimus reproduces the paper's completion times within 2% on every workload" * doctest::test_suite("full")) {
   check_against_paper(compare("optimus", "optimus"), 0.02);
 }
 
-TEST_CASE("Pollux's average completion time is within five percent of the paper's" * doctest::test_suite("full")) {
+TEST_CASE("Pollux's average completion time is within 5% of the paper's" * doctest::test_suite("full")) {
   CHECK(ratio(compare("pollux", "pollux")).average == doctest::Approx(1).epsilon(0.05));
 }
 
-TEST_CASE("under the adaptive policy the jobs of a workload complete sooner than under the paper's Pollux" *
+TEST_CASE("the adaptive policy beats the paper's Pollux on average completion time for one workload" *
           doctest::skip(kSlow)) {
   CHECK(ratio(compare("adaptive", "pollux", 30, "1.0/workload-6")).average < 0.95);
 }
 
-TEST_CASE("under the adaptive policy jobs complete sooner than under the paper's Pollux, the last ones too" *
+TEST_CASE("the adaptive policy beats the paper's Pollux on average and p99 completion time overall" *
           doctest::test_suite("full")) {
   const Published gain = ratio(compare("adaptive", "pollux"));
   CHECK(gain.average < 0.85);
   CHECK(gain.p99 < 1);
 }
 
-TEST_CASE("where a restart costs a second the adaptive policy takes another part off" * doctest::test_suite("full")) {
+TEST_CASE("the adaptive policy improves further if a restart costs one second" * doctest::test_suite("full")) {
   CHECK(ratio(compare("adaptive", "pollux", 1)).average < 0.8);
 }
 

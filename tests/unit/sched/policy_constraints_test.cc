@@ -49,14 +49,13 @@ void check_random_problems(int count) {
 // Instrumented policies take many times as long.
 constexpr int kProblems = sanitizer::kAddress ? 30 : 40;
 
-TEST_CASE("every result on random and hostile problems respects every constraint") { check_random_problems(kProblems); }
+TEST_CASE("decisions on random and hostile problems respect every constraint") { check_random_problems(kProblems); }
 
-TEST_CASE("every result on a great many random and hostile problems respects every constraint" *
-          doctest::test_suite("full")) {
+TEST_CASE("decisions on 1000 random and hostile problems respect every constraint" * doctest::test_suite("full")) {
   check_random_problems(1000);
 }
 
-TEST_CASE("cycles that follow each other respect every constraint while jobs and nodes come and go") {
+TEST_CASE("consecutive cycles respect every constraint while jobs and nodes come and go") {
   for (const std::string_view name : policy_names()) {
     CAPTURE(name);
     const auto policy = make_policy(name, {});
@@ -89,13 +88,13 @@ void check_large_problem(int jobs, int nodes) {
 
 }  // namespace
 
-TEST_CASE("results for hundreds of nodes and jobs respect every constraint") { check_large_problem(200, 600); }
+TEST_CASE("decisions for hundreds of nodes and jobs respect every constraint") { check_large_problem(200, 600); }
 
-TEST_CASE("results for thousands of nodes and jobs respect every constraint" * doctest::test_suite("full")) {
+TEST_CASE("decisions for thousands of nodes and jobs respect every constraint" * doctest::test_suite("full")) {
   check_large_problem(1000, 3000);
 }
 
-TEST_CASE("jobs without a limit on endless nodes get what a cycle can weigh, and no more") {
+TEST_CASE("unlimited jobs on unlimited nodes do not exceed the policies' replica limit") {
   constexpr int kUnlimited = std::numeric_limits<int>::max();
   Problem problem;
   problem.now = 1000;
@@ -124,7 +123,7 @@ TEST_CASE("jobs without a limit on endless nodes get what a cycle can weigh, and
   CHECK(allocate_job(problem.jobs.back(), problem.nodes).empty());
 }
 
-TEST_CASE("amounts beyond what can be added up are respected beside pinned jobs") {
+TEST_CASE("amounts that would overflow when added are respected beside pinned jobs") {
   constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
   Problem problem;
   problem.now = 1000;
@@ -146,7 +145,7 @@ TEST_CASE("amounts beyond what can be added up are respected beside pinned jobs"
   }
 }
 
-TEST_CASE("decisions are equal for equal seeds and questions, whatever other threads do") {
+TEST_CASE("decisions for the same seed and problem are identical across threads") {
   for (const std::string_view name : policy_names()) {
     CAPTURE(name);
     std::vector<Decision> decisions(4);

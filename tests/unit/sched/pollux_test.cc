@@ -60,7 +60,7 @@ std::set<std::string> nodes_of(const Allocation& allocation) { return {allocatio
 
 }  // namespace
 
-TEST_CASE("who scales better gets more, and nothing lies idle that helps") {
+TEST_CASE("a job that scales better gets more replicas, and no useful GPU stays idle") {
   Problem problem = cluster(2, 4);
   problem.jobs = {job("good"), job("poor", false)};
   const Decision decision = released(problem);
@@ -69,7 +69,7 @@ TEST_CASE("who scales better gets more, and nothing lies idle that helps") {
   CHECK(decision.desired_nodes == 2);
 }
 
-TEST_CASE("a job has at most twice the replicas that it was measured with, one before it was") {
+TEST_CASE("a job gets at most twice its measured replicas, and one before it is measured") {
   Problem problem = cluster(4, 4);
   problem.jobs = {job("new"), job("known")};
   problem.jobs[0].profiled_replicas = 0;
@@ -83,7 +83,7 @@ TEST_CASE("a job has at most twice the replicas that it was measured with, one b
   }
 }
 
-TEST_CASE("a job stays on one node where its network between nodes is slow") {
+TEST_CASE("a job stays on one node if the network between nodes is slow") {
   Problem problem = cluster(4, 4);
   problem.jobs = {job("local")};
   problem.jobs[0].speedup = speedup(true, 1e6);
@@ -92,7 +92,7 @@ TEST_CASE("a job stays on one node where its network between nodes is slow") {
   CHECK(nodes_of(decision.allocations.at("local")).size() == 1);
 }
 
-TEST_CASE("a gain that is smaller than the cost of a restart moves no one") {
+TEST_CASE("a job is not restarted for a gain smaller than the cost of a restart") {
   Problem problem = cluster(1, 4);
   problem.nodes[0].resources[kGpu] = 11;
   problem.jobs = {job("running")};
@@ -102,7 +102,7 @@ TEST_CASE("a gain that is smaller than the cost of a restart moves no one") {
   CHECK(decision.reasons.at("running").starts_with("keeps 10 replicas on 1 node: "));
 }
 
-TEST_CASE("the paper's restarts cost young jobs and restless ones more") {
+TEST_CASE("in the paper's model, restarts cost young and frequently restarted jobs more") {
   Problem problem = cluster(1, 4);
   problem.jobs = {job("running")};
   problem.previous["running"] = {"node-0", "node-0"};
@@ -115,7 +115,7 @@ TEST_CASE("the paper's restarts cost young jobs and restless ones more") {
   CHECK(decide(problem, fair(-1)).allocations.at("running").size() == 2);
 }
 
-TEST_CASE("the more negative the exponent, the fairer") {
+TEST_CASE("a more negative fairness exponent favors jobs that scale poorly") {
   Problem problem = cluster(4, 4);
   problem.jobs = {job("good"), job("poor", false)};
   const auto of_poor = [&](double exponent) { return decide(problem, fair(exponent)).allocations.at("poor").size(); };
@@ -125,7 +125,7 @@ TEST_CASE("the more negative the exponent, the fairer") {
   CHECK(of_poor(1) < of_poor(-10));
 }
 
-TEST_CASE("pinned jobs keep theirs in the order in which it was") {
+TEST_CASE("a pinned job keeps its allocation in the same order") {
   Problem problem = cluster(3, 4);
   problem.jobs = {job("pinned"), job("other")};
   problem.jobs[0].preemptible = false;
@@ -138,7 +138,7 @@ TEST_CASE("pinned jobs keep theirs in the order in which it was") {
   }
 }
 
-TEST_CASE("where a node has shrunk, the pinned job that came first stays") {
+TEST_CASE("on a node that has shrunk, the oldest pinned job keeps its replicas") {
   Problem problem = cluster(1, 4);
   problem.jobs = {job("late"), job("early")};
   for (JobInfo& each : problem.jobs) each.preemptible = false;
@@ -150,7 +150,7 @@ TEST_CASE("where a node has shrunk, the pinned job that came first stays") {
   CHECK(decision.allocations.at("late").size() <= 1);
 }
 
-TEST_CASE("nodes that may be taken away come last") {
+TEST_CASE("preemptible nodes are used last") {
   Problem problem = cluster(3, 4);
   problem.nodes[0].preemptible = true;
   problem.jobs = {job("one", true, 4), job("two", true, 4)};
@@ -158,7 +158,7 @@ TEST_CASE("nodes that may be taken away come last") {
   for (const auto& [name, allocation] : decision.allocations) CHECK_FALSE(nodes_of(allocation).contains("node-0"));
 }
 
-TEST_CASE("a minimum is met in whole or not at all") {
+TEST_CASE("a job gets at least its minimum number of replicas or none") {
   Problem problem = cluster(1, 4);
   problem.jobs = {job("large"), job("small", true, 1)};
   problem.jobs[0].min_replicas = 5;
@@ -168,7 +168,7 @@ TEST_CASE("a minimum is met in whole or not at all") {
   CHECK(decision.reasons.at("large") == "waits: needs at least 5 replicas, but the nodes have room for fewer");
 }
 
-TEST_CASE("who cannot be helped waits, and is told why") {
+TEST_CASE("a job that cannot run waits, and the reason says why") {
   Problem problem = cluster(1, 1);
   problem.jobs = {job("wide"), job("nothing"), job("contradiction"), job("absurd")};
   problem.jobs[0].resources[kGpu] = 2;
@@ -187,7 +187,7 @@ TEST_CASE("who cannot be helped waits, and is told why") {
   }
 }
 
-TEST_CASE("a reason says how much faster a job is") {
+TEST_CASE("the reason states a job's speedup") {
   Problem problem = cluster(1, 4);
   problem.jobs = {job("one")};
   CHECK(released(problem).reasons.at("one") == "4 replicas on 1 node: 4 times one replica's goodput");
@@ -202,7 +202,7 @@ TEST_CASE("a reason says how much faster a job is") {
         "4 replicas on 1 node: 1 times its fair share's goodput");
 }
 
-TEST_CASE("a cluster with a template grows for jobs that scale and shrinks for what they leave idle") {
+TEST_CASE("a cluster with a node template grows for scalable jobs and shrinks when nodes are idle") {
   Problem problem = cluster(4, 4);
   problem.node_template = NodeInfo{"template", {{kGpu, 4}}, true, ""};
   for (int i = 0; i < 16; ++i) problem.jobs.push_back(job("job-" + std::to_string(i)));
@@ -216,7 +216,7 @@ TEST_CASE("a cluster with a template grows for jobs that scale and shrinks for w
   CHECK(released(problem).desired_nodes == 3);
 }
 
-TEST_CASE("a cluster with a template and no node gets its first for a job that fits") {
+TEST_CASE("an empty cluster with a node template gets a node for a job that fits") {
   Problem problem = cluster(0, 4);
   problem.node_template = NodeInfo{"template", {{kGpu, 4}}, true, ""};
   CHECK(released(problem).desired_nodes == 0);
@@ -226,7 +226,7 @@ TEST_CASE("a cluster with a template and no node gets its first for a job that f
   CHECK(released(problem).desired_nodes == 0);
 }
 
-TEST_CASE("the genetic search goes on from its last states, whoever came or left") {
+TEST_CASE("the genetic search continues from its last states, even if jobs and nodes have changed") {
   Problem problem = cluster(4, 4);
   for (int i = 0; i < 8; ++i) problem.jobs.push_back(job("job-" + std::to_string(i)));
   PolluxOptions options = paper_options({});
@@ -251,7 +251,7 @@ TEST_CASE("the genetic search goes on from its last states, whoever came or left
   CHECK(violations(problem, policy->optimize(problem, state)).empty());
 }
 
-TEST_CASE("the genetic search keeps to its most nodes a job") {
+TEST_CASE("the genetic search respects the maximum number of nodes per job") {
   Problem problem = cluster(20, 1);
   problem.jobs = {job("wide")};
   PolluxOptions options = paper_options({});

@@ -14,7 +14,7 @@ namespace port_test {
 
 using namespace adaptdl;
 
-TEST_CASE("ports lie outside of what the kernel hands out by itself") {
+TEST_CASE("a free port is outside the kernel's ephemeral range") {
   const auto [first, last] = sched::ephemeral_ports();
   std::set<int> seen;
   for (int i = 0; i < 50; ++i) {
@@ -26,7 +26,7 @@ TEST_CASE("ports lie outside of what the kernel hands out by itself") {
   CHECK(seen.size() > 40);  // chosen at random
 }
 
-TEST_CASE("any program can bind the port, on any address, right away") {
+TEST_CASE("a free port can be bound on any address immediately") {
   const int port = sched::free_port();
   const sched::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in any{};
@@ -35,7 +35,7 @@ TEST_CASE("any program can bind the port, on any address, right away") {
   CHECK(::bind(socket.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0);
 }
 
-TEST_CASE("a port in use, on one address only, is not given") {
+TEST_CASE("a port that is in use on one address is not returned") {
   // All ports but a few are passed as ephemeral, and one of the few is in use.
   const sched::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in loopback{};
@@ -50,9 +50,9 @@ TEST_CASE("a port in use, on one address only, is not given") {
   for (int i = 0; i < 20; ++i) CHECK(sched::free_port({1, 65531}) != taken);
 }
 
-TEST_CASE("where all ports are ephemeral, the kernel chooses") { CHECK(sched::free_port({1, 65535}) > 0); }
+TEST_CASE("if all ports are ephemeral, the kernel chooses a port") { CHECK(sched::free_port({1, 65535}) > 0); }
 
-TEST_CASE("a range that cannot be read is the usual one") {
+TEST_CASE("a missing or invalid ephemeral range falls back to the default") {
   const testing::TemporaryDirectory directory;
   CHECK(sched::ephemeral_ports(directory.path() / "nothing") == std::pair(32768, 60999));
   std::ofstream(directory.path() / "range") << "15000\t61000\n";

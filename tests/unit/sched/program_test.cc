@@ -31,13 +31,13 @@ struct Place {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Place, "a path is taken as it is, a name is looked for in the search path") {
+TEST_CASE_FIXTURE(Place, "a path is used as is, and a name is searched for in PATH") {
   CHECK(sched::find_program("./tool", "") == "./tool");
   CHECK(sched::find_program("tool", "/nowhere:" + directory.path().string()) == directory.path() / "tool");
   CHECK(fs::equivalent(sched::find_program("tool", "/nowhere::/nowhere"), "./tool"));
 }
 
-TEST_CASE_FIXTURE(Place, "what cannot be run is refused with the way out") {
+TEST_CASE_FIXTURE(Place, "a program that cannot be run is rejected with the reason") {
   const auto refused = [](const std::string& name, const char* why) {
     CHECK_THROWS_WITH_AS(sched::find_program(name, "/nowhere"), why, UsageError);
   };

@@ -43,7 +43,7 @@ Problem cluster_of(int nodes) {
 
 }  // namespace
 
-TEST_CASE("published: cycles keep to the nodes' resources and the jobs' limits") {
+TEST_CASE("published: cycles respect the nodes' resources and the jobs' limits") {
   for (const char* name : kPolicies) {
     for (const int nodes : {1, 2, 4, 8, 16}) {
       CAPTURE(name);
@@ -64,7 +64,7 @@ TEST_CASE("published: cycles keep to the nodes' resources and the jobs' limits")
   }
 }
 
-TEST_CASE("published: jobs that are not preemptible keep what they have while others come and go") {
+TEST_CASE("published: jobs that are not preemptible keep their allocations while others end") {
   for (const char* name : kPolicies) {
     for (const int nodes : {1, 2, 4, 8}) {
       CAPTURE(name);
@@ -114,7 +114,7 @@ TEST_CASE("published: a new job starts on the first node with room for its minim
   CHECK(allocated(2000, 2, 2).empty());
 }
 
-TEST_CASE("published: a node that lacks one resource is left out, and more nodes are desired") {
+TEST_CASE("published: a node that lacks one resource is not used, and more nodes are desired") {
   for (const char* name : {"pollux-released", "adaptive"}) {  // the policies that choose the size of the cluster
     CAPTURE(name);
     Problem problem;

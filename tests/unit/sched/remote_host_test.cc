@@ -165,7 +165,7 @@ bool lives(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("replicas on two nodes have their ranks, and all of their output arrives before their ends") {
+TEST_CASE("replicas on two nodes get their ranks, and all of their output arrives before their ends") {
   Scene scene(
       R"(echo rank $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS >&2; echo '{"step": 3}' >&$ADAPTDL_STATUS_FD;
          printf 'a\xffb\nopen'; exit $((ADAPTDL_REPLICA_RANK * 7)))",
@@ -186,7 +186,7 @@ TEST_CASE("replicas on two nodes have their ranks, and all of their output arriv
   CHECK(std::ranges::count(scene.ends[0].last_lines, "rank 1 of 2") == 1);
 }
 
-TEST_CASE("a replica on another node is asked to save and to stop only once it handles the signals") {
+TEST_CASE("a remote replica is asked to save or stop only once it handles the signals") {
   Scene scene(
       R"(sleep 0.2; trap 'echo saved' USR1; trap 'echo stopping; exit 143' TERM; echo ready; while :; do sleep 0.02; done)",
       {"a"});
@@ -205,7 +205,7 @@ TEST_CASE("a replica on another node is asked to save and to stop only once it h
   CHECK(scene.ends[0].asked);
 }
 
-TEST_CASE("a replica that is killed on another node leaves nothing that it started") {
+TEST_CASE("killing a remote replica also kills the processes that it started") {
   for (const bool all : {false, true}) {
     Scene scene("sleep 1000 & echo $!; wait", {"a"});
     Replica& replica = scene.start(0, "a", 0);
@@ -221,7 +221,7 @@ TEST_CASE("a replica that is killed on another node leaves nothing that it start
   }
 }
 
-TEST_CASE("a program that a node cannot start is the failure of its replica, with the reason") {
+TEST_CASE("a program that a node cannot start fails its replica with the reason") {
   Scene missing("", {});
   missing.plan.program = "/nonexistent/program";
   missing.links.connect("a");
@@ -233,7 +233,7 @@ TEST_CASE("a program that a node cannot start is the failure of its replica, wit
   CHECK(describe_end(missing.ends[0]).find("/nonexistent/program") != std::string::npos);
 }
 
-TEST_CASE("when a node's server dies, its replicas are lost and do not live on, and the others continue") {
+TEST_CASE("when a node's server dies, its replicas are killed and lost, and the others continue") {
   Scene scene("echo $$; sleep 1000", {"a", "b"});
   Replica& lost = scene.start(0, "a", 0);
   Replica& other = scene.start(1, "b", 1);
@@ -257,7 +257,7 @@ TEST_CASE("when a node's server dies, its replicas are lost and do not live on, 
   CHECK(scene.eventually([&] { return !scene.lines.out[2].empty(); }));
 }
 
-TEST_CASE("a server whose host goes away kills its replicas and ends") {
+TEST_CASE("a server that loses its host kills its replicas and exits") {
   Scene scene("trap '' TERM HUP INT; echo $$; while :; do sleep 1; done", {"a"});
   scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return !scene.lines.out[0].empty(); }));
@@ -266,7 +266,7 @@ TEST_CASE("a server whose host goes away kills its replicas and ends") {
   CHECK_FALSE(lives(process));
 }
 
-TEST_CASE("a server whose host sends anything but messages kills its replicas and fails") {
+TEST_CASE("a server that receives an invalid message kills its replicas and exits") {
   Scene scene("echo $$; sleep 1000", {"a"});
   scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return !scene.lines.out[0].empty(); }));
@@ -276,7 +276,7 @@ TEST_CASE("a server whose host sends anything but messages kills its replicas an
   CHECK(scene.eventually([&] { return !lives(process); }));
 }
 
-TEST_CASE("output of any amount, with lines of any length, arrives whole") {
+TEST_CASE("large output and long lines arrive complete") {
   Scene scene("head -c 3000000 /dev/zero | tr '\\0' x; echo; seq 30000", {"a"});
   Replica& replica = scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return replica.gone(); }));
@@ -286,7 +286,7 @@ TEST_CASE("output of any amount, with lines of any length, arrives whole") {
   CHECK(out.ends_with("\n29999\n30000\n"));
 }
 
-TEST_CASE("a node names a different free port each time") {
+TEST_CASE("a node returns a different free port each time") {
   Scene scene("", {"a"});
   const std::uint16_t first = scene.host.free_port("a"), second = scene.host.free_port("a");
   CHECK(first != second);
@@ -294,7 +294,7 @@ TEST_CASE("a node names a different free port each time") {
   CHECK(second > 0);
 }
 
-TEST_CASE("what a node needs of a plan, a place and an end survive their messages") {
+TEST_CASE("plans, places and ends survive serialization") {
   LaunchPlan plan;
   plan.program = "/p";
   plan.arguments = {"p", "--x"};
@@ -331,7 +331,7 @@ TEST_CASE("what a node needs of a plan, a place and an end survive their message
   CHECK((copy.asked && copy.out_of_memory && !copy.killed && !copy.hung));
 }
 
-TEST_CASE("a channel reports a line that is not a JSON object, and the end of the other process") {
+TEST_CASE("a channel reports the end of its peer and lines that are not JSON objects") {
   for (const std::string line : {"[1]\n", "{\"a\": 1}\nnonsense\n", ""}) {
     Pipe pipe = make_pipe(), unused = make_pipe();
     LineChannel channel(std::move(pipe.read), std::move(unused.write));

@@ -19,7 +19,7 @@ LaunchPlan two_machines() {
 
 }  // namespace
 
-TEST_CASE("a replica is told all of the contract") {
+TEST_CASE("a replica's environment contains all variables of the contract") {
   LaunchPlan plan = two_machines();
   plan.checkpoints = "/c";
   plan.share = "/s";
@@ -57,13 +57,13 @@ TEST_CASE("a replica is told all of the contract") {
   CHECK(result == expected);
 }
 
-TEST_CASE("replicas of several machines, which have no supervisor, get the job's token") {
+TEST_CASE("replicas on several machines get the job's token without a supervisor") {
   const Environment result = replica_environment(two_machines(), {}, {.supervisor_token = "t"}, 1);
   CHECK(result.at("ADAPTDL_SUPERVISOR_TOKEN") == "t");
   CHECK_FALSE(result.contains("ADAPTDL_SUPERVISOR_URL"));
 }
 
-TEST_CASE("what the caller has of another job does not reach the replicas") {
+TEST_CASE("the caller's variables of another job are not passed to replicas") {
   const Environment caller = {{"ADAPTDL_CHECKPOINT_PATH", "/other"},
                               {"ADAPTDL_REPLICA_RANK", "7"},
                               {"ADAPTDL_SUPERVISOR_URL", "http://other"},
@@ -81,7 +81,7 @@ TEST_CASE("what the caller has of another job does not reach the replicas") {
   }
 }
 
-TEST_CASE("a program reports by Kubeflow's variables to the supervisor, unless the caller has another place for that") {
+TEST_CASE("Kubeflow's variables point to the supervisor unless they are already set") {
   LaunchPlan plan;
   plan.job_id = "local/a job";
   const ReplicaPlace place{
@@ -101,7 +101,7 @@ TEST_CASE("a program reports by Kubeflow's variables to the supervisor, unless t
   CHECK_FALSE(result.contains(token));
 }
 
-TEST_CASE("Kubeflow's variables of a replica around this run, or without a supervisor, are not passed on") {
+TEST_CASE("Kubeflow's variables of an enclosing replica are not passed on") {
   const std::string url = "KUBEFLOW_TRAINER_SERVER_URL", token = "KUBEFLOW_TRAINER_SERVER_TOKEN";
   const Environment outer = {{"ADAPTDL_SUPERVISOR_URL", "http://127.0.0.1:1"},
                              {url, "http://127.0.0.1:1/kubeflow/local/outer?replica=0-0"},
@@ -114,7 +114,7 @@ TEST_CASE("Kubeflow's variables of a replica around this run, or without a super
   CHECK(result.at(token) == "/t");
 }
 
-TEST_CASE("what the caller prefers stays") {
+TEST_CASE("the caller's own settings take precedence over defaults") {
   const Environment caller = {{"OMP_NUM_THREADS", "7"},
                               {"PYTHONUNBUFFERED", ""},
                               {"ADAPTDL_CHECKPOINT_EVERY", "1h"},
@@ -124,7 +124,7 @@ TEST_CASE("what the caller prefers stays") {
   for (const auto& variable : caller) CHECK_MESSAGE(result.at(variable.first) == variable.second, variable.first);
 }
 
-TEST_CASE("every replica has at least one thread, and its own device") {
+TEST_CASE("every replica gets at least one thread and its own device") {
   LaunchPlan plan;
   plan.replicas = 4;
   const ReplicaPlace place{.device = "GPU-x"};
@@ -135,7 +135,7 @@ TEST_CASE("every replica has at least one thread, and its own device") {
   CHECK(replica_environment(plan, {}, place, 3).at("CUDA_VISIBLE_DEVICES").empty());
 }
 
-TEST_CASE("a hang timeout is told in milliseconds") {
+TEST_CASE("the hang timeout is passed in milliseconds") {
   LaunchPlan plan;
   plan.hang_timeout = std::chrono::seconds(90);
   CHECK(replica_environment(plan, {}, {}, 1).at("ADAPTDL_COLLECTIVE_TIMEOUT") == "90000ms");
@@ -149,9 +149,9 @@ TEST_CASE("a setting overrides the caller's variable") {
   CHECK(result.at("X") == "2");
 }
 
-TEST_CASE("there is always a core to use") { CHECK(usable_cores() >= 1); }
+TEST_CASE("at least one core is usable") { CHECK(usable_cores() >= 1); }
 
-TEST_CASE("the supervisor of this machine is asked without the caller's proxy") {
+TEST_CASE("requests to the local supervisor bypass the caller's proxy") {
   const auto no_proxy = [](Environment caller, const std::string& name) {
     const Environment result =
         replica_environment({}, caller, {.id = "0-0", .supervisor_url = "http://127.0.0.1:1"}, 1);

@@ -24,7 +24,7 @@ std::string read(const std::filesystem::path& file) {
 
 }  // namespace
 
-TEST_CASE("what a log creates belongs to its user alone, and what exists keeps its mode") {
+TEST_CASE("new log files and directories are private, and existing directories keep their mode") {
   namespace fs = std::filesystem;
   const testing::TemporaryDirectory directory;
   const auto logs = directory.path() / "new" / "logs";
@@ -42,7 +42,7 @@ TEST_CASE("what a log creates belongs to its user alone, and what exists keeps i
   CHECK(fs::status(mine / "rank-0.log").permissions() == (fs::perms::owner_read | fs::perms::owner_write));
 }
 
-TEST_CASE("a log has a header a start and the lines of both streams") {
+TEST_CASE("a log has one header per start and the lines of both streams") {
   const testing::TemporaryDirectory directory;
   const auto logs = directory.path() / "new" / "logs";
   for (int start = 0; start < 2; ++start) {
@@ -59,7 +59,7 @@ TEST_CASE("a log has a header a start and the lines of both streams") {
   CHECK(text.ends_with(" ===\nout\nerr\n"));
 }
 
-TEST_CASE("the pieces of a long line are joined again, and no other line gets into it") {
+TEST_CASE("the pieces of a long line are joined until a line of the other stream follows") {
   const testing::TemporaryDirectory directory;
   sched::ReplicaLog log(directory.path(), 0, "j", 0);
   log.line(Stream::kOut, "abc", false);
@@ -70,7 +70,7 @@ TEST_CASE("the pieces of a long line are joined again, and no other line gets in
   CHECK(read(directory.path() / "rank-0.log").ends_with("===\nabcdef\nother\nghi\n"));
 }
 
-TEST_CASE("a log that cannot be opened is an error, and one that cannot be written on is said once") {
+TEST_CASE("a log that cannot be opened is an error, and a failed write is reported once") {
   CHECK_THROWS_AS(sched::ReplicaLog("/proc/nowhere", 0, "j", 0), Error);
   const testing::TemporaryDirectory directory;
   std::filesystem::create_symlink("/dev/full", directory.path() / "rank-0.log");

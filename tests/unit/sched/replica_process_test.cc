@@ -44,7 +44,7 @@ std::vector<std::string> shell(const std::string& script) { return {"sh", "-c", 
 
 }  // namespace
 
-TEST_CASE("a replica has its pipes, its environment and no input") {
+TEST_CASE("a replica gets its pipes, its environment and empty standard input") {
   sched::Guardian guardian;
   sched::ReplicaProcess replica("/bin/sh",
                                 shell("echo $GREETING; echo oops >&2; echo {} >&$ADAPTDL_STATUS_FD; cat; exit 5"),
@@ -56,7 +56,7 @@ TEST_CASE("a replica has its pipes, its environment and no input") {
   CHECK(*replica.exit_status() == ExitStatus{.signalled = false, .code = 5});
 }
 
-TEST_CASE("M3: a replica inherits the descriptors of its contract and no others") {
+TEST_CASE("a replica inherits only the file descriptors of its contract") {
   constexpr int kStray = 251;
   REQUIRE(::dup2(STDERR_FILENO, kStray) == kStray);  // without close-on-exec
   sched::Guardian guardian;
@@ -70,7 +70,7 @@ TEST_CASE("M3: a replica inherits the descriptors of its contract and no others"
   CHECK(listed.size() <= expected.size() + 2);
 }
 
-TEST_CASE("a replica leads a session of its own and starts with no signal blocked or ignored") {
+TEST_CASE("a replica leads its own session and starts with no signal blocked or ignored") {
   sched::Guardian guardian;
   sigset_t mask, before;
   ::sigfillset(&mask);
@@ -87,7 +87,7 @@ TEST_CASE("a replica leads a session of its own and starts with no signal blocke
   CHECK(::getsid(replica.pid()) == replica.pid());
 }
 
-TEST_CASE("the end by a signal is told, and the process stays until it is reaped") {
+TEST_CASE("death by a signal is reported, and the process remains until it is reaped") {
   sched::Guardian guardian;
   sched::ReplicaProcess replica("/bin/sleep", {"sleep", "100"}, kEnvironment, guardian);
   CHECK_FALSE(replica.exit_status().has_value());
@@ -100,14 +100,14 @@ TEST_CASE("the end by a signal is told, and the process stays until it is reaped
   CHECK(::kill(pid, 0) != 0);
 }
 
-TEST_CASE("a program that cannot be executed is refused") {
+TEST_CASE("a program that cannot be executed is rejected") {
   sched::Guardian guardian;
   CHECK_THROWS_WITH_AS(sched::ReplicaProcess("/etc/passwd", {"passwd"}, kEnvironment, guardian),
                        "cannot run /etc/passwd: Permission denied", UsageError);
   CHECK_THROWS_AS(sched::ReplicaProcess("/nowhere", {"nowhere"}, kEnvironment, guardian), UsageError);
 }
 
-TEST_CASE("descendants are killed with the session, even in process groups of their own") {
+TEST_CASE("descendants are killed with the session, even in their own process groups") {
   sched::Guardian guardian;
   // `set -m` gives each background job a process group, as an interactive shell does.
   sched::ReplicaProcess replica("/bin/sh", shell("set -m; sleep 100 & sleep 100 & echo ready; wait"), kEnvironment,
@@ -119,7 +119,7 @@ TEST_CASE("descendants are killed with the session, even in process groups of th
   CHECK(sched::session_members({replica.pid()}).empty());
 }
 
-TEST_CASE("of what a leader left, only the topmost processes are asked to stop") {
+TEST_CASE("only the topmost processes that a leader leaves behind are asked to stop") {
   sched::Guardian guardian;
   sched::ReplicaProcess replica("/bin/sh",
                                 shell("sh -c 'trap \"echo asked; exit\" TERM; sleep 100 & echo ready; wait' & wait"),
@@ -131,8 +131,7 @@ TEST_CASE("of what a leader left, only the topmost processes are asked to stop")
   CHECK(read_line(replica.out) == "asked");
 }
 
-TEST_CASE(
-    "a guardian that is told to forget a session leaves it alone, and kills the others when its launcher is gone") {
+TEST_CASE("a guardian kills watched sessions but not forgotten ones when its launcher is gone") {
   pid_t forgotten = 0, watched = 0;
   {
     sched::Guardian guardian;

@@ -16,7 +16,7 @@ constexpr ExitStatus kCrash{.signalled = true, .code = SIGSEGV};
 
 }  // namespace
 
-TEST_CASE("as many failures are survived as the budget has, and no more") {
+TEST_CASE("the budget allows exactly its maximum number of failures") {
   RestartBudget budget(2);
   CHECK(budget.spend());
   CHECK(budget.spend());
@@ -25,7 +25,7 @@ TEST_CASE("as many failures are survived as the budget has, and no more") {
   CHECK_FALSE(RestartBudget(0).spend());
 }
 
-TEST_CASE("the pause doubles up to the longest, and begins anew after a minute without failure") {
+TEST_CASE("the pause doubles up to a maximum and resets after a minute without failure") {
   RestartBudget budget(0);
   auto now = kStart;
   for (const auto expected : {500ms, 1000ms, 2000ms, 4000ms, 8000ms, 10000ms, 10000ms}) {
@@ -35,13 +35,13 @@ TEST_CASE("the pause doubles up to the longest, and begins anew after a minute w
   CHECK(budget.back_off(now + 1s) == 500ms);
 }
 
-TEST_CASE("the same failure twice before anything was trained is in vain") {
+TEST_CASE("a restart is useless after the same failure twice before any training") {
   RestartBudget budget(9);
   CHECK_FALSE(budget.in_vain(kExit3, "no such file", false));
   CHECK(budget.in_vain(kExit3, "no such file", false));
 }
 
-TEST_CASE("failures that differ, or that came after training, or that say nothing are not in vain") {
+TEST_CASE("a restart is not useless if failures differ, follow training or have no output") {
   RestartBudget budget(9);
   CHECK_FALSE(budget.in_vain(kExit3, "no such file", false));
   CHECK_FALSE(budget.in_vain(kExit3, "no memory", false));

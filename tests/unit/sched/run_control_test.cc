@@ -80,7 +80,7 @@ std::string answer_to(const fs::path& socket, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("the status that was published last is answered, and stays in the record") {
+TEST_CASE("the last published status is returned and stays in the record") {
   const Home home;
   auto control = make_control(home);
   CHECK(sched::status_now(home.run()).state == "starting");
@@ -131,7 +131,7 @@ TEST_CASE("a request waits for the launcher's answer") {
   CHECK(answer.get() == "run job: it ended before the request was done");
 }
 
-TEST_CASE("a request that is sent without waiting is answered later, or ends with the run") {
+TEST_CASE("a request sent without waiting is answered later or fails when the run ends") {
   const Home home;
   auto control = make_control(home);
   const auto answer_of = [](sched::PendingRequest& pending) {
@@ -158,7 +158,7 @@ TEST_CASE("a request that is sent without waiting is answered later, or ends wit
   CHECK_THROWS_AS(sched::PendingRequest(run, sched::share_request({})), Error);
 }
 
-TEST_CASE("whoever waits when the run ends is told") {
+TEST_CASE("a pending request fails when the run ends") {
   const Home home;
   auto control = make_control(home);
   auto answer = std::async(std::launch::async, [run = home.run()] {
@@ -170,7 +170,7 @@ TEST_CASE("whoever waits when the run ends is told") {
   CHECK(answer.get() == "run job: it ended before the request was done");
 }
 
-TEST_CASE("input that makes no sense is refused and reaches nobody") {
+TEST_CASE("invalid requests are rejected and do not reach the launcher") {
   const Home home;
   const auto control = make_control(home);
   const fs::path socket = home.run().socket;
@@ -200,7 +200,7 @@ TEST_CASE("input that makes no sense is refused and reaches nobody") {
   CHECK(control->take().empty());
 }
 
-TEST_CASE("idle connections keep nobody out for good, and cost the launcher nothing") {
+TEST_CASE("a burst of idle connections does not block later requests permanently") {
   const Home home;
   const auto control = make_control(home);
   std::vector<sched::Fd> idle;
@@ -218,7 +218,7 @@ TEST_CASE("idle connections keep nobody out for good, and cost the launcher noth
   CHECK(answer["status"]["state"] == "starting");
 }
 
-TEST_CASE("the server's thread takes no signal away from the launcher") {
+TEST_CASE("the server's thread does not receive the launcher's signals") {
   const Home home;
   sigset_t mask;
   ::sigemptyset(&mask);
@@ -231,7 +231,7 @@ TEST_CASE("the server's thread takes no signal away from the launcher") {
   ::pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);
 }
 
-TEST_CASE("a run that never began leaves nothing, but for what an earlier one left") {
+TEST_CASE("a discarded run leaves no record, but keeps that of an earlier run") {
   const Home home;
   make_control(home)->discard();
   CHECK(fs::is_empty(home.runs()));

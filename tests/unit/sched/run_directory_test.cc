@@ -12,7 +12,7 @@ namespace run_directory_test {
 using namespace adaptdl;
 namespace fs = std::filesystem;
 
-TEST_CASE("runs are kept below the user's state") {
+TEST_CASE("runs are stored in the user's state directory") {
   ::setenv("HOME", "/home/me", 1);
   ::setenv("XDG_STATE_HOME", "/state", 1);
   CHECK(sched::runs_directory() == "/state/adaptdl/runs");
@@ -24,7 +24,7 @@ TEST_CASE("runs are kept below the user's state") {
                        UsageError);
 }
 
-TEST_CASE("each run has a directory of its own, even two in one second") {
+TEST_CASE("each run gets its own directory, even within one second") {
   const testing::TemporaryDirectory directory;
   const fs::path a = sched::make_run_directory(directory.path() / "x" / "y", "digits");
   const fs::path b = sched::make_run_directory(directory.path() / "x" / "y", "digits");
@@ -36,7 +36,7 @@ TEST_CASE("each run has a directory of its own, even two in one second") {
   CHECK(a.filename().string().starts_with("digits-20"));
 }
 
-TEST_CASE("M2: the directories of runs belong to their user alone, whatever the umask is") {
+TEST_CASE("run directories are private to the user, regardless of the umask") {
   for (const mode_t mask : {0, 022, 077}) {
     const testing::TemporaryDirectory directory;
     const mode_t before = ::umask(mask);
@@ -50,7 +50,7 @@ TEST_CASE("M2: the directories of runs belong to their user alone, whatever the 
   }
 }
 
-TEST_CASE("a place where nothing can be made is an error that says what to do") {
+TEST_CASE("a location where no directory can be created is an error") {
   CHECK_THROWS_AS(sched::make_run_directory("/proc/nowhere", "digits"), Error);
 }
 

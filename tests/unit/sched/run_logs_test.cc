@@ -36,7 +36,7 @@ struct Writer {
 
 }  // namespace
 
-TEST_CASE("lines of several ranks come in the order in which they were written") {
+TEST_CASE("lines of several ranks are returned in the order in which they were written") {
   const testing::TemporaryDirectory directory;
   Writer writer(directory.path());
   for (const auto& [rank, line] : {std::pair(1, "a"), {0, "b"}, {2, "c"}, {1, "d"}, {0, "e"}}) writer.write(rank, line);
@@ -45,7 +45,7 @@ TEST_CASE("lines of several ranks come in the order in which they were written")
   CHECK(lines.text == "1:a 0:b 2:c 1:d 0:e ");
 }
 
-TEST_CASE("a reader that follows gets each line once and whole") {
+TEST_CASE("a reader that follows a log gets each line complete and once") {
   const testing::TemporaryDirectory directory;
   Writer writer(directory.path());
   sched::RunLogs reader(directory.path());
@@ -66,7 +66,7 @@ TEST_CASE("a reader that follows gets each line once and whole") {
   CHECK(lines.text == "2:a 0:b 2:halves 1:no end ");
 }
 
-TEST_CASE("one rank alone, and only that") {
+TEST_CASE("a reader of one rank returns only that rank's lines") {
   const testing::TemporaryDirectory directory;
   Writer writer(directory.path());
   writer.write(0, "a");
@@ -80,7 +80,7 @@ TEST_CASE("one rank alone, and only that") {
   CHECK(sched::logged_ranks(directory.path()) == std::set<int>{0, 1, 2});
 }
 
-TEST_CASE("without an order, or with a damaged one, nothing is lost") {
+TEST_CASE("no line is lost if the order file is missing or damaged") {
   const testing::TemporaryDirectory directory;
   {
     Writer writer(directory.path());

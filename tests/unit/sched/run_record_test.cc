@@ -43,7 +43,7 @@ std::vector<std::string> names(const fs::path& runs) {
 
 }  // namespace
 
-TEST_CASE("what is written of a run is read again") {
+TEST_CASE("a run's record is read as it was written") {
   const testing::TemporaryDirectory runs;
   RunStatus before = status("failed", kNoon + 123ms);
   before.why = "replica 1 exited with code 3";
@@ -76,7 +76,7 @@ TEST_CASE("what is written of a run is read again") {
   CHECK(all[0].status.device_seconds == 12.75);
 }
 
-TEST_CASE("a record that makes no sense is read as far as it does") {
+TEST_CASE("valid fields of a damaged record are read, and unparsable records are skipped") {
   const testing::TemporaryDirectory runs;
   fs::create_directories(runs.path() / "job");
   std::ofstream(runs.path() / "job" / "run.json") << R"({"state": 7, "replicas": "x", "started": "soon", "min": 2})";
@@ -91,7 +91,7 @@ TEST_CASE("a record that makes no sense is read as far as it does") {
   CHECK(all[0].status.replicas == 0);
 }
 
-TEST_CASE("a record belongs to its user alone, and one that an older version left is closed to others") {
+TEST_CASE("a record is private to its user, even if an older version left it accessible") {
   const testing::TemporaryDirectory directory;
   const fs::path runs = directory.path() / "runs", job = runs / "job", elsewhere = directory.path() / "elsewhere";
   const mode_t before = ::umask(0);
@@ -114,7 +114,7 @@ TEST_CASE("a record belongs to its user alone, and one that an older version lef
   CHECK((fs::status(elsewhere).permissions() & fs::perms::others_write) != fs::perms::none);
 }
 
-TEST_CASE("a name belongs to one living run") {
+TEST_CASE("only one live run can use a name") {
   const testing::TemporaryDirectory runs;
   {
     const RunRecord record = RunRecord::named(runs.path(), "job");
@@ -128,7 +128,7 @@ TEST_CASE("a name belongs to one living run") {
   CHECK(RunRecord::named(runs.path(), "job").taken_over());
 }
 
-TEST_CASE("a launcher that was killed leaves a lost run, whatever its last state was") {
+TEST_CASE("a run whose launcher was killed is lost") {
   const testing::TemporaryDirectory runs;
   const pid_t pid = ::fork();
   REQUIRE(pid >= 0);
@@ -146,7 +146,7 @@ TEST_CASE("a launcher that was killed leaves a lost run, whatever its last state
   CHECK(run.status.ended.has_value());
 }
 
-TEST_CASE("runs are listed by their start and found by their names or an unambiguous beginning") {
+TEST_CASE("runs are listed by start time and found by name or unambiguous prefix") {
   const testing::TemporaryDirectory runs;
   CHECK(sched::list_runs(runs.path() / "nowhere").empty());
   CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"), "run 'x' not found; there are no runs", UsageError);
@@ -163,7 +163,7 @@ TEST_CASE("runs are listed by their start and found by their names or an unambig
                        "run 'x' not found; existing runs: lm, digits, digits-1, digits-2", UsageError);
 }
 
-TEST_CASE("old runs are forgotten, but not what they saved, and nobody who lives") {
+TEST_CASE("old runs are pruned, except live runs and runs with checkpoints") {
   const testing::TemporaryDirectory runs;
   for (int i = 0; i < 6; ++i) leave(runs.path(), "run-" + std::to_string(i), "done", kNoon + i * 1s);
   fs::create_directories(runs.path() / "run-0" / "checkpoints" / "checkpoint-0");
@@ -174,7 +174,7 @@ TEST_CASE("old runs are forgotten, but not what they saved, and nobody who lives
   CHECK(names(runs.path()) == std::vector<std::string>{"living", "run-0", "run-3", "run-4", "run-5"});
 }
 
-TEST_CASE("records of trials stay until their study has read them, or is removed") {
+TEST_CASE("records of trials are not pruned while their study exists") {
   const testing::TemporaryDirectory directory;
   const fs::path runs = directory.path() / "runs", studies = directory.path() / "studies";
   const auto leave_trial = [&](const std::string& name, const fs::path& trial) {
@@ -195,7 +195,7 @@ TEST_CASE("records of trials stay until their study has read them, or is removed
   CHECK(names(runs) == std::vector<std::string>{"s-0", "s-1", "run-1", "run-2"});
 }
 
-TEST_CASE("a run is removed with its socket, and without its checkpoints where they are to be kept") {
+TEST_CASE("removing a run deletes its socket and, unless they are kept, its checkpoints") {
   const testing::TemporaryDirectory runs;
   const fs::path socket = runs.path() / "socket";
   for (const bool keep : {true, false}) {

@@ -19,7 +19,7 @@ LaunchPlan plan(int min, int max, Devices devices) {
 
 }  // namespace
 
-TEST_CASE("a run takes as many devices as it may, in their order") {
+TEST_CASE("a run uses as many devices as it may, in order") {
   CHECK(RunSize(plan(1, 2, {"a", "b", "c"})).target().devices == Devices{"a", "b"});
   CHECK(RunSize(plan(1, 4, {"a", "b", "c"})).target().devices == Devices{"a", "b", "c"});
   CHECK(RunSize(plan(2, 2, {})).target().devices == Devices{"", ""});
@@ -28,7 +28,7 @@ TEST_CASE("a run takes as many devices as it may, in their order") {
   CHECK(RunSize(shared).target().devices == Devices{"a", "b", "a"});
 }
 
-TEST_CASE("what it is allocated counts, up to the most that it may have") {
+TEST_CASE("a run uses its allocated devices, up to its maximum") {
   RunSize size(plan(1, 2, {"a", "b", "c", "d"}));
   size.allocate({"d"});
   CHECK(size.target().devices == Devices{"d"});
@@ -37,7 +37,7 @@ TEST_CASE("what it is allocated counts, up to the most that it may have") {
   CHECK_FALSE(size.target().by_user);
 }
 
-TEST_CASE("an elastic run begins with the replicas to start with, until it may grow") {
+TEST_CASE("an elastic run starts with start_replicas until it may grow") {
   LaunchPlan elastic = plan(1, 4, {"a", "b", "c", "d"});
   elastic.elastic = true;
   elastic.start_replicas = 1;
@@ -63,7 +63,7 @@ TEST_CASE("an elastic run begins with the replicas to start with, until it may g
   CHECK(resized.target().devices == Devices{"a", "b", "c"});
 }
 
-TEST_CASE("the preferred number of replicas is within the bounds") {
+TEST_CASE("the preferred number of replicas is clamped to the bounds") {
   RunSize size(plan(2, 3, {"a", "b", "c", "d"}));
   size.prefer(1);
   CHECK(size.target().devices == Devices{"a", "b"});
@@ -72,7 +72,7 @@ TEST_CASE("the preferred number of replicas is within the bounds") {
   CHECK(size.target().devices == Devices{"a", "b", "c"});
 }
 
-TEST_CASE("a resize changes both bounds, and is known as a user's wish until the allocation after its answer") {
+TEST_CASE("a resize sets both bounds and stays by_user through the allocation that satisfies it") {
   RunSize size(plan(1, 1, {"a", "b", "c"}));
   CHECK_FALSE(size.resize(2, 3).has_value());
   CHECK(size.min() == 2);
@@ -86,7 +86,7 @@ TEST_CASE("a resize changes both bounds, and is known as a user's wish until the
   CHECK_FALSE(size.target().by_user);
 }
 
-TEST_CASE("a number that was asked for is fixed until a user asks for another") {
+TEST_CASE("a run that is not elastic is fixed until a user resizes it") {
   LaunchPlan fixed = plan(2, 2, {"a", "b", "c"}), elastic = fixed;
   elastic.elastic = true;
   CHECK_FALSE(RunSize(elastic).fixed());
@@ -98,7 +98,7 @@ TEST_CASE("a number that was asked for is fixed until a user asks for another") 
   CHECK_FALSE(size.fixed());
 }
 
-TEST_CASE("more than there are devices for is refused, and changes nothing") {
+TEST_CASE("a minimum above the number of devices is rejected and changes nothing") {
   RunSize size(plan(1, 1, {"a", "b"}));
   CHECK(*size.resize(3, 4) == "3 replicas need 3 devices, but only 2 may be used: a, b");
   CHECK(size.target().devices == Devices{"a"});

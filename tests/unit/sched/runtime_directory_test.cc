@@ -26,7 +26,7 @@ unsigned mode_of(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("sockets lie in the user's runtime directory, which is closed to others") {
+TEST_CASE("the runtime directory is in XDG_RUNTIME_DIR and private to the user") {
   const testing::TemporaryDirectory directory;
   ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
   const fs::path path = sched::runtime_directory();
@@ -37,7 +37,7 @@ TEST_CASE("sockets lie in the user's runtime directory, which is closed to other
   CHECK(mode_of(path) == 0700);
 }
 
-TEST_CASE("a runtime directory that cannot be used is passed over") {
+TEST_CASE("an unusable XDG_RUNTIME_DIR is skipped") {
   const testing::TemporaryDirectory directory;
   const fs::path last = "/tmp/adaptdl-" + std::to_string(::geteuid());
   const bool was_there = fs::exists(last);
@@ -57,7 +57,7 @@ TEST_CASE("a runtime directory that cannot be used is passed over") {
   if (!was_there) fs::remove(last, in_use);
 }
 
-TEST_CASE("a socket is its owner's alone, and replaces one that was left there") {
+TEST_CASE("a socket is private to its owner and replaces a stale socket") {
   const testing::TemporaryDirectory directory;
   const fs::path path = directory.path() / "socket";
   CHECK_FALSE(sched::connect_to(path));
@@ -77,7 +77,7 @@ TEST_CASE("a socket is its owner's alone, and replaces one that was left there")
   CHECK(byte == 'x');
 }
 
-TEST_CASE("another user is turned away, even where the file system lets it in") {
+TEST_CASE("another user is rejected even if file permissions allow the connection") {
   if (::geteuid() != 0) return;  // only root can become another user
   const testing::TemporaryDirectory directory;
   const fs::path path = directory.path() / "socket";
@@ -102,7 +102,7 @@ TEST_CASE("another user is turned away, even where the file system lets it in") 
   CHECK(status == 0);
 }
 
-TEST_CASE("a path that is too long for a socket is named") {
+TEST_CASE("the error for a socket path that is too long names the path") {
   CHECK_THROWS_WITH_AS(
       sched::listen_at("/tmp/" + std::string(120, 'x')),
       ("cannot listen on /tmp/" + std::string(120, 'x') + ": the path is too long for a socket").c_str(), Error);

@@ -104,7 +104,7 @@ std::string type_of(const Allocation& allocation) {
 
 }  // namespace
 
-TEST_CASE("the fast GPUs go to the job that profits most from them") {
+TEST_CASE("the fast GPUs go to the job that benefits most from them") {
   Problem problem;
   problem.nodes = nodes(1, 4, "slow");
   problem.nodes.push_back(node("fast-0", 4, "fast"));
@@ -119,7 +119,7 @@ TEST_CASE("the fast GPUs go to the job that profits most from them") {
   CHECK(decision.reasons.at("b") == "4 replicas on 1 node of type fast, 32 times its lowest goodput");
 }
 
-TEST_CASE("the speed of a GPU shortens computation, not synchronisation") {
+TEST_CASE("a faster GPU shortens computation but not synchronization") {
   Problem problem;
   problem.nodes = {node("slow-0", 4, "slow"), node("fast-0", 4, "fast")};
   for (const char* name : {"computes", "synchronises"}) {
@@ -134,7 +134,7 @@ TEST_CASE("the speed of a GPU shortens computation, not synchronisation") {
   CHECK(type_of(decision.allocations.at("synchronises")) == "slow");
 }
 
-TEST_CASE("sizes are powers of two within a node and whole nodes beyond") {
+TEST_CASE("allocations are powers of two within a node and whole nodes beyond") {
   Problem problem;
   problem.nodes = nodes(5, 8);
   std::mt19937 random(3);
@@ -156,7 +156,7 @@ TEST_CASE("sizes are powers of two within a node and whole nodes beyond") {
   }
 }
 
-TEST_CASE("small problems get the best sum of utilities that enumeration finds") {
+TEST_CASE("solutions of small problems are optimal, as verified by enumeration") {
   std::mt19937 random(4);
   const auto up_to = [&random](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };
   for (int round = 0; round < 60; ++round) {
@@ -212,7 +212,7 @@ TEST_CASE("small problems get the best sum of utilities that enumeration finds")
   }
 }
 
-TEST_CASE("a job stays where it is until a change is worth the restart") {
+TEST_CASE("a job keeps its allocation until a change is worth the restart") {
   Problem problem{.now = 600};
   problem.nodes = nodes(2, 4);
   problem.jobs = {job("a", 4), job("b", 4)};
@@ -232,7 +232,7 @@ TEST_CASE("a job stays where it is until a change is worth the restart") {
   CHECK(decide(problem).allocations.at("a").size() == 8);
 }
 
-TEST_CASE("pinned jobs keep what they have, and others get what is left") {
+TEST_CASE("pinned jobs keep their allocations, and other jobs share the rest") {
   Problem problem;
   problem.nodes = nodes(2, 4);
   problem.jobs = {job("pinned"), job("other"), job("third")};
@@ -251,7 +251,7 @@ TEST_CASE("pinned jobs keep what they have, and others get what is left") {
   CHECK(smaller.allocations.at("pinned").size() <= 4);
 }
 
-TEST_CASE("a minimum is kept to even where it is no power of two") {
+TEST_CASE("a minimum is respected even if it is not a power of two") {
   Problem problem;
   problem.nodes = nodes(3, 4);
   problem.jobs = {job("three", 3), job("six", 7)};
@@ -263,7 +263,7 @@ TEST_CASE("a minimum is kept to even where it is no power of two") {
   CHECK(decision.allocations.at("six").size() == 6);
 }
 
-TEST_CASE("jobs that cannot run wait, and their reasons say why") {
+TEST_CASE("jobs that cannot run wait, and the reason is reported") {
   Problem problem;
   problem.nodes = nodes(2, 4);
   problem.jobs = {job("fine"), job("large"), job("nan"), job("backwards", 1), job("nothing")};
@@ -291,7 +291,7 @@ TEST_CASE("jobs that cannot run wait, and their reasons say why") {
   CHECK(decide({}).allocations.empty());
 }
 
-TEST_CASE("whatever the problem, the decision keeps to every constraint, twice the same") {
+TEST_CASE("decisions for random problems satisfy all constraints and are reproducible") {
   std::mt19937 random(5);
   const auto below = [&random](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
   for (int round = 0; round < 150; ++round) {
@@ -326,7 +326,7 @@ TEST_CASE("whatever the problem, the decision keeps to every constraint, twice t
   }
 }
 
-TEST_CASE("jobs of equal standing are served in any order of nodes and jobs alike") {
+TEST_CASE("the decision does not depend on the order of the nodes") {
   Problem problem;
   problem.nodes = nodes(4, 4);
   for (int i = 0; i < 6; ++i) problem.jobs.push_back(job(fmt::format("job-{}", i), 4));

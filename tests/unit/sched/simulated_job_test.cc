@@ -36,7 +36,7 @@ WorkloadJob paper_job(const std::string& application) {
   return {"job", 0, loaded.at(application), 1, loaded.at(application)->init_batch_size()};
 }
 
-TEST_CASE("a job without replicas waits, and holds nothing") {
+TEST_CASE("a job without replicas makes no progress and attains no service") {
   const WorkloadJob origin = steady_job(10);
   SimulatedJob job(origin, false, 30);
   job.train(0, 60, 0);
@@ -45,7 +45,7 @@ TEST_CASE("a job without replicas waits, and holds nothing") {
   CHECK(job.batch_size() == 0);
 }
 
-TEST_CASE("each start costs time without progress, which counts as attained service") {
+TEST_CASE("each start costs time without progress, which still counts as attained service") {
   const WorkloadJob origin = steady_job(1000);
   SimulatedJob job(origin, false, 30);
   job.reallocate({1}, 1);
@@ -63,7 +63,7 @@ TEST_CASE("each start costs time without progress, which counts as attained serv
   CHECK(job.progress() == doctest::Approx(30 + 30 / 1.25));
 }
 
-TEST_CASE("the first start is no restart, and to lose all replicas is none") {
+TEST_CASE("neither the first start nor the loss of all replicas counts as a restart") {
   const WorkloadJob origin = steady_job(1000);
   SimulatedJob job(origin, false, 30);
   CHECK(job.restarts() == 0);
@@ -75,7 +75,7 @@ TEST_CASE("the first start is no restart, and to lose all replicas is none") {
   CHECK(job.restarts() == 1);
 }
 
-TEST_CASE("a job is done at the end of its last epoch, rounded to whole seconds") {
+TEST_CASE("a job is complete at the end of its last epoch, rounded to whole seconds") {
   const WorkloadJob origin = steady_job(50.4);
   SimulatedJob job(origin, false, 30);
   job.reallocate({1}, 1);
@@ -100,7 +100,7 @@ TEST_CASE("epochs that are shorter than a second are not rounded away") {
   CHECK(*job.completion_time() == doctest::Approx(25));
 }
 
-TEST_CASE("interference takes a fraction of the speed, and faster GPUs shorten computation alone") {
+TEST_CASE("interference reduces the speed by a fraction, and faster GPUs shorten only computation") {
   const WorkloadJob origin = steady_job(1000);
   SimulatedJob slowed(origin, false, 0), fast(origin, false, 0);
   slowed.reallocate({2}, 1);
@@ -114,7 +114,7 @@ TEST_CASE("interference takes a fraction of the speed, and faster GPUs shorten c
         doctest::Approx(slowed.speedup()->goodput_function().throughput(1, 2, 4, 0)));
 }
 
-TEST_CASE("a user's batch size is split into pieces that replicas can take") {
+TEST_CASE("a user's batch size is split into atomic batches that fit the replicas") {
   const WorkloadJob origin = steady_job(1000, 36);
   SimulatedJob job(origin, false, 30);
   job.reallocate({1}, 1);
@@ -129,7 +129,7 @@ TEST_CASE("a user's batch size is split into pieces that replicas can take") {
   CHECK(largest.batch_size() == 63);  // 3 x 3 x 8 would exceed the maximum
 }
 
-TEST_CASE("a single replica beyond the initial batch size takes at least two pieces") {
+TEST_CASE("a single replica above the initial batch size uses gradient accumulation") {
   const WorkloadJob ncf = paper_job("ncf");
   SimulatedJob job(ncf, true, 30);
   CHECK(job.max_replicas() == 1);
@@ -142,7 +142,7 @@ TEST_CASE("a single replica beyond the initial batch size takes at least two pie
   CHECK(initial.accum_steps() == 0);
 }
 
-TEST_CASE("before it was measured a job takes the initial batch size, or the least of its replicas") {
+TEST_CASE("an unmeasured job uses the initial batch size, or the minimum for its replicas") {
   const WorkloadJob cifar = paper_job("cifar10");
   SimulatedJob job(cifar, true, 30);
   CHECK(job.speedup() == nullptr);
@@ -153,7 +153,7 @@ TEST_CASE("before it was measured a job takes the initial batch size, or the lea
   CHECK(job.batch_size() == 256);
 }
 
-TEST_CASE("a job learns from what it runs in, and then chooses the batch size that its model finds best") {
+TEST_CASE("a job learns from its runs and then uses its model's best batch size") {
   const WorkloadJob cifar = paper_job("cifar10");
   SimulatedJob job(cifar, true, 30);
   job.reallocate({4}, 1);
@@ -170,7 +170,7 @@ TEST_CASE("a job learns from what it runs in, and then chooses the batch size th
   CHECK(job.profiled_replicas() == 4);  // the maximum so far
 }
 
-TEST_CASE("the speedup function stays the same object while nothing new is learned") {
+TEST_CASE("the speedup function stays the same object until something new is learned") {
   const WorkloadJob imagenet = paper_job("imagenet");  // has long epochs
   SimulatedJob job(imagenet, true, 0);
   job.reallocate({1}, 1);
@@ -183,14 +183,14 @@ TEST_CASE("the speedup function stays the same object while nothing new is learn
   CHECK(job.speedup() == before);
 }
 
-TEST_CASE("replicas are limited by the batch size, the application, and 64") {
+TEST_CASE("the number of replicas is limited to 64, and by a fixed batch size") {
   const WorkloadJob cifar = paper_job("cifar10"), bert = paper_job("bert"), wide = {"job", 0, bert.application, 1, 24};
   CHECK(SimulatedJob(cifar, true, 30).max_replicas() == 64);
   CHECK(SimulatedJob(bert, true, 30).max_replicas() == 64);
   CHECK(SimulatedJob(wide, false, 30).max_replicas() == 6);  // 24 / 4
 }
 
-TEST_CASE("an oracle knows how long the epochs after this one take") {
+TEST_CASE("the remaining time is that of the epochs after the current one") {
   const WorkloadJob origin = steady_job(100);
   SimulatedJob job(origin, false, 0);
   CHECK(job.remaining_time(1, 4) == doctest::Approx(100));

@@ -57,7 +57,7 @@ std::string refusal(Call call) {
   return "";
 }
 
-TEST_CASE("the figures are those of the jobs") {
+TEST_CASE("the summary statistics match the jobs' results") {
   const Workload workload{"two", {job("a", 30, "ncf", 1, 32768), job("b", 100, "cifar10", 4, 512)}};
   const SimulationResult result = run(workload, "fifo");
   REQUIRE(result.jobs.size() == 2);
@@ -79,7 +79,7 @@ TEST_CASE("the figures are those of the jobs") {
   CHECK(result.cost == 0);
 }
 
-TEST_CASE("jobs pay for their share of the GPUs of each node, and all nodes are paid for") {
+TEST_CASE("jobs pay for their share of each node's GPUs, and the node cost covers all nodes") {
   const Workload workload{"two", {job("a", 0, "ncf", 1, 32768), job("b", 0, "cifar10", 4, 512)}};
   const SimulationResult result = run(workload, "fifo", {.groups = {{.nodes = 2, .gpus = 4, .price = 8}}});
   for (const JobOutcome& each : result.jobs) CHECK(each.cost == doctest::Approx(each.gpu_seconds / 3600 * 8 / 4));
@@ -87,7 +87,7 @@ TEST_CASE("jobs pay for their share of the GPUs of each node, and all nodes are 
   CHECK(result.node_cost == doctest::Approx(16 * result.makespan / 3600));
 }
 
-TEST_CASE("finish-time fairness is against the job alone on its share of the GPUs") {
+TEST_CASE("finish-time fairness compares a job with running alone on its share of the GPUs") {
   const Workload workload{"one", {job("a", 0, "cifar10", 4, 512)}};
   const SimulationOptions options;
   const SimulationResult result = run(workload, "tiresias", options);
@@ -100,7 +100,7 @@ TEST_CASE("finish-time fairness is against the job alone on its share of the GPU
         alone_time(job("n", 0, "ncf", 1, 32768), 1, options.groups.front(), options));
 }
 
-TEST_CASE("percentiles are of the nearest rank") {
+TEST_CASE("percentiles use the nearest rank") {
   CHECK(nearest_rank({}, 0.5) == 0);
   CHECK(nearest_rank({3}, 0.99) == 3);
   CHECK(nearest_rank({4, 1, 3, 2}, 0.5) == 2);
@@ -111,7 +111,7 @@ TEST_CASE("percentiles are of the nearest rank") {
   CHECK(nearest_rank(values, 0.99) == 159);
 }
 
-TEST_CASE("results do not depend on the number of threads, and come in the order of the tasks") {
+TEST_CASE("results are in task order and do not depend on the number of threads") {
   const std::vector<Workload> workloads = {light()};
   std::vector<std::unique_ptr<Policy>> policies;
   std::vector<SimulationTask> tasks;
@@ -133,7 +133,7 @@ TEST_CASE("results do not depend on the number of threads, and come in the order
   }
 }
 
-TEST_CASE("the records of the cycles tell every job's way from submission to completion") {
+TEST_CASE("cycle records follow every job from submission to completion") {
   const Workload workload = light();
   Recorder recorder;
   const SimulationResult result = run(workload, "tiresias", {}, &recorder);
@@ -183,7 +183,7 @@ TEST_CASE("a job that starts pays the restart cost first") {
   CHECK(recorder.records.at(0)[2].jobs[0].state == JobState::kRunning);
 }
 
-TEST_CASE("long gaps between jobs are passed over, and cycles keep their times") {
+TEST_CASE("long gaps between jobs are skipped without shifting the cycle times") {
   const Workload workload{"far", {job("a", 0, "ncf", 1, 32768), job("b", 1e9 + 30, "ncf", 1, 32768)}};
   Recorder recorder;
   const SimulationResult result = run(workload, "fifo", {}, &recorder);
@@ -195,7 +195,7 @@ TEST_CASE("long gaps between jobs are passed over, and cycles keep their times")
         doctest::Approx(*result.jobs[1].completion_time - 60 * std::ceil((1e9 + 30) / 60)));
 }
 
-TEST_CASE("interference slows distributed jobs that share a node, and no others") {
+TEST_CASE("interference slows only distributed jobs that share a node") {
   // Each job has six replicas on nodes of four GPUs, so the second starts on the node that the first does not fill.
   const Workload shared{"shared", {job("a", 0, "cifar10", 6, 2048), job("b", 0, "cifar10", 6, 2048)}};
   const Workload alone{"alone", {job("a", 0, "cifar10", 6, 2048), job("b", 0, "cifar10", 2, 2048)}};
@@ -211,7 +211,7 @@ TEST_CASE("interference slows distributed jobs that share a node, and no others"
   }
 }
 
-TEST_CASE("faster GPUs make jobs faster, by less than their speed where there is synchronisation") {
+TEST_CASE("faster GPUs make a job faster, but by less than their speed factor") {
   const Workload workload{"one", {job("a", 0, "cifar10", 8, 2048)}};
   SimulationOptions slow, fast;
   slow.restart_cost = fast.restart_cost = 0;
@@ -223,7 +223,7 @@ TEST_CASE("faster GPUs make jobs faster, by less than their speed where there is
   CHECK(four > one / 4);
 }
 
-TEST_CASE("a cluster that may change its size follows the policy within its range") {
+TEST_CASE("an autoscaled cluster follows the policy within its size limits") {
   SimulationOptions options;
   options.autoscale = Autoscale{2, 20};
   Recorder recorder;
@@ -248,7 +248,7 @@ TEST_CASE("a cluster that may change its size follows the policy within its rang
   for (const CycleRecord& record : fixed.records.at(0)) CHECK(record.nodes.size() == 2);
 }
 
-TEST_CASE("a simulation that is stopped says so, and what it has") {
+TEST_CASE("a stopped simulation is marked as stopped and returns partial results") {
   std::atomic<bool> stop = false;
   struct Stopper final : SimulationObserver {
     explicit Stopper(std::atomic<bool>& shared) : flag(shared) {}
@@ -269,7 +269,7 @@ TEST_CASE("a simulation that is stopped says so, and what it has") {
   CHECK(result.average_jct > 0);
 }
 
-TEST_CASE("a simulation that gets nowhere ends with what the policy says") {
+TEST_CASE("a simulation without progress fails with the policy's reason") {
   const Workload workload{"big", {job("whale", 0, "cifar10", 32, 4096), job("a", 0, "ncf", 1, 32768)}};
   SimulationOptions options;
   options.groups = {{"", 2, 4, 1}};
@@ -288,14 +288,14 @@ TEST_CASE("a simulation that gets nowhere ends with what the policy says") {
   CHECK_THROWS_AS(run(light(), "fifo", options), Error);
 }
 
-TEST_CASE("a job that pays for a restart over thousands of cycles gets somewhere") {
+TEST_CASE("a restart cost that spans thousands of cycles is not mistaken for a lack of progress") {
   const Workload workload{"one", {job("a", 0, "ncf", 1, 32768)}};
   SimulationOptions options;
   options.interval = 0.01;
   CHECK_FALSE(run(workload, "fifo", options).stopped);
 }
 
-TEST_CASE("what an observer throws ends the simulations and is passed on") {
+TEST_CASE("an exception of an observer ends the simulations and is rethrown") {
   struct Thrower final : SimulationObserver {
     void cycle(const CycleRecord&) override { throw Error("the disk is full"); }
     void finished(std::size_t, const SimulationResult&) override {}
@@ -303,7 +303,7 @@ TEST_CASE("what an observer throws ends the simulations and is passed on") {
   CHECK_THROWS_WITH_AS(run(light(), "tiresias", {}, &thrower), "the disk is full", Error);
 }
 
-TEST_CASE("a policy that takes more than there is is not believed") {
+TEST_CASE("a policy that allocates more GPUs than a node has is reported as a bug") {
   struct Greedy final : Policy {
     Decision optimize(const Problem& problem, const std::shared_ptr<const PolicyState>&) const override {
       Decision decision;
@@ -317,7 +317,7 @@ TEST_CASE("a policy that takes more than there is is not believed") {
                        "policy greedy places 9 replicas on node-00, which has 4 GPUs; report this as a bug", Error);
 }
 
-TEST_CASE("options out of range are refused by name") {
+TEST_CASE("out-of-range options are rejected by name") {
   const auto with = [](auto change) {
     SimulationOptions options;
     change(options);

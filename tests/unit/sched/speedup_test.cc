@@ -19,7 +19,7 @@ const goodput::Limits kLimits{2048, 8, 256, true};
 
 }  // namespace
 
-TEST_CASE("a speedup is the best goodput over that of one replica, whatever is asked before") {
+TEST_CASE("a speedup is the best goodput relative to one replica, regardless of the order of queries") {
   const SpeedupFunction speedup(kGoodput, kLimits);
   const double base = kGoodput.optimize(1, 1, kLimits).goodput;
   for (int round = 0; round < 2; ++round)
@@ -34,13 +34,13 @@ TEST_CASE("a speedup is the best goodput over that of one replica, whatever is a
   CHECK(speedup.usable());
 }
 
-TEST_CASE("no replicas make no progress") {
+TEST_CASE("zero replicas have a speedup of 0") {
   const SpeedupFunction speedup(kGoodput, kLimits);
   CHECK(speedup(0, 0) == 0);
   CHECK(speedup.goodput(0, 0) == 0);
 }
 
-TEST_CASE("parameters that are negative or no numbers give no progress, not nonsense") {
+TEST_CASE("negative and non-finite parameters yield a speedup of 0") {
   for (const double odd : {std::nan(""), std::numeric_limits<double>::infinity(), -1.0}) {
     for (const bool of_gradient : {false, true}) {
       goodput::PerfParams perf = kPerf;
@@ -53,7 +53,7 @@ TEST_CASE("parameters that are negative or no numbers give no progress, not nons
   }
 }
 
-TEST_CASE("limits that contradict each other are refused at once") {
+TEST_CASE("contradictory limits are rejected by the constructor") {
   CHECK_THROWS_AS(SpeedupFunction(kGoodput, {32, 8, 256, true}), UsageError);
   CHECK_THROWS_AS(SpeedupFunction(kGoodput, {2048, 300, 256, true}), UsageError);
 }

@@ -34,7 +34,7 @@ void check_near(const StepTime& time, const StepTime& expected) {
   CHECK(time.sync == doctest::Approx(expected.sync).epsilon(1e-12));
 }
 
-TEST_CASE("step times are exact at every measured placement of the paper, and at its rotations") {
+TEST_CASE("step times are exact at the measured placements of the paper and their rotations") {
   for (const auto& [name, application] : applications()) {
     const Csv csv(osdi21() / "traces" / name / "placements.csv", {});
     for (std::size_t row = 0; row < csv.rows(); ++row) {
@@ -49,7 +49,7 @@ TEST_CASE("step times are exact at every measured placement of the paper, and at
   }
 }
 
-TEST_CASE("step times are those of the measured nodes and replicas, however these are placed") {
+TEST_CASE("step times match the measurements with the same numbers of nodes and replicas") {
   for (const auto& each : applications()) {
     CAPTURE(each.first);
     const Csv csv(osdi21() / "traces" / each.first / "scalability.csv", {});
@@ -70,7 +70,7 @@ TEST_CASE("step times are those of the measured nodes and replicas, however thes
 //   keys = ["num_nodes", "num_replicas", "local_bsz"]
 //   points = pandas.concat([placements.groupby(keys).mean().reset_index(), scalability])
 //   scipy.interpolate.LinearNDInterpolator(points[keys].values, points[["step_time", "sync_time"]].values)(...)
-TEST_CASE("between measurements step times are what SciPy's linear interpolation has") {
+TEST_CASE("interpolated step times match SciPy's linear interpolation") {
   struct Reference {
     const char* application;
     Placement placement;
@@ -99,7 +99,7 @@ TEST_CASE("between measurements step times are what SciPy's linear interpolation
   }
 }
 
-TEST_CASE("on a measured placement step times are linear in the batch size, and held beyond it") {
+TEST_CASE("on a measured placement, step times are linear between batch sizes and constant beyond") {
   const std::vector<StepTimes::PlacementRow> rows = {
       {{1}, 8, {2, 1}}, {{1}, 4, {1, 0}}, {{2, 1}, 4, {3, 1}}, {{1, 2}, 4, {5, 2}}};
   const StepTimes times(rows, {});
@@ -109,7 +109,7 @@ TEST_CASE("on a measured placement step times are linear in the batch size, and 
   CHECK(times.at(Placement{1, 2}, 4) == StepTime{4, 1.5});  // rows of one key are averaged
 }
 
-TEST_CASE("a linear function of nodes, replicas and batch size is met everywhere within the hull") {
+TEST_CASE("a linear function of nodes, replicas and batch size is reproduced exactly within the hull") {
   const auto time = [](double nodes, double replicas, double local_bsz) {
     return StepTime{0.1 * nodes + 0.02 * replicas + 0.003 * local_bsz, 0.01 * nodes + 0.002 * replicas};
   };
@@ -132,13 +132,13 @@ TEST_CASE("a linear function of nodes, replicas and batch size is met everywhere
   }
 }
 
-TEST_CASE("outside of the hull the nearest measured nodes and replicas count") {
+TEST_CASE("outside the hull, the nearest measured nodes and replicas are used") {
   const StepTimes& times = applications().at("cifar10")->step_times();
   CHECK(times.at(full(40), 100) == times.at(full(16), 100));
   CHECK(times.at(Placement{9, 9}, 64).step > 0);
 }
 
-TEST_CASE("measurements that span no volume still give a step time everywhere") {
+TEST_CASE("degenerate measurements still give a step time everywhere") {
   const std::vector<StepTimes::PlacementRow> one = {{{1}, 4, {1, 0.25}}};
   CHECK(StepTimes(one, {}).at(full(3), 9) == StepTime{1, 0.25});
   // With one replica per node, all points are in one plane.
@@ -152,7 +152,7 @@ TEST_CASE("measurements that span no volume still give a step time everywhere") 
   CHECK(StepTimes(plane, {}).at(Placement{2}, 4).step == doctest::Approx(0.2 + 4));
 }
 
-TEST_CASE("several threads that ask at once get what one gets") {
+TEST_CASE("concurrent queries return the same step times in all threads") {
   const Applications fresh = load_traces(osdi21() / "traces");
   const StepTimes& times = fresh.at("imagenet")->step_times();
   std::vector<std::vector<StepTime>> answers(4);

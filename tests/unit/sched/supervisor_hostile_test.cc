@@ -50,7 +50,7 @@ std::size_t open_descriptors() {
 
 }  // namespace
 
-TEST_CASE("what is not there is 404, another method 405, a malformed target 400") {
+TEST_CASE("unknown targets return 404, wrong methods 405 and malformed targets 400") {
   Served served;
   for (const char* target : {"/", "/hints", "/hints/ns", "/hints/ns/job/x", "/discover/ns/job", "/healthz/x", "/x?y",
                              "/generation/ns/other", "/hints/ns/other", "/discover/ns/other/0", "/hints//job"})
@@ -71,7 +71,7 @@ TEST_CASE("what is not there is 404, another method 405, a malformed target 400"
   CHECK(served.heard.waiters(0).empty());
 }
 
-TEST_CASE("a timeout out of bounds is taken as the nearest within") {
+TEST_CASE("an out-of-range timeout is clamped to the nearest valid value") {
   Served served;
   CHECK(served.status("GET", "/generation/ns/job?timeout=-5") == 408);
   RawClient client(served.supervisor.port());
@@ -81,7 +81,7 @@ TEST_CASE("a timeout out of bounds is taken as the nearest within") {
   CHECK(client.answer() == 200);
 }
 
-TEST_CASE("hints of another form are refused with one line that names the key, and change nothing") {
+TEST_CASE("invalid hints are rejected with a one-line error that names the key, and change nothing") {
   Served served;
   CHECK(served.refusal(R"({"initBatchSize": "16"})").find("'initBatchSize'") != std::string::npos);
   CHECK(served.refusal(R"({"initBatchSize": -1})").find("'initBatchSize'") != std::string::npos);
@@ -100,7 +100,7 @@ TEST_CASE("hints of another form are refused with one line that names the key, a
   CHECK(served.heard.hints().empty());
 }
 
-TEST_CASE("a body nested without end is refused") {
+TEST_CASE("a deeply nested body is rejected") {
   Served served;
   CHECK(served.refusal(std::string(60000, '[')) == "the body is nested deeper than 8 levels");
   std::string objects;
@@ -109,7 +109,7 @@ TEST_CASE("a body nested without end is refused") {
   CHECK(served.alive());
 }
 
-TEST_CASE("a body over 64 KiB is 413, declared or not, and its sender can read that") {
+TEST_CASE("a body over 64 KiB gets a 413 response, with or without a declared length") {
   Served served;
   CHECK(served.refusal(R"({"progress": 1)" + std::string(65536 - 15, ' ') + "}") == "");
   CHECK(request(served.supervisor, "PUT", "/hints/ns/job", std::string(65537, ' ')).status == 413);
@@ -124,7 +124,7 @@ TEST_CASE("a body over 64 KiB is 413, declared or not, and its sender can read t
   CHECK(served.alive());
 }
 
-TEST_CASE("a header without end is 431, what is no HTTP 400") {
+TEST_CASE("an endless header gets a 431 response, and invalid HTTP a 400 response") {
   Served served;
   RawClient flood(served.supervisor.port());
   flood.send("GET /healthz HTTP/1.1\r\n");
@@ -141,7 +141,7 @@ TEST_CASE("a header without end is 431, what is no HTTP 400") {
   CHECK(served.alive());
 }
 
-TEST_CASE("requests sent at once are answered in their order") {
+TEST_CASE("pipelined requests are answered in order") {
   Served served;
   RawClient client(served.supervisor.port());
   client.send(
@@ -152,7 +152,7 @@ TEST_CASE("requests sent at once are answered in their order") {
   CHECK(client.answer() == 404);
 }
 
-TEST_CASE("a request that trickles in is cut off at its deadline") {
+TEST_CASE("a request that arrives too slowly is cut off at its deadline") {
   Served served({.request_time = 1s});
   RawClient slow(served.supervisor.port());
   const auto began = std::chrono::steady_clock::now();
@@ -170,7 +170,7 @@ TEST_CASE("a request that trickles in is cut off at its deadline") {
   CHECK(served.alive());
 }
 
-TEST_CASE("an idle connection is closed in time, a waiting one is not") {
+TEST_CASE("an idle connection times out, but a waiting one does not") {
   Served served({.request_time = 1s, .idle_time = 1s});
   RawClient waiting(served.supervisor.port());
   waiting.get("/generation/ns/job?timeout=300&replica=a");
@@ -184,7 +184,7 @@ TEST_CASE("an idle connection is closed in time, a waiting one is not") {
   CHECK(waiting.answer() == 200);
 }
 
-TEST_CASE("a thousand idle connections keep no replica out") {
+TEST_CASE("a thousand idle connections do not block a replica") {
   allow_many_descriptors();
   Served served({.max_connections = 100, .idle_time = 300s});
   RawClient waiting(served.supervisor.port());
@@ -205,7 +205,7 @@ TEST_CASE("a thousand idle connections keep no replica out") {
   CHECK(waiting.answer() == 200);
 }
 
-TEST_CASE("where all connections wait, the one that has waited longest is told to ask again") {
+TEST_CASE("when all connections wait, the one that has waited longest gets a 408 response") {
   Served served({.max_connections = 2});
   std::vector<RawClient> clients;
   for (int i = 0; i < 3; ++i) {
@@ -220,7 +220,7 @@ TEST_CASE("where all connections wait, the one that has waited longest is told t
   CHECK(clients[2].answer() == 200);
 }
 
-TEST_CASE("a client that goes away while it waits is forgotten") {
+TEST_CASE("the connection of a client that disconnects while waiting is released") {
   Served served;
   const std::size_t before = open_descriptors();
   {
@@ -237,7 +237,7 @@ TEST_CASE("a client that goes away while it waits is forgotten") {
   CHECK(open_descriptors() <= before);
 }
 
-TEST_CASE("without descriptors left the supervisor goes on, and serves again when there are some") {
+TEST_CASE("the supervisor survives running out of descriptors and serves again afterwards") {
   Served served;
   CHECK(served.alive());
   rlimit before{};

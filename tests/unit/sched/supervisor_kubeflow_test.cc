@@ -52,7 +52,7 @@ struct Served {
 
 }  // namespace
 
-TEST_CASE("what Hugging Face's callback posts is reported under the keys of progress.h, with the replica") {
+TEST_CASE("progress from Hugging Face's callback is reported under the keys of progress.h, with its replica") {
   Served served;
   CHECK(served.post(kCallback, kPath + "?replica=0-1").status == 200);
   const json expected = {{"progress", 29},         {"targetProgress", 100}, {"remaining_s", 795}, {"loss", 0.2347},
@@ -66,7 +66,7 @@ TEST_CASE("what Hugging Face's callback posts is reported under the keys of prog
   CHECK(served.heard.hints().size() == 1);  // the hints have not changed
 }
 
-TEST_CASE("the first and the last post of a training have fewer fields") {
+TEST_CASE("posts with missing fields, as at the start and end of a training, are accepted") {
   Served served;
   CHECK(served.reported(
             R"({"trainerStatus": {"progressPercentage": 0, "metrics": [{"name": "total_steps", "value": "7"}]}})") ==
@@ -78,7 +78,7 @@ TEST_CASE("the first and the last post of a training have fewer fields") {
   CHECK(served.hints() == json{{"progress", 100}, {"targetProgress", 100}});
 }
 
-TEST_CASE("a post requires the job's token, a job and the method POST") {
+TEST_CASE("a post requires the job's token, an existing job and the method POST") {
   Served served;
   for (const char* token : {"", "wrong", "s3cret0"})
     CHECK(request(served.supervisor, "POST", kPath, kCallback, token).status == 403);
@@ -91,7 +91,7 @@ TEST_CASE("a post requires the job's token, a job and the method POST") {
   CHECK(served.hints() == json::object());
 }
 
-TEST_CASE("hints of the job's own take the place of posted progress, and keep it") {
+TEST_CASE("the job's own hints replace posted progress for good") {
   Served served;
   CHECK(served.post(kCallback).status == 200);
   const json own = {{"initBatchSize", 16}};
@@ -105,14 +105,14 @@ TEST_CASE("hints of the job's own take the place of posted progress, and keep it
   CHECK(served.hints() == json{{"progress", 3}});
 }
 
-TEST_CASE("an operator that replaces another one continues with the posted progress") {
+TEST_CASE("a replacement operator continues with the posted progress") {
   Served served;
   served.supervisor.set_hints("ns/job", {{"progress", 3}, {"targetProgress", 100}});
   CHECK(served.post(kCallback).status == 200);
   CHECK(served.hints() == json{{"progress", 29}, {"targetProgress", 100}});
 }
 
-TEST_CASE("a body of another form is refused with one line that names the field") {
+TEST_CASE("an invalid body is rejected with a one-line error that names the field") {
   Served served;
   CHECK(served.refusal("") == "invalid JSON in the body, at byte 1");
   CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": NaN}})").find("invalid JSON") != std::string::npos);
@@ -142,7 +142,7 @@ TEST_CASE("a body of another form is refused with one line that names the field"
   CHECK(served.hints() == json::object());
 }
 
-TEST_CASE("metrics are left out if their values are not finite or their names cannot be used") {
+TEST_CASE("metrics with non-finite values or unusable names are dropped") {
   Served served;
   json metrics = {{{"name", "loss"}, {"value", "nan"}},
                   {{"name", "a"}, {"value", "inf"}},
@@ -165,7 +165,7 @@ TEST_CASE("metrics are left out if their values are not finite or their names ca
         json{{"progress", 1}, {"targetProgress", 100}, {"eval/loss", -2.5}, {"number", 3}});
 }
 
-TEST_CASE("of many metrics a bounded number is kept, and those of a training always are") {
+TEST_CASE("the number of metrics is limited, but training progress is always kept") {
   Served served;
   json metrics = json::array();
   for (int i = 0; i < 1000; ++i) metrics.push_back({{"name", fmt::format("m{}", i)}, {"value", "1"}});

@@ -47,13 +47,13 @@ json next_generation(const Supervisor& supervisor, const std::string& query) {
 
 }  // namespace
 
-TEST_CASE("a supervisor says that it is there") {
+TEST_CASE("the supervisor answers health checks and returns its URL") {
   const Served served;
   CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
   CHECK(served.supervisor.url() == fmt::format("http://127.0.0.1:{}", served.supervisor.port()));
 }
 
-TEST_CASE("metrics are served where the owner has some, without a token") {
+TEST_CASE("metrics are served without a token if the owner provides some") {
   CHECK(request(Served().supervisor, "GET", "/metrics").status == 404);
   sched::SupervisorOptions options;
   options.metrics = [] { return std::string("up 1\n"); };
@@ -65,7 +65,7 @@ TEST_CASE("metrics are served where the owner has some, without a token") {
   CHECK(request(served.supervisor, "PUT", "/metrics").status == 405);
 }
 
-TEST_CASE("M3: no process that is started inherits the port or a connection") {
+TEST_CASE("the listening socket and connections are closed on exec") {
   const Served served;
   RawClient client(served.supervisor.port());
   REQUIRE(client.get("/healthz"));
@@ -85,7 +85,7 @@ TEST_CASE("M3: no process that is started inherits the port or a connection") {
   for (const int fd : own_sockets()) CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("replicas find their peers as soon as the addresses of their group are set") {
+TEST_CASE("replicas discover their peers once the addresses of their group are set") {
   Served served;
   served.supervisor.set_addresses(kJob, 0, {"10.0.0.9"});
   auto found =
@@ -96,7 +96,7 @@ TEST_CASE("replicas find their peers as soon as the addresses of their group are
   CHECK(request(served.supervisor, "GET", "/discover" + kPath + "/0?timeout=0").status == 408);
 }
 
-TEST_CASE("hints are merged, null takes one back, and the listener hears of what changed") {
+TEST_CASE("hints are merged, null removes one, and the listener is notified of changes") {
   Served served;
   ::setenv("ADAPTDL_SUPERVISOR_URL", served.supervisor.url().c_str(), 1);
   post_sched_hints({{"initBatchSize", 16}, {"gradParams", {{"norm", 1.5}, {"var", 2}}}, {"liveRescale", true}}, kJob);
@@ -109,7 +109,7 @@ TEST_CASE("hints are merged, null takes one back, and the listener hears of what
   CHECK(served.supervisor.hints("ns/other") == json::object());
 }
 
-TEST_CASE("until its owner knows all jobs, those who ask for an unknown one are told to ask again") {
+TEST_CASE("until all jobs are known, requests for an unknown job get a 408 response") {
   Served served({.all_jobs_known = false});
   CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
   CHECK(request(served.supervisor, "GET", "/discover/ns/late/0?timeout=0").status == 408);
@@ -121,7 +121,7 @@ TEST_CASE("until its owner knows all jobs, those who ask for an unknown one are 
   CHECK(request(served.supervisor, "GET", "/discover/ns/other/0?timeout=0").status == 404);
 }
 
-TEST_CASE("hints that were stored elsewhere can be put back, and are merged with later ones") {
+TEST_CASE("restored hints are merged with later ones") {
   Served served;
   served.supervisor.set_hints(kJob, {{"initBatchSize", 16}, {"progress", 3}});
   CHECK(request(served.supervisor, "PUT", "/hints" + kPath, R"({"progress": 4})").status == 200);
@@ -130,7 +130,7 @@ TEST_CASE("hints that were stored elsewhere can be put back, and are merged with
   CHECK(served.supervisor.hints(kJob) == json::object());
 }
 
-TEST_CASE("what the Python package posts is taken: nulls and zeros for what is not known, and no token") {
+TEST_CASE("hints from the Python package are accepted with nulls and zeros, and without a token") {
   Served served;
   served.supervisor.add_job("ns/python", "s3cret");
   const auto put = [&](const std::string& hints) {
@@ -147,7 +147,7 @@ TEST_CASE("what the Python package posts is taken: nulls and zeros for what is n
   CHECK(served.supervisor.hints("ns/python") == json{{"gradientAccumulation", false}});
 }
 
-TEST_CASE("the listener hears of replicas that discover their peers without a token") {
+TEST_CASE("the listener is notified of replicas that discover their peers without a token") {
   Served served;
   const std::string target = "/discover" + kPath + "/0?timeout=0";
   request(served.supervisor, "GET", target, "", "s3cret");
@@ -156,7 +156,7 @@ TEST_CASE("the listener hears of replicas that discover their peers without a to
   CHECK(served.heard.foreign() == std::vector<std::string>{kJob});
 }
 
-TEST_CASE("a generation is answered to whoever has an earlier one, at once or when it is there") {
+TEST_CASE("a request for a generation is answered as soon as a later one is set") {
   Served served;
   served.supervisor.set_generation(kJob, {0, {{"0-0", "127.0.0.1", 5000}}});
   const json first{{"generation", 0}, {"replicas", {{{"id", "0-0"}, {"address", "127.0.0.1"}, {"port", 5000}}}}};
@@ -172,7 +172,7 @@ TEST_CASE("a generation is answered to whoever has an earlier one, at once or wh
   CHECK(second["replicas"][1]["id"] == "0-1");
 }
 
-TEST_CASE("generations begin anew after they were cleared") {
+TEST_CASE("generations may restart at 0 after they are cleared") {
   Served served;
   served.supervisor.set_generation(kJob, {7, {}});
   served.supervisor.clear_generation(kJob);
@@ -181,7 +181,7 @@ TEST_CASE("generations begin anew after they were cleared") {
   CHECK(next_generation(served.supervisor, "")["generation"] == 0);
 }
 
-TEST_CASE("the listener hears who waits for a generation before there is one, and whose group broke") {
+TEST_CASE("the listener is notified of replicas that wait for a generation or report a broken group") {
   Served served;
   auto newcomer = std::async(std::launch::async,
                              [&] { return next_generation(served.supervisor, "?after=2&replica=0-4&timeout=60"); });
@@ -196,7 +196,7 @@ TEST_CASE("the listener hears who waits for a generation before there is one, an
   CHECK(served.heard.waiters(2).size() == 2);
 }
 
-TEST_CASE("a listener may answer from within") {
+TEST_CASE("a listener may set a generation from within its callback") {
   struct Admitting : Heard {
     void replica_waits(const std::string& job_id, const std::string&, int after, bool) override {
       supervisor->set_generation(job_id, {after + 1, {}});
@@ -209,7 +209,7 @@ TEST_CASE("a listener may answer from within") {
   CHECK(next_generation(supervisor, "?after=4&replica=a&timeout=60")["generation"] == 5);
 }
 
-TEST_CASE("who waits for a job that is removed is told so") {
+TEST_CASE("a waiting request gets a 404 response when its job is removed") {
   Served served;
   auto waiting = std::async(std::launch::async, [&] {
     return request(served.supervisor, "GET", "/generation" + kPath + "?replica=a&timeout=60").status;
@@ -219,7 +219,7 @@ TEST_CASE("who waits for a job that is removed is told so") {
   CHECK(waiting.get() == 404);
 }
 
-TEST_CASE("a wrong token is refused always, none where the server was told so, and for generations always") {
+TEST_CASE("a wrong token is always rejected, and a missing one as configured or for generations") {
   for (const auto without : {WithoutToken::kServed, WithoutToken::kServedToOwner, WithoutToken::kRefused}) {
     Served served({.without_token = without});
     served.supervisor.add_job("ns/secret", "s3cret");
@@ -239,7 +239,7 @@ TEST_CASE("a wrong token is refused always, none where the server was told so, a
   }
 }
 
-TEST_CASE("L10: a page in the user's browser, whose name was made to lead here, needs the token") {
+TEST_CASE("requests with a foreign Host header, as in DNS rebinding, require the token") {
   Served served({.without_token = WithoutToken::kServedToOwner});
   served.supervisor.add_job("ns/secret", "s3cret");
   const auto hints = [&](const std::string& headers) {
@@ -254,7 +254,7 @@ TEST_CASE("L10: a page in the user's browser, whose name was made to lead here, 
   CHECK(hints("Host: evil.example:80\r\nAuthorization: Bearer s3cret\r\n") == 200);
 }
 
-TEST_CASE("H5: another user needs the token, on connections that are closed early too") {
+TEST_CASE("another user needs the token, even on connections that are closed early") {
   if (::geteuid() != 0) {
     MESSAGE("skipped: only root can be another user");
     return;
@@ -308,7 +308,7 @@ TEST_CASE("H5: another user needs the token, on connections that are closed earl
   CHECK(served.supervisor.hints("ns/secret") == json::object());
 }
 
-TEST_CASE("thousands of replicas may wait at a time, and all are answered") {
+TEST_CASE("1500 replicas can wait at the same time, and all are answered") {
   allow_many_descriptors();
   Served served;
   std::vector<RawClient> clients;
@@ -322,7 +322,7 @@ TEST_CASE("thousands of replicas may wait at a time, and all are answered") {
   for (RawClient& client : clients) REQUIRE(client.answer() == 200);
 }
 
-TEST_CASE("a supervisor ends while replicas wait, and closes their connections") {
+TEST_CASE("destroying the supervisor closes the connections of waiting replicas") {
   auto served = std::make_unique<Served>();
   RawClient client(served->supervisor.port());
   client.get("/generation" + kPath + "?replica=a&timeout=300");
@@ -331,7 +331,7 @@ TEST_CASE("a supervisor ends while replicas wait, and closes their connections")
   CHECK(client.closed());
 }
 
-TEST_CASE("the server's thread takes no signal of the process") {
+TEST_CASE("the server's thread blocks the signals of the process") {
   const Served served;
   request(served.supervisor, "GET", "/healthz");
   int others = 0;
@@ -351,7 +351,7 @@ TEST_CASE("the server's thread takes no signal of the process") {
   CHECK(others >= 1);  // a sanitizer may have another thread
 }
 
-TEST_CASE("an address that is none, or is taken, is refused by name") {
+TEST_CASE("an invalid address and a port in use are reported in the error") {
   Heard heard;
   CHECK_THROWS_WITH_AS(Supervisor({.address = "localhost"}, heard),
                        "invalid address 'localhost' for the supervisor: expected an IP address", UsageError);

@@ -9,7 +9,7 @@ using namespace adaptdl;
 using namespace adaptdl::kube;
 using nlohmann::json;
 
-TEST_CASE("a TensorBoard's objects are those that the Python command makes") {
+TEST_CASE("a TensorBoard's objects match those of the Python command") {
   const TensorBoardObjects objects =
       tensorboard_objects({.name = "mine", .storage_class = "fast", .size = "5Gi", .image = "tb"});
   for (const json& object : {objects.deployment, objects.claim, objects.service}) {
@@ -31,7 +31,7 @@ TEST_CASE("a TensorBoard's objects are those that the Python command makes") {
       "ports": [{"port": 6006, "targetPort": 6006}]})"));
 }
 
-TEST_CASE("a wrong name or size is refused before anything is asked") {
+TEST_CASE("an invalid name or size is rejected") {
   for (const char* name : {"", "Upper", "under_score", "ends-", "a.b"})
     CHECK_THROWS_AS(tensorboard_objects({.name = name}), UsageError);
   CHECK_THROWS_AS(tensorboard_objects({.name = std::string(50, 'x')}), UsageError);
@@ -39,7 +39,7 @@ TEST_CASE("a wrong name or size is refused before anything is asked") {
     CHECK_THROWS_AS(tensorboard_objects({.name = "x", .size = size}), UsageError);
 }
 
-TEST_CASE("the storage class is the one asked for, the default, or one that nodes can share") {
+TEST_CASE("the storage class is the requested one, the default, or one that nodes can share") {
   const std::vector<json> classes{
       json::parse(R"({"metadata": {"name": "disk"}, "provisioner": "ebs.csi.aws.com"})"),
       json::parse(R"({"metadata": {"name": "shared"}, "provisioner": "rook-ceph.cephfs.csi.ceph.com"})")};

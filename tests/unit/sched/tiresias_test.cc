@@ -11,8 +11,7 @@ namespace {
 
 constexpr double kLimit = 16 * 3600;
 
-TEST_CASE(
-    "jobs get what their users asked for, first come, first served, and smaller ones pass those that do not fit") {
+TEST_CASE("jobs get their requested size in arrival order, and smaller ones pass those that do not fit") {
   const auto policy = make_tiresias();
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   schedule.problem.jobs = {tuned_job("late", 30, 2), tuned_job("early", 10, 6), tuned_job("middle", 20, 3)};
@@ -24,7 +23,7 @@ TEST_CASE(
   CHECK(schedule.decision.reasons.at("middle") == "waits until 3 replicas fit, place 2 in the first queue");
 }
 
-TEST_CASE("a job that has had 16 GPU-hours gives way to one that has not") {
+TEST_CASE("a job that has used 16 GPU-hours yields to one that has not") {
   const auto policy = make_tiresias();
   Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
   schedule.problem.jobs = {tuned_job("old", 0, 4)};
@@ -41,7 +40,7 @@ TEST_CASE("a job that has had 16 GPU-hours gives way to one that has not") {
   CHECK(schedule.decision.reasons.at("old") == "waits until 4 replicas fit, place 1 in the second queue");
 }
 
-TEST_CASE("the second queue is in the order in which jobs came into it, not of their arrival") {
+TEST_CASE("the second queue is ordered by when jobs entered it, not by their arrival") {
   const auto policy = make_tiresias();
   Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
   schedule.problem.jobs = {tuned_job("a", 0, 4), tuned_job("b", 10, 4)};
@@ -58,7 +57,7 @@ TEST_CASE("the second queue is in the order in which jobs came into it, not of t
   CHECK(schedule.replicas("a") == 4);
 }
 
-TEST_CASE("new jobs go to the emptiest nodes, and who goes on running stays") {
+TEST_CASE("new jobs go to the emptiest nodes, and running jobs stay") {
   const auto policy = make_tiresias();
   Schedule schedule{*policy, {.nodes = gpu_nodes(3, 4)}};
   schedule.problem.jobs = {tuned_job("a", 0, 2), tuned_job("b", 1, 3), tuned_job("c", 2, 4)};
@@ -74,7 +73,7 @@ TEST_CASE("new jobs go to the emptiest nodes, and who goes on running stays") {
   CHECK(schedule.decision.reasons.at("a") == "keeps 2 replicas on 1 node");
 }
 
-TEST_CASE("odd jobs wait, with a reason, and hold nobody up") {
+TEST_CASE("jobs that cannot run wait with a reason and do not block others") {
   const auto policy = make_tiresias();
   Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
   JobInfo nothing = tuned_job("nothing", 0, 1), contrary = tuned_job("contrary", 0, 1), huge = tuned_job("huge", 0, 9);
@@ -95,7 +94,7 @@ TEST_CASE("odd jobs wait, with a reason, and hold nobody up") {
   CHECK(schedule.replicas("bound") == 0);
 }
 
-TEST_CASE("a replica fits where all of its resources do") {
+TEST_CASE("a replica fits only where all of its resources do") {
   const auto policy = make_tiresias();
   Schedule schedule{
       *policy,
@@ -107,7 +106,7 @@ TEST_CASE("a replica fits where all of its resources do") {
   CHECK(schedule.decision.allocations.at("a") == Allocation{"many", "many", "many", "many", "few"});
 }
 
-TEST_CASE("a job that is not preemptible keeps what it has, whoever comes") {
+TEST_CASE("a non-preemptible job keeps its allocation while an older job waits") {
   const auto policy = make_tiresias();
   Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
   JobInfo pinned = tuned_job("pinned", 50, 2);

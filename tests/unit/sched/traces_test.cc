@@ -30,7 +30,7 @@ std::string wrong(const std::string& file, std::string_view text) {
   return error;
 }
 
-TEST_CASE("the paper's six applications are read as its authors set them") {
+TEST_CASE("the paper's six applications are loaded with their authors' settings") {
   const Applications applications = load_traces(osdi21() / "traces");
   const std::map<std::string, std::vector<std::size_t>> expected = {
       // epochs, minimum and maximum batch size, minimum and maximum local batch size
@@ -51,7 +51,7 @@ TEST_CASE("the paper's six applications are read as its authors set them") {
   }
 }
 
-TEST_CASE("the paper's data without settings has ours, other data of the same name has not") {
+TEST_CASE("bundled settings apply to the paper's data, but not to other data of the same name") {
   for (const bool same : {true, false}) {
     const TemporaryDirectory directory;
     std::filesystem::copy(osdi21() / "traces/yolov3", directory.path() / "yolov3");
@@ -61,7 +61,7 @@ TEST_CASE("the paper's data without settings has ours, other data of the same na
   }
 }
 
-TEST_CASE("statistics are linear between validated batch sizes, and held beyond them") {
+TEST_CASE("statistics are linear between validated batch sizes and constant beyond them") {
   const TemporaryDirectory directory;
   write_application(directory);
   const std::shared_ptr<const Application> loaded = load_traces(directory.path()).at("app");
@@ -77,7 +77,7 @@ TEST_CASE("statistics are linear between validated batch sizes, and held beyond 
   CHECK(application.iterations_after(20, 2) == doctest::Approx(13));
 }
 
-TEST_CASE("an epoch needs the least progress of all validated batch sizes") {
+TEST_CASE("an epoch requires the minimum progress of all validated batch sizes") {
   const TemporaryDirectory directory;
   write_application(directory);
   const std::shared_ptr<const Application> loaded = load_traces(directory.path()).at("app");
@@ -87,7 +87,7 @@ TEST_CASE("an epoch needs the least progress of all validated batch sizes") {
   CHECK(application.progress_after(2) == 18);
 }
 
-TEST_CASE("settings replace what the measurements say") {
+TEST_CASE("settings override values derived from the measurements") {
   const TemporaryDirectory directory;
   write_application(directory);
   directory.write(
@@ -102,7 +102,7 @@ TEST_CASE("settings replace what the measurements say") {
   CHECK(application.max_replicas() == 3);
 }
 
-TEST_CASE("broken settings are refused at their place") {
+TEST_CASE("invalid settings are rejected with their location") {
   CHECK(wrong("application.json", "{\n  \"epochs\": }") ==
         "app/application.json:2:13: invalid JSON; see docs/formats.md for an example");
   CHECK(wrong("application.json", "").starts_with("app/application.json:1:1: invalid JSON"));
@@ -122,7 +122,7 @@ TEST_CASE("broken settings are refused at their place") {
   }
 }
 
-TEST_CASE("step times that cannot be are refused") {
+TEST_CASE("impossible step times are rejected") {
   const auto row = [](std::string_view text) {
     return wrong("placements.csv", std::string("placement,local_bsz,step_time,sync_time\n").append(text) + "\n");
   };
@@ -140,7 +140,7 @@ TEST_CASE("step times that cannot be are refused") {
         "app/scalability.csv:2:3: 3 replicas on 4 nodes; expected at least one per node");
 }
 
-TEST_CASE("training curves that do not rise are refused") {
+TEST_CASE("training curves that do not increase are rejected") {
   const auto rows = [](std::string_view text) {
     return wrong("validation-8.csv", std::string("progress,iteration,metric,grad_sqr,grad_var\n").append(text));
   };
@@ -152,7 +152,7 @@ TEST_CASE("training curves that do not rise are refused") {
   CHECK(rows("10,10,0.5,-1,4\n").starts_with("app/validation-8.csv:2:11: invalid grad_sqr '-1': must be at least 0"));
 }
 
-TEST_CASE("files that are missing or misnamed are named") {
+TEST_CASE("missing and misnamed files are reported by name") {
   CHECK(wrong("validation-x.csv", kValidation) ==
         "app/validation-x.csv: 'x' is not a valid batch size; name the file validation-BSZ.csv, such as "
         "validation-128.csv");

@@ -27,7 +27,7 @@ std::string shape(const std::vector<std::uint64_t>& sizes) {
   return bytes_field(2, dimensions);
 }
 
-TEST_CASE("a record that TensorFlow wrote is whole") {
+TEST_CASE("a record in TensorFlow's format is whole") {
   // This is the first record of each of TensorFlow's files: Event{wall_time, file_version: "brain.Event:2"}.
   const std::string data = double_field(1, 1.5e9) + bytes_field(3, "brain.Event:2");
   const std::string record = event_frame(data);
@@ -40,7 +40,7 @@ TEST_CASE("a record that TensorFlow wrote is whole") {
   CHECK(read_event_scalars(data).empty());
 }
 
-TEST_CASE("a record that is cut off anywhere is partial") {
+TEST_CASE("a record truncated at any byte is partial") {
   const std::string record = scalar_record(1, 2, "loss", 0.5f);
   for (std::size_t size = 0; size < record.size(); ++size) {
     const EventFrame frame = read_event_frame(std::string_view(record).substr(0, size));
@@ -50,7 +50,7 @@ TEST_CASE("a record that is cut off anywhere is partial") {
   CHECK(read_event_frame(record).state == State::kWhole);
 }
 
-TEST_CASE("a byte that changed is found by the checksums") {
+TEST_CASE("the checksums detect a changed byte") {
   const std::string record = scalar_record(1, 2, "loss", 0.5f);
   for (std::size_t at = 0; at < record.size(); ++at) {
     std::string damaged = record;
@@ -62,12 +62,12 @@ TEST_CASE("a byte that changed is found by the checksums") {
   }
 }
 
-TEST_CASE("a length that no file has is damaged, even with its checksum") {
+TEST_CASE("an impossible record length is unreadable, even with a valid checksum") {
   CHECK(read_event_frame(event_header(std::numeric_limits<std::uint64_t>::max())).state == State::kUnreadable);
   CHECK(read_event_frame(event_header(std::uint64_t{1} << 40)).state == State::kPartial);
 }
 
-TEST_CASE("simple values are read with their tags, the step and the time") {
+TEST_CASE("simple values are read with their tags, step and time") {
   const std::string event =
       double_field(1, 12.25) + number_field(2, std::uint64_t{1} << 40) +
       bytes_field(5, bytes_field(1, simple_value("loss", 0.5f)) + bytes_field(1, bytes_field(1, "text")) +
@@ -89,7 +89,7 @@ TEST_CASE("the step may follow the values, or be absent or negative") {
   CHECK(read_event_scalars(summary + number_field(2, static_cast<std::uint64_t>(-1))).at(0).step == -1);
 }
 
-TEST_CASE("values that are not finite are read as they are") {
+TEST_CASE("non-finite values are preserved") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   CHECK(std::isnan(read_event_scalars(event_of(1, 2, simple_value("loss", std::nanf("")))).at(0).value));
   CHECK(read_event_scalars(event_of(1, 2, simple_value("loss", -kInfinity))).at(0).value == -kInfinity);
@@ -107,7 +107,7 @@ TEST_CASE("a tensor with one floating-point number is a scalar") {
   CHECK(tensor_values(is_double + bytes_field(4, double_bits(0.5))) == half);
 }
 
-TEST_CASE("numbers of 16 bits are read") {
+TEST_CASE("16-bit floating-point numbers are read") {
   const auto read = [](unsigned type, std::uint64_t bits) {
     const std::string content = little_endian(static_cast<std::uint16_t>(bits));
     const auto values = tensor_values(number_field(1, type) + number_field(13, bits));
@@ -142,7 +142,7 @@ TEST_CASE("tensors of other types or sizes are not scalars") {
   CHECK(tensor_values(number_field(1, 9) + number_field(10, 1)).empty());
 }
 
-TEST_CASE("what is not a message has no scalars") {
+TEST_CASE("truncated and malformed messages have no scalars") {
   const std::string event = event_of(1, 2, simple_value("loss", 0.5f));
   for (std::size_t size = 0; size < event.size(); ++size)
     CHECK(read_event_scalars(std::string_view(event).substr(0, size)).empty());

@@ -47,7 +47,7 @@ double fraction(const Importances& importances, const std::string& parameter) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-TEST_CASE("the parameter that decides is the most important") {
+TEST_CASE("the parameter that determines the results is the most important") {
   const Importances found = parameter_importances(study_of(100));
   CHECK(found.trials == 100);
   CHECK(found.best == 10);
@@ -72,7 +72,7 @@ TEST_CASE("a study that maximizes prefers higher values") {
   for (const auto& [name, fraction] : low.parameters) CHECK(fraction == tune_importance_test::fraction(high, name));
 }
 
-TEST_CASE("trials that ended early count behind those that completed") {
+TEST_CASE("trials that ended early rank below those that completed") {
   Study study = study_of(60);
   const Importances expected = parameter_importances(study);
   std::vector<double> values;
@@ -93,7 +93,7 @@ TEST_CASE("trials that ended early count behind those that completed") {
     CHECK(fraction == tune_importance_test::fraction(found, name));
 }
 
-TEST_CASE("what has no value does not count") {
+TEST_CASE("trials without a finite value are ignored") {
   Study study = study_of(40);
   const Importances expected = parameter_importances(study);
   for (int i = 0; i < 5; ++i) study.trials.push_back(trial_of(40 + i));
@@ -108,13 +108,13 @@ TEST_CASE("what has no value does not count") {
     CHECK(fraction == tune_importance_test::fraction(found, name));
 }
 
-TEST_CASE("ties with the last of the best tenth are among the best") {
+TEST_CASE("trials that tie with the last of the best tenth count among the best") {
   Study study = study_of(20);
   for (Trial& trial : study.trials) trial.values = {trial.number < 5 ? 1.0 : 2.0};
   CHECK(parameter_importances(study).best == 5);
 }
 
-TEST_CASE("a conditional parameter matters among the trials that have it") {
+TEST_CASE("a conditional parameter's importance is measured among the trials that have it") {
   Study study = study_of(90);
   for (Trial& trial : study.trials) {
     if (trial.parameters["optimizer"] != "sgd") continue;
@@ -128,7 +128,7 @@ TEST_CASE("a conditional parameter matters among the trials that have it") {
   CHECK(fraction(found, "momentum") > fraction(found, "layers"));
 }
 
-TEST_CASE("a parameter with one value does not matter") {
+TEST_CASE("a parameter with a single value has no importance") {
   Study study = study_of(20);
   for (Trial& trial : study.trials) {
     add_parameter(trial, "batch", Choice{{64}}, 64);
@@ -138,7 +138,7 @@ TEST_CASE("a parameter with one value does not matter") {
   CHECK(fraction(parameter_importances(study), "depth") == 0);
 }
 
-TEST_CASE("too few trials, and trials that do not differ, are errors") {
+TEST_CASE("too few or indistinguishable trials are an error") {
   CHECK_THROWS_WITH_AS(parameter_importances(study_of(9)),
                        "study 's' has 9 trials with a value, but importances require at least 10", Error);
   CHECK_NOTHROW(parameter_importances(study_of(10)));

@@ -25,7 +25,7 @@ using ::testing::error_of;
 using ::testing::says;
 using Scene = JournalScene;
 
-TEST_CASE("a last line that was not completed is ignored, and removed before the next append") {
+TEST_CASE("an incomplete last line is ignored, and removed before the next append") {
   const Scene scene;
   {
     Journal journal(scene.file);
@@ -45,7 +45,7 @@ TEST_CASE("a last line that was not completed is ignored, and removed before the
   }
 }
 
-TEST_CASE("a damaged line is an error that names it, and the lines before it are kept") {
+TEST_CASE("a damaged line is reported by number, and the lines before it are kept") {
   const Scene scene;
   Journal journal(scene.file);
   const int study = journal.create_study("a", Direction::kMinimize, "loss");
@@ -91,7 +91,7 @@ TEST_CASE("a damaged line is an error that names it, and the lines before it are
   CHECK(journal.find("a")->trials.size() == 1);
 }
 
-TEST_CASE("files of other tools are refused, and stay as they are") {
+TEST_CASE("files of other tools are rejected and left unchanged") {
   const Scene scene;
   for (const std::string& text :
        {std::string("SQLite format 3\0 and more", 24), std::string("trial,value\n1,2\n"),
@@ -132,7 +132,7 @@ TEST_CASE("a file that was replaced, truncated or changed is an error") {
   CHECK(says(error(), "was replaced"));
 }
 
-TEST_CASE("a full disk leaves the file as it was") {
+TEST_CASE("a failed write leaves the file unchanged") {
   const Scene scene;
   Journal(scene.file).create_study("a", Direction::kMinimize, "loss");
   const std::string text = text_of(scene.file);
@@ -148,7 +148,7 @@ TEST_CASE("a full disk leaves the file as it was") {
   CHECK(text_of(scene.file) == text);
 }
 
-TEST_CASE("the lock of a killed process is taken over, one that changes is not") {
+TEST_CASE("a stale lock is taken over, but not while the journal still grows") {
   const Scene scene;
   Journal journal(scene.file, {.lock_grace = 200ms});
   const auto took = [&](const std::string& name, Journal& by) {
@@ -187,7 +187,7 @@ TEST_CASE("the lock of a killed process is taken over, one that changes is not")
   CHECK(std::distance(fs::directory_iterator(scene.directory.path()), {}) == 1);
 }
 
-TEST_CASE("a wait for the lock of a killed process is reported before the lock is taken over") {
+TEST_CASE("a wait for a stale lock is reported before the lock is taken over") {
   const Scene scene;
   Journal journal(scene.file, {.lock_grace = 400ms});
   std::vector<std::string> notices;
@@ -206,7 +206,7 @@ TEST_CASE("a wait for the lock of a killed process is reported before the lock i
   CHECK(notices.size() == 2);
 }
 
-TEST_CASE("a lock that was taken over is left to its new holder") {
+TEST_CASE("a lock that another process took over is not removed by its former holder") {
   const Scene scene;
   {
     const JournalLock slow(scene.file, "slow", 10ms);
@@ -218,7 +218,7 @@ TEST_CASE("a lock that was taken over is left to its new holder") {
   CHECK(fs::is_symlink(scene.lock));
 }
 
-TEST_CASE("of processes that write at once, nothing is lost") {
+TEST_CASE("no record is lost when several processes write at once") {
   const Scene scene;
   const int study = Journal(scene.file).create_study("a", Direction::kMinimize, "loss");
   constexpr int kProcesses = 4, kTrials = 25;
@@ -246,7 +246,7 @@ TEST_CASE("of processes that write at once, nothing is lost") {
   CHECK(marks.size() == trials.size());
 }
 
-TEST_CASE("a writer that is killed at any moment leaves a file that opens and is continued") {
+TEST_CASE("a writer that is killed at any time leaves a valid file that can be continued") {
   const Scene scene;
   const int study = Journal(scene.file).create_study("a", Direction::kMinimize, "loss");
   std::mt19937 random(1);

@@ -27,7 +27,7 @@ using Scene = JournalScene;
 const Distribution kRate = FloatRange{1e-5, 1, true, {}};
 const Distribution kOptimizer = Choice{{"sgd", true, nullptr, 2}};
 
-TEST_CASE("what is written is read back, by another process too") {
+TEST_CASE("written data is read back, also through another Journal") {
   const Scene scene;
   Journal journal(scene.file);
   CHECK(journal.studies().empty());
@@ -75,7 +75,7 @@ TEST_CASE("what is written is read back, by another process too") {
   CHECK_FALSE(fs::exists(fs::symlink_status(scene.lock)));
 }
 
-TEST_CASE("refresh reads what others appended, and nothing of a batch before its commit") {
+TEST_CASE("refresh reads appended records, but nothing of a batch before its commit") {
   const Scene scene;
   Journal one(scene.file), other(scene.file);
   const int study = one.create_study("a", Direction::kMinimize, "loss");
@@ -97,7 +97,7 @@ TEST_CASE("refresh reads what others appended, and nothing of a batch before its
   CHECK(other.trial(trial)->intermediate.size() == 2);
 }
 
-TEST_CASE("names of studies are unique, also between processes that do not know of each other") {
+TEST_CASE("study names are unique, even across journals that have not been refreshed") {
   const Scene scene;
   Journal one(scene.file), other(scene.file);
   one.create_study("a", Direction::kMinimize, "loss");
@@ -108,7 +108,7 @@ TEST_CASE("names of studies are unique, also between processes that do not know 
   CHECK(says(error_of([&] { one.report(0, 1, 1); }), "trial 0 does not exist"));
 }
 
-TEST_CASE("a trial that waits is claimed once, and a trial ends once") {
+TEST_CASE("a waiting trial is claimed only once, and a trial ends only once") {
   const Scene scene;
   Journal one(scene.file), other(scene.file);
   const int study = one.create_study("a", Direction::kMinimize, "loss");
@@ -127,7 +127,7 @@ TEST_CASE("a trial that waits is claimed once, and a trial ends once") {
   CHECK(other.trial(first)->intermediate.empty());
 }
 
-TEST_CASE("what Optuna would not accept is refused before it is written") {
+TEST_CASE("values that Optuna would not accept are rejected before they are written") {
   const Scene scene;
   Journal journal(scene.file);
   const int study = journal.create_study("a", Direction::kMinimize, "loss");
@@ -151,7 +151,7 @@ TEST_CASE("what Optuna would not accept is refused before it is written") {
   CHECK(text_of(scene.file) == before);
 }
 
-TEST_CASE("a range that is written ends at a step, as decimals") {
+TEST_CASE("the upper bound of a written range is rounded down to a step, in decimal arithmetic") {
   const auto written = [](const Distribution& distribution) { return parse_distribution(to_text(distribution)); };
   CHECK(written(FloatRange{0, 1, false, 0.3}) == Distribution(FloatRange{0, 0.9, false, 0.3}));
   CHECK(written(FloatRange{-0.05, 0.2, false, 0.1}) == Distribution(FloatRange{-0.05, 0.15, false, 0.1}));
@@ -165,7 +165,7 @@ TEST_CASE("a range that is written ends at a step, as decimals") {
 }
 
 // These are lines of Optuna 4 and 5 with various optional fields.
-TEST_CASE("lines of Optuna are replayed by its rules") {
+TEST_CASE("Optuna's journal lines are replayed by its rules") {
   const Scene scene;
   const auto line = [](int code, const std::string& rest) {
     return "{\"op_code\":" + std::to_string(code) + ",\"worker_id\":\"w\"," + rest + "}\n";
@@ -210,7 +210,7 @@ TEST_CASE("lines of Optuna are replayed by its rules") {
   CHECK((study.trials[1].id == 2 && study.trials[1].state == TrialState::kWaiting));
 }
 
-TEST_CASE("times without an offset are local ones") {
+TEST_CASE("times without an offset are local, and invalid times are rejected") {
   std::tm parts{};
   parts.tm_year = 124;
   parts.tm_mday = 2;
@@ -224,7 +224,7 @@ TEST_CASE("times without an offset are local ones") {
     CHECK(parse_journal_time(wrong) == std::nullopt);
 }
 
-TEST_CASE("JSON of Python is read and written") {
+TEST_CASE("Python's dialect of JSON is read and written") {
   const auto read = [](std::string_view text) {
     PythonJsonReader reader(text);
     json value = reader.value();

@@ -37,21 +37,21 @@ double sum(const std::map<int, double>& weights) {
   return sum;
 }
 
-TEST_CASE("of two normal end values, the chance is that of their difference") {
+TEST_CASE("the chance that one of two normal forecasts is best follows from their difference") {
   const auto chances = chances_of_best({{1, 3}, {0, 4}}, {});
   const double expected = 0.5 * std::erfc(-0.2 / std::sqrt(2.0));
   CHECK(std::abs(chances[0] - expected) < 0.005);
   CHECK(std::abs(chances[0] + chances[1] - 1) < 1e-12);
 }
 
-TEST_CASE("what is certain is best or not, and equal ones share the chance") {
+TEST_CASE("certain forecasts have a chance of 0 or 1, and ties share it") {
   CHECK(chances_of_best({{2, 0}, {1, 0}}, {}) == std::vector{1.0, 0.0});
   CHECK(chances_of_best({{1, 0}, {1, 0}}, {}) == std::vector{0.5, 0.5});
   CHECK(chances_of_best({{-5, 1}}, {}) == std::vector{1.0});
   CHECK(chances_of_best({}, {}).empty());
 }
 
-TEST_CASE("against a completed trial that is better, the less certain one has more of a chance") {
+TEST_CASE("against a better completed trial, the less certain forecast has the higher chance") {
   const std::vector<Forecast> forecasts{{1, 0.1}, {0.9, 0.5}};
   CHECK(chances_of_best(forecasts, {})[0] > 0.5);
   CHECK(chances_of_best(forecasts, 1.5)[1] > 0.9);
@@ -59,7 +59,7 @@ TEST_CASE("against a completed trial that is better, the less certain one has mo
   CHECK(chances_of_best(forecasts, 100) == chances_of_best(forecasts, {}));
 }
 
-TEST_CASE("a better value at the same step weighs more, and the mean is 1") {
+TEST_CASE("a better value at the same step gets a higher weight, and the weights average 1") {
   for (const auto direction : {Direction::kMaximize, Direction::kMinimize}) {
     Scene scene(direction);
     const int low = scene.run({{10, 0.1}}), middle = scene.run({{10, 0.5}}), high = scene.run({{10, 0.6}});
@@ -72,7 +72,7 @@ TEST_CASE("a better value at the same step weighs more, and the mean is 1") {
   }
 }
 
-TEST_CASE("a trial alone has the weight 1, and so has one that has not reported") {
+TEST_CASE("a single trial and a trial without reports have the weight 1") {
   Scene scene;
   const int alone = scene.run({{10, 0.5}});
   CHECK(std::abs(promise_weights(scene.study, {alone}).at(alone) - 1) < 1e-12);
@@ -84,7 +84,7 @@ TEST_CASE("a trial alone has the weight 1, and so has one that has not reported"
   CHECK(promise_weights(scene.study, {}).empty());
 }
 
-TEST_CASE("a trial that is earlier is judged by how much others have gained since that step") {
+TEST_CASE("a trial at an earlier step is judged by the gains of others since that step") {
   Scene scene;
   // All trials gain about 0.4 between steps 10 and 40.
   for (const double base : {0.1, 0.2, 0.3, 0.4})
@@ -95,7 +95,7 @@ TEST_CASE("a trial that is earlier is judged by how much others have gained sinc
   CHECK(weights.at(late) < 0.5);
 }
 
-TEST_CASE("paused trials count while few have completed") {
+TEST_CASE("paused trials are considered while few trials have completed") {
   Scene scene;
   for (const double base : {0.1, 0.2, 0.3, 0.4})
     scene.add(TrialState::kRunning, {{10, base}, {40, base + 0.4 + base / 50}});
@@ -107,7 +107,7 @@ TEST_CASE("paused trials count while few have completed") {
   CHECK(promise_weights(scene.study, {early, late}).at(late) > 1);
 }
 
-TEST_CASE("what is not a finite number weighs least, and makes no other weight one") {
+TEST_CASE("non-finite values get the minimum weight and leave the other weights finite") {
   Scene scene;
   const int good = scene.run({{10, 0.5}}), lost = scene.run({{10, kNaN}}), other = scene.run({{10, 0.4}});
   auto weights = promise_weights(scene.study, {good, lost, other});

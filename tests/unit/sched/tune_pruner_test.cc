@@ -71,7 +71,7 @@ std::vector<int> search(Study& study, const Pruner& pruner, int trials, int para
   }
 }
 
-TEST_CASE("asha pauses a trial at a rung unless it is among the best of those there") {
+TEST_CASE("asha pauses a trial at a rung unless it is among the best there") {
   Study study = make_study();
   for (const double value : {0.5, 0.6, 0.4}) pause(add(study, {value}), 0);
   const auto pruner = make_pruner("asha");
@@ -82,7 +82,7 @@ TEST_CASE("asha pauses a trial at a rung unless it is among the best of those th
   CHECK(best.reason == "place 1 of 5 at rung 0 (step 1)");
 }
 
-TEST_CASE("the first trial at a rung waits for others, however good it is") {
+TEST_CASE("the first trial at a rung is paused, even if its value is high") {
   Study study = make_study();
   CHECK(make_pruner("asha")->judge(study, add(study, {1.0})).verdict == Verdict::kPause);
 }
@@ -110,7 +110,7 @@ TEST_CASE("asha promotes the best paused trial of the highest rung that has one"
   CHECK_FALSE(make_pruner("asha")->promote(study, false));
 }
 
-TEST_CASE("trials that were promoted early take the places of better ones, except of the best") {
+TEST_CASE("early promotions use up the places of better trials, except of the best") {
   Study study = make_study();
   for (const double value : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}) pause(add(study, {value}), 0);
   for (const int promoted : {2, 3}) study.trials[static_cast<std::size_t>(promoted)].user_attributes[kRung] = 1;
@@ -127,7 +127,7 @@ TEST_CASE("trials that were promoted early take the places of better ones, excep
   CHECK(pruner->judge(study, second).verdict == Verdict::kContinue);
 }
 
-TEST_CASE("a trial that has not finished pausing does not keep others from being promoted") {
+TEST_CASE("a trial that is still pausing does not block the promotion of others") {
   Study study = make_study(Direction::kMinimize);
   for (const double value : {0.5, 0.3, 0.6, 0.7, 0.8, 0.2, 0.9, 1.0}) pause(add(study, {value}), 0);
   const auto next = make_pruner("asha")->promote(study, false, [](int number) { return number == 5; });
@@ -135,7 +135,7 @@ TEST_CASE("a trial that has not finished pausing does not keep others from being
   CHECK(next->trial == 1);
 }
 
-TEST_CASE("values that are not a number are never promoted") {
+TEST_CASE("NaN values are never promoted") {
   Study study = make_study();
   for (int i = 0; i < 8; ++i) pause(add(study, {kNaN}), 0);
   CHECK_FALSE(make_pruner("asha")->promote(study, false));
@@ -144,7 +144,7 @@ TEST_CASE("values that are not a number are never promoted") {
   CHECK(make_pruner("asha")->promote(study, false)->trial == 8);
 }
 
-TEST_CASE("one trial is trained to the end even if too few were started for a promotion") {
+TEST_CASE("one trial is trained to the end even if there are too few for a promotion") {
   for (const char* const name : {"asha", "hyperband"}) {
     Study study = make_study();
     const auto trained = search(study, *make_pruner(name), 3, 2, 50, [](int number, int) { return number; });
@@ -162,7 +162,7 @@ TEST_CASE("asha trains the best trial to the end, and most trials for one step o
   CHECK(std::ranges::count_if(trained, [](int steps) { return steps > 16; }) <= 3);
 }
 
-TEST_CASE("asha trains few trials for long, although later ones are better than those before") {
+TEST_CASE("asha trains few trials for long, even if later ones are better than earlier ones") {
   Study study = make_study();
   const auto curve = [](int number, int) { return 0.5 * number + (number * 37) % 64; };
   const auto trained = search(study, *make_pruner("asha"), 64, 4, 64, curve);
@@ -177,7 +177,7 @@ TEST_CASE("asha trains few trials for long, although later ones are better than 
   CHECK(best->state == TrialState::kComplete);
 }
 
-TEST_CASE("hyperband compares a part of the trials only later") {
+TEST_CASE("hyperband compares some of the trials only at later rungs") {
   CHECK(assign_brackets(0, 3, 4).empty());
   const auto brackets = assign_brackets(100, 3, 4);
   CHECK(std::ranges::count(brackets, 0) == 64);
@@ -190,7 +190,7 @@ TEST_CASE("hyperband compares a part of the trials only later") {
   for (std::size_t i = 0; i < trained.size(); ++i) CHECK(trained[i] >= std::pow(4, brackets[i]));
 }
 
-TEST_CASE("rungs stay where they are once they are known") {
+TEST_CASE("rungs keep their steps once they are known") {
   Study study = make_study();
   add(study, {});
   add(study, {}).intermediate[100] = 0.5;
@@ -201,7 +201,7 @@ TEST_CASE("rungs stay where they are once they are known") {
   CHECK(Rungs(study, 4, 7.0).step(1) == 28);
 }
 
-TEST_CASE("a trial is at a rung with a report at 95 % of its step") {
+TEST_CASE("a trial reaches a rung with a report at 95 % of the rung's step") {
   Study study = make_study();
   Trial& trial = add(study, {});
   trial.intermediate = {{94, 0.0}, {96, 0.1}, {380, 0.2}, {1000, 0.3}};
@@ -212,7 +212,7 @@ TEST_CASE("a trial is at a rung with a report at 95 % of its step") {
   CHECK(rungs.highest(trial) == 1);
 }
 
-TEST_CASE("median prunes what is worse than half of the completed trials at the same step") {
+TEST_CASE("median prunes a trial that is worse than half of the completed ones at its step") {
   Study study = make_study();
   for (const double value : {0.1, 0.2, 0.3, 0.4, 0.5}) add(study, {value, value + 0.1}, TrialState::kComplete);
   const auto pruner = make_pruner("median");

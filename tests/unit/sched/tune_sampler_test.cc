@@ -61,7 +61,7 @@ double mean_of_last(const Study& study, std::size_t count) {
   return sum / static_cast<double>(count);
 }
 
-TEST_CASE("portable functions agree with those of the C library") {
+TEST_CASE("portable math functions agree with the C library") {
   for (double x = -40; x < 40; x += 0.37) {
     CHECK(portable::exp(x) == doctest::Approx(std::exp(x)).epsilon(1e-15));
     CHECK(portable::log(std::exp(x)) == doctest::Approx(std::log(std::exp(x))).epsilon(1e-15));
@@ -102,7 +102,7 @@ double log_density(std::size_t first, std::size_t last, int observed, int point)
 
 // The values are those of _ParzenEstimator in optuna 5.0.0 for the same observations, with a stable numpy.argsort:
 // otherwise the deviations of equal observations would depend on the processor.
-TEST_CASE("densities are those of Optuna") {
+TEST_CASE("densities match Optuna's") {
   const auto close = [](double number) { return doctest::Approx(number).epsilon(1e-10); };
   CHECK(log_density(0, 7, 0, 101) == close(-26.91402745863));
   CHECK(log_density(0, 7, 1, 101) == close(-26.58146088392));
@@ -134,7 +134,7 @@ TEST_CASE("draws follow the density") {
   CHECK(sum == doctest::Approx(1));
 }
 
-TEST_CASE("trials are ranked by result, and pruned ones by how far they got") {
+TEST_CASE("trials are ranked by result, and pruned ones by their last step") {
   Study study{0, "", {Direction::kMaximize}, {}, {}, {}};
   for (int number = 0; number < 40; ++number) study.trials.push_back(trial_of({}, number, {}, number % 30));
   const auto prune = [&](std::size_t number, std::map<std::int64_t, double> intermediate) {
@@ -159,7 +159,7 @@ TEST_CASE("trials are ranked by result, and pruned ones by how far they got") {
   CHECK(split.rest.size() == 35 - 4 + 1);
 }
 
-TEST_CASE("every sampler gives values that the space contains, and the same ones again") {
+TEST_CASE("samplers stay within the space and are reproducible from the seed") {
   for (const std::string name : {"tpe", "random", "qmc"}) {
     CAPTURE(name);
     const Study study = search(*make_sampler(name, 5), kMixed, 40, mixed_objective);
@@ -175,7 +175,7 @@ TEST_CASE("every sampler gives values that the space contains, and the same ones
   }
 }
 
-TEST_CASE("what applies is sampled, and what is given is kept") {
+TEST_CASE("only applicable parameters are sampled, and given values are kept") {
   for (const std::string name : {"tpe", "random", "qmc", "grid"}) {
     CAPTURE(name);
     const auto sampler = make_sampler(name, 1);
@@ -196,7 +196,7 @@ TEST_CASE("what applies is sampled, and what is given is kept") {
 }
 
 // Users notice if these values change: a study that is continued or repeated gets other trials.
-TEST_CASE("answers are the same on every machine") {
+TEST_CASE("samples for a given seed match the recorded values") {
   const auto last = [](const std::string& name) {
     return json(search(*make_sampler(name, 1), kMixed, 30, mixed_objective).trials.back().parameters).dump();
   };
@@ -211,13 +211,13 @@ TEST_CASE("answers are the same on every machine") {
       R"({"batch":7590,"dropout":0.5,"layers":2,"optimizer":null,"rate":0.0152941545956285,"width":3,"x":2.287615421232532})");
 }
 
-TEST_CASE("TPE finds better trials than random draws") {
+TEST_CASE("TPE finds better trials than random sampling") {
   const Study tpe = search(*make_sampler("tpe", 1), kMixed, 80, mixed_objective);
   const Study random = search(*make_sampler("random", 1), kMixed, 80, mixed_objective);
   CHECK(mean_of_last(tpe, 20) < mean_of_last(random, 20) - 3);
 }
 
-TEST_CASE("TPE maximises where it must") {
+TEST_CASE("TPE maximizes if the study does") {
   const Space space{{{"x", FloatRange{0, 1}}}};
   Study study{0, "", {Direction::kMaximize}, {}, {}, {}};
   const auto sampler = make_sampler("tpe", 1);
@@ -228,7 +228,7 @@ TEST_CASE("TPE maximises where it must") {
   CHECK(mean_of_last(study, 20) > 0.8);
 }
 
-TEST_CASE("TPE keeps away from running trials") {
+TEST_CASE("TPE avoids the values of running trials") {
   const Space space{{{"x", FloatRange{0, 1}}}};
   // Returns the mean distance of trials sampled in this state to their nearest neighbours.
   const auto distance = [&](TrialState state) {
@@ -256,7 +256,7 @@ TEST_CASE("TPE keeps away from running trials") {
   CHECK(distance(TrialState::kRunning) > 1.5 * distance(TrialState::kFailed));
 }
 
-TEST_CASE("TPE survives a study whose space has changed") {
+TEST_CASE("TPE works with a study whose space has changed") {
   Study study = search(*make_sampler("tpe", 1), kMixed, 30, mixed_objective);
   Space changed = kMixed;
   changed.parameters[0].distribution = FloatRange{0, 1};
@@ -267,7 +267,7 @@ TEST_CASE("TPE survives a study whose space has changed") {
   for (const auto& each : changed.parameters) CHECK(contains(each.distribution, values.at(each.name)));
 }
 
-TEST_CASE("the coordinates of Sobol' points are the published ones") {
+TEST_CASE("the coordinates of Sobol' points match published values") {
   CHECK(sobol(0, 1) == 0.5);  // these values are those of scipy 1.17
   CHECK(sobol(1, 3) == 0.75);
   CHECK(sobol(2, 5) == 0.125);
@@ -276,7 +276,7 @@ TEST_CASE("the coordinates of Sobol' points are the published ones") {
   CHECK(sobol(63, 999) == 0.6337890625);
 }
 
-TEST_CASE("scrambled Sobol' points fill every dimension, and the first two together, evenly") {
+TEST_CASE("scrambled Sobol' points fill each dimension, and the first two jointly, evenly") {
   for (const std::uint64_t seed : {1, 2}) {
     for (std::size_t dimension = 0; dimension < QmcSampler::kDimensions; ++dimension) {
       std::set<int> cells;
@@ -292,13 +292,13 @@ TEST_CASE("scrambled Sobol' points fill every dimension, and the first two toget
   }
 }
 
-TEST_CASE("QMC draws at random beyond the dimensions that it has") {
+TEST_CASE("QMC can sample more parameters than it has dimensions") {
   Space space;
   for (int i = 0; i < 70; ++i) space.parameters.push_back({"p" + std::to_string(i), FloatRange{0, 1}});
   CHECK(make_sampler("qmc", 1)->sample(space, {}, 3, {})->size() == 70);
 }
 
-TEST_CASE("combinations are those that differ in what applies") {
+TEST_CASE("combinations are counted and listed by applicable parameters only") {
   const Combinations all(kConditional, {});
   CHECK(all.size() == 9 + 2 + 3);  // sgd with each momentum, one in two variants; adam
   std::set<Values> different;
@@ -307,7 +307,7 @@ TEST_CASE("combinations are those that differ in what applies") {
   CHECK(Combinations(kConditional, {{"optimizer", "sgd"}}).size() == 11);
 }
 
-TEST_CASE("the grid is tried once, whatever the order, and then exhausted") {
+TEST_CASE("the grid sampler tries each combination once and is then exhausted") {
   const auto grid = make_sampler("grid", 3);
   Study study = search(*grid, kConditional, 100, zero);
   CHECK(study.trials.size() == 14);
@@ -320,7 +320,7 @@ TEST_CASE("the grid is tried once, whatever the order, and then exhausted") {
   CHECK(grid->sample(kConditional, study, 4, {}) == study.trials[4].parameters);
 }
 
-TEST_CASE("a huge grid is not listed, and an infinite one refused") {
+TEST_CASE("a huge grid is sampled without being listed, and an infinite one is rejected") {
   Space space;
   for (int i = 0; i < 6; ++i) space.parameters.push_back({"p" + std::to_string(i), IntRange{1, 1000}});
   for (int i = 0; i < 30; ++i)

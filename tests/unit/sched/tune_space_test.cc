@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST_CASE("a range contains what it can give, and nothing else") {
+TEST_CASE("a range contains exactly the values that it can produce") {
   const Distribution tenths = FloatRange{0, 1, false, 0.1};
   for (int i = 0; i <= 10; ++i) CHECK(contains(tenths, from_internal(tenths, 0.1 * i)));
   CHECK(contains(tenths, 0.1 + 0.2));
@@ -37,7 +37,7 @@ TEST_CASE("to_internal is the inverse of from_internal") {
   CHECK(to_internal(IntRange{1, 8}, 5) == 5);
 }
 
-TEST_CASE("cardinality counts the values") {
+TEST_CASE("cardinality is the number of values") {
   CHECK(cardinality(FloatRange{0, 1, false, 0.1}) == 11);
   CHECK(cardinality(FloatRange{0, 1}) == std::nullopt);
   CHECK(cardinality(FloatRange{2, 2}) == 1);
@@ -45,7 +45,7 @@ TEST_CASE("cardinality counts the values") {
   CHECK(cardinality(Choice{{1, 2, 3}}) == 3);
 }
 
-TEST_CASE("a parameter applies where all of its conditions hold") {
+TEST_CASE("a parameter applies if all of its conditions hold") {
   const Parameter momentum{"momentum", FloatRange{0, 1}, {{"opt", {"sgd", "rmsprop"}}, {"nesterov", {true}}}};
   CHECK(applies(momentum, {{"opt", "sgd"}, {"nesterov", true}}));
   CHECK_FALSE(applies(momentum, {{"opt", "sgd"}, {"nesterov", false}}));

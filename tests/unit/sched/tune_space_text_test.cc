@@ -37,7 +37,7 @@ std::string wrong(const char* text) {
 
 Distribution only(const char* text) { return space_of({text}).parameters.at(0).distribution; }
 
-TEST_CASE("parameters that no trial has because of fixed ones are still known to the command") {
+TEST_CASE("parameters excluded by fixed values may still be used in the command") {
   Space space;
   for (const char* const text : {"lr=0.1..1", "opt=adamw"}) add_parameter(space, text);
   space.parameters.push_back({"momentum", FloatRange{}, {{"opt", {"sgd"}}}});
@@ -48,7 +48,7 @@ TEST_CASE("parameters that no trial has because of fixed ones are still known to
   CHECK_NOTHROW(check_command({"--lr", "{lr}", "--momentum", "{momentum}", "--nesterov={nesterov}"}, space));
 }
 
-TEST_CASE("-P gives ranges, choices and fixed values") {
+TEST_CASE("-P accepts ranges, choices and fixed values") {
   CHECK(only("lr=log:1e-5..1e-1") == Distribution(FloatRange{1e-5, 1e-1, true, {}}));
   CHECK(only("layers=2..8") == Distribution(IntRange{2, 8, false, 1}));
   CHECK(only("units=log:1..1024") == Distribution(IntRange{1, 1024, true, 1}));
@@ -58,14 +58,14 @@ TEST_CASE("-P gives ranges, choices and fixed values") {
   CHECK(space_of({"path=a b/c", "n=3"}).fixed == Values{{"path", "a b/c"}, {"n", 3}});
 }
 
-TEST_CASE("the last of a name counts") {
+TEST_CASE("the last definition of a parameter wins") {
   const Space space = space_of({"a=1..2", "a=7", "b=1", "b=x|y", "c=1..2", "c=3..4"});
   CHECK(space.fixed == Values{{"a", 7}});
   REQUIRE(space.parameters.size() == 2);
   CHECK(space.parameters[1].distribution == Distribution(IntRange{3, 4}));
 }
 
-TEST_CASE("what is wrong with a parameter is named") {
+TEST_CASE("an invalid parameter is reported by name with the cause") {
   CHECK(wrong("lr") == "invalid parameter 'lr': expected NAME=VALUES, such as lr=log:1e-5..1e-1");
   CHECK(wrong("lr=") == "invalid parameter 'lr': expected LOW..HIGH, log:LOW..HIGH, A|B|C or a value after '='");
   CHECK(wrong("1r=1..2").starts_with("invalid parameter '1r': a name must contain only letters"));
@@ -82,7 +82,7 @@ TEST_CASE("what is wrong with a parameter is named") {
   CHECK(wrong("n=0..99999999999999999").find("2^53") != std::string::npos);
 }
 
-TEST_CASE("a file has the same, with conditions") {
+TEST_CASE("a file defines the same kinds of parameters, with conditions") {
   const SpaceFile file = read({{"parameters",
                                 {{"beta", {{"low", 0.5}, {"high", 1}, {"when", {{"nesterov", true}}}}},
                                  {"lr", "log:1e-5..1e-1"},
@@ -104,7 +104,7 @@ TEST_CASE("a file has the same, with conditions") {
   CHECK(to_json(again) == to_json(space));
 }
 
-TEST_CASE("conditions on fixed parameters hold always or never") {
+TEST_CASE("conditions on fixed parameters are resolved") {
   Space space = read({{"parameters",
                        {{"a", {{"low", 1}, {"high", 2}, {"when", {{"opt", "sgd"}}}}},
                         {"b", {{"low", 1}, {"high", 2}, {"when", {{"opt", "adamw"}}}}},
@@ -116,7 +116,7 @@ TEST_CASE("conditions on fixed parameters hold always or never") {
   CHECK(space.parameters[0].when.empty());
 }
 
-TEST_CASE("what is wrong with a file is named with its place") {
+TEST_CASE("an invalid file is reported with the location and the cause") {
   CHECK(error_in([] { read(json::array()); }) == "space.yaml:: expected a mapping with the key 'parameters'");
   CHECK(error_in([] {
           read({{"parameters", {{"lr", {{"low", 1}}}}}});
@@ -143,7 +143,7 @@ TEST_CASE("what is wrong with a file is named with its place") {
             .starts_with("invalid parameter 'a': 'when' names a parameter whose own condition depends on it"));
 }
 
-TEST_CASE("values are read back as they are written") {
+TEST_CASE("values are formatted and parsed by their type") {
   CHECK(to_text("sgd") == "sgd");
   CHECK(to_text(1e-5) == "1e-05");
   CHECK(to_text(2.0) == "2.0");

@@ -21,18 +21,18 @@ std::string refused(const Words& command, const Space& space) {
   return "";
 }
 
-TEST_CASE("arguments have the values of a trial") {
+TEST_CASE("parameter values are substituted into the arguments") {
   CHECK(make_command({"./p", "--lr={lr}", "--opt", "{opt}", "{a}-{b}", "{{lr}}"},
                      {{"lr", 0.5}, {"opt", "sgd"}, {"a", 1}, {"b", true}}) ==
         Words{"./p", "--lr=0.5", "--opt", "sgd", "1-true", "{lr}"});
 }
 
-TEST_CASE("an argument whose parameter a trial does not have is left out with its option") {
+TEST_CASE("an argument whose parameter a trial does not have is omitted with its option") {
   CHECK(make_command({"./p", "--fast", "--momentum={m}", "--beta", "{m}", "-v", "x{m}"}, {}) ==
         Words{"./p", "--fast", "-v"});
 }
 
-TEST_CASE("unknown parameters and single braces are refused") {
+TEST_CASE("unknown parameters and unmatched braces are rejected") {
   const Space space{{{"lr", FloatRange{}, {}}}, {{"n", 1}}};
   CHECK(refused({"{lr}", "{n}", "{{x}}"}, space).empty());
   CHECK(refused({"--a={rate}"}, space) ==
@@ -42,7 +42,7 @@ TEST_CASE("unknown parameters and single braces are refused") {
   CHECK(refused({"lr}"}, space) == "invalid argument 'lr}': unmatched '}'; write }} for a literal brace");
 }
 
-TEST_CASE("each parameter has a variable of its own") {
+TEST_CASE("each parameter is passed in its own environment variable") {
   CHECK(parameter_variables({{"weight-decay", 0.1}, {"opt", "sgd"}}) ==
         std::vector<std::pair<std::string, std::string>>{{"ADAPTDL_PARAM_OPT", "sgd"},
                                                          {"ADAPTDL_PARAM_WEIGHT_DECAY", "0.1"}});
@@ -50,7 +50,7 @@ TEST_CASE("each parameter has a variable of its own") {
   CHECK(refused({}, space) == "parameters 'a-b' and 'a_b' set the same environment variable ADAPTDL_PARAM_A_B");
 }
 
-TEST_CASE("a result is a JSON object that has the metric") {
+TEST_CASE("a result is a JSON object that contains the metric") {
   const auto result = parse_result(R"({"accuracy": 0.5, "step": 99.7, "epoch": 2})", "accuracy");
   REQUIRE(result);
   CHECK(result->value == 0.5);
@@ -64,7 +64,7 @@ TEST_CASE("a result is a JSON object that has the metric") {
     CHECK_FALSE(parse_result(line, "loss"));
 }
 
-TEST_CASE("the step of a result is its epoch where it has no other, and never a fraction of the whole") {
+TEST_CASE("a result's step defaults to its epoch, and fractional progress is ignored") {
   CHECK(parse_result(R"({"loss": 1, "epoch": 3})", "loss")->step == 3);
   CHECK(parse_result(R"({"loss": 1, "epoch": 3.7})", "loss")->step == 3);
   CHECK(parse_result(R"({"loss": 1, "progress": 0.5, "epoch": 2})", "loss")->step == 2);
@@ -73,7 +73,7 @@ TEST_CASE("the step of a result is its epoch where it has no other, and never a 
   CHECK_FALSE(parse_result(R"({"loss": 1, "progress": 0.5})", "loss")->step);
 }
 
-TEST_CASE("a value that is not finite is not a number, as Python writes it too") {
+TEST_CASE("null and Python's non-finite values are parsed as NaN") {
   for (const char* const line : {R"({"loss": null})", R"({"loss": NaN})", R"({"x": "NaN\"", "loss": -Infinity})",
                                  R"({"loss": Infinity})"}) {
     const auto result = parse_result(line, "loss");

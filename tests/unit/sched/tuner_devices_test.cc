@@ -12,7 +12,7 @@ using namespace testing;
 
 namespace {
 
-TEST_CASE("the device-seconds of each run count once, whenever the search is killed") {
+TEST_CASE("the device-seconds of each run count once, even if the search is killed repeatedly") {
   std::mt19937 random(11);
   for (int round = 0; round < 10; ++round) {
     // The run of a trial that the median rule ends continues for a while.
@@ -32,7 +32,7 @@ TEST_CASE("the device-seconds of each run count once, whenever the search is kil
   }
 }
 
-TEST_CASE("the device-seconds of a run count if another process ends its trial at the same moment") {
+TEST_CASE("device-seconds count even if another process ends the trial at the same moment") {
   Scene scene("none", 1, 1);
   Journal other(scene.directory.path() / "journal.log");
   FakeRunner runner(scene.kept, 3, [&](const Values& values, int step) {
@@ -47,7 +47,7 @@ TEST_CASE("the device-seconds of a run count if another process ends its trial a
   CHECK(device_seconds(scene.study()) == 9);
 }
 
-TEST_CASE("a search stops with checkpoints when its device-hours are used, and continues with more") {
+TEST_CASE("a search stops with checkpoints when its device-hours are used up, and continues with more") {
   Scene scene("none", 2, 6);
   scene.plan.max_device_seconds = 45;
   {
@@ -80,7 +80,7 @@ TEST_CASE("a search stops with checkpoints when its device-hours are used, and c
   CHECK(device_seconds(scene.study()) == scene.kept.device_seconds);
 }
 
-TEST_CASE("a study whose last trial uses its last device-hours is done") {
+TEST_CASE("a study is done if its last trial uses up the device-hours") {
   for (const char* const pruner : {"none", "asha", "median"}) {
     Scene scene(pruner, 1, 3);
     FakeRunner measured(scene.kept, 16, quality);
@@ -97,7 +97,7 @@ TEST_CASE("a study whose last trial uses its last device-hours is done") {
   }
 }
 
-TEST_CASE("a grid that is exhausted when the device-hours are used is done") {
+TEST_CASE("a study is done if its grid is exhausted when the device-hours are used up") {
   Scene scene("none", 1, 100);
   scene.plan.space = {{{"b", IntRange{1, 3}, {}}}, {}};
   scene.plan.max_device_seconds = 6;
@@ -108,7 +108,7 @@ TEST_CASE("a grid that is exhausted when the device-hours are used is done") {
   CHECK(scene.count(TrialState::kComplete) == 3);
 }
 
-TEST_CASE("with equal shares, the trials that are left get the devices of those that ended") {
+TEST_CASE("with equal shares, the remaining trials get the devices of those that ended") {
   Scene scene("none", 2, 2);
   scene.plan.share = {ShareMode::kEqual, 4, 1, 4};
   FakeRunner runner(scene.kept, 20, quality);
@@ -132,7 +132,7 @@ TEST_CASE("with equal shares, the trials that are left get the devices of those 
   CHECK(next.share(1).replicas == 4);
 }
 
-TEST_CASE("with shares by promise, the better trial weighs more") {
+TEST_CASE("with shares by promise, the better trial has the higher weight") {
   Scene scene("none", 2, 2);
   scene.plan.share = {ShareMode::kPromise, 4, 1, 4};
   for (const double lr : {0.001, 0.1})

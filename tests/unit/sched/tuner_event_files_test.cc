@@ -61,7 +61,7 @@ std::string read_text(EventFiles& files) {
   return text;
 }
 
-TEST_CASE("files that appear anywhere below the directory are read") {
+TEST_CASE("new files anywhere below the directory are read") {
   EventScene scene;
   EventFiles files(scene.directory.path() / "later", "loss", [](std::string_view) {});
   CHECK(read_text(files) == "");
@@ -74,7 +74,7 @@ TEST_CASE("files that appear anywhere below the directory are read") {
   CHECK_FALSE(files.has_more());
 }
 
-TEST_CASE("the metric is the tag, and a directory may precede it") {
+TEST_CASE("the metric matches the tag, optionally preceded by directories") {
   EventScene scene;
   scene.append("x/validation/a.tfevents", scalar_record(1, 1, "loss", 1) + scalar_record(2, 2, "val/loss", 2) +
                                               scalar_record(3, 3, "validation/loss", 3));
@@ -93,7 +93,7 @@ TEST_CASE("the metric is the tag, and a directory may precede it") {
   }
 }
 
-TEST_CASE("results of several writers come by time") {
+TEST_CASE("results of several writers are ordered by time") {
   EventScene scene;
   scene.append("b.tfevents", scalar_record(1, 1, "loss", 1) + scalar_record(4, 4, "loss", 4));
   scene.append("a.tfevents", scalar_record(2, 2, "loss", 2) + scalar_record(3, 3, "loss", 3));
@@ -106,7 +106,7 @@ TEST_CASE("results of several writers come by time") {
   CHECK(read_text(files) == "5:5");
 }
 
-TEST_CASE("a backlog of several writers comes in parts, by time") {
+TEST_CASE("a backlog of several writers is read in parts, ordered by time") {
   EventScene scene;
   constexpr int kRecords = 60'000;
   std::string even, odd;
@@ -139,7 +139,7 @@ TEST_CASE("a record is read once it is complete") {
   CHECK(read_text(files) == "2:0.25");
 }
 
-TEST_CASE("damaged data is skipped, and what follows a damaged length is reported once") {
+TEST_CASE("damaged records are skipped, and a damaged length is reported once") {
   EventScene scene;
   EventFiles files = scene.files();
   std::string damaged = scalar_record(1, 1, "loss", 1);
@@ -175,7 +175,7 @@ TEST_CASE("large records are skipped without being read") {
   CHECK_FALSE(files.has_more());
 }
 
-TEST_CASE("records of some megabytes are read") {
+TEST_CASE("records of several megabytes are read") {
   EventScene scene;
   EventFiles files = scene.files();
   const std::string image = bytes_field(1, "image") + bytes_field(4, std::string(3'000'000, 'i'));
@@ -187,7 +187,7 @@ TEST_CASE("records of some megabytes are read") {
   CHECK(text == "1:0.5 2:2");
 }
 
-TEST_CASE("the last value of a record counts, and steps and values are those of results") {
+TEST_CASE("the last value in a record wins, invalid steps are dropped, and infinity becomes NaN") {
   EventScene scene;
   EventFiles files = scene.files();
   scene.append("a.tfevents",
@@ -206,7 +206,7 @@ TEST_CASE("the last value of a record counts, and steps and values are those of 
   CHECK(results[2].result.step == 9);
 }
 
-TEST_CASE("records that were read before are omitted") {
+TEST_CASE("records that were read before are skipped") {
   EventScene scene;
   scene.append("run/a.tfevents", scalar_record(1, 1, "loss", 1) + scalar_record(2, 2, "loss", 2));
   scene.append("b.tfevents", scalar_record(3, 3, "loss", 3));
@@ -223,7 +223,7 @@ TEST_CASE("records that were read before are omitted") {
   CHECK(read_text(third) == "3:3");
 }
 
-TEST_CASE("without descriptors, nothing is lost") {
+TEST_CASE("no results are lost when descriptors run out") {
   EventScene scene;
   scene.append("a.tfevents", scalar_record(1, 1, "loss", 1));
   EventFiles files = scene.files();
@@ -238,7 +238,7 @@ TEST_CASE("without descriptors, nothing is lost") {
   CHECK(scene.notices.empty());
 }
 
-TEST_CASE("a file that became shorter or vanished does not stop the others") {
+TEST_CASE("a truncated or removed file does not block the others") {
   EventScene scene;
   const fs::path file = scene.directory.path() / "a.tfevents";
   EventFiles files = scene.files();

@@ -12,7 +12,7 @@ namespace adaptdl::sched::tune::tuner_launchers_test {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("a launcher that has not begun its run is known to other searches for as long as it lives") {
+TEST_CASE("a live launcher is detected by other searches, even before its run begins") {
   const ::testing::TemporaryDirectory directory;
   // A program that exits once the gate is opened replaces `adaptdl run`.
   const fs::path launcher = directory.path() / "launcher", gate = directory.path() / "gate";

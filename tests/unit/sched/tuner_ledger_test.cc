@@ -29,7 +29,7 @@ struct Scene {
   Journal journal;
 };
 
-TEST_CASE("a later figure of a run replaces an earlier one, and those of several runs add up") {
+TEST_CASE("a run counts with its highest figure, and several runs add up") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 100);
@@ -47,7 +47,7 @@ TEST_CASE("a later figure of a run replaces an earlier one, and those of several
   CHECK(scene.trial(0).user_attributes.at(kCountedRun) == nlohmann::json({{"run", "b"}, {"before", 150}}));
 }
 
-TEST_CASE("a run counts once, however often the search is killed while it runs") {
+TEST_CASE("a run counts once, even if the search is killed repeatedly") {
   Scene scene;
   for (const auto& [run, seconds, total] : {std::tuple("a", 20.0, 20.0),
                                             {"a", 50.0, 50.0},
@@ -63,7 +63,7 @@ TEST_CASE("a run counts once, however often the search is killed while it runs")
   }
 }
 
-TEST_CASE("a figure that has hardly grown counts at once but is not stored before the last one of its run") {
+TEST_CASE("a slightly higher figure counts at once, but is stored only with the run's last one") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 9, false);
@@ -80,7 +80,7 @@ TEST_CASE("a figure that has hardly grown counts at once but is not stored befor
   CHECK(ledger.total() == 5061);
 }
 
-TEST_CASE("what a run uses after its trial has ended counts too, once") {
+TEST_CASE("usage after the end of a trial counts once") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 20);
@@ -101,7 +101,7 @@ TEST_CASE("what a run uses after its trial has ended counts too, once") {
   }
 }
 
-TEST_CASE("a figure of a trial that another process ends before it is stored counts") {
+TEST_CASE("a figure counts even if another process ends the trial before it is stored") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 20);
@@ -120,7 +120,7 @@ TEST_CASE("a figure of a trial that another process ends before it is stored cou
   CHECK(DeviceLedger(scene.study()).total() == ledger.total());
 }
 
-TEST_CASE("attributes of another kind count as nothing") {
+TEST_CASE("attributes of the wrong type count as 0") {
   Scene scene;
   scene.journal.set_trial_attribute(scene.trial(0).id, kDeviceSeconds, "many");
   scene.journal.set_trial_attribute(scene.trial(0).id, kCountedRun, {{"run", 7}, {"before", "few"}});

@@ -52,7 +52,7 @@ constexpr const char* kAnswers =
     "    *'\"suggest\":\"layers\"'*) echo '{\"value\": 3}' ;;\n"
     "    *'\"finish\"'*) echo '{\"attributes\": {\"trial\": {\"a\": [1]}, \"study\": {\"b\": null}}}' ;;\n";
 
-TEST_CASE("parameters are asked for one by one, and those that do not apply are not") {
+TEST_CASE("parameters are requested one by one, and only if they apply") {
   HelperScene scene(kAnswers);
   OptunaSampler sampler(scene.plan);
   const auto values = sampler.sample(kSpace, scene.study, 7, {});
@@ -68,7 +68,7 @@ TEST_CASE("parameters are asked for one by one, and those that do not apply are 
   CHECK(requests[4] == json{{"finish", 7}});
 }
 
-TEST_CASE("what is given is not asked for") {
+TEST_CASE("given values are not requested") {
   HelperScene scene(kAnswers);
   OptunaSampler sampler(scene.plan);
   const Values given{{"optimizer", "adam"}, {"beta", 0.5}, {"unknown", 1}};
@@ -81,7 +81,7 @@ TEST_CASE("what is given is not asked for") {
   CHECK(json::parse(requests[0]["given"]["beta"]["distribution"].get<std::string>())["name"] == "FloatDistribution");
 }
 
-TEST_CASE("a sampler that cannot be used is a usage error") {
+TEST_CASE("an unusable sampler is a usage error") {
   const HelperScene scene("", R"({"error": "unknown sampler; Optuna 5.0.0 has TPESampler"})");
   CHECK_THROWS_WITH_AS(OptunaSampler sampler(scene.plan),
                        "cannot use sampler 'optuna:TPESampler': unknown sampler; Optuna 5.0.0 has TPESampler",
@@ -94,7 +94,7 @@ TEST_CASE("a sampler that cannot be used is a usage error") {
                        UsageError);
 }
 
-TEST_CASE("a signal to stop ends the start of a sampler at once") {
+TEST_CASE("a stop signal interrupts the start of a sampler") {
   HelperScene scene("");
   std::ofstream(scene.plan.script) << "while read -r line; do :; done\n";
   sigset_t stops, before;
@@ -108,7 +108,7 @@ TEST_CASE("a signal to stop ends the start of a sampler at once") {
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 
-TEST_CASE("a failure of the sampler, its end and a wrong value are errors") {
+TEST_CASE("a failure or exit of the sampler and an invalid value are errors") {
   const auto message = [](const std::string& cases) -> std::string {
     HelperScene scene(cases);
     OptunaSampler sampler(scene.plan);

@@ -38,13 +38,13 @@ TEST_CASE("a helper answers requests") {
   CHECK(helper.ask({{"value", 1}}) == json{{"got", {{"value", 1}}}});
 }
 
-TEST_CASE("large requests, large answers, and a helper that writes much to standard error") {
+TEST_CASE("large requests and responses work while a helper writes to standard error") {
   PythonHelper helper(shell(std::string("head -c 300000 /dev/zero | tr '\\0' '\\n' >&2; ") + kEcho));
   const json request{{"text", std::string(3'000'000, 'x')}};
   CHECK(helper.ask(request) == json{{"got", request}});
 }
 
-TEST_CASE("a helper that ends is an error with its last line") {
+TEST_CASE("the error for a helper that exits includes its last line") {
   const auto message = [](const std::string& script) -> std::string {
     try {
       PythonHelper(shell(script)).ask({{"value", 1}});
@@ -74,7 +74,7 @@ TEST_CASE("a program that does not exist or cannot be executed is an error") {
                        ("cannot run " + program.string() + ": No such file or directory").c_str(), Error);
 }
 
-TEST_CASE("a helper ends with all that it started") {
+TEST_CASE("destroying a helper also ends its child processes") {
   std::vector<pid_t> pids;
   {
     PythonHelper helper(shell("cat /dev/zero > /dev/null & echo \"{\\\"pids\\\": [$$, $!]}\"; wait"));
@@ -83,7 +83,7 @@ TEST_CASE("a helper ends with all that it started") {
   for (const pid_t pid : pids) wait_until_gone(pid);
 }
 
-TEST_CASE("a helper ends with the process that started it") {
+TEST_CASE("a helper ends when the process that started it is killed") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t parent = ::fork();
@@ -102,7 +102,7 @@ TEST_CASE("a helper ends with the process that started it") {
   wait_until_gone(pid);
 }
 
-TEST_CASE("the terminal's signals do not reach a helper, and one that is stuck is killed after a signal to stop") {
+TEST_CASE("helpers run in their own session, and a stuck one is interrupted by a stop signal") {
   sigset_t stops, before;
   ::sigemptyset(&stops);
   ::sigaddset(&stops, SIGTERM);

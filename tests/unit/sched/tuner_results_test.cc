@@ -63,7 +63,7 @@ struct ResultScene {
   TrialResults::Clock::time_point now{};
 };
 
-TEST_CASE("closed results hold no descriptor and continue where they were") {
+TEST_CASE("closed results hold no descriptor and resume where they stopped") {
   const ResultScene scene;
   scene.append("results.jsonl", "{\"loss\": 1}\n{\"loss\": 2}\n{\"lo");
   scene.append("logs/rank-0.log", "some text\n");
@@ -91,7 +91,7 @@ TEST_CASE("a backlog is read in parts") {
   CHECK(count == kLines);
 }
 
-TEST_CASE("results that cannot be read are an error, unless there are none") {
+TEST_CASE("an unreadable results file is an error, but a missing one is not") {
   const ResultScene scene;
   TrialResults none = scene.open();
   CHECK(scene.read(none) == "");
@@ -100,7 +100,7 @@ TEST_CASE("results that cannot be read are an error, unless there are none") {
   CHECK_THROWS_AS(results.read(), Error);
 }
 
-TEST_CASE("what was reported is preferred to what was printed, and that to events") {
+TEST_CASE("reported results are preferred to printed ones, and those to events") {
   ResultScene scene;
   TrialResults results = scene.open();
   scene.log(1);
@@ -108,25 +108,25 @@ TEST_CASE("what was reported is preferred to what was printed, and that to event
   scene.now += milliseconds(500);
   scene.print(2);
   CHECK(scene.read(results) == "");
-  SUBCASE("a report decides at once") {
+  SUBCASE("a report is chosen at once") {
     scene.report(3);
     CHECK(scene.read(results) == "3");
     CHECK(scene.source() == "report");
   }
-  SUBCASE("a second after the first result, the preferred source is chosen") {
+  SUBCASE("one second after the first result, the preferred source is chosen") {
     scene.now += milliseconds(499);
     CHECK(scene.read(results) == "");
     scene.now += milliseconds(1);
     CHECK(scene.read(results) == "2");
     CHECK(scene.source() == "output");
   }
-  SUBCASE("the end of the run decides at once") {
+  SUBCASE("at the end of the run, the preferred source is chosen at once") {
     CHECK(scene.finish(results) == "2");
     CHECK(scene.source() == "output");
   }
 }
 
-TEST_CASE("a file of reports without the metric does not hide other sources") {
+TEST_CASE("a report file without the metric does not hide other sources") {
   ResultScene scene;
   TrialResults results = scene.open();
   scene.append("results.jsonl", "{\"accuracy\": 1}\n");
@@ -135,7 +135,7 @@ TEST_CASE("a file of reports without the metric does not hide other sources") {
   CHECK(scene.source() == "events");
 }
 
-TEST_CASE("a source is kept, so that the same results come again") {
+TEST_CASE("the chosen source is kept, also when the results are reopened") {
   ResultScene scene;
   scene.print(1);
   TrialResults first = scene.open();
@@ -150,7 +150,7 @@ TEST_CASE("a source is kept, so that the same results come again") {
   CHECK(scene.source() == "output");
 }
 
-TEST_CASE("a source that does not exist is refused") {
+TEST_CASE("an unknown source is rejected") {
   const ResultScene scene;
   scene.append("source", "logs\n");
   CHECK(::testing::error_of([&] { scene.open(); }) ==
@@ -158,7 +158,7 @@ TEST_CASE("a source that does not exist is refused") {
                     (scene.directory.path() / "source").string()));
 }
 
-TEST_CASE("results of events come again in the order in which they came first") {
+TEST_CASE("event results are replayed in the order in which they were first delivered") {
   ResultScene scene;
   scene.log(1, "a.tfevents");
   TrialResults first = scene.open();
@@ -183,7 +183,7 @@ TEST_CASE("results of events come again in the order in which they came first") 
   CHECK(scene.finish(fourth) == "1 4 2 3 5 6");
 }
 
-TEST_CASE("events keep values that are not numbers, and steps") {
+TEST_CASE("event results keep NaN values and steps when they are reopened") {
   ResultScene scene;
   scene.append("tensorboard/a.tfevents", scalar_record(1, 7, "loss", std::numeric_limits<float>::quiet_NaN()) +
                                              scalar_record(2, 8, "loss", 0.1f));
@@ -198,7 +198,7 @@ TEST_CASE("events keep values that are not numbers, and steps") {
   }
 }
 
-TEST_CASE("event files are looked at a few times per second, and at the end of the run") {
+TEST_CASE("event files are polled a few times per second, and at the end of the run") {
   ResultScene scene;
   scene.log(1);
   TrialResults results = scene.open();

@@ -48,7 +48,7 @@ void check_events(const Scene& scene) {
   }
 }
 
-TEST_CASE("a search runs as many trials as asked, few of them to the end, the best among these") {
+TEST_CASE("a search runs all requested trials, but only a few to the end, including the best") {
   Scene scene;
   FakeRunner runner(scene.kept, 64, quality);
   CHECK(scene.search(runner));
@@ -63,14 +63,14 @@ TEST_CASE("a search runs as many trials as asked, few of them to the end, the be
   CHECK(runner.most_active <= 8);
 }
 
-TEST_CASE("only trials that completed keep their checkpoints") {
+TEST_CASE("only completed trials keep their checkpoints") {
   Scene scene;
   FakeRunner runner(scene.kept, 64, quality);
   CHECK(scene.search(runner));
   CHECK(scene.kept.checkpoint.size() <= static_cast<std::size_t>(scene.count(TrialState::kComplete)));
 }
 
-TEST_CASE("a trial is released once it and its run have ended, and not while it is paused") {
+TEST_CASE("a trial is released after it and its run have ended, not while it is paused") {
   for (const char* const pruner : {"asha", "median"}) {
     Scene scene(pruner);
     FakeRunner runner(scene.kept, 64, quality);
@@ -83,7 +83,7 @@ TEST_CASE("a trial is released once it and its run have ended, and not while it 
   }
 }
 
-TEST_CASE("the last trial that trains is not paused only to be promoted") {
+TEST_CASE("the last running trial is not paused only to be promoted") {
   Scene scene("asha", 1, 1);
   FakeRunner runner(scene.kept, 64, quality);
   CHECK(scene.search(runner));
@@ -93,14 +93,14 @@ TEST_CASE("the last trial that trains is not paused only to be promoted") {
   CHECK(count(scene.events, 0, Kind::kContinued) == 0);
 }
 
-TEST_CASE("without a pruner every trial is trained to its end") {
+TEST_CASE("without a pruner, every trial is trained to the end") {
   Scene scene("none", 3, 7);
   FakeRunner runner(scene.kept, 5, quality);
   CHECK(scene.search(runner));
   CHECK(scene.count(TrialState::kComplete) == 7);
 }
 
-TEST_CASE("a search that is killed at any moment continues: no trial is lost, repeated or trained twice") {
+TEST_CASE("a search that is killed at any time resumes without losing, repeating or retraining trials") {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
     Scene scene;
@@ -123,7 +123,7 @@ TEST_CASE("a search that is killed at any moment continues: no trial is lost, re
   }
 }
 
-TEST_CASE("stop() lets all trials save, and the next search continues them") {
+TEST_CASE("all trials save on stop(), and the next search continues them") {
   Scene scene("none", 4, 6);
   {
     FakeRunner runner(scene.kept, 10, quality);
@@ -141,7 +141,7 @@ TEST_CASE("stop() lets all trials save, and the next search continues them") {
   for (const auto& [number, steps] : scene.kept.steps_trained) CHECK(steps == 10);
 }
 
-TEST_CASE("after its deadline a search stops with checkpoints") {
+TEST_CASE("a search stops with checkpoints at its deadline") {
   Scene scene("none");
   scene.plan.deadline = Time() + std::chrono::seconds(1);
   FakeRunner runner(scene.kept, 100, quality);
@@ -154,7 +154,7 @@ TEST_CASE("after its deadline a search stops with checkpoints") {
   CHECK(scene.kept.checkpoint.size() == 4);
 }
 
-TEST_CASE("a trial that fails says why, and the search continues") {
+TEST_CASE("a failed trial records the reason, and the search continues") {
   Scene scene("none", 2, 8);
   FakeRunner runner(scene.kept, 5, quality);
   runner.failures[3] = "exit code 3";
@@ -179,7 +179,7 @@ TEST_CASE("a search gives up when its first trials all fail") {
   CHECK(scene.study().trials.size() < 24);
 }
 
-TEST_CASE("a search does not give up while a trial is training that may report yet") {
+TEST_CASE("a search does not give up while a running trial may still report") {
   Scene scene("none", 2, 12);
   FakeRunner runner(scene.kept, 30, quality);
   for (int i = 1; i < 9; ++i) runner.failures[i] = "exit code 1";
@@ -195,7 +195,7 @@ TEST_CASE("a search does not give up while a trial is training that may report y
   CHECK(scene.count(TrialState::kComplete) == 4);
 }
 
-TEST_CASE("a trial whose process is killed continues from its checkpoint, three times") {
+TEST_CASE("a trial whose process is killed continues from its checkpoint, at most three times") {
   Scene scene("none", 1, 1);
   FakeRunner runner(scene.kept, 5, quality);
   runner.ends[0] = {TrialEnd::How::kKilled, "killed"};
@@ -228,7 +228,7 @@ TEST_CASE("a program that cannot be started ends the search, not the trial") {
   CHECK(scene.count(TrialState::kComplete) == 4);
 }
 
-TEST_CASE("trials that fail or are stopped from outside keep their checkpoints until the study ends") {
+TEST_CASE("failed and externally stopped trials keep their checkpoints until the study ends") {
   Scene scene("none", 1, 3);
   FakeRunner runner(scene.kept, 20, quality);
   scene.kept.checkpoint = {{0, 2}, {1, 2}};
@@ -243,7 +243,7 @@ TEST_CASE("trials that fail or are stopped from outside keep their checkpoints u
   CHECK(scene.kept.checkpoint.empty());
 }
 
-TEST_CASE("the value of a trial is the one that it reported last, also after a restart from an older step") {
+TEST_CASE("a trial's value is the one reported last, even after a restart from an older step") {
   Scene scene("none", 1, 1);
   {
     FakeRunner runner(scene.kept, 10, quality);
@@ -261,7 +261,7 @@ TEST_CASE("the value of a trial is the one that it reported last, also after a r
   CHECK(trial.user_attributes.at(kResults) == scene.kept.results[0].size());
 }
 
-TEST_CASE("a value that is not a number replaces one at the same step") {
+TEST_CASE("a NaN value replaces an earlier value at the same step") {
   Scene scene("none", 1, 1);
   FakeRunner runner(scene.kept, 2, [](const Values&, int step) { return step == 2 ? kNaN : 0.5; });
   scene.kept.results[0] = {{0.5, 2, {}}};
@@ -270,7 +270,7 @@ TEST_CASE("a value that is not a number replaces one at the same step") {
   CHECK(scene.count(TrialState::kFailed) == 1);
 }
 
-TEST_CASE("results without a step are numbered, and those of an earlier search are not counted again") {
+TEST_CASE("results without a step are numbered, and not counted again by a later search") {
   Scene scene("none", 1, 1);
   for (const int rounds : {4, 3, 100}) {
     FakeRunner runner(scene.kept, 8, quality);
@@ -287,7 +287,7 @@ TEST_CASE("results without a step are numbered, and those of an earlier search a
   CHECK(trial.intermediate.rbegin()->first == 8);
 }
 
-TEST_CASE("running trials of a worker of Optuna are left to it") {
+TEST_CASE("running trials of an Optuna worker are left alone") {
   Scene scene("none", 1, 3);
   const int id = scene.journal.create_trial(scene.study().id, TrialState::kRunning);
   FakeRunner runner(scene.kept, 2, quality);
@@ -297,7 +297,7 @@ TEST_CASE("running trials of a worker of Optuna are left to it") {
   CHECK(scene.count(TrialState::kComplete) == 2);
 }
 
-TEST_CASE("as many trials at most leave as may train") {
+TEST_CASE("the number of stopping trials is limited to the number of parallel trials") {
   Scene scene("asha", 3, 20);
   FakeRunner runner(scene.kept, 64, quality);
   runner.slow_to_leave = 200;
@@ -305,7 +305,7 @@ TEST_CASE("as many trials at most leave as may train") {
   CHECK(runner.most_active == 6);
 }
 
-TEST_CASE("a metric that is never reported, or is not a number at the end, fails the trial") {
+TEST_CASE("a trial fails if its metric is never reported or is NaN at the end") {
   Scene scene("none", 1, 1);
   FakeRunner silent(scene.kept, 3, quality);
   silent.reports = false;
@@ -318,7 +318,7 @@ TEST_CASE("a metric that is never reported, or is not a number at the end, fails
   CHECK(best_trial(other.study()) == nullptr);
 }
 
-TEST_CASE("trials that wait in the storage are run with the parameters that they were given") {
+TEST_CASE("waiting trials in the storage run with their given parameters") {
   Scene scene("none", 1, 2);
   scene.journal.create_trial(scene.study().id, TrialState::kWaiting, {{"fixed_params", {{"lr", 0.01}, {"x", 1}}}});
   FakeRunner runner(scene.kept, 2, quality);
@@ -343,7 +343,7 @@ class CountingSampler final : public Sampler {
   int count_ = 0;
 };
 
-TEST_CASE("what a sampler keeps is stored with the parameters") {
+TEST_CASE("a sampler's attributes are stored with the study and its trials") {
   Scene scene("none", 2, 5);
   scene.sampler = std::make_unique<CountingSampler>();
   scene.journal.create_trial(scene.study().id, TrialState::kWaiting, {{"fixed_params", {{"lr", 0.1}}}});
@@ -356,7 +356,7 @@ TEST_CASE("what a sampler keeps is stored with the parameters") {
   CHECK(study.system_attributes.at("count") == 4);
 }
 
-TEST_CASE("a grid ends the search when all combinations were tried") {
+TEST_CASE("an exhausted grid ends the search") {
   Scene scene("none", 2, 100);
   scene.plan.space = {{{"lr", Choice{{0.1, 0.01}}, {}}, {"b", IntRange{1, 3}, {}}}, {}};
   scene.sampler = make_sampler("grid", 3);
@@ -365,7 +365,7 @@ TEST_CASE("a grid ends the search when all combinations were tried") {
   CHECK(scene.count(TrialState::kComplete) == 6);
 }
 
-TEST_CASE("every trial has an event for its start, each result, each pause and continuation, and its end") {
+TEST_CASE("each trial has events for its start, results, pauses, continuations and end") {
   Scene scene("asha", 4, 64);
   FakeRunner runner(scene.kept, 64, quality);
   CHECK(scene.search(runner));
@@ -382,7 +382,7 @@ TEST_CASE("every trial has an event for its start, each result, each pause and c
   CHECK(std::ranges::any_of(scene.events, [](const auto& each) { return each.kind == Kind::kContinued; }));
 }
 
-TEST_CASE("trials that another process ends have an event for it") {
+TEST_CASE("a trial of the search that another process ends has an event for it") {
   Scene scene("none", 2, 4);
   Journal other(scene.directory.path() / "journal.log");
   const auto end = [&other](int number, TrialState state, const char* reason) {
@@ -412,7 +412,7 @@ TEST_CASE("trials that another process ends have an event for it") {
   CHECK(pruned->value == quality(pruned->parameters, static_cast<int>(*pruned->step)));
 }
 
-TEST_CASE("a trial that was stopped before it was started has an event") {
+TEST_CASE("a trial that was stopped before it started has an event") {
   Scene scene("none", 1, 2);
   Journal other(scene.directory.path() / "journal.log");
   FakeRunner runner(scene.kept, 3, quality);
@@ -427,7 +427,7 @@ TEST_CASE("a trial that was stopped before it was started has an event") {
   CHECK(count(scene.events, 1, Kind::kComplete) == 1);
 }
 
-TEST_CASE("a search that stops says why, and trials that continue say why they do") {
+TEST_CASE("a search that stops and a trial that continues report the reason") {
   Scene scene("none", 1, 1);
   scene.plan.deadline = Time();
   FakeRunner runner(scene.kept, 5, quality);

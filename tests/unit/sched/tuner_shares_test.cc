@@ -48,7 +48,7 @@ struct SharesScene {
   Study study;
 };
 
-TEST_CASE("equal shares sum up to the devices, within the bounds of a trial") {
+TEST_CASE("equal shares add up to the devices, within the limits of a trial") {
   CHECK(equal_replicas({ShareMode::kEqual, 4, 1, 4}, 3) == std::vector{2, 1, 1});
   CHECK(equal_replicas({ShareMode::kEqual, 8, 1, 3}, 2) == std::vector{3, 3});
   CHECK(equal_replicas({ShareMode::kEqual, 4, 2, 4}, 3) == std::vector{2, 2, 2});
@@ -56,14 +56,14 @@ TEST_CASE("equal shares sum up to the devices, within the bounds of a trial") {
   CHECK(equal_replicas({ShareMode::kEqual, 4, 1, 4}, 0).empty());
 }
 
-TEST_CASE("with goodput nothing is sent") {
+TEST_CASE("in goodput mode, no share is sent") {
   SharesScene scene(ShareMode::kGoodput);
   scene.study.trials[0].intermediate = {{1, 0.5}};
   scene.update({0, 1}, true);
   CHECK(scene.runner.sent == 0);
 }
 
-TEST_CASE("equal shares follow the number of trials that train, and are sent when they change") {
+TEST_CASE("equal shares follow the number of running trials and are sent only on a change") {
   SharesScene scene(ShareMode::kEqual);
   scene.update({0});
   CHECK(scene.replicas(0) == 4);
@@ -77,7 +77,7 @@ TEST_CASE("equal shares follow the number of trials that train, and are sent whe
   CHECK(scene.runner.shares.at(1).weight == 1);
 }
 
-TEST_CASE("a trial that was started again is sent its share again") {
+TEST_CASE("a restarted trial is sent its share again") {
   SharesScene scene(ShareMode::kEqual);
   scene.update({0, 1});
   scene.runner.shares.clear();
@@ -87,7 +87,7 @@ TEST_CASE("a trial that was started again is sent its share again") {
   CHECK(scene.replicas(1) == 2);
 }
 
-TEST_CASE("weights by promise are sent when they change by much, and begin at 1 for a new run") {
+TEST_CASE("promise weights are sent only after large changes, and begin at 1 for a new run") {
   SharesScene scene(ShareMode::kPromise);
   scene.update({0, 1});
   CHECK(scene.runner.sent == 0);
@@ -106,7 +106,7 @@ TEST_CASE("weights by promise are sent when they change by much, and begin at 1 
   CHECK(std::abs(scene.runner.shares.at(1).weight - 1) < 1e-9);
 }
 
-TEST_CASE("a share is sent once the run is there, and again until the run has acknowledged it") {
+TEST_CASE("a share is sent once the run exists, and resent until the run acknowledges it") {
   const ::testing::TemporaryDirectory directory;
   ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
   const auto runs = directory.path() / "runs";
@@ -140,7 +140,7 @@ TEST_CASE("a share is sent once the run is there, and again until the run has ac
   CHECK(request->share == RunShare());
 }
 
-TEST_CASE("names of the modes") {
+TEST_CASE("share modes are found by name") {
   CHECK(find_share_mode("goodput") == ShareMode::kGoodput);
   CHECK(find_share_mode("promise") == ShareMode::kPromise);
   CHECK(find_share_mode("equal") == ShareMode::kEqual);

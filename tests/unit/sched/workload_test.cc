@@ -20,7 +20,7 @@ std::string wrong(std::string_view rows, std::string_view header = "name,time,ap
   return error;
 }
 
-TEST_CASE("the paper's workloads have 160 jobs at load 1.0, and fewer and more in proportion") {
+TEST_CASE("the paper's workloads have 160 jobs at load 1.0, and a proportional number at other loads") {
   for (const auto& [load, jobs] :
        {std::pair("0.5", 80U), std::pair("1.0", 160U), std::pair("1.5", 240U), std::pair("2.0", 320U)}) {
     for (const char* number : {"1", "3", "5", "6"}) {
@@ -32,7 +32,7 @@ TEST_CASE("the paper's workloads have 160 jobs at load 1.0, and fewer and more i
   }
 }
 
-TEST_CASE("a workload is named after its file, and its jobs stay in order") {
+TEST_CASE("a workload is named after its file and keeps the order of its jobs") {
   const TemporaryDirectory directory;
   const Workload workload = load_workload(
       directory.write("mine.v2.csv",
@@ -47,7 +47,7 @@ TEST_CASE("a workload is named after its file, and its jobs stay in order") {
   CHECK(workload.jobs[0].batch_size == 96);
 }
 
-TEST_CASE("what a user chose by hand may be left out") {
+TEST_CASE("the number of replicas and the batch size are optional") {
   const TemporaryDirectory directory;
   const Workload workload =
       load_workload(directory.write("w.csv", "name,time,application\na,0,cifar10\n"), applications());
@@ -58,7 +58,7 @@ TEST_CASE("what a user chose by hand may be left out") {
   CHECK(wide.jobs[0].batch_size == 256);  // the minimum for 8 replicas
 }
 
-TEST_CASE("a broken workload is refused where it goes wrong") {
+TEST_CASE("an invalid workload is rejected with the location of the error") {
   CHECK(wrong("a,0,cifar10,2,256") == "");
   CHECK(wrong("a,0,cifar,2,256") ==
         "w.csv:2:5: unknown application 'cifar': expected one of bert, cifar10, deepspeech2, imagenet, ncf, yolov3");

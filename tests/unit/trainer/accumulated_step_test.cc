@@ -52,8 +52,7 @@ TORCH_MODULE(Branches);
 
 }  // namespace
 
-TEST_CASE(
-    "a step's gradient is the mean over its accumulated batches and replicas, whatever the program clears between") {
+TEST_CASE("a step uses the mean gradient of all batches and replicas, even with zero_grad() in between") {
   for (const int replicas : {1, 2}) {
     for (const bool view : {false, true}) {
       expect_replicas(replicas, [&](int rank) {
@@ -103,7 +102,7 @@ TEST_CASE("a plain optimizer steps once for all accumulated batches") {
   });
 }
 
-TEST_CASE("a parameter that only an earlier batch of the step used gets its gradient") {
+TEST_CASE("a parameter used only in an earlier batch of the step gets its gradient") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     Branches net;
@@ -123,7 +122,7 @@ TEST_CASE("a parameter that only an earlier batch of the step used gets its grad
   });
 }
 
-TEST_CASE("parameters that replicas use in different batches of a step get the mean of all gradients") {
+TEST_CASE("parameters used by replicas in different batches of a step get the mean gradient") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     Branches net;
@@ -169,7 +168,7 @@ TEST_CASE("sparse gradients are averaged, accumulated and measured") {
   });
 }
 
-TEST_CASE("a single gradient with NaN is left out, and the next one is compared with nothing") {
+TEST_CASE("a NaN gradient is skipped, and the next gradient is not compared with any other") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     nn::Linear net(nn::LinearOptions(2, 1).bias(false));
@@ -188,7 +187,7 @@ TEST_CASE("a single gradient with NaN is left out, and the next one is compared 
   });
 }
 
-TEST_CASE("with stop_on_nan, every replica fails at the first step with NaN of any of them") {
+TEST_CASE("with stop_on_nan, all replicas fail at the first NaN gradient on any of them") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();
@@ -259,11 +258,11 @@ void check_passes(bool sync) {
 
 }  // namespace
 
-TEST_CASE("the gradients of several backward passes before a step are compared with their mean") { check_passes(true); }
+TEST_CASE("the noise scale includes all backward passes before a step") { check_passes(true); }
 
-TEST_CASE("the gradients of passes without synchronization are compared with their mean too") { check_passes(false); }
+TEST_CASE("the noise scale includes passes without synchronization") { check_passes(false); }
 
-TEST_CASE("several forward passes before one backward pass count as one, whether gradients accumulate or not") {
+TEST_CASE("several forward passes before a backward pass count as one, with and without accumulation") {
   for (const int replicas : {1, 2}) {
     for (const int accumulation : {0, 2}) {
       expect_replicas(replicas, [&](int rank) {
@@ -296,7 +295,7 @@ TEST_CASE("several forward passes before one backward pass count as one, whether
   }
 }
 
-TEST_CASE("two backward passes in a batch are refused where the loader accumulates gradients") {
+TEST_CASE("two backward passes per batch are rejected if the loader accumulates gradients") {
   for (const int bad : {0, 1}) {
     expect_replicas(2, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -319,7 +318,7 @@ TEST_CASE("two backward passes in a batch are refused where the loader accumulat
   }
 }
 
-TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and dropped gradients are not") {
+TEST_CASE("manual accumulation is rejected with an adaptive batch size, but discarding gradients is allowed") {
   expect_replicas(1, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();
@@ -337,7 +336,7 @@ TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and
   });
 }
 
-TEST_CASE("the step after one that was dropped for an overflow counts, also where gradients accumulate") {
+TEST_CASE("after a step skipped for an overflow, the next accumulated step counts") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -357,7 +356,7 @@ TEST_CASE("the step after one that was dropped for an overflow counts, also wher
   }
 }
 
-TEST_CASE("a replica that leaves out a backward pass of an accumulated step brings zeros") {
+TEST_CASE("a backward pass skipped by one replica contributes zeros to the accumulated step") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     nn::Linear net(nn::LinearOptions(4, 1).bias(false));
@@ -383,7 +382,7 @@ TEST_CASE("a replica that leaves out a backward pass of an accumulated step brin
   });
 }
 
-TEST_CASE("accumulation by hand over the steps of a loader that accumulates is refused") {
+TEST_CASE("manual accumulation across steps is rejected if the loader accumulates gradients") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();
@@ -397,7 +396,7 @@ TEST_CASE("accumulation by hand over the steps of a loader that accumulates is r
   });
 }
 
-TEST_CASE("an accumulation that a break left in its middle is dropped") {
+TEST_CASE("an accumulation interrupted by a break is discarded") {
   expect_replicas(1, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model(), reference = small_model();

@@ -47,7 +47,7 @@ void save_and_exit() {
 
 }  // namespace
 
-TEST_CASE("sums over all replicas and restarts, with changes that code which is replayed must not repeat") {
+TEST_CASE("values are summed over all replicas and restarts") {
   // The scenario is that of the Python package's test, on 1, 4 and 2 replicas.
   const ElasticJob job;
   for (const int restart : {0, 1, 2}) {
@@ -91,7 +91,7 @@ TEST_CASE("sums over all replicas and restarts, with changes that code which is 
   }
 }
 
-TEST_CASE("in accumulation mode it looks empty, and what would read or set a value is an error that says what to do") {
+TEST_CASE("in accumulation mode the accumulator looks empty, and reading or setting a value fails") {
   ElasticJob().run_to(0, 1, [](int) {
     Accumulator accumulator({{"a", 1}});
     accumulator["a"] += 1;
@@ -109,7 +109,7 @@ TEST_CASE("in accumulation mode it looks empty, and what would read or set a val
   });
 }
 
-TEST_CASE("in synchronized mode it is a map, until the last guard of the outermost one is gone") {
+TEST_CASE("in synchronized mode the accumulator is a map until the outermost guard is released") {
   ElasticJob().run_to(0, 2, [](int rank) {
     Accumulator accumulator;
     accumulator += {{"x", 1.5}, {"y", rank}};
@@ -139,7 +139,7 @@ TEST_CASE("in synchronized mode it is a map, until the last guard of the outermo
   });
 }
 
-TEST_CASE("numbers are exchanged, saved and loaded bit for bit: NaN, infinities, -0, the smallest and the largest") {
+TEST_CASE("numbers are exchanged, saved and loaded bit for bit, including NaN, infinities and -0") {
   using Limits = std::numeric_limits<double>;
   const std::vector<double> values{Limits::quiet_NaN(),
                                    Limits::infinity(),
@@ -181,9 +181,7 @@ TEST_CASE("numbers are exchanged, saved and loaded bit for bit: NaN, infinities,
   });
 }
 
-TEST_CASE(
-    "replicas are summed in the order of ranks, so the result is the same bit for bit on every replica and in every "
-    "run") {
+TEST_CASE("sums are taken in rank order, so every replica and every run gets bitwise equal results") {
   for (int run = 0; run < 5; ++run) {
     ElasticJob().run_to(0, 3, [](int rank) {
       Accumulator accumulator;
@@ -196,7 +194,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("tensors are summed over replicas and restarts in their own type, beside numbers") {
+TEST_CASE("tensors keep their type when summed over replicas and restarts") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, code == 0 ? 3 : 2, [&](int rank) {
@@ -226,7 +224,7 @@ TEST_CASE("tensors are summed over replicas and restarts in their own type, besi
   }
 }
 
-TEST_CASE("what two replicas have added and does not fit together is an error on both") {
+TEST_CASE("adding incompatible values on two replicas fails on both") {
   const ElasticJob job;
   const auto codes = job.run(2, [&](int rank) {
     Accumulator accumulator;
@@ -239,7 +237,7 @@ TEST_CASE("what two replicas have added and does not fit together is an error on
   CHECK(codes == std::vector<int>{0, 0});
 }
 
-TEST_CASE("values of other kinds, and what is not there, are refused by name; get and pop are a map's") {
+TEST_CASE("incompatible and missing values are rejected, and get() and pop() behave as for a map") {
   ElasticJob().run_to(0, 1, [](int) {
     Accumulator accumulator({{"x", at::ones(2)}, {"n", 1}});
     EXPECT(accumulator.get("n", 7) == 7);  // the map is empty in accumulation mode
@@ -256,7 +254,7 @@ TEST_CASE("values of other kinds, and what is not there, are refused by name; ge
   });
 }
 
-TEST_CASE("a synchronization that is replayed finds what it found, whatever was done to the map in it") {
+TEST_CASE("a replayed synchronization sees its original values even if the map was changed in it") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, kCheckpointed, 0}) {
     job.run_to(code, 2, [&](int rank) {
@@ -283,7 +281,7 @@ TEST_CASE("a synchronization that is replayed finds what it found, whatever was 
   }
 }
 
-TEST_CASE("an accumulator made in an epoch and gone is there again when its code is replayed") {
+TEST_CASE("an accumulator destroyed within an epoch is restored when its code is replayed") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, code == 0 ? 4 : 2, [&](int rank) {
@@ -309,7 +307,7 @@ TEST_CASE("an accumulator made in an epoch and gone is there again when its code
   }
 }
 
-TEST_CASE("inside a loader loop it may be synchronized too, which is not replayed, but not made") {
+TEST_CASE("inside a loader loop an accumulator can be synchronized, but not created") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, 2, [&](int rank) {

@@ -76,7 +76,7 @@ std::vector<at::Tensor> buffers_of(const Net& net) {
 
 }  // namespace
 
-TEST_CASE("gradients, dropout and running statistics are those of the plain pass, which keeps its activations") {
+TEST_CASE("gradients, dropout and running statistics match a plain pass without keeping activations") {
   expect_replicas(1, [](int) {
     for (const bool autocast : {false, true}) {
       std::vector<at::Tensor> parameters, input_gradients, random;
@@ -112,7 +112,7 @@ TEST_CASE("gradients, dropout and running statistics are those of the plain pass
   });
 }
 
-TEST_CASE("replicas average and measure the gradients as in the plain pass") {
+TEST_CASE("averaged gradients and the noise scale match a plain pass") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [](int rank) {
       adaptdl::init_process_group("gloo");
@@ -148,7 +148,7 @@ TORCH_MODULE(Pair);
 
 }  // namespace
 
-TEST_CASE("several inputs and outputs, of which some have no gradient, and parameters that are not used") {
+TEST_CASE("a part may have several inputs and outputs, some without a gradient, and unused parameters") {
   expect_replicas(1, [](int) {
     Pair pair;
     const auto a = torch::ones({2}).set_requires_grad(true), b = torch::ones({2}).set_requires_grad(true);
@@ -189,7 +189,7 @@ TORCH_MODULE(Scale);
 
 }  // namespace
 
-TEST_CASE("a part that fails in the backward pass leaves the random generator and the buffers as they were") {
+TEST_CASE("a failed recomputation leaves the random generator and the buffers unchanged") {
   Failing part;
   const auto loss = checkpoint_activations(part, torch::randn({8, 4})).sum();
   const auto generator = at::globalContext().defaultGenerator(at::kCPU);
@@ -200,21 +200,21 @@ TEST_CASE("a part that fails in the backward pass leaves the random generator an
   CHECK(part->norm->num_batches_tracked.item<std::int64_t>() == 1);
 }
 
-TEST_CASE("a part shares its buffers with the rest of a model") {
+TEST_CASE("a module can be used inside and outside a checkpointed part") {
   Scale part;
   const auto x = torch::ones({2});
   checkpoint_activations(part, part(x)).sum().backward();
   CHECK(part->weight.grad().equal(torch::full({2}, 18.0)));
 }
 
-TEST_CASE("an input may be undefined") {
+TEST_CASE("an input tensor may be undefined") {
   Scale part;
   const auto x = torch::ones({2}).set_requires_grad(true);
   checkpoint_activations(part, x, at::Tensor()).sum().backward();
   CHECK(x.grad().equal(torch::full({2}, 3.0)));
 }
 
-TEST_CASE("second derivatives are refused") {
+TEST_CASE("second derivatives are rejected") {
   Scale part;
   const auto x = torch::ones({2}).set_requires_grad(true);
   const auto result = checkpoint_activations(part, x).sum();

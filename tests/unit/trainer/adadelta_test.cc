@@ -12,7 +12,7 @@ namespace adadelta_test {
 using adaptdl::Adadelta;
 using adaptdl::AdadeltaOptions;
 
-TEST_CASE("Adadelta takes the steps of the paper's formulas") {
+TEST_CASE("Adadelta follows the formulas of the paper") {
   const double rho = 0.8, eps = 1e-4, lr = 0.7, decay = 0.1;
   auto param = torch::full({1}, 2.0, torch::kDouble).requires_grad_();
   Adadelta optimizer({param}, AdadeltaOptions(lr).rho(rho).eps(eps).weight_decay(decay));
@@ -30,7 +30,7 @@ TEST_CASE("Adadelta takes the steps of the paper's formulas") {
   }
 }
 
-TEST_CASE("Adadelta leaves parameters without a gradient alone") {
+TEST_CASE("Adadelta does not change parameters without a gradient") {
   auto used = torch::ones({2}).requires_grad_(), unused = torch::ones({2}).requires_grad_();
   Adadelta optimizer({used, unused});
   used.sum().backward();
@@ -39,7 +39,7 @@ TEST_CASE("Adadelta leaves parameters without a gradient alone") {
   CHECK(unused.equal(torch::ones({2})));
 }
 
-TEST_CASE("Adadelta refuses options out of range by name") {
+TEST_CASE("Adadelta rejects options out of range") {
   auto param = torch::ones({2}).requires_grad_();
   CHECK_THROWS_WITH_AS(Adadelta({param}, AdadeltaOptions(-1)), "Adadelta: lr must not be negative",
                        adaptdl::UsageError);

@@ -128,11 +128,11 @@ void check_bit_equal(bool by_clock, const std::vector<std::vector<std::size_t>>&
 
 }  // namespace
 
-TEST_CASE("resumed on as many replicas with recorded decisions, batches and parameters are equal bit for bit") {
+TEST_CASE("with fixed batch-size decisions, a resumed job has bitwise equal batches and parameters") {
   check_bit_equal(false, {{1}, {17}, {30, 5, 22}, {41, 1, 1}});
 }
 
-TEST_CASE("a job of one replica with sparse gradients continues from its checkpoint, with the same noise scale") {
+TEST_CASE("a job with sparse gradients resumes with the same noise scale") {
   std::string expected;
   for (const bool stops : {false, true}) {
     const ElasticJob job;
@@ -166,11 +166,11 @@ TEST_CASE("a job of one replica with sparse gradients continues from its checkpo
   }
 }
 
-TEST_CASE("under a clock that counts samples, the decisions by goodput are the same after restarts, bit for bit") {
+TEST_CASE("with a deterministic clock, goodput decisions and parameters are bitwise equal after restarts") {
   check_bit_equal(true, {{2}, {19, 3}, {33}, {40, 1, 1}});
 }
 
-TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no loop, until it is asked for") {
+TEST_CASE("no periodic checkpoint is saved while gradients are NaN, in training or validation loops") {
   const ElasticJob job;
   const auto codes = testing::run_replicas(2, [&](int rank) {
     setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
@@ -214,7 +214,7 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
         std::string::npos);
 }
 
-TEST_CASE("after a restart in a later loop of the epoch, the batch size is that of the loop that was finished before") {
+TEST_CASE("after a restart in a later loop, a finished loop keeps its batch size") {
   for (const int replicas : {1, 2}) {
     const ElasticJob job;
     const auto program = [&](int rank) {
@@ -238,7 +238,7 @@ TEST_CASE("after a restart in a later loop of the epoch, the batch size is that 
   }
 }
 
-TEST_CASE("no periodic checkpoint is saved after steps with invalid gradients, but one that is asked for is") {
+TEST_CASE("after steps with invalid gradients, only requested checkpoints are saved") {
   const ElasticJob job;
   job.run_to(0, 2, [&](int rank) {
     setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);

@@ -44,7 +44,7 @@ using testing::small_model;
 
 }  // namespace
 
-TEST_CASE("the learning rate is scaled for the step alone, by group, and progress grows by the gain") {
+TEST_CASE("the learning rate is scaled per group during a step, and progress grows by the gain") {
   struct Rule : adaptdl::ScalingRuleBase {
     std::vector<double> scale_lr(double scale) override {
       scales.push_back(scale);
@@ -84,7 +84,7 @@ TEST_CASE("the learning rate is scaled for the step alone, by group, and progres
   });
 }
 
-TEST_CASE("a program without a loader sets the scale and the progress, and may drop the step that has begun") {
+TEST_CASE("a program without a loader can set the scale and progress and discard a started step") {
   struct Rule : adaptdl::ScalingRuleBase {
     std::vector<double> scale_lr(double scale) override {
       scales.push_back(scale);
@@ -124,7 +124,7 @@ TEST_CASE("a program without a loader sets the scale and the progress, and may d
   });
 }
 
-TEST_CASE("the rules' factors are those of their papers") {
+TEST_CASE("scaling rules return the factors of their papers") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     const auto factors_of = [](std::shared_ptr<adaptdl::ScalingRuleBase> rule) {
@@ -147,7 +147,7 @@ TEST_CASE("the rules' factors are those of their papers") {
   });
 }
 
-TEST_CASE("LEGW warms up over as many scale-invariant iterations as its epochs have, times the scale") {
+TEST_CASE("LEGW extends its warm-up in proportion to the scale") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();
@@ -163,7 +163,7 @@ TEST_CASE("LEGW warms up over as many scale-invariant iterations as its epochs h
   });
 }
 
-TEST_CASE("Adam's moments begin anew when the scale changes, and not before") {
+TEST_CASE("Adam's moments are reset when the scale changes, and only then") {
   expect_replicas(1, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();
@@ -181,7 +181,7 @@ TEST_CASE("Adam's moments begin anew when the scale changes, and not before") {
   });
 }
 
-TEST_CASE("an adaptive batch size with an optimizer that is not adaptive is refused, and the message says what to do") {
+TEST_CASE("an adaptive batch size without an adaptive optimizer is rejected with a remedy") {
   expect_replicas(1, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();
@@ -196,7 +196,7 @@ TEST_CASE("an adaptive batch size with an optimizer that is not adaptive is refu
   });
 }
 
-TEST_CASE("a resumed job has the noise scale, the progress and the gradient to compare with of the one that stopped") {
+TEST_CASE("a resumed job restores the noise scale, the progress and the previous gradient") {
   const testing::ElasticJob job;
   const auto program = [&](int first, int last, bool save) {
     return [&job, first, last, save](int) {
@@ -224,8 +224,7 @@ TEST_CASE("a resumed job has the noise scale, the progress and the gradient to c
   CHECK(notes[1] != notes[0]);
 }
 
-TEST_CASE(
-    "the loss scale is taken out of the noise scale, and a step that overflows is skipped by all and changes nothing") {
+TEST_CASE("loss scaling does not affect the noise scale, and overflow skips the step on all replicas") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -261,7 +260,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("autocast computes in half precision where it is on, and nests") {
+TEST_CASE("autocast computes in half precision and can be nested") {
   expect_replicas(1, [](int) {
     const auto x = torch::randn({2, 4}), w = torch::randn({4, 4});
     {
@@ -282,7 +281,7 @@ TEST_CASE("autocast computes in half precision where it is on, and nests") {
   });
 }
 
-TEST_CASE("a model trained under bf16 autocast learns, and its noise scale is known") {
+TEST_CASE("training under bf16 autocast reduces the loss and yields a noise scale") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();

@@ -64,7 +64,7 @@ std::size_t share(std::size_t total, int replicas) {
 
 }  // namespace
 
-TEST_CASE("bounds that make no sense are refused, and the message has the values") {
+TEST_CASE("invalid bounds are rejected with their values") {
   ElasticJob().run_to(0, 2, [](int) {
     Loader loader(Numbers(100), {.batch_size = 64, .name = "train"});
     const auto refused = [&](std::size_t max, LocalBszBounds bounds, bool accumulation, const std::string& why) {
@@ -94,7 +94,7 @@ TEST_CASE("bounds that make no sense are refused, and the message has the values
   });
 }
 
-TEST_CASE("the total stays what was asked for on any number of replicas, within bounds, by accumulation") {
+TEST_CASE("accumulation reaches the requested total batch size on any number of replicas") {
   for (std::size_t batch_size = 1; batch_size <= 96; ++batch_size) {
     for (std::size_t max = 1; max <= 40; max += 3) {
       for (int replicas = 1; replicas <= 9; ++replicas) {
@@ -123,7 +123,7 @@ TEST_CASE("the total stays what was asked for on any number of replicas, within 
   CHECK_FALSE(allows(bounded, 1, {16, 1}));  // accumulates
 }
 
-TEST_CASE("a fixed total is made of parts on 1 to 4 replicas, and the optimizer steps with the last one of each") {
+TEST_CASE("a fixed total batch size is accumulated, and the optimizer steps with the last part") {
   const ElasticJob job;
   for (const int replicas : {1, 2, 3, 4}) {
     job.run_to(0, replicas, [&](int) {
@@ -154,7 +154,7 @@ TEST_CASE("a fixed total is made of parts on 1 to 4 replicas, and the optimizer 
   }
 }
 
-TEST_CASE("a better batch size is taken over when it gains more than 5 percent in goodput") {
+TEST_CASE("the batch size changes only if goodput improves by more than 5 percent") {
   // A step takes 0.1 s plus 0.001 s per sample. The first function has enough noise for larger batch sizes.
   const goodput::PerfParams perf{.alpha_c = 0.1, .beta_c = 0.001, .gamma = 1};
   const goodput::GoodputFunction noisy(perf, {.sqr = 1, .var = 1000}, 32), quiet(perf, {.sqr = 1, .var = 1e-3}, 32);
@@ -175,7 +175,7 @@ TEST_CASE("a better batch size is taken over when it gains more than 5 percent i
   CHECK(best_batch_size(noisy, crowded, 1, 8, BatchSize{16, 0}) == BatchSize{16, 0});
 }
 
-TEST_CASE("a decision of rank 0 reaches all replicas at the same step, and what is left of the pass is dealt anew") {
+TEST_CASE("all replicas apply rank 0's decision at the same step and redistribute the remaining samples") {
   constexpr std::size_t kSamples = 500;
   for (const int workers : {0, 2}) {
     for (const int replicas : {1, 3}) {
@@ -225,7 +225,7 @@ TEST_CASE("a decision of rank 0 reaches all replicas at the same step, and what 
   }
 }
 
-TEST_CASE("an epoch ends by progress: after as much as the initial batch size would make, over several passes") {
+TEST_CASE("an epoch ends when its target progress is reached, which may take several passes") {
   for (const int replicas : {1, 2}) {
     const ElasticJob job;
     job.run_to(0, replicas, [&](int) {
@@ -254,7 +254,7 @@ TEST_CASE("an epoch ends by progress: after as much as the initial batch size wo
   }
 }
 
-TEST_CASE("an optimizer that never steps is an error that says what to do, not an endless epoch") {
+TEST_CASE("an epoch without progress fails instead of running forever") {
   const ElasticJob job;
   const auto codes = job.run(2, [&](int) {
     Loader loader(Numbers(100), {.batch_size = 10});
@@ -278,8 +278,7 @@ TEST_CASE("an optimizer that never steps is an error that says what to do, not a
   for (const auto& steps : job.notes()) CHECK(std::stoi(steps) < 100);
 }
 
-TEST_CASE(
-    "after steps with invalid gradients the batch size stays, and an epoch of nothing else is an error with the reason") {
+TEST_CASE("an epoch with only invalid gradients keeps its batch size and fails with the reason") {
   const ElasticJob job;
   const auto codes = job.run(2, [&](int) {
     Loader loader(Numbers(2000), {.batch_size = 32});
@@ -300,8 +299,7 @@ TEST_CASE(
   CHECK(says(job.errors(), "because all gradients were NaN or infinite"));
 }
 
-TEST_CASE(
-    "a step that a break or an exception leaves unfinished is told apart, and an exception goes back to its start") {
+TEST_CASE("an unfinished step is discarded after a break, and repeated from its start after an exception") {
   ElasticJob().run_to(0, 1, [](int) {
     Loader loader(Numbers(64), {.batch_size = 16});
     loader.autoscale_batch_size(16, {.max = 4}, true);
@@ -355,7 +353,7 @@ class Columns : public AdaptiveDataLoaderMixin {
 
 }  // namespace
 
-TEST_CASE("a loader of one's own lays its data out anew when the batch size changes, and its last batch is a step") {
+TEST_CASE("a custom loader adapts to a new batch size, and its last batch completes a step") {
   ElasticJob().run_to(0, 1, [](int) {
     Columns columns(4);
     columns.autoscale_batch_size(100, {}, true);
@@ -376,7 +374,7 @@ TEST_CASE("a loader of one's own lays its data out anew when the batch size chan
   });
 }
 
-TEST_CASE("with a clock: the goodput is fitted to the steps, and the batch size grows where that pays, in seconds") {
+TEST_CASE("goodput is fitted to the measured step times, and the batch size grows accordingly") {
   for (const int workers : {0, 2}) {
     const ElasticJob job;
     job.run_to(0, 2, [&](int rank) {
@@ -413,7 +411,7 @@ TEST_CASE("with a clock: the goodput is fitted to the steps, and the batch size 
   }
 }
 
-TEST_CASE("step times that are known late are recorded when they are, in order, without the odd ones") {
+TEST_CASE("delayed step times are recorded once known, and batches without a profile are ignored") {
   namespace internal = adaptdl::internal;
   // A timer like that of a GPU: times are known three batches later, and are equal for all steps.
   struct Late : internal::StepTimer {
@@ -451,7 +449,7 @@ TEST_CASE("step times that are known late are recorded when they are, in order, 
   });
 }
 
-TEST_CASE("to_tensorboard writes the batch sizes in use, under the prefix") {
+TEST_CASE("to_tensorboard writes the current batch sizes under the given prefix") {
   const ElasticJob job;
   job.run_to(0, 1, [&](int) {
     Loader loader(Numbers(64), {.batch_size = 32});

@@ -72,7 +72,7 @@ void expect_targets(const AdaptiveBPTTIterator::Batch& batch, std::int64_t token
 
 }  // namespace
 
-TEST_CASE("a pass goes down the columns of the text in windows, and targets follow their tokens over a column's end") {
+TEST_CASE("a pass reads the columns of the text in windows, and targets continue across column ends") {
   ElasticJob().run_to(0, 1, [](int) {
     AdaptiveBPTTIterator text(text_of(11), {.batch_size = 2, .bptt_len = 4, .padding = kPadding});
     AdaptiveBPTTIterator across(text_of(11), {.batch_size = 2, .bptt_len = 4, .batch_first = true, .name = "across"});
@@ -97,7 +97,7 @@ TEST_CASE("a pass goes down the columns of the text in windows, and targets foll
   });
 }
 
-TEST_CASE("all replicas get equally many and equally large batches, and read every row in order") {
+TEST_CASE("all replicas get the same number and size of batches, and rows are read in order") {
   const ElasticJob job;
   for (int replicas = 1; replicas <= 4; ++replicas) {
     job.run_to(0, replicas, [&](int) {
@@ -134,7 +134,7 @@ TEST_CASE("all replicas get equally many and equally large batches, and read eve
   }
 }
 
-TEST_CASE("with equal batches on each replica, restarts on 1, 2, 3 and 4 replicas lose and repeat nothing") {
+TEST_CASE("with a constant local batch size, restarts on 1 to 4 replicas lose no tokens") {
   constexpr std::size_t kTokens = 500, kColumns = 3;
   for (unsigned seed = 0; seed < 4; ++seed) {
     CAPTURE(seed);
@@ -174,7 +174,7 @@ TEST_CASE("with equal batches on each replica, restarts on 1, 2, 3 and 4 replica
   }
 }
 
-TEST_CASE("with another batch size the pass goes on at the proportional row, rounded up") {
+TEST_CASE("with another batch size the pass resumes at the proportional row, rounded up") {
   for (const auto& [columns_before, columns_after] : {std::pair{6, 3}, {3, 6}, {4, 7}, {1, 5}, {5, 1}}) {
     CAPTURE(columns_before);
     CAPTURE(columns_after);
@@ -203,8 +203,7 @@ TEST_CASE("with another batch size the pass goes on at the proportional row, rou
   }
 }
 
-TEST_CASE(
-    "an adaptive batch size changes in the middle of a pass, which goes on at the proportional row on all replicas") {
+TEST_CASE("when the batch size changes within a pass, all replicas continue at the proportional row") {
   static constexpr std::int64_t kTokens = 2000, kLength = 6;
   const ElasticJob job;
   job.run_to(0, 2, [&](int) {
@@ -243,8 +242,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE(
-    "a finished pass is skipped after a restart, one left by an exception goes on, one left by break is finished") {
+TEST_CASE("a finished pass is skipped after a restart, and one left by an exception continues") {
   const ElasticJob job;
   const auto program = [&](bool stop) {
     AdaptiveBPTTIterator first(text_of(40), {.batch_size = 2, .bptt_len = 5});
@@ -276,7 +274,7 @@ TEST_CASE(
   CHECK(job.notes() == std::vector<std::string>{"0", "5", "10"});  // a stop is agreed on one boundary later
 }
 
-TEST_CASE("a text of another length than that of the checkpoint is refused by the loader's name") {
+TEST_CASE("resuming with a text of another length fails and names the loader") {
   const ElasticJob job;
   const auto program = [&](std::size_t tokens) {
     AdaptiveBPTTIterator text(text_of(tokens), {.batch_size = 2, .bptt_len = 5, .name = "tales"});
@@ -291,7 +289,7 @@ TEST_CASE("a text of another length than that of the checkpoint is refused by th
   });
 }
 
-TEST_CASE("tokens and options that make no sense are refused by name") {
+TEST_CASE("invalid tokens and options are rejected") {
   ElasticJob().run_to(0, 1, [](int) {
     const auto refusal = [](const at::Tensor& tokens, const BPTTOptions& options) {
       return error_of([&] { const AdaptiveBPTTIterator text(tokens, options); });

@@ -92,7 +92,7 @@ static_assert(!std::is_constructible_v<Loader, Numbers, ElasticSampler&>);
 
 }  // namespace
 
-TEST_CASE("a batch is the total over the replicas, dealt in turn") {
+TEST_CASE("batch_size is the total over all replicas, and samples are dealt in turn") {
   const ElasticJob job;
   job.run_to(0, 2, [](int rank) {
     Loader loader(Numbers(10), {.batch_size = 4});
@@ -118,7 +118,7 @@ TEST_CASE("a batch is the total over the replicas, dealt in turn") {
   });
 }
 
-TEST_CASE("all replicas get equally many batches, for any sizes, replicas and index, with and without drop_last") {
+TEST_CASE("all replicas get the same number of batches, with and without drop_last") {
   const ElasticJob job;
   for (int replicas = 1; replicas <= 4; ++replicas) {
     job.run_to(0, replicas, [&](int) {
@@ -148,7 +148,7 @@ TEST_CASE("all replicas get equally many batches, for any sizes, replicas and in
   }
 }
 
-TEST_CASE("drop_last leaves out a short last batch, even if it is the only one") {
+TEST_CASE("drop_last skips a short last batch, even if it is the only one") {
   ElasticJob().run_to(0, 1, [](int) {
     Loader loader(Numbers(10), {.batch_size = 4, .drop_last = true}),
         none(Numbers(3), {.batch_size = 4, .drop_last = true});
@@ -160,7 +160,7 @@ TEST_CASE("drop_last leaves out a short last batch, even if it is the only one")
   });
 }
 
-TEST_CASE("the order differs from epoch to epoch, and threads do not change it") {
+TEST_CASE("the order changes every epoch and does not depend on the number of workers") {
   ElasticJob().run_to(0, 2, [](int) {
     Loader plain(Numbers(50), {.batch_size = 6, .shuffle = true, .seed = 3});
     Loader threaded(Numbers(50), {.batch_size = 6, .shuffle = true, .workers = 3, .seed = 3});
@@ -177,7 +177,7 @@ TEST_CASE("the order differs from epoch to epoch, and threads do not change it")
   });
 }
 
-TEST_CASE("a loop that an exception left goes on where it was; one left by break is finished") {
+TEST_CASE("a loop left by an exception resumes, and one left by break is finished") {
   ElasticJob().run_to(0, 1, [](int) {
     Loader loader(Numbers(10), {.batch_size = 2});
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
@@ -197,7 +197,7 @@ TEST_CASE("a loop that an exception left goes on where it was; one left by break
   });
 }
 
-TEST_CASE("examples are stacked, batches are left as they are, and collate makes what it likes of them") {
+TEST_CASE("examples are stacked, batches are passed through, and collate may return any type") {
   ElasticJob().run_to(0, 1, [](int) {
     const auto rows = torch::arange(8).view({4, 2});
     AdaptiveDataLoader tensors(torch::data::datasets::TensorDataset(rows), {.batch_size = 4});
@@ -226,7 +226,7 @@ TEST_CASE("examples are stacked, batches are left as they are, and collate makes
   });
 }
 
-TEST_CASE("what a data set throws arrives in the training thread, at the batch it belongs to") {
+TEST_CASE("an exception of the dataset reaches the training thread at its batch") {
   ElasticJob().run_to(0, 1, [](int) {
     for (const int workers : {0, 1, 4}) {
       Watched dataset(20, 1ms, 9);
@@ -243,7 +243,7 @@ TEST_CASE("what a data set throws arrives in the training thread, at the batch i
   });
 }
 
-TEST_CASE("workers fetch no further ahead than allowed, and end with the loop") {
+TEST_CASE("workers do not exceed the prefetch limit and stop with the loop") {
   ElasticJob().run_to(0, 1, [](int) {
     Watched dataset(1000, 1ms, 1000);
     const auto fetched = dataset.fetched;
@@ -265,7 +265,7 @@ TEST_CASE("workers fetch no further ahead than allowed, and end with the loop") 
   });
 }
 
-TEST_CASE("workers fetch at the same time, each with a copy of the data set") {
+TEST_CASE("workers fetch concurrently, each with its own copy of the dataset") {
   struct Meeting : Numbers {
     using Numbers::Numbers;
     // Returns once three calls, each in its own copy, are waiting.
@@ -284,7 +284,7 @@ TEST_CASE("workers fetch at the same time, each with a copy of the data set") {
   });
 }
 
-TEST_CASE("rules are usage errors that name the loader and the way out") {
+TEST_CASE("misuse and invalid options are rejected with an explanation") {
   ElasticJob().run_to(0, 1, [](int) {
     Loader loader(Numbers(4), {.batch_size = 2}), other(Numbers(4), {.name = "validation"});
     EXPECT(other.helper().name() == "adaptdl-dataloader-epochnone-validation");
@@ -311,7 +311,7 @@ TEST_CASE("rules are usage errors that name the loader and the way out") {
   });
 }
 
-TEST_CASE("without init_process_group a loop is an error that says so") {
+TEST_CASE("a loop without init_process_group fails and names the missing call") {
   const ElasticJob job;
   const auto codes = testing::run_replicas(1, [&](int) {
     job.prepare();
@@ -324,7 +324,7 @@ TEST_CASE("without init_process_group a loop is an error that says so") {
   CHECK(codes == std::vector<int>{0});
 }
 
-TEST_CASE("the first loader that trains is the one for training, until it is gone") {
+TEST_CASE("the first loader to train is the training loader until it is destroyed") {
   ElasticJob().run_to(0, 1, [](int) {
     auto first = std::make_unique<Loader>(Numbers(4));
     Loader second(Numbers(4));
@@ -338,7 +338,7 @@ TEST_CASE("the first loader that trains is the one for training, until it is gon
   });
 }
 
-TEST_CASE("sample_generator draws the same for a sample on any number of replicas, threads and calls") {
+TEST_CASE("sample_generator draws the same numbers for a sample with any number of replicas and workers") {
   // Draws a random value for each sample, as an augmentation would.
   struct Augmented : Numbers {
     using Numbers::Numbers;
@@ -384,7 +384,7 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
   });
 }
 
-TEST_CASE("tensors are found in batches of any type, to be pinned") {
+TEST_CASE("tensors to pin are found in batches of any type") {
   const auto count = [](auto batch) {
     int found = 0;
     const auto use = [&](const at::Tensor&) { ++found; };

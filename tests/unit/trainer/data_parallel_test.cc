@@ -60,7 +60,7 @@ at::Tensor of_rank_0(at::Tensor tensor) {
 
 }  // namespace
 
-TEST_CASE("gradients are the mean over the replicas, at every step and over rebuilt buckets") {
+TEST_CASE("gradients are averaged over replicas at every step, also after buckets are rebuilt") {
   for (const int replicas : {1, 2, 3}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -87,7 +87,7 @@ TEST_CASE("gradients are the mean over the replicas, at every step and over rebu
   }
 }
 
-TEST_CASE("compressed gradients are the mean over the replicas, to the precision of their type") {
+TEST_CASE("compressed gradients are averaged to the precision of their type") {
   for (const bool view : {false, true}) {
     expect_replicas(2, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -117,7 +117,7 @@ TEST_CASE("compressed gradients are the mean over the replicas, to the precision
   }
 }
 
-TEST_CASE("compression to a type that the backend cannot add is refused by name") {
+TEST_CASE("compression to a type that the backend cannot add is rejected") {
   expect_replicas(2, [](int) {
     adaptdl::init_process_group("gloo");
     std::vector<at::Tensor> probe{at::ones({1}, at::kBFloat16)};
@@ -151,7 +151,7 @@ TEST_CASE("replicas start from the parameters of rank 0") {
   });
 }
 
-TEST_CASE("a replica whose model differs from rank 0's is told which parameter does") {
+TEST_CASE("a replica whose model differs from rank 0's fails with the mismatched sizes") {
   const auto codes = testing::run_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model(rank == 0 ? 8 : 9);
@@ -167,7 +167,7 @@ TEST_CASE("a replica whose model differs from rank 0's is told which parameter d
   CHECK(codes[1] == 0);
 }
 
-TEST_CASE("buffers of BatchNorm are those of rank 0 before each step, and in evaluation") {
+TEST_CASE("BatchNorm buffers are synchronized from rank 0 before a forward pass in evaluation") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     nn::Sequential net(nn::Linear(4, 8), nn::BatchNorm1d(8), nn::Linear(8, 2));
@@ -190,7 +190,7 @@ TEST_CASE("buffers of BatchNorm are those of rank 0 before each step, and in eva
   });
 }
 
-TEST_CASE("parameters without a gradient are allowed when find_unused_parameters says so") {
+TEST_CASE("find_unused_parameters allows parameters without a gradient") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     torch::manual_seed(1);
@@ -207,8 +207,7 @@ TEST_CASE("parameters without a gradient are allowed when find_unused_parameters
   });
 }
 
-TEST_CASE(
-    "parameters without a gradient are an error of one line that names the option, before a wrong step if possible") {
+TEST_CASE("parameters without a gradient fail with a one-line error that names find_unused_parameters") {
   const auto is_clear = [](const std::string& error) {
     return says(error, "'adaptdl-dataparallel': no gradient for ") && says(error, "find_unused_parameters") &&
            !says(error, "\n");
@@ -234,7 +233,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("small buckets give the same gradients as one large one") {
+TEST_CASE("small buckets give the same parameters as a single large one") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     std::vector<at::Tensor> results;
@@ -256,7 +255,7 @@ TEST_CASE("small buckets give the same gradients as one large one") {
   });
 }
 
-TEST_CASE("LBFGS, a model without parameters and a second instance of one name are refused") {
+TEST_CASE("LBFGS, a model without parameters and a duplicate name are rejected") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     const auto refusal = [](const auto& make) {
@@ -279,7 +278,7 @@ TEST_CASE("LBFGS, a model without parameters and a second instance of one name a
   });
 }
 
-TEST_CASE("without a process group, the error says what to call") {
+TEST_CASE("construction without a process group fails and names init_process_group") {
   expect_replicas(1, [](int) {
     auto net = small_model();
     torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -354,16 +353,15 @@ void resumes_bit_for_bit(int kind, int replicas) {
 
 }  // namespace
 
-TEST_CASE("a resumed model, optimizer and scheduler go on bit for bit, whatever the optimizer") {
+TEST_CASE("model, optimizer and scheduler resume bit for bit with every optimizer") {
   for (int kind = 0; kind < kOptimizers; ++kind) resumes_bit_for_bit(kind, kind % 2 == 0 ? 3 : 1);
 }
 
-TEST_CASE("a resumed model, optimizer and scheduler go on bit for bit, on one replica as on several" *
-          doctest::test_suite("full")) {
+TEST_CASE("model, optimizer and scheduler resume bit for bit on one and more replicas" * doctest::test_suite("full")) {
   for (int kind = 0; kind < kOptimizers; ++kind) resumes_bit_for_bit(kind, kind % 2 == 0 ? 1 : 3);
 }
 
-TEST_CASE("a checkpoint that does not fit the program is an error that names the difference") {
+TEST_CASE("loading a checkpoint that does not match the program fails and names the difference") {
   testing::TemporaryDirectory directory;
   setenv("ADAPTDL_CHECKPOINT_PATH", directory.path().c_str(), 1);
   expect_replicas(1, [](int) {

@@ -89,7 +89,7 @@ class Supervisor {
 
 }  // namespace
 
-TEST_CASE("the progress of the job is reported at the end of the last epoch") {
+TEST_CASE("progress is reported to the supervisor at the end of the last epoch") {
   ElasticJob().run_to(0, 1, [](int) {
     const Supervisor supervisor;
     setenv("ADAPTDL_SUPERVISOR_URL", supervisor.url().c_str(), 1);
@@ -103,7 +103,7 @@ TEST_CASE("the progress of the job is reported at the end of the last epoch") {
   });
 }
 
-TEST_CASE("epochs come in order, and are current inside the loop only") {
+TEST_CASE("epochs run in order, and current_epoch() is set only inside the loop") {
   ElasticJob().run_to(0, 1, [](int) {
     EXPECT(!current_epoch());
     EXPECT(finished_epochs() == 0);
@@ -122,7 +122,7 @@ TEST_CASE("epochs come in order, and are current inside the loop only") {
   });
 }
 
-TEST_CASE("a job interrupted in an epoch begins there again, on any number of replicas") {
+TEST_CASE("an interrupted job restarts at the same epoch on another number of replicas") {
   const ElasticJob job;
   job.run_to(7, 1, [](int) {
     for (int epoch : remaining_epochs_until(10)) {
@@ -141,7 +141,7 @@ TEST_CASE("a job interrupted in an epoch begins there again, on any number of re
   CHECK(checkpoints[1].manifest->progress == nlohmann::json{{"epoch", 5}});
 }
 
-TEST_CASE("the result of the last epoch is saved once, and a loop that is left or finds nothing to do saves nothing") {
+TEST_CASE("only a completed epoch loop saves its result, and only once") {
   const ElasticJob job;
   const auto train = [&](int epochs) {
     return [&, epochs](int) {
@@ -173,7 +173,7 @@ TEST_CASE("the result of the last epoch is saved once, and a loop that is left o
   CHECK(job.newest_checkpoint() == 1);
 }
 
-TEST_CASE("rank 0 alone says where the epochs start and which are skipped") {
+TEST_CASE("only rank 0 logs the first epoch and skipped epochs") {
   const ElasticJob job;
   job.run_to(0, 2, [](int) {
     for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) continue;
@@ -187,7 +187,7 @@ TEST_CASE("rank 0 alone says where the epochs start and which are skipped") {
   CHECK(errors.find("skipping", skipping + 1) == std::string::npos);
 }
 
-TEST_CASE("an epoch left by break or return is finished; one left by an exception is not, and runs again") {
+TEST_CASE("an epoch left by break or return is finished, but one left by an exception repeats") {
   ElasticJob().run_to(0, 1, [](int) {
     for ([[maybe_unused]] int epoch : remaining_epochs_until(10)) break;
     EXPECT(finished_epochs() == 1);
@@ -216,7 +216,7 @@ TEST_CASE("an epoch left by break or return is finished; one left by an exceptio
   });
 }
 
-TEST_CASE("epoch loops that overlap and a negative number of epochs are usage errors") {
+TEST_CASE("nested epoch loops and a negative number of epochs are rejected") {
   ElasticJob().run_to(0, 1, [](int) {
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       EXPECT(throws<UsageError>([] {
@@ -228,7 +228,7 @@ TEST_CASE("epoch loops that overlap and a negative number of epochs are usage er
   });
 }
 
-TEST_CASE("a checkpoint without epochs is an error, never a silent start at epoch 0") {
+TEST_CASE("loading a checkpoint without epochs fails instead of starting at epoch 0") {
   const ElasticJob job;
   job.run_to(0, 1, [](int) {
     const Number number("number");
@@ -237,7 +237,7 @@ TEST_CASE("a checkpoint without epochs is an error, never a silent start at epoc
   job.run_to(0, 1, [](int) { EXPECT(throws<CheckpointError>([] { (void)finished_epochs(); })); });
 }
 
-TEST_CASE("a state made inside an epoch outlives its handle until the epoch ends, and is found again after a restart") {
+TEST_CASE("a state created in an epoch lives until the epoch ends and survives a restart") {
   const ElasticJob job;
   const auto make = [] {
     return adaptdl::internal::make_in_epoch<Number>("number-" + adaptdl::internal::epoch_label());
@@ -258,7 +258,7 @@ TEST_CASE("a state made inside an epoch outlives its handle until the epoch ends
   });
 }
 
-TEST_CASE("an epoch that runs again after an exception finds the states of its first run") {
+TEST_CASE("an epoch repeated after an exception finds the states of its first run") {
   ElasticJob().run_to(0, 1, [](int) {
     using adaptdl::internal::count_in_epoch;
     const auto make = [] {

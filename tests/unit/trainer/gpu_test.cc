@@ -127,7 +127,7 @@ TORCH_MODULE(CheckpointedNet);
 
 }  // namespace
 
-TEST_CASE("a replica takes the GPU and the NCCL backend unless told otherwise") {
+TEST_CASE("a replica uses the GPU and the NCCL backend by default") {
   expect_replicas(1, [](int) {
     EXPECT(adaptdl::replica_device() == kGpu);
     adaptdl::init_process_group();
@@ -139,7 +139,7 @@ TEST_CASE("a replica takes the GPU and the NCCL backend unless told otherwise") 
   });
 }
 
-TEST_CASE("training on a GPU gives the parameters of plain LibTorch there, on either backend") {
+TEST_CASE("training on a GPU matches plain LibTorch with both backends") {
   for (const char* const backend : {"nccl", "gloo"}) {
     CAPTURE(backend);
     expect_replicas(1, [&](int) {
@@ -165,7 +165,7 @@ TEST_CASE("training on a GPU gives the parameters of plain LibTorch there, on ei
   }
 }
 
-TEST_CASE("replicas that share a GPU average their gradients, and keep equal parameters") {
+TEST_CASE("replicas that share a GPU average their gradients and keep equal parameters") {
   for (const int replicas : {2, 3}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -194,8 +194,7 @@ TEST_CASE("replicas that share a GPU average their gradients, and keep equal par
   }
 }
 
-TEST_CASE(
-    "a job stopped again and again on a GPU trains, dropout and all, what an undisturbed one trains, bit for bit") {
+TEST_CASE("restarts on a GPU do not change the trained parameters, bit for bit, even with dropout") {
   // Each process chooses the cuBLAS kernels independently, but chooses the same ones for the same sizes.
   for (const auto& [backend, replicas] : {std::pair{"nccl", 1}, {"gloo", 2}}) {
     CAPTURE(backend);
@@ -207,7 +206,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a job that moves between a GPU and a CPU by its checkpoints has the losses of one that stays") {
+TEST_CASE("moving a job between GPU and CPU does not change its losses") {
   const ElasticJob whole, moved;
   train(whole, "gloo", 2, {kCpu}, {}, 0);
   train(moved, "gloo", 2, {kGpu, kCpu}, {5, 6, 7}, 0);
@@ -252,7 +251,7 @@ std::pair<double, double> noise_scale(int replicas, at::Device device, const Opt
   return found;
 }
 
-TEST_CASE("the gradient noise scale of a GPU is that of a CPU") {
+TEST_CASE("the gradient noise scale on a GPU matches that on a CPU") {
   const auto check = [](const auto& measure) {
     const auto cpu = measure(kCpu), gpu = measure(kGpu);
     CHECK(cpu.second > 0);
@@ -268,7 +267,7 @@ TEST_CASE("the gradient noise scale of a GPU is that of a CPU") {
   }
 }
 
-TEST_CASE("many gradients on a GPU have the squared norms that they have on a CPU") {
+TEST_CASE("squared norms of many gradients on a GPU match those on a CPU") {
   expect_replicas(1, [](int) {
     torch::manual_seed(4);
     using adaptdl::GroupGradient;
@@ -298,7 +297,7 @@ TEST_CASE("many gradients on a GPU have the squared norms that they have on a CP
   });
 }
 
-TEST_CASE("under autocast a GPU computes in half precision, and a step whose gradients overflow is skipped") {
+TEST_CASE("autocast on a GPU computes in half precision, and a step with overflowing gradients is skipped") {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     expect_replicas(1, [&](int) {
       adaptdl::init_process_group();
@@ -335,7 +334,7 @@ TEST_CASE("under autocast a GPU computes in half precision, and a step whose gra
   }
 }
 
-TEST_CASE("the time of a step is that of the GPU's work, not that of handing it over") {
+TEST_CASE("step times measure the GPU's work, not the time to queue it") {
   expect_replicas(1, [](int) {
     namespace internal = adaptdl::internal;
     const auto matrix = torch::randn({4096, 4096}, kGpu);
@@ -360,7 +359,7 @@ TEST_CASE("the time of a step is that of the GPU's work, not that of handing it 
   });
 }
 
-TEST_CASE("pinned batches are copied to the GPU while the loader makes the next ones, and arrive whole") {
+TEST_CASE("pinned batches arrive intact when they are copied to the GPU asynchronously") {
   for (const std::int64_t workers : {0, 2}) {
     CAPTURE(workers);
     const ElasticJob job;
@@ -384,7 +383,7 @@ TEST_CASE("pinned batches are copied to the GPU while the loader makes the next 
   }
 }
 
-TEST_CASE("recomputed activations on a GPU give the gradients of kept ones, bit for bit, with dropout and autocast") {
+TEST_CASE("recomputing activations on a GPU does not change the trained parameters, bit for bit") {
   for (const bool autocast : {false, true}) {
     CAPTURE(autocast);
     expect_replicas(1, [&](int) {
@@ -417,7 +416,7 @@ TEST_CASE("recomputed activations on a GPU give the gradients of kept ones, bit 
   }
 }
 
-TEST_CASE("replicas that share a GPU normalize a batch together by SyncBatchNorm") {
+TEST_CASE("SyncBatchNorm normalizes a batch across replicas that share a GPU") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     adaptdl::SyncBatchNorm norm(nn::BatchNormOptions(3));
@@ -439,7 +438,7 @@ TEST_CASE("replicas that share a GPU normalize a batch together by SyncBatchNorm
   });
 }
 
-TEST_CASE("TensorBoard's events and statistics take tensors of a GPU") {
+TEST_CASE("the summary writer and the accumulator accept tensors on a GPU") {
   const ElasticJob job;
   expect_replicas(1, [&](int) {
     job.prepare();

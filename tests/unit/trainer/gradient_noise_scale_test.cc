@@ -158,7 +158,7 @@ GradientSample sample(double local, double total, int count, double scale) {
 
 }  // namespace
 
-TEST_CASE("a step's estimates are the unbiased ones, and their averages are corrected for their start") {
+TEST_CASE("estimates of a step are unbiased, and their averages are bias-corrected") {
   GradientNoiseScale noise(1);
   CHECK_FALSE(noise.known());
   CHECK(noise.gain(4) == doctest::Approx(1));
@@ -173,7 +173,7 @@ TEST_CASE("a step's estimates are the unbiased ones, and their averages are corr
   CHECK(noise.var_avg() == doctest::Approx((keep * first * (4 / 3.0) + (1 - keep) * 24) / weight).epsilon(1e-12));
 }
 
-TEST_CASE("groups are averaged apart, and a negative one counts as nothing in the sum") {
+TEST_CASE("groups are averaged separately, and negative estimates count as zero in the sum") {
   GradientNoiseScale noise(2);
   noise.update({{4, 1}, {1, 1}, 2, 1, false});
   CHECK(noise.raw_sqr_avg()[0] == doctest::Approx(-2));
@@ -189,7 +189,7 @@ TEST_CASE("differenced estimates are dropped once a step has several gradients")
   CHECK(noise.sqr_avg() == doctest::Approx((4 * 3 - 5) / 3.0));
 }
 
-TEST_CASE("a step with NaN or infinity changes nothing") {
+TEST_CASE("a step with NaN or infinity is ignored") {
   GradientNoiseScale noise(1);
   noise.update(sample(5, 3, 4, 2));
   const auto before = noise.save();
@@ -198,7 +198,7 @@ TEST_CASE("a step with NaN or infinity changes nothing") {
   CHECK(noise.save() == before);
 }
 
-TEST_CASE("what is saved is loaded bit for bit, and what is not a noise scale's is refused and changes nothing") {
+TEST_CASE("saved statistics load bit for bit, and invalid ones are rejected without any change") {
   GradientNoiseScale noise(2), other(2);
   noise.update({{4, 1.1}, {1, 0.7}, 3, 1.7, true});
   noise.advance(1.3);
@@ -209,22 +209,17 @@ TEST_CASE("what is saved is loaded bit for bit, and what is not a noise scale's 
   CHECK(other.save() == noise.save());
 }
 
-TEST_CASE("on a quadratic the estimates converge to the true moments within 2 %, with SGD") { converges(false, 1, 3); }
+TEST_CASE("on a quadratic, the estimates converge to the true moments within 2 % with SGD") { converges(false, 1, 3); }
 
-TEST_CASE(
-    "on a quadratic the estimates converge to the true moments within 2 %, with Adam's preconditioned gradients") {
-  converges(true, 2, 1);
-}
+TEST_CASE("on a quadratic, the estimates converge to the true moments within 2 % with Adam") { converges(true, 2, 1); }
 
-TEST_CASE("on a quadratic the estimates converge on any number of replicas, with and without accumulation" *
-          doctest::test_suite("full")) {
+TEST_CASE("the estimates converge for all numbers of replicas and accumulation steps" * doctest::test_suite("full")) {
   for (const bool adam : {false, true})
     for (const int replicas : {1, 2, 4})
       for (const int accumulation : {0, 1, 3}) converges(adam, replicas, accumulation);
 }
 
-TEST_CASE("on logistic regression the estimates converge to the true moments within 2 %, with several replicas" *
-          doctest::test_suite("full")) {
+TEST_CASE("on logistic regression, the estimates converge within 2 % on two replicas" * doctest::test_suite("full")) {
   testing::expect_replicas(2, [](int rank) {
     torch::set_num_threads(1);
     const auto problem = logistic();

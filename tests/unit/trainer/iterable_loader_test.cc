@@ -140,7 +140,7 @@ void check_shares(std::size_t size, int replicas, std::int64_t batch_size) {
 
 }  // namespace
 
-TEST_CASE("every example is read once, in equal batches on all replicas, but for fewer than the replicas at the end") {
+TEST_CASE("each example is read once in equal batches on all replicas, except for a remainder") {
   for (const std::size_t size : {1, 2, 11, 24, 25}) {
     for (const int replicas : {1, 2, 3}) {
       CAPTURE(size);
@@ -153,7 +153,7 @@ TEST_CASE("every example is read once, in equal batches on all replicas, but for
   check_shares<Stateful>(0, 2, 4);
 }
 
-TEST_CASE("examples of others are skipped where the data set can, and batches are read a step ahead only") {
+TEST_CASE("examples of other replicas are skipped if possible, and only one step is read ahead") {
   ElasticJob().run_to(0, 2, [](int) {
     AdaptiveIterableLoader loader(Skipping(1000), {.batch_size = 10});
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
@@ -167,7 +167,7 @@ TEST_CASE("examples of others are skipped where the data set can, and batches ar
   });
 }
 
-TEST_CASE("examples are collated, and batches of one's own type come out") {
+TEST_CASE("examples are collated to batches of a custom type") {
   ElasticJob().run_to(0, 1, [](int) {
     AdaptiveIterableLoader sums(Counter(10), IterableLoaderOptions{.batch_size = 4}, [](const Batch& batch) {
       std::size_t sum = 0;
@@ -182,7 +182,7 @@ TEST_CASE("examples are collated, and batches of one's own type come out") {
   });
 }
 
-TEST_CASE("streams of different lengths end on all replicas together, with the first that does") {
+TEST_CASE("streams of different lengths end on all replicas with the shortest one") {
   const ElasticJob job;
   job.run_to(0, 3, [&](int rank) {
     // The shares of `loader` have 8 examples on rank 1 and more on the others; `empty` has none on one rank.
@@ -195,7 +195,7 @@ TEST_CASE("streams of different lengths end on all replicas together, with the f
   });
 }
 
-TEST_CASE("interrupted at random and resumed on 1 to 4 replicas, nothing is lost or repeated but at the end") {
+TEST_CASE("random restarts on 1 to 4 replicas repeat no example and lose only a remainder") {
   constexpr std::size_t kSize = 203;
   for (unsigned seed = 0; seed < 4; ++seed) {
     CAPTURE(seed);
@@ -226,7 +226,7 @@ TEST_CASE("interrupted at random and resumed on 1 to 4 replicas, nothing is lost
   }
 }
 
-TEST_CASE("a fixed total is made of parts, equally many on all replicas") {
+TEST_CASE("a fixed total batch size is accumulated in complete steps") {
   for (const int replicas : {1, 2, 3}) {
     ElasticJob().run_to(0, replicas, [&](int) {
       AdaptiveIterableLoader loader(Counter(100), {.batch_size = 24});
@@ -246,7 +246,7 @@ TEST_CASE("a fixed total is made of parts, equally many on all replicas") {
   }
 }
 
-TEST_CASE("an adaptive batch size changes in the stream, which begins again until the epoch has made its progress") {
+TEST_CASE("the batch size changes within a stream, which repeats until the epoch's progress is reached") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, 2, [&](int rank) {
@@ -283,7 +283,7 @@ TEST_CASE("an adaptive batch size changes in the stream, which begins again unti
   for (std::size_t i = 0; i < read.size(); ++i) CHECK(read[i] == 2 * (i % 50));
 }
 
-TEST_CASE("an epoch of an endless stream is as long as it is said to be") {
+TEST_CASE("epoch_samples limits an epoch of an endless stream") {
   ElasticJob().run_to(0, 3, [](int) {
     AdaptiveIterableLoader loader(Skipping(1u << 30), {.batch_size = 9, .epoch_samples = 100});
     for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
@@ -294,7 +294,7 @@ TEST_CASE("an epoch of an endless stream is as long as it is said to be") {
   });
 }
 
-TEST_CASE("a thread reads batches ahead, as many as it may, and its error comes at a batch") {
+TEST_CASE("a thread prefetches batches up to the limit, and its errors reach the training loop") {
   // Counts the numbers that are read, and throws at the number 30.
   struct Watched : Counter {
     Watched() : Counter(40) {}
@@ -326,7 +326,7 @@ TEST_CASE("a thread reads batches ahead, as many as it may, and its error comes 
   });
 }
 
-TEST_CASE("options and streams that make no sense are errors that name them") {
+TEST_CASE("invalid options and empty streams are rejected") {
   ElasticJob().run_to(0, 1, [](int) {
     using Loader = AdaptiveIterableLoader<Counter>;
     EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.batch_size = 0}); }),

@@ -167,7 +167,7 @@ void check(LRSchedule& scheduler, optim::Optimizer& optimizer, const std::vector
 
 }  // namespace
 
-TEST_CASE("schedules are those of PyTorch, in steps and by position") {
+TEST_CASE("schedules match PyTorch, by step and by position") {
   SUBCASE("cosine") {
     auto optimizer = two_groups();
     CosineAnnealingLR scheduler(optimizer, 10, 0.01);
@@ -225,7 +225,7 @@ TEST_CASE("schedules are those of PyTorch, in steps and by position") {
   }
 }
 
-TEST_CASE("a plateau reduces the rates as PyTorch does") {
+TEST_CASE("ReduceLROnPlateau matches PyTorch") {
   const auto check_rows = [](ReduceLROnPlateau& scheduler, optim::Optimizer& optimizer,
                              const std::vector<PlateauRow>& rows) {
     for (const auto& row : rows) {
@@ -248,14 +248,14 @@ TEST_CASE("a plateau reduces the rates as PyTorch does") {
   }
 }
 
-TEST_CASE("one cycle stays at its lowest rate when the job takes more steps") {
+TEST_CASE("OneCycleLR stays at its lowest rate after its last step") {
   auto optimizer = two_groups();
   OneCycleLR scheduler(optimizer, {.max_lr = {1.0, 0.2}, .total_steps = 20});
   for (int step = 0; step < 30; ++step) scheduler.step();
   CHECK(lr_of(optimizer, 0) == near(4e-6));
 }
 
-TEST_CASE("positions within an epoch lie between those of its ends") {
+TEST_CASE("step_to accepts fractional positions") {
   auto optimizer = two_groups();
   CosineAnnealingLR scheduler(optimizer, 10);
   scheduler.step_to(2.5);
@@ -264,7 +264,7 @@ TEST_CASE("positions within an epoch lie between those of its ends") {
   CHECK(scheduler.position() == 3.5);
 }
 
-TEST_CASE("a warm-up hands over to LibTorch's StepLR, which it steps alone") {
+TEST_CASE("a warm-up can be followed by LibTorch's StepLR, but then does not support step_to") {
   auto optimizer = two_groups();
   optim::StepLR halves(optimizer, 2, 0.5);
   LinearWarmup scheduler(optimizer, halves, {.steps = 2, .start_factor = 0.5});
@@ -279,7 +279,7 @@ TEST_CASE("a warm-up hands over to LibTorch's StepLR, which it steps alone") {
   CHECK_THROWS_AS(scheduler.step_to(9), UsageError);
 }
 
-TEST_CASE("a warm-up with a plateau behind it keeps what the plateau reduced") {
+TEST_CASE("a warm-up keeps a learning rate that was reduced by the plateau scheduler after it") {
   auto optimizer = two_groups();
   ReduceLROnPlateau plateau(optimizer, {.factor = 0.5, .patience = 0});
   LinearWarmup scheduler(optimizer, plateau, {.steps = 2, .start_factor = 0.5});
@@ -290,7 +290,7 @@ TEST_CASE("a warm-up with a plateau behind it keeps what the plateau reduced") {
   CHECK(lr_of(optimizer, 0) == near(0.2));
 }
 
-TEST_CASE("what makes no sense is refused by name") {
+TEST_CASE("invalid options and arguments are rejected") {
   auto optimizer = two_groups();
   CHECK_THROWS_WITH_AS(CosineAnnealingLR(optimizer, 0), "CosineAnnealingLR: t_max must be above 0", UsageError);
   CHECK_THROWS_WITH_AS(ExponentialLR(optimizer, 0), "ExponentialLR: gamma must be above 0", UsageError);
@@ -384,7 +384,7 @@ struct WarmupThenCosine {
 
 }  // namespace
 
-TEST_CASE("schedulers go on after any number of restarts as if there had been none, bit for bit") {
+TEST_CASE("schedulers resume bit for bit after several restarts") {
   const auto by_step = [](auto& scheduler, int) { scheduler.step(); };
   SUBCASE("cosine") {
     check_restarts([](auto& optimizer) { return std::make_unique<CosineAnnealingLR>(optimizer, 20, 0.003); }, by_step);
@@ -403,7 +403,7 @@ TEST_CASE("schedulers go on after any number of restarts as if there had been no
         },
         by_step);
   }
-  SUBCASE("StepLR of LibTorch") {
+  SUBCASE("LibTorch's StepLR") {
     check_restarts([](auto& optimizer) { return std::make_unique<optim::StepLR>(optimizer, 3, 0.7); }, by_step);
   }
   SUBCASE("warm-up, then cosine") {
@@ -419,7 +419,7 @@ TEST_CASE("schedulers go on after any number of restarts as if there had been no
   }
 }
 
-TEST_CASE("another scheduler than the checkpoint's is refused, with both names") {
+TEST_CASE("a scheduler other than the checkpoint's is rejected, and the error names both") {
   const testing::TemporaryDirectory directory;
   with_job(
       directory, [](auto& optimizer) { return std::make_unique<CosineAnnealingLR>(optimizer, 20); },

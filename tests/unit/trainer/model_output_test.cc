@@ -72,7 +72,7 @@ std::string error_with(std::function<Output(at::Tensor)> wrap, std::function<at:
 
 }  // namespace
 
-TEST_CASE("tensors are found in containers, tuples, optionals, values of TorchScript and types with tensors_of()") {
+TEST_CASE("tensors are found in containers, tuples, optionals, IValues and types with tensors_of()") {
   expect_replicas(2, [](int) {
     adaptdl::init_process_group("gloo");
     const auto wrap = [](const at::Tensor& x) { return Mixed{{{"a", x}}, std::nullopt, 1, "text", {}}; };
@@ -97,7 +97,7 @@ TEST_CASE("tensors are found in containers, tuples, optionals, values of TorchSc
   });
 }
 
-TEST_CASE("an output of any other type needs tensors_of() for the search for unused parameters, and only for that") {
+TEST_CASE("other output types need tensors_of() only to find unused parameters") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     const auto wrap = [](const at::Tensor& x) { return Opaque{x}; };
@@ -107,7 +107,7 @@ TEST_CASE("an output of any other type needs tensors_of() for the search for unu
   });
 }
 
-TEST_CASE("a TorchScript module trains, continues from its checkpoint, and can be saved for Python") {
+TEST_CASE("a TorchScript module can be trained, resumed from a checkpoint and saved") {
   const testing::TemporaryDirectory directory;
   const auto path = (directory.path() / "trained.pt").string();
   setenv("ADAPTDL_CHECKPOINT_PATH", (directory.path() / "checkpoints").c_str(), 1);

@@ -73,7 +73,7 @@ struct Stream {
 
 }  // namespace
 
-TEST_CASE("each evaluation is a whole pass, and training reads the same samples as without it") {
+TEST_CASE("each nested evaluation is a full pass, and training reads the same samples as without it") {
   for (const std::int64_t workers : {0, 2}) {
     ElasticJob().run_to(0, 2, [&](int rank) {
       Loader loader(Numbers(12), {.batch_size = 4, .shuffle = true, .workers = workers});
@@ -102,7 +102,7 @@ TEST_CASE("each evaluation is a whole pass, and training reads the same samples 
   }
 }
 
-TEST_CASE("streams and texts are evaluated inside the training loop, too") {
+TEST_CASE("iterable and BPTT loaders can be evaluated inside the training loop") {
   ElasticJob().run_to(0, 2, [](int rank) {
     Loader loader(Numbers(4), {.batch_size = 2});
     adaptdl::AdaptiveIterableLoader stream(Stream{}, {.batch_size = 4});
@@ -120,7 +120,7 @@ TEST_CASE("streams and texts are evaluated inside the training loop, too") {
   });
 }
 
-TEST_CASE("a stop waits for the end of the evaluation, and no sample of either loop is lost or read twice") {
+TEST_CASE("a stop waits for the evaluation to finish, and no sample is lost or read twice") {
   const ElasticJob job;
   const auto run = [&](int code, int replicas, int stop_at) {
     job.run_to(code, replicas, [&](int) {
@@ -154,7 +154,7 @@ TEST_CASE("a stop waits for the end of the evaluation, and no sample of either l
   EXPECT(evaluated == four_times);
 }
 
-TEST_CASE("an evaluation that breaks off or throws leaves the training loop as it was") {
+TEST_CASE("an evaluation that breaks or throws does not affect the training loop") {
   ElasticJob().run_to(0, 1, [](int) {
     Loader loader(Numbers(4), {.batch_size = 1}), evaluation(Numbers(4));
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
@@ -174,7 +174,7 @@ TEST_CASE("an evaluation that breaks off or throws leaves the training loop as i
   });
 }
 
-TEST_CASE("an evaluation within accumulated batches changes neither the step nor the noise scale") {
+TEST_CASE("an evaluation during accumulation changes neither the step nor the noise scale") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     const auto train = [&](const std::string& name, bool evaluates) {
@@ -209,7 +209,7 @@ TEST_CASE("an evaluation within accumulated batches changes neither the step nor
   });
 }
 
-TEST_CASE("the time of an evaluation is not taken for that of the batch around it") {
+TEST_CASE("the time of a nested evaluation is excluded from the step time") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     double clock = 0;
@@ -234,7 +234,7 @@ TEST_CASE("the time of an evaluation is not taken for that of the batch around i
   });
 }
 
-TEST_CASE("what an inner loop may not do is a usage error that says what may") {
+TEST_CASE("invalid use of nested loops is rejected with an explanation") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     auto net = testing::small_model();

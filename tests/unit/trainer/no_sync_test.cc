@@ -41,7 +41,7 @@ using testing::small_model;
 
 }  // namespace
 
-TEST_CASE("a step is the mean over the replicas of the sum of its passes, of which only the last is reduced") {
+TEST_CASE("a step sums the gradients of its passes and averages them over replicas") {
   for (const int replicas : {1, 2}) {
     for (const bool view : {false, true}) {
       expect_replicas(replicas, [&](int rank) {
@@ -78,7 +78,7 @@ TEST_CASE("a step is the mean over the replicas of the sum of its passes, of whi
   }
 }
 
-TEST_CASE("a step with gradients of one replica alone is refused") {
+TEST_CASE("a step after only unsynchronized backward passes is rejected") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();
@@ -133,12 +133,12 @@ std::string train_to(int stop_at) {
 
 }  // namespace
 
-TEST_CASE("batches of a loader that make one step are never parted by a stop, and each counts as progress") {
+TEST_CASE("a stop never separates the batches of one step, and each batch counts as progress") {
   const auto whole = train_to(-1);
   for (int stop_at = 0; stop_at < 5; ++stop_at) CHECK(train_to(stop_at) == whole);
 }
 
-TEST_CASE("gradients that stay behind a step and are cleared later do not hold up a stop") {
+TEST_CASE("unsynchronized gradients left after a step do not delay a stop") {
   const testing::ElasticJob job;
   const auto codes = testing::run_replicas(2, [&](int rank) {
     job.prepare();
@@ -163,7 +163,7 @@ TEST_CASE("gradients that stay behind a step and are cleared later do not hold u
   CHECK(codes == std::vector<int>{143, 143});
 }
 
-TEST_CASE("a step that a loop has begun with no_sync() and not finished is dropped") {
+TEST_CASE("an unfinished no_sync() step at the end of a loop is discarded") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     nn::Linear net(nn::LinearOptions(4, 1).bias(false));
@@ -189,7 +189,7 @@ TEST_CASE("a step that a loop has begun with no_sync() and not finished is dropp
   });
 }
 
-TEST_CASE("parameters that only unreduced passes used get the mean of their gradients too") {
+TEST_CASE("parameters used only in unsynchronized passes also get their mean gradient") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     torch::manual_seed(2);

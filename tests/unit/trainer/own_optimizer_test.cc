@@ -131,7 +131,7 @@ void resumes_bit_for_bit(const Make& make) {
 
 }  // namespace
 
-TEST_CASE("an optimizer of another type resumes by its own save() and load(), bit for bit") {
+TEST_CASE("a custom optimizer resumes bit for bit with its own save() and load()") {
   using Params = std::vector<at::Tensor>;
   resumes_bit_for_bit([](const Params& params) { return std::make_unique<Lion>(params, 0.01); });
   resumes_bit_for_bit([](const Params& params) { return std::make_unique<Adaptive<Lion>>(params, 0.01); });
@@ -142,7 +142,7 @@ TEST_CASE("an optimizer of another type resumes by its own save() and load(), bi
   });
 }
 
-TEST_CASE("an optimizer that saves nothing is refused, and a checkpoint of another type") {
+TEST_CASE("an optimizer that saves nothing and a checkpoint of another optimizer are rejected") {
   const testing::TemporaryDirectory directory;
   setenv("ADAPTDL_CHECKPOINT_PATH", directory.path().c_str(), 1);
   expect_replicas(1, [](int) {

@@ -14,7 +14,7 @@ using adaptdl::internal::Prefetcher;
 
 }  // namespace
 
-TEST_CASE("results come in order, whatever the number of threads and slots") {
+TEST_CASE("results are returned in order for any number of threads and slots") {
   for (const std::size_t workers : {1, 2, 7}) {
     for (const std::size_t slots : {1, 2, 5, 30}) {
       std::vector<std::size_t> results(slots);
@@ -27,7 +27,7 @@ TEST_CASE("results come in order, whatever the number of threads and slots") {
   }
 }
 
-TEST_CASE("a worker is told its own number, and runs one job at a time") {
+TEST_CASE("each worker has its own index and runs one job at a time") {
   std::vector<std::atomic<int>> running(4);
   std::atomic<bool> shared = false;
   Prefetcher prefetcher(4, 8, 1000, [&](std::size_t worker, std::size_t) {
@@ -38,7 +38,7 @@ TEST_CASE("a worker is told its own number, and runs one job at a time") {
   CHECK(!shared);
 }
 
-TEST_CASE("what a job throws is thrown when it is taken, and no job begins after the end") {
+TEST_CASE("a job's exception is rethrown by take(), and no further jobs start") {
   std::atomic<int> jobs = 0;
   {
     Prefetcher prefetcher(2, 4, 100, [&](std::size_t, std::size_t number) {
@@ -52,7 +52,7 @@ TEST_CASE("what a job throws is thrown when it is taken, and no job begins after
   CHECK(jobs <= 7);
 }
 
-TEST_CASE("with nothing to do it ends at once") {
+TEST_CASE("a prefetcher without jobs terminates immediately") {
   const Prefetcher prefetcher(3, 2, 0, [](std::size_t, std::size_t) {});
 }
 

@@ -106,7 +106,7 @@ bool blocks_sigpipe(const std::string& thread) {
 
 }  // namespace
 
-TEST_CASE("a peer that dies when the process group has formed, and its users take it up, is lost like any other") {
+TEST_CASE("a peer that dies while users join a new process group is reported as lost") {
   std::array<int, 2> formed{};
   REQUIRE(::pipe(formed.data()) == 0);
   const auto codes = testing::run_replicas(kReplicas, [&formed](int rank) {
@@ -118,7 +118,7 @@ TEST_CASE("a peer that dies when the process group has formed, and its users tak
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
 
-TEST_CASE("a stop ends a replica that waits for others to connect, after a grace") {
+TEST_CASE("a stop ends a replica that waits for others to connect, after a grace period") {
   for (const int rank_that_waits : {0, 1}) {
     const auto began = std::chrono::steady_clock::now();
     const auto codes = ::testing::run_replicas(2, [&](int rank) {
@@ -138,7 +138,7 @@ TEST_CASE("a stop ends a replica that waits for others to connect, after a grace
   }
 }
 
-TEST_CASE("a stop before all replicas connect is known to them once they have connected") {
+TEST_CASE("a replica stopped before others connect still connects within the grace period") {
   testing::expect_replicas(2, [](int rank) {
     adaptdl::signal::install();
     adaptdl::internal::connect_grace = std::chrono::minutes(1);
@@ -150,7 +150,7 @@ TEST_CASE("a stop before all replicas connect is known to them once they have co
   });
 }
 
-TEST_CASE("no thread of the process group can end the program by writing to a peer that is gone") {
+TEST_CASE("all threads of the process group block SIGPIPE") {
   testing::expect_replicas(2, [](int) {
     ::signal(SIGPIPE, SIG_DFL);
     const std::set<std::string> before = threads();
@@ -161,7 +161,7 @@ TEST_CASE("no thread of the process group can end the program by writing to a pe
   });
 }
 
-TEST_CASE("nor do the others wait for long if it dies while the process group forms") {
+TEST_CASE("a peer that dies while a process group forms does not block the others") {
   const auto codes = testing::run_replicas(kReplicas, [](int rank) {
     ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30m", 1);
     begin(rank);
@@ -196,7 +196,7 @@ void wait_to_be_killed() {
 
 // Gloo's own connections would wait until the timeout.
 #if defined(ADAPTDL_GLOO_PAIRS_LISTEN) || defined(ADAPTDL_GLOO_DEVICE_LISTENS)
-TEST_CASE("a peer that dies in the middle of a message is not waited for") {
+TEST_CASE("an operation fails if a peer dies in the middle of a message") {
   // On a busy machine, the whole message may arrive before its sender is killed; then the test is repeated.
   constexpr int kCameWhole = 3;
   std::vector<int> codes;
@@ -225,7 +225,7 @@ TEST_CASE("a peer that dies in the middle of a message is not waited for") {
 }
 #endif
 
-TEST_CASE("a loss ends all operations, also those that wait for a peer that is there") {
+TEST_CASE("the loss of a peer ends all operations, including those that wait for a live peer") {
   const auto codes = testing::run_replicas(3, [](int rank) {
     adaptdl::init_process_group("gloo");
     const pid_t silent = process_of(2), victim = process_of(1);
@@ -241,7 +241,7 @@ TEST_CASE("a loss ends all operations, also those that wait for a peer that is t
   CHECK(codes[0] == 0);
 }
 
-TEST_CASE("a peer that dies while the first process group forms is reported in one line, like any other") {
+TEST_CASE("a peer that dies while the first process group forms is reported in one line") {
   const auto codes = testing::run_replicas(2, [](int rank) {
     adaptdl::internal::form_timeout = std::chrono::seconds(1);
     if (rank == 1) {
@@ -260,7 +260,7 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL});
 }
 
-TEST_CASE("replicas find each other by a file that only their user can read, and that is gone when they have") {
+TEST_CASE("replicas connect through a file that only their user can read and that is removed afterwards") {
   const testing::TemporaryDirectory directory;
   const auto file = directory.path() / "the address";
   // An earlier job left a file with an address at which no process listens.
@@ -313,7 +313,7 @@ TEST_CASE("replicas find each other by a file that only their user can read, and
   });
 }
 
-TEST_CASE("settings are checked before the replicas connect") {
+TEST_CASE("invalid settings are rejected before the replicas connect") {
   const auto error_with = [](const std::string& init_method) {
     return error_of<adaptdl::UsageError>([&] { adaptdl::init_process_group("gloo", init_method, 1, 0); });
   };

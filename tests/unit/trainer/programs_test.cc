@@ -53,7 +53,7 @@ std::string record(int label) {
 
 }  // namespace
 
-TEST_CASE("CIFAR-10's binary format is read plane by plane, from all its files in order") {
+TEST_CASE("CIFAR-10's binary format is read color plane by color plane, from all files in order") {
   const TemporaryDirectory directory;
   write(directory.path() / "data_batch_2.bin", record(9));
   write(directory.path() / "data_batch_1.bin", record(3) + record(4));
@@ -69,7 +69,7 @@ TEST_CASE("CIFAR-10's binary format is read plane by plane, from all its files i
   CHECK(batch.data[1][1][7][20].item<double>() == doctest::Approx((141 / 255.0 - 0.4822) / 0.2435));
 }
 
-TEST_CASE("a missing file of images is named with the option, a damaged one by name") {
+TEST_CASE("errors name the option for missing images and the file for damaged ones") {
   const TemporaryDirectory directory;
   const auto read = [&] { CifarDataset::read(directory.path(), "train"); };
   CHECK(says(error_of<adaptdl::UsageError>(read), "--data"));
@@ -79,8 +79,7 @@ TEST_CASE("a missing file of images is named with the option, a damaged one by n
   CHECK(says(error_of(read), "a label above 9"));
 }
 
-TEST_CASE(
-    "augmented images are shifted by up to 4 pixels and mirrored, in every way, and the same for the same index") {
+TEST_CASE("augmentation shifts images by up to 4 pixels and mirrors them, reproducibly per index") {
   const TemporaryDirectory directory;
   constexpr std::size_t kImages = 500;
   std::string records;
@@ -108,7 +107,7 @@ TEST_CASE(
   CHECK(mirrors.size() == 2);
 }
 
-TEST_CASE("generated images are the same for the same seed, all classes alike, and learnt by a nearest mean poorly") {
+TEST_CASE("generated images depend only on the seed, are balanced, and defeat a nearest-mean classifier") {
   const auto images = CifarDataset::generate(2000, 3);
   CHECK(images.images().equal(CifarDataset::generate(2000, 3).images()));
   CHECK_FALSE(images.images().equal(CifarDataset::generate(2000, 4).images()));
@@ -122,7 +121,7 @@ TEST_CASE("generated images are the same for the same seed, all classes alike, a
   CHECK(nearest.eq(others.labels()).to(torch::kFloat).mean().item<double>() < 0.2);
 }
 
-TEST_CASE("the nets have the sizes that are published for them, and ten outputs") {
+TEST_CASE("the nets have their published sizes and ten outputs") {
   const std::map<std::string, std::int64_t> sizes = {
       {"lenet", 62006},         {"resnet18", 11173962},       {"resnet34", 21282122},
       {"resnet50", 23520842},   {"preactresnet18", 11172170}, {"mobilenetv2", 2236682},
@@ -139,7 +138,7 @@ TEST_CASE("the nets have the sizes that are published for them, and ten outputs"
   CHECK(says(error_of<adaptdl::UsageError>([] { programs::make_image_model("alexnet"); }), "lenet, vgg16"));
 }
 
-TEST_CASE("ratings are read with either separator, and each user's latest choice is held out") {
+TEST_CASE("ratings are read with either separator, and each user's latest item is held out") {
   const TemporaryDirectory directory;
   const auto path = directory.path() / "ratings.dat";
   for (const std::string separator : {"::", "\t"}) {
@@ -164,7 +163,7 @@ TEST_CASE("ratings are read with either separator, and each user's latest choice
   CHECK(says(error_of([&] { Interactions::read(path); }), "ratings.dat:2"));
 }
 
-TEST_CASE("what is drawn for a choice was not chosen, and what is ranked is the held-out item with 99 others") {
+TEST_CASE("negative samples exclude chosen items, and the held-out item is ranked among 99 others") {
   const auto data = std::make_shared<const Interactions>(Interactions::generate(1));
   CHECK(data->users == 800);
   CHECK(data->user.size() == 800 * 24);
@@ -186,7 +185,7 @@ TEST_CASE("what is drawn for a choice was not chosen, and what is ranked is the 
   }
 }
 
-TEST_CASE("a text is cut into words or into whole characters") {
+TEST_CASE("a text is split into words or whole characters") {
   const TemporaryDirectory directory;
   const auto path = directory.path() / "text";
   write(path, "Don't go,\nsaid Zoë.");

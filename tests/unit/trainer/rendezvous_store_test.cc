@@ -63,7 +63,7 @@ struct Stranger {
 
 }  // namespace
 
-TEST_CASE("stores of one server share keys, with the meanings that LibTorch gives them") {
+TEST_CASE("stores of one server share keys with LibTorch's semantics") {
   const Served served;
   const auto one = served.store(), other = served.store();
   const Value value{0, 255, 7}, next{9}, none{};
@@ -85,14 +85,14 @@ TEST_CASE("stores of one server share keys, with the meanings that LibTorch give
   CHECK(one->clone()->getNumKeys() == 2);
 }
 
-TEST_CASE("a value larger than a read is transferred whole") {
+TEST_CASE("a value larger than one read is transferred completely") {
   const Served served;
   const Value large(1 << 20, 42);
   served.store()->set("large", large);
   CHECK(served.store()->get("large") == large);
 }
 
-TEST_CASE("a wait ends when the last of its keys is set, or with its timeout, after which the store is of use") {
+TEST_CASE("wait returns when its last key is set or times out, and the store remains usable") {
   const Served served;
   const auto waiting = served.store(), setting = served.store();
   auto found = std::async(std::launch::async, [&] { waiting->wait({"one", "two"}); });
@@ -106,7 +106,7 @@ TEST_CASE("a wait ends when the last of its keys is set, or with its timeout, af
   CHECK(waiting->get("one") == Value{1});
 }
 
-TEST_CASE("a client that does not have the secret is dropped, and harms no other") {
+TEST_CASE("a client without the secret is disconnected and does not affect others") {
   const Served served;
   const auto store = served.store();
   store->set("key", {1});
@@ -126,7 +126,7 @@ TEST_CASE("a client that does not have the secret is dropped, and harms no other
   CHECK_THROWS_AS(other->get("key"), CollectiveError);
 }
 
-TEST_CASE("a request that makes no sense ends its connection only") {
+TEST_CASE("an invalid request closes only its own connection") {
   const Served served;
   const auto store = served.store();
   const auto hears_after = [&](const std::string& request) {
@@ -146,7 +146,7 @@ TEST_CASE("a request that makes no sense ends its connection only") {
   CHECK(store->add("number", 1) == 1);
 }
 
-TEST_CASE("a server that is gone is an error, not a hang") {
+TEST_CASE("requests fail instead of hanging after the server is gone") {
   Served served;
   const auto store = served.store(), waiting = served.store();
   store->set("key", {1});

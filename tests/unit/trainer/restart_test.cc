@@ -55,7 +55,7 @@ std::vector<std::size_t> numbers_of(const std::string& note) {
 
 }  // namespace
 
-TEST_CASE("resumed on 1, 2, 3 and 4 replicas in turn at random points, every sample is seen as often as promised") {
+TEST_CASE("random restarts on 1 to 4 replicas lose no sample and repeat fewer samples than replicas") {
   constexpr std::size_t kSamples = 211;
   constexpr int kEpochs = 2;
   for (unsigned seed = 0; seed < 6; ++seed) {
@@ -99,8 +99,7 @@ TEST_CASE("resumed on 1, 2, 3 and 4 replicas in turn at random points, every sam
   }
 }
 
-TEST_CASE(
-    "a signal to any one replica at any time stops all of them at the same step, with a checkpoint and code 143") {
+TEST_CASE("a signal to one replica stops all at the same step with a checkpoint and code 143") {
   std::mt19937 random(7);
   for (int trial = 0; trial < 12; ++trial) {
     const int replicas = 1 + trial % 4;
@@ -141,9 +140,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "after a restart finished loops are skipped, and the interrupted one goes on, for several loaders and loops in an "
-    "epoch") {
+TEST_CASE("after a restart, finished loops are skipped and the interrupted one resumes, with several loaders") {
   // An epoch loops over first, second, first again, and a loader created in the epoch. Each loop is stopped once.
   for (const std::size_t stop_at : {2, 6, 11, 14}) {
     CAPTURE(stop_at);
@@ -174,7 +171,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a loop left by break is not run again after a restart") {
+TEST_CASE("a loop left by break does not run again after a restart") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, 2, [&](int rank) {
@@ -199,7 +196,7 @@ TEST_CASE("a loop left by break is not run again after a restart") {
   CHECK(says(job.errors(), "skipping loop 0 of epoch 0 (adaptdl-dataloader-epochnone-0)"));
 }
 
-TEST_CASE("the batch on each replica follows the number of replicas") {
+TEST_CASE("the local batch size adapts to the number of replicas") {
   const ElasticJob job;
   std::size_t run = 0;
   for (const int replicas : {1, 4, 2}) {
@@ -226,7 +223,7 @@ TEST_CASE("the batch on each replica follows the number of replicas") {
   CHECK(first == std::set<std::string>{"0 0", "1 30", "2 78"});
 }
 
-TEST_CASE("a dataset that changed in the middle of a pass is an error that names the loader and both sizes") {
+TEST_CASE("resuming with a dataset of another size fails and names the loader and both sizes") {
   const ElasticJob job;
   job.run_to(kCheckpointed, 1, [](int) {
     Loader loader(Numbers(1437), {.batch_size = 10});
@@ -245,7 +242,7 @@ TEST_CASE("a dataset that changed in the middle of a pass is an error that names
              "samples when the checkpoint was saved, but has 1000 now"));
 }
 
-TEST_CASE("a loader of one's own on the helper goes on at its index, and remembers its end") {
+TEST_CASE("a custom loader resumes at its index and keeps its end index") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, 2, [&](int rank) {
@@ -272,7 +269,7 @@ TEST_CASE("a loader of one's own on the helper goes on at its index, and remembe
   CHECK(job.notes() == expected);
 }
 
-TEST_CASE("an index past the end of the data set is an error") {
+TEST_CASE("an index past the end of the dataset is rejected") {
   ElasticJob().run_to(0, 1, [](int) {
     AdaptiveDataLoaderHelper helper(10, "mine");
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
@@ -290,8 +287,7 @@ TEST_CASE("an index past the end of the data set is an error") {
   });
 }
 
-TEST_CASE(
-    "without a checkpoint path a signal ends the job with 128 + its number, and a warning that nothing was saved") {
+TEST_CASE("without a checkpoint path, a signal ends the job with its code and a warning") {
   for (const int number : {SIGINT, SIGTERM}) {
     const ElasticJob job;
     const auto codes = testing::run_replicas(2, [&](int rank) {
@@ -313,7 +309,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a checkpoint that cannot be saved on request is an error of every replica") {
+TEST_CASE("if saving a requested checkpoint fails, every replica fails") {
   const ElasticJob job;
   const auto codes = job.run(2, [&](int rank) {
     Loader loader(Numbers(100), {.batch_size = 2});
@@ -331,7 +327,7 @@ TEST_CASE("a checkpoint that cannot be saved on request is an error of every rep
   CHECK(says(job.errors(), "replica 1: no checkpoint was saved"));
 }
 
-TEST_CASE("periodic checkpoints are saved at the interval of rank 0's clock, and can be resumed after a crash") {
+TEST_CASE("periodic checkpoints follow the configured interval and can be resumed after a crash") {
   const ElasticJob job;
   const auto program = [&](bool crash) {
     return [&job, crash](int rank) {
@@ -366,7 +362,7 @@ TEST_CASE("periodic checkpoints are saved at the interval of rank 0's clock, and
   CHECK(job.notes().back() == "396");
 }
 
-TEST_CASE("a periodic checkpoint that fails is a warning, and one of the result is an error") {
+TEST_CASE("a failed periodic checkpoint is a warning, and a failed final checkpoint is an error") {
   const ElasticJob job;
   setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
   job.run_to(0, 2, [&](int rank) {
@@ -388,7 +384,7 @@ TEST_CASE("a periodic checkpoint that fails is a warning, and one of the result 
   CHECK(says(job.errors(), "warning: the periodic checkpoint failed, training continues: no checkpoint was saved"));
 }
 
-TEST_CASE("a replica that dies is an error on the others, at their next step") {
+TEST_CASE("when a replica dies, the others fail") {
   const ElasticJob job;
   const auto codes = job.run(3, [](int rank) {
     Loader loader(Numbers(3000), {.batch_size = 3});
@@ -418,8 +414,7 @@ struct Note {
 
 }  // namespace
 
-TEST_CASE(
-    "interrupted in an accumulated epoch and resumed on 1 to 4 replicas, no step is lost or halved, no sample lost") {
+TEST_CASE("restarts with accumulation on 1 to 4 replicas lose no sample and split no step") {
   constexpr std::size_t kSamples = 90;
   constexpr int kEpochs = 2;
   for (unsigned seed = 0; seed < 4; ++seed) {

@@ -69,7 +69,7 @@ std::vector<std::string> sorted_notes(const ElasticJob& job) {
 
 }  // namespace
 
-TEST_CASE("a job interrupted again and again on as many replicas draws, bit for bit, what an uninterrupted one draws") {
+TEST_CASE("restarts on the same number of replicas do not change the random numbers drawn") {
   std::mt19937 random(1);
   for (int replicas = 1; replicas <= 3; ++replicas) {
     const ElasticJob whole, interrupted;
@@ -87,7 +87,7 @@ TEST_CASE("a job interrupted again and again on as many replicas draws, bit for 
   }
 }
 
-TEST_CASE("one replica draws what LibTorch draws without adaptdl, and others draw numbers of their own") {
+TEST_CASE("rank 0 draws the same numbers as plain LibTorch, and other ranks draw different ones") {
   const ElasticJob job;
   job.run_to(0, 3, [&](int rank) {
     torch::manual_seed(9);
@@ -105,7 +105,7 @@ TEST_CASE("one replica draws what LibTorch draws without adaptdl, and others dra
   CHECK(std::set<std::string>(notes.begin(), notes.end()).size() == 3);
 }
 
-TEST_CASE("replicas that join draw numbers of their own, which follow from the checkpoint alone") {
+TEST_CASE("new replicas draw their own numbers, determined by the checkpoint") {
   const ElasticJob job;
   std::vector<std::string> notes;
   job.run_to(kCheckpointed, 2, [&](int rank) { drawing_program(job, rank, 2); });
@@ -124,7 +124,7 @@ TEST_CASE("replicas that join draw numbers of their own, which follow from the c
   CHECK(drawn.size() == notes.size());
 }
 
-TEST_CASE("the checkpoint has the generators of every rank, and each is found again on fewer replicas") {
+TEST_CASE("the checkpoint stores every rank's generator, and rank 0 restores its own on fewer replicas") {
   const ElasticJob job;
   job.run_to(kCheckpointed, 3, [&](int rank) { drawing_program(job, rank, 3); });
   const auto checkpoints = adaptdl::checkpoint::list(job.checkpoints());
@@ -148,7 +148,7 @@ TEST_CASE("the checkpoint has the generators of every rank, and each is found ag
   CHECK(first_of_rank_0(three) == first_of_rank_0(one));
 }
 
-TEST_CASE("a finished job that is run again keeps its generators and TensorBoard's steps, and all its states") {
+TEST_CASE("running a finished job again preserves all its states, including the generators") {
   const auto program = [](const ElasticJob& job, int epochs) {
     return [&job, epochs](int rank) {
       job.prepare();

@@ -49,7 +49,7 @@ void check_promise(const Samples& dealt, const Samples& samples, int replicas) {
 
 }  // namespace
 
-TEST_CASE("every sample of a pass is dealt once, and fewer than the replicas once more, from any index on") {
+TEST_CASE("from any index, every sample is dealt, with fewer repeats than replicas") {
   for (const std::size_t size : {1, 2, 3, 5, 9, 15, 25, 64, 97}) {
     for (const bool shuffle : {false, true}) {
       for (int replicas = 1; replicas <= 8; ++replicas) {
@@ -68,14 +68,14 @@ TEST_CASE("every sample of a pass is dealt once, and fewer than the replicas onc
   }
 }
 
-TEST_CASE("with as many samples as replicas or more, none of a pass is repeated more than once") {
+TEST_CASE("no sample is repeated more than once if there are at least as many as replicas") {
   for (const std::size_t size : {4, 5, 9, 23}) {
     const auto dealt = dealt_to_all(ElasticSampler(size, true), 4);
     for (std::size_t sample = 0; sample < size; ++sample) CHECK(std::count(dealt.begin(), dealt.end(), sample) <= 2);
   }
 }
 
-TEST_CASE("a pass re-dealt to other numbers of replicas at random indices still keeps the promise as a whole") {
+TEST_CASE("a pass redistributed to other numbers of replicas still deals every sample with few repeats") {
   std::mt19937 random(5);
   for (int trial = 0; trial < 300; ++trial) {
     const std::size_t size = 1 + random() % 200;
@@ -99,7 +99,7 @@ TEST_CASE("a pass re-dealt to other numbers of replicas at random indices still 
   }
 }
 
-TEST_CASE("ranks read the order in turn, so that what is read after m rounds is a prefix of it") {
+TEST_CASE("samples are dealt to ranks in turn, so completed rounds are a prefix of the order") {
   ElasticSampler sampler(100, true, 1);
   sampler.set_epoch(2, 30);
   const auto order = sampler.order();
@@ -108,7 +108,7 @@ TEST_CASE("ranks read the order in turn, so that what is read after m rounds is 
   for (std::size_t at = 0; at < 70; ++at) CHECK(local[at % 4][at / 4] == order[30 + at]);
 }
 
-TEST_CASE("the order for a seed, an epoch and a pass is the same for ever") {
+TEST_CASE("the order for a seed, an epoch and a pass never changes") {
   // Computed by another program: a Fisher-Yates shuffle with std::mt19937_64, seeded by SplitMix64 of the three
   // numbers.
   ElasticSampler sampler(10);
@@ -127,7 +127,7 @@ TEST_CASE("the order for a seed, an epoch and a pass is the same for ever") {
   CHECK(Samples(order.end() - 3, order.end()) == Samples{92090, 10013, 11791});
 }
 
-TEST_CASE("the order changes with the seed, the epoch and the pass, and within a pass with nothing") {
+TEST_CASE("the order depends on the seed, epoch and pass, but not on the index") {
   const auto order = [](std::uint64_t seed, int epoch, std::size_t index) {
     ElasticSampler sampler(50, true, seed);
     sampler.set_epoch(epoch, index);
@@ -145,7 +145,7 @@ TEST_CASE("the order changes with the seed, the epoch and the pass, and within a
   CHECK(different.size() == 27);
 }
 
-TEST_CASE("without shuffling the order is that of the data set, in every epoch and pass") {
+TEST_CASE("without shuffling, every pass follows the order of the dataset") {
   ElasticSampler sampler(4, false, 9);
   sampler.set_epoch(5, 8);
   CHECK(sampler.order() == Samples{0, 1, 2, 3});
@@ -165,7 +165,7 @@ TEST_CASE("every order is equally likely") {
   CHECK(chi_square < 49.7);  // the 99.9th percentile with 23 degrees of freedom
 }
 
-TEST_CASE("rank and replicas come from the environment") {
+TEST_CASE("the rank and the number of replicas default to the environment") {
   setenv("ADAPTDL_NUM_REPLICAS", "5", 1);
   setenv("ADAPTDL_REPLICA_RANK", "3", 1);
   const ElasticSampler sampler(12, false);
@@ -175,7 +175,7 @@ TEST_CASE("rank and replicas come from the environment") {
   CHECK(sampler.indices() == Samples{3, 8, 3});
 }
 
-TEST_CASE("what makes no sense is a usage error") {
+TEST_CASE("invalid arguments are rejected") {
   CHECK_THROWS_WITH_AS(ElasticSampler(0), "the dataset is empty; it must have at least 1 sample", UsageError);
   ElasticSampler sampler(3);
   CHECK_THROWS_AS(sampler.set_replica(2, 2), UsageError);
@@ -183,7 +183,7 @@ TEST_CASE("what makes no sense is a usage error") {
   CHECK_THROWS_AS(sampler.set_epoch(-1), UsageError);
 }
 
-TEST_CASE("a sampler of a data set has as many samples as that") {
+TEST_CASE("a sampler gets its size from the dataset") {
   struct Sized {
     std::optional<std::size_t> size() const { return samples; }
     std::optional<std::size_t> samples;

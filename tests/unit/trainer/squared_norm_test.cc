@@ -42,7 +42,7 @@ std::vector<GroupGradient> gradients() {
 
 }  // namespace
 
-TEST_CASE("squared norms of gradients of all kinds are those of double precision, one at a time and together") {
+TEST_CASE("squared norms of all kinds of gradients match double precision, one at a time and together") {
   torch::manual_seed(1);
   const auto all = gradients();
   std::vector<double> expected(2, 0);
@@ -60,7 +60,7 @@ TEST_CASE("squared norms of gradients of all kinds are those of double precision
   }
 }
 
-TEST_CASE("every element counts once, however many there are") {
+TEST_CASE("every element is counted once for any number of elements") {
   std::vector<std::int64_t> sizes(300);
   std::iota(sizes.begin(), sizes.end(), 0);
   for (const std::int64_t more : {-1, 0, 1, 63, 64, 65}) sizes.push_back((std::int64_t{1} << 16) + more);
@@ -75,7 +75,7 @@ TEST_CASE("every element counts once, however many there are") {
   }
 }
 
-TEST_CASE("squared norms of large gradients keep their precision, whatever their type") {
+TEST_CASE("squared norms of large gradients keep their precision for every type") {
   torch::manual_seed(3);
   const auto large = torch::randn({3'000'000});
   for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat}) {
@@ -91,7 +91,7 @@ TEST_CASE("squared norms of large gradients keep their precision, whatever their
   }
 }
 
-TEST_CASE("pairs of gradients of all kinds give the squared norms of both and of their sum, and the first remain") {
+TEST_CASE("add_pairs sums the squared norms of both gradients and their sum, and stores the current ones") {
   torch::manual_seed(2);
   const auto now = gradients(), before = gradients();
   std::vector<double> expected(6, 0);

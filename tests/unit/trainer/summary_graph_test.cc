@@ -177,7 +177,7 @@ void train(const testing::ElasticJob& job, int rank, bool graph) {
 
 // Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
-TEST_CASE("add_graph changes neither what replicas compute nor the gradient noise scale, and communicates nothing") {
+TEST_CASE("add_graph affects neither training nor the noise scale, and does not communicate") {
   const testing::ElasticJob with, without;
   testing::expect_replicas(2, [&](int rank) { train(with, rank, true); });
   testing::expect_replicas(2, [&](int rank) { train(without, rank, false); });
@@ -189,7 +189,7 @@ TEST_CASE("add_graph changes neither what replicas compute nor the gradient nois
   CHECK(module_of(user_of(graphs[0], "1/running_mean")) == "1");
 }
 
-TEST_CASE("replicas other than rank 0 run no forward pass for a graph unless they write") {
+TEST_CASE("replicas other than rank 0 skip the forward pass of add_graph unless they write") {
   const testing::ElasticJob job;
   job.run_to(0, 2, [&](int rank) {
     auto net = std::make_shared<Changing>();
@@ -203,7 +203,7 @@ TEST_CASE("replicas other than rank 0 run no forward pass for a graph unless the
   for (const char* writer : {"rank0", "all0", "all1"}) CHECK(graphs_in(job.path() / writer).size() == 1);
 }
 
-TEST_CASE("a resumed job does not write the graph that its checkpoint knows again") {
+TEST_CASE("a resumed job does not write the graph again") {
   const testing::ElasticJob job;
   const auto program = [&](int) {
     nn::Linear net(4, 2);
@@ -221,7 +221,7 @@ TEST_CASE("a resumed job does not write the graph that its checkpoint knows agai
   CHECK(std::count_if(second.begin(), second.end(), has_graph) == 0);
 }
 
-TEST_CASE("a graph has inputs, parameters and operators by module, with their shapes, arguments and edges") {
+TEST_CASE("a graph contains inputs, parameters and operators by module, with shapes, arguments and edges") {
   auto net = std::make_shared<Net>();
   const auto nodes = graph_of(net, torch::ones({2, 1, 4, 4}));
   CHECK(find(nodes, "input").op == "Input");
@@ -258,7 +258,7 @@ TEST_CASE("a graph has inputs, parameters and operators by module, with their sh
   }
 }
 
-TEST_CASE("a graph has all inputs and outputs, lists of tensors as edges, and operators with several outputs") {
+TEST_CASE("a graph supports several inputs and outputs, lists of tensors, and operators with several outputs") {
   struct Several : nn::Module {
     std::tuple<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& a, const std::vector<at::Tensor>& list,
                                                             double factor, const at::Tensor& none) {
@@ -282,7 +282,7 @@ TEST_CASE("a graph has all inputs and outputs, lists of tensors as edges, and op
   CHECK(find(nodes, "max").output_shapes == Shapes{{}, {}});
 }
 
-TEST_CASE("modules of several parameters, and parameters with several names, are in one group") {
+TEST_CASE("an operator with many parameters is one node, and a shared parameter appears once") {
   nn::LSTM lstm(3, 5);
   const auto recurrent = graph_of(lstm, torch::ones({7, 2, 3}));
   const auto& cell = user_of(recurrent, "weight_ih_l0");
@@ -303,7 +303,7 @@ TEST_CASE("modules of several parameters, and parameters with several names, are
   CHECK(find(nodes, "output").output_shapes == Shapes{{2, 6}});
 }
 
-TEST_CASE("a graph leaves modes, buffers, gradients, inputs and the random generator as they are") {
+TEST_CASE("add_graph leaves modes, buffers, gradients, inputs and the random generator unchanged") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   for (const bool fails : {false, true}) {
@@ -357,7 +357,7 @@ struct Recurrent : nn::Module {
 
 }  // namespace
 
-TEST_CASE("a graph leaves buffers as they are that change in size, or without a new version") {
+TEST_CASE("add_graph restores buffers that change in size or without a new version number") {
   auto net = std::make_shared<Remembering>();
   graph_of(net, torch::ones({3, 4}));
   CHECK(net->cache.equal(torch::zeros({1, 4})));
@@ -365,7 +365,7 @@ TEST_CASE("a graph leaves buffers as they are that change in size, or without a 
   CHECK(net->variance.equal(torch::ones({4})));
 }
 
-TEST_CASE("tensors in a tuple are inputs of a graph, and stay as they are") {
+TEST_CASE("tensors in a tuple are graph inputs and stay unchanged") {
   auto net = std::make_shared<Recurrent>();
   const auto hidden = torch::zeros({1, 2, 4}).requires_grad_() * 1;
   const auto nodes = graph_of(net, torch::ones({3, 2, 4}), std::make_tuple(hidden, torch::zeros({1, 2, 4})));
@@ -373,7 +373,7 @@ TEST_CASE("tensors in a tuple are inputs of a graph, and stay as they are") {
   CHECK(hidden.equal(torch::zeros({1, 2, 4})));
 }
 
-TEST_CASE("operators of equal names are numbered") {
+TEST_CASE("operators with the same name are numbered") {
   struct Unrolled : nn::Module {
     at::Tensor forward(at::Tensor x) {
       for (int i = 0; i < 3; ++i) x = torch::relu(x);
@@ -385,7 +385,7 @@ TEST_CASE("operators of equal names are numbered") {
   for (const auto* const name : {"relu", "relu_1", "relu_2"}) CHECK(std::ranges::count(names, name) == 1);
 }
 
-TEST_CASE("a graph that is written under autocast leaves no cast weights without gradients") {
+TEST_CASE("add_graph under autocast does not break later gradients") {
   nn::Linear net(4, 2);
   at::Tensor loss;
   {
@@ -398,7 +398,7 @@ TEST_CASE("a graph that is written under autocast leaves no cast weights without
   CHECK((net->weight.grad().defined() && net->bias.grad().defined()));
 }
 
-TEST_CASE("a TorchScript module has a graph by its submodules, and keeps their modes") {
+TEST_CASE("a TorchScript module's graph is grouped by submodule, and modes are unchanged") {
   adaptdl::ScriptModule net(script());
   auto layer = net->script().attr("layer").toModule();
   layer.eval();
@@ -411,7 +411,7 @@ TEST_CASE("a TorchScript module has a graph by its submodules, and keeps their m
   CHECK((net->is_training() && net->script().is_training() && !layer.is_training()));
 }
 
-TEST_CASE("a model that cannot be traced is refused with the reason on one line, and is not logged") {
+TEST_CASE("a model that cannot be traced is rejected with the reason and not logged") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   nn::Linear net(4, 2);

@@ -94,7 +94,7 @@ void check_row(const Event& event, std::size_t row, const std::vector<double>& e
 
 // Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
-TEST_CASE("the runs of add_scalars resume as the writer does: no step twice, none that the checkpoint does not know") {
+TEST_CASE("when a job resumes, runs of add_scalars discard steps logged after the checkpoint") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   const auto program = [&](bool killed) {
@@ -118,7 +118,7 @@ TEST_CASE("the runs of add_scalars resume as the writer does: no step twice, non
   CHECK(steps_of(later) == std::vector<std::int64_t>{10});
 }
 
-TEST_CASE("events of a writer without any at the checkpoint are void for the resumed job") {
+TEST_CASE("a writer without events at the checkpoint discards all earlier events on resume") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   CHECK(job.run(1, [&](int) {
@@ -132,7 +132,7 @@ TEST_CASE("events of a writer without any at the checkpoint are void for the res
   CHECK(session_of(events_of(files_in(directory).at(1))) == 0);
 }
 
-TEST_CASE("purge_step holds for the runs of add_scalars too") {
+TEST_CASE("purge_step applies to the runs of add_scalars") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   const auto program = [&](adaptdl::SummaryWriterOptions options) {
@@ -152,7 +152,7 @@ TEST_CASE("purge_step holds for the runs of add_scalars too") {
   CHECK(steps_of(late) == std::vector<std::int64_t>{7});
 }
 
-TEST_CASE("replicas other than rank 0 write no runs, images or curves unless asked to") {
+TEST_CASE("only rank 0 writes runs, images and curves unless all_ranks is set") {
   const testing::ElasticJob job;
   job.run_to(0, 2, [&](int rank) {
     SummaryWriter writer(job.path() / ("rank" + std::to_string(rank)));
@@ -173,7 +173,7 @@ TEST_CASE("replicas other than rank 0 write no runs, images or curves unless ask
   }
 }
 
-TEST_CASE("a run that cannot be created is one warning, and the others are written") {
+TEST_CASE("a run that cannot be created causes one warning, and other runs are written") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   fs::create_directory(directory);
@@ -196,7 +196,7 @@ TEST_CASE("a run that cannot be created is one warning, and the others are writt
   CHECK(errors.find(warning, at + 1) == std::string::npos);
 }
 
-TEST_CASE("add_scalars writes the main tag into a run for each name") {
+TEST_CASE("add_scalars writes one run per name under the main tag") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path(), {.flush_every = std::chrono::hours(1)});
   writer.add_scalars("loss/all", {{"train", 0.25}, {"a/../../b", 2}, {"\xff", 3}}, 7);
@@ -211,7 +211,7 @@ TEST_CASE("add_scalars writes the main tag into a run for each name") {
   CHECK(logged_in(directory.path()).empty());
 }
 
-TEST_CASE("images keep their pixels, whatever their channels, type and layout") {
+TEST_CASE("images keep their pixels for all channels, types and layouts") {
   torch::manual_seed(1);
   const auto bytes = [](at::IntArrayRef shape) { return torch::randint(256, shape, torch::kByte); };
   const auto plane = bytes({5, 7}), gray = bytes({1, 5, 7}), rgb = bytes({3, 4, 6}), rgba = bytes({4, 3, 2});
@@ -247,7 +247,7 @@ TEST_CASE("floating-point pixels are rounded and clamped, and NaN is black") {
   CHECK(torch::equal(decoded(*events[1].image), torch::tensor({{{0, 128, 255}}}, torch::kByte)));
 }
 
-TEST_CASE("add_images makes a grid of 8 images per row, without borders") {
+TEST_CASE("add_images arranges 8 images per row without borders") {
   const auto images = torch::arange(10, torch::kByte).view({10, 1, 1, 1}).add(1).expand({10, 3, 2, 5});
   const auto events = logged([&](SummaryWriter& writer) {
     writer.add_images("two rows", images, 0);
@@ -265,7 +265,7 @@ TEST_CASE("add_images makes a grid of 8 images per row, without borders") {
   CHECK(torch::equal(decoded(*events[2].image), grid.slice(1, 0, 2).slice(2, 0, 5)));
 }
 
-TEST_CASE("tensors that are not images are refused, with their type and shape") {
+TEST_CASE("tensors that are not images are rejected with their type and shape") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   CHECK_THROWS_WITH_AS(writer.add_image("a", torch::zeros({2, 4, 4}), 0),
@@ -290,7 +290,7 @@ TEST_CASE("tensors that are not images are refused, with their type and shape") 
   CHECK(logged_in(directory.path()).empty());
 }
 
-TEST_CASE("a PR curve counts what is predicted at or above each threshold") {
+TEST_CASE("a PR curve counts predictions at or above each threshold") {
   torch::manual_seed(2);
   constexpr int kSamples = 1000, kThresholds = 50;
   const auto labels = torch::randint(2, {kSamples}, torch::kLong);
@@ -318,7 +318,7 @@ TEST_CASE("a PR curve counts what is predicted at or above each threshold") {
   for (std::size_t row = 0; row < rows.size(); ++row) check_row(events[0], row, rows[row]);
 }
 
-TEST_CASE("a PR curve has 127 thresholds by default, takes labels of any type and shape, and leaves out NaN") {
+TEST_CASE("a PR curve defaults to 127 thresholds, accepts any label type and shape, and ignores NaN") {
   const auto events = logged([](SummaryWriter& writer) {
     writer.add_pr_curve("default", torch::tensor({true, false}), torch::tensor({1.0f, 0.0f}), 0);
     writer.add_pr_curve("shape", torch::tensor({1.0f, 0.0f}), torch::tensor({{0.9f}, {0.1f}}), 0, 2);
@@ -340,7 +340,7 @@ TEST_CASE("a PR curve has 127 thresholds by default, takes labels of any type an
   for (std::size_t row = 0; row < 6; ++row) check_row(events[4], row, {0, 0});
 }
 
-TEST_CASE("PR curves of something else are refused, with what to do") {
+TEST_CASE("invalid PR curve inputs are rejected with an explanation") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   const auto labels = torch::tensor({0, 1}), predictions = torch::tensor({0.25f, 0.75f});

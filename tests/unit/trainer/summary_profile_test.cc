@@ -84,7 +84,7 @@ bool contains(const json& outer, const json& inner) {
 
 // Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
-TEST_CASE("rank 0 writes the profiler trace, with its collective operations, and other replicas record nothing") {
+TEST_CASE("only rank 0 records a profiler trace, which includes its collective operations") {
   const testing::ElasticJob job;
   testing::expect_replicas(2, [&](int rank) {
     job.prepare();
@@ -111,7 +111,7 @@ TEST_CASE("rank 0 writes the profiler trace, with its collective operations, and
   CHECK(std::count(async.begin(), async.end(), "b") == std::count(async.begin(), async.end(), "e"));
 }
 
-TEST_CASE("a profiler trace that cannot be written is a warning") {
+TEST_CASE("a profiler trace that cannot be written causes a warning") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   job.run_to(0, 1, [&](int) {
@@ -124,7 +124,7 @@ TEST_CASE("a profiler trace that cannot be written is a warning") {
   CHECK(job.errors().find(warning) != std::string::npos);
 }
 
-TEST_CASE("a profiler trace has the operators of a step, in those that call them, and the ranges of the program") {
+TEST_CASE("a profiler trace contains a step's nested operators and the program's ranges") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   const auto weight = torch::ones({4, 4}).requires_grad_();
@@ -151,7 +151,7 @@ TEST_CASE("a profiler trace has the operators of a step, in those that call them
   CHECK(std::any_of(events.begin(), events.end(), is_inner));
 }
 
-TEST_CASE("a profiler trace has the operators of all threads, with the names of these") {
+TEST_CASE("a profiler trace contains the operators of all threads and the thread names") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   std::promise<void> named_thread, written;
@@ -186,7 +186,7 @@ TEST_CASE("a profiler trace has the operators of all threads, with the names of 
   CHECK(std::count_if(events.begin(), events.end(), is_name) == 1);
 }
 
-TEST_CASE("a profiler trace that an exception ends is written, and nothing observes operators afterwards") {
+TEST_CASE("a profiler trace ended by an exception is written, and recording stops") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   try {
@@ -201,7 +201,7 @@ TEST_CASE("a profiler trace that an exception ends is written, and nothing obser
   CHECK(named(events_in(directory.path()), "aten::sin").size() == 1);
 }
 
-TEST_CASE("an operator that runs when a profiler trace ends belongs neither to it nor to the next") {
+TEST_CASE("an operator running when a profiler trace ends is in neither that trace nor the next") {
   const TemporaryDirectory first, second;
   SummaryWriter writer(first.path()), other(second.path());
   std::optional<adaptdl::ProfilerTrace> trace = writer.profile(0);
@@ -221,7 +221,7 @@ TEST_CASE("an operator that runs when a profiler trace ends belongs neither to i
   CHECK(named(events_in(second.path()), "long").empty());
 }
 
-TEST_CASE("a profiler trace keeps a limited number of operators") {
+TEST_CASE("a profiler trace limits the number of operators and the length of their names") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   constexpr auto kMax = adaptdl::internal::OperatorRecorder::kMaxOperators;
@@ -243,7 +243,7 @@ TEST_CASE("a profiler trace keeps a limited number of operators") {
   CHECK(many == kMax - 1);
 }
 
-TEST_CASE("a second profiler trace at the same time is refused, and one after the other has a file of its own") {
+TEST_CASE("concurrent profiler traces are rejected, and consecutive ones have separate files") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   {

@@ -126,9 +126,7 @@ void expect_job_directory(const char* logdir, const char* job, const std::option
 
 // Tests that fork must come first, because LibTorch's threads do not survive a fork.
 
-TEST_CASE(
-    "without rank 0's checkpoint, nothing is logged twice: a resumed file starts a session at the first step that is "
-    "replayed") {
+TEST_CASE("a resumed file starts a session at the first replayed step, so nothing is logged twice") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   // Only rank 0 has a writer, as in many programs.
@@ -160,7 +158,7 @@ TEST_CASE(
   CHECK_FALSE(session_of(stopped));
 }
 
-TEST_CASE("steps logged after the last checkpoint are void for a job that was killed") {
+TEST_CASE("steps logged after the last checkpoint are discarded when a killed job resumes") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   CHECK(job.run(1, [&](int) {
@@ -182,7 +180,7 @@ TEST_CASE("steps logged after the last checkpoint are void for a job that was ki
   CHECK(events_of(files_in(job.path() / "others").at(0)).size() == 1);
 }
 
-TEST_CASE("what a resumed program logs again before it is where it was appears once, whatever the tags") {
+TEST_CASE("events repeated by a resumed program appear only once") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "\xff$float";
   // The job is interrupted during validation, after it has logged the training loss of the epoch.
@@ -216,7 +214,7 @@ TEST_CASE("what a resumed program logs again before it is where it was appears o
   CHECK(steps["\xef\xbf\xbd"] == std::vector<std::int64_t>(4));  // all at step 0; no batch is logged twice
 }
 
-TEST_CASE("a job restarted without a checkpoint begins anew, and an explicit purge_step counts before all") {
+TEST_CASE("a job restarted without a checkpoint discards earlier events, and purge_step takes precedence") {
   const testing::ElasticJob job;
   const auto first_events = [&](const char* name, const char* restarts, SummaryWriterOptions options) {
     const auto directory = job.path() / name;
@@ -231,7 +229,7 @@ TEST_CASE("a job restarted without a checkpoint begins anew, and an explicit pur
   CHECK(session_of(first_events("asked", "1", {.purge_step = 7})) == 7);
 }
 
-TEST_CASE("an exit that runs no destructors loses nothing") {
+TEST_CASE("an exit without destructors loses no events") {
   const testing::ElasticJob job;
   const auto directory = job.path() / "events";
   job.run_to(3, 1, [&](int) {
@@ -242,7 +240,7 @@ TEST_CASE("an exit that runs no destructors loses nothing") {
   CHECK(events_of(files_in(directory).at(0)).size() == 2);
 }
 
-TEST_CASE("replicas other than rank 0 write nothing unless asked to") {
+TEST_CASE("only rank 0 writes events unless all_ranks is set") {
   const testing::ElasticJob job;
   job.run_to(0, 2, [&](int rank) {
     SummaryWriter writer(job.path() / ("rank" + std::to_string(rank)));
@@ -260,7 +258,7 @@ TEST_CASE("replicas other than rank 0 write nothing unless asked to") {
   CHECK(events_of(files_in(job.path() / "all1").at(0)).size() == 8);
 }
 
-TEST_CASE("records are framed as TensorBoard frames them") {
+TEST_CASE("record framing matches TensorBoard") {
   // The expected bytes are written by tensorboard.summary.writer.record_writer.RecordWriter.
   const std::string expected(
       "\x09\0\0\0\0\0\0\0\x37\xf9\x71\x39"
@@ -270,14 +268,14 @@ TEST_CASE("records are framed as TensorBoard frames them") {
   CHECK(tfrecord("123456789") == expected);
 }
 
-TEST_CASE("the directory is the job's name in that of the environment") {
+TEST_CASE("the default directory is the job's name under ADAPTDL_TENSORBOARD_LOGDIR") {
   expect_job_directory(nullptr, "namespace/job", std::nullopt);
   expect_job_directory("/logs", "namespace/job", "/logs/job");
   expect_job_directory("/logs", "job", "/logs/job");
   expect_job_directory("/logs", nullptr, "/logs");
 }
 
-TEST_CASE("the file's name says when, where and by whom it was made") {
+TEST_CASE("the file name is unique and contains the process ID") {
   const TemporaryDirectory directory;
   const auto nested = directory.path() / "deep" / "run";
   const SummaryWriter writer(nested), other(nested);
@@ -293,7 +291,7 @@ TEST_CASE("the file's name says when, where and by whom it was made") {
   }
 }
 
-TEST_CASE("scalars keep tag, step and value, also NaN, infinities and steps beyond 32 bits") {
+TEST_CASE("scalars keep their tag, step and value, including NaN, infinities and 64-bit steps") {
   constexpr std::int64_t kLate = std::int64_t{1} << 40;
   const auto events = logged([](SummaryWriter& writer) {
     writer.add_scalar("loss/train", 0.25, 7);
@@ -306,7 +304,7 @@ TEST_CASE("scalars keep tag, step and value, also NaN, infinities and steps beyo
   CHECK((std::isinf(*events[2].scalar) && events[2].step == -1));
 }
 
-TEST_CASE("text that is not UTF-8 is mended, all other is kept") {
+TEST_CASE("invalid UTF-8 in text is replaced, and valid text is unchanged") {
   const auto text_of = [](const std::string& text) {
     return logged([&](SummaryWriter& writer) { writer.add_text("t", text, 0); }).at(0).text;
   };
@@ -366,7 +364,7 @@ TEST_CASE("histograms count every finite value in its bucket") {
   check(events[2], values);
 }
 
-TEST_CASE("histogram buckets are TensorFlow's") {
+TEST_CASE("histogram buckets match TensorFlow's") {
   const auto events = logged([](SummaryWriter& writer) {
     writer.add_histogram("a", std::vector<double>{-1, 0, 0.5, 0.5, 2}, 0);
     writer.add_histogram("ints", torch::tensor({1, 2, 2}), 0);
@@ -389,7 +387,7 @@ TEST_CASE("histogram buckets are TensorFlow's") {
   CHECK(events.at(4).histogram->min == 4);
 }
 
-TEST_CASE("a histogram of nothing finite has no buckets, and an undefined tensor leaves no event") {
+TEST_CASE("a histogram without finite values has no buckets, and an undefined tensor logs no event") {
   const auto events = logged([](SummaryWriter& writer) {
     writer.add_histogram("none", std::vector<double>{}, 0);
     writer.add_histogram("nan", std::vector<double>{std::nan("")}, 0);
@@ -399,7 +397,7 @@ TEST_CASE("a histogram of nothing finite has no buckets, and an undefined tensor
   for (const auto& event : events) CHECK((event.histogram->num == 0 && event.histogram->counts.empty()));
 }
 
-TEST_CASE("a directory that cannot be written to is refused by name") {
+TEST_CASE("an unwritable directory is rejected") {
   const TemporaryDirectory directory;
   std::ofstream(directory.path() / "file") << "in the way";
   const auto below = directory.path() / "file" / "events";
@@ -410,7 +408,7 @@ TEST_CASE("a directory that cannot be written to is refused by name") {
                        adaptdl::Error);
 }
 
-TEST_CASE("events come to the file by themselves after a while, and at once if that is 0") {
+TEST_CASE("events are written after flush_every, immediately if it is 0") {
   const TemporaryDirectory directory;
   SummaryWriter soon(directory.path() / "soon", {.flush_every = std::chrono::milliseconds(20)});
   soon.add_scalar("a", 1, 1);
@@ -429,7 +427,7 @@ TEST_CASE("events come to the file by themselves after a while, and at once if t
   CHECK(events_of(files_in(directory.path() / "request").at(0)).size() == 2);
 }
 
-TEST_CASE("threads may log at the same time, and no record is lost or torn") {
+TEST_CASE("concurrent logging neither loses nor corrupts records") {
   const TemporaryDirectory directory;
   constexpr int kThreads = 4, kSteps = 2000;
   {
@@ -452,7 +450,7 @@ TEST_CASE("threads may log at the same time, and no record is lost or torn") {
   CHECK(events.size() == kThreads * kSteps);
 }
 
-TEST_CASE("when the disk takes no more, one warning is given, and events are written once it does again") {
+TEST_CASE("a full disk causes one warning, and pending events are written once there is space") {
   const TemporaryDirectory directory;
   {
     SummaryWriter writer(directory.path(), {.flush_every = kNever});
@@ -474,7 +472,7 @@ TEST_CASE("when the disk takes no more, one warning is given, and events are wri
   for (std::size_t step = 0; step < 50; ++step) CHECK(events[step + 1].step == static_cast<std::int64_t>(step));
 }
 
-TEST_CASE("what waits in memory is bounded, and what is written stays whole when events are lost") {
+TEST_CASE("pending events are bounded in memory, and written records stay complete when events are dropped") {
   const TemporaryDirectory directory;
   const std::string megabyte(1 << 20, 'x');
   {

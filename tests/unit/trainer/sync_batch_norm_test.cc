@@ -32,7 +32,7 @@ at::Tensor images(int rank, int step) {
 
 }  // namespace
 
-TEST_CASE("shares of a batch on several replicas are normalized as the whole batch is on one") {
+TEST_CASE("a batch split over replicas is normalized like the whole batch on one replica") {
   for (const bool affine : {true, false}) {
     for (const auto momentum : {torch::optional<double>(0.1), torch::optional<double>()}) {
       expect_replicas(3, [&](int rank) {
@@ -73,7 +73,7 @@ TEST_CASE("shares of a batch on several replicas are normalized as the whole bat
   }
 }
 
-TEST_CASE("a model with it trains alike on every replica") {
+TEST_CASE("a model with SyncBatchNorm has equal parameters on every replica") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     torch::manual_seed(2);
@@ -96,7 +96,7 @@ TEST_CASE("a model with it trains alike on every replica") {
   });
 }
 
-TEST_CASE("without a process group it is LibTorch's, but for a batch that cannot be normalized") {
+TEST_CASE("without a process group, SyncBatchNorm matches BatchNorm and rejects one value per feature") {
   expect_replicas(2, [](int) {
     SyncBatchNorm norm(3);
     nn::BatchNorm2d usual(3);
@@ -106,7 +106,7 @@ TEST_CASE("without a process group it is LibTorch's, but for a batch that cannot
   });
 }
 
-TEST_CASE("inputs that cannot be normalized are refused") {
+TEST_CASE("inputs that cannot be normalized are rejected") {
   expect_replicas(2, [](int) {
     adaptdl::init_process_group("gloo");
     SyncBatchNorm norm(3);
