@@ -85,11 +85,11 @@ class AccessTest(ClusterTest):
                     self.assertNotIn(SECRET, done.stderr)
                     self.assertLess(seconds, LIMIT, done.stderr)
 
-    def test_a_kubeconfig_that_is_missing_is_named(self):
+    def test_a_missing_kubeconfig_is_named_in_the_error(self):
         missing = self.directory / "not-there"
         self.refused(missing, str(missing))
 
-    def test_no_kubeconfig_at_all_is_said(self):
+    def test_without_a_kubeconfig_the_error_mentions_the_environment_variable(self):
         home = self.directory / "empty-home"
         home.mkdir()
         for command in COMMANDS[:1] + COMMANDS[4:]:
@@ -97,7 +97,7 @@ class AccessTest(ClusterTest):
             self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
             self.assertRegex(done.stderr, r"^adaptdl: [^\n]*KUBECONFIG[^\n]*\n$")
 
-    def test_a_kubeconfig_that_cannot_be_read_is_named(self):
+    def test_an_unreadable_kubeconfig_is_named_in_the_error(self):
         closed = self.changed("closed")
         public = pathlib.Path(self.directory.parent / f"{self.directory.name}-public")
         public.mkdir(mode=0o755)
@@ -116,7 +116,7 @@ class AccessTest(ClusterTest):
         folder.mkdir()
         self.refused(folder, str(folder))
 
-    def test_a_malformed_kubeconfig_is_named_with_the_place(self):
+    def test_a_malformed_kubeconfig_is_named_with_the_line_of_a_syntax_error(self):
         for name, text, words in (
             ("no-yaml", f"apiVersion: v1\nusers:\n- name: a\n  user: {{token: {SECRET}\n", (":5:",)),
             ("tabs", f"apiVersion: v1\n\tusers: {SECRET}\n", (":2:",)),
@@ -128,7 +128,7 @@ class AccessTest(ClusterTest):
             path.write_text(text, encoding="utf-8")
             self.refused(path, str(path), *words)
 
-    def test_a_context_cluster_or_user_that_is_not_there_is_named(self):
+    def test_a_missing_context_cluster_or_user_is_named_in_the_error(self):
         config = json.loads(json.dumps(self.config))
         config["current-context"] = "elsewhere"
         for name, change in (
@@ -141,11 +141,11 @@ class AccessTest(ClusterTest):
             self.refused(path, "elsewhere" if name == "context" else self.config["contexts"][0]["context"][name])
         self.refused(self.kubeconfig, "nowhere", commands=[(*command, "--context", "nowhere") for command in COMMANDS])
 
-    def test_a_token_that_the_server_does_not_take_is_said_but_not_shown(self):
+    def test_rejected_credentials_are_reported_but_not_printed(self):
         self.refused(self.with_user("bad-token", token=SECRET), self.config["current-context"])
         self.refused(self.with_user("bad-password", username="me", password=SECRET), self.config["current-context"])
 
-    def test_a_credential_plugin_that_fails_is_named_with_its_hint(self):
+    def test_a_missing_or_failing_credential_plugin_is_named_in_the_error(self):
         plugin = {
             "apiVersion": "client.authentication.k8s.io/v1beta1", "command": "no-such-plugin", "args": None, "env": None,
             "installHint": "Install the plugin of this test.", "provideClusterInfo": False,
@@ -158,7 +158,7 @@ class AccessTest(ClusterTest):
         self.assertEqual(set(own), {"not logged in"})  # its own words come first
         self.assertRegex(line, "^adaptdl: .*plugin 'sh'.* exit code 3")
 
-    def test_credentials_that_have_expired_are_said_to_have(self):
+    def test_expired_credentials_are_reported_as_expired(self):
         if not cluster_support.OWN:
             self.skipTest("only the authority of the tests' own cluster can be asked for an expired certificate")
         key, request, certificate = (self.directory / f"expired.{kind}" for kind in ("key", "csr", "crt"))
@@ -184,7 +184,7 @@ class AccessTest(ClusterTest):
         data = {"client_certificate_data": base64_of(certificate), "client_key_data": base64_of(key)}
         self.refused(self.with_user("expired", **data), "expired")
 
-    def test_who_may_do_nothing_is_told_who_they_are_and_what_is_forbidden(self):
+    def test_a_forbidden_request_is_reported_with_the_user_name(self):
         self.kubectl("create", "serviceaccount", "nobody")
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/nobody/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
@@ -192,27 +192,27 @@ class AccessTest(ClusterTest):
         user = f"system:serviceaccount:{self.namespace}:nobody"
         self.refused(self.with_user("nobody", token=token), user, "forbidden")
 
-    def test_a_port_that_refuses_is_named(self):
+    def test_a_refused_connection_is_reported_with_the_address(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             server = f"https://127.0.0.1:{free.getsockname()[1]}"
             self.refused(self.changed("refused", {"server": server}), server.removeprefix("https://"))
 
-    def test_a_host_that_nobody_knows_is_named(self):
+    def test_an_unknown_host_is_named_in_the_error(self):
         self.refused(self.changed("unknown", {"server": "https://cluster.invalid:6443"}), "cluster.invalid")
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can make a network namespace")
-    def test_an_address_that_swallows_everything_is_given_up_in_time(self):
+    def test_a_server_that_drops_all_packets_times_out(self):
         path = self.changed("black-hole", {"server": "https://10.99.0.1:6443"})
         prefix = ("unshare", "--net", "sh", "-ec", BLACK_HOLE, "sh")
         self.refused(path, "10.99.0.1", prefix=prefix)
 
-    def test_a_server_that_never_says_a_word_is_given_up_in_time(self):
+    def test_a_server_that_never_responds_times_out(self):
         with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
             address = f"127.0.0.1:{silent.getsockname()[1]}"
             self.refused(self.changed("silent", {"server": f"https://{address}"}), address)
 
-    def test_a_server_that_is_no_api_server_is_named(self):
+    def test_a_server_that_is_not_an_api_server_is_named_in_the_error(self):
         with socket.create_server(("127.0.0.1", 0), backlog=64) as other:
             address = f"127.0.0.1:{other.getsockname()[1]}"
 
@@ -230,7 +230,7 @@ class AccessTest(ClusterTest):
             self.refused(self.changed("other", {"server": f"https://{address}"}), address)
             other.shutdown(socket.SHUT_RDWR)
 
-    def test_a_certificate_of_another_authority_is_not_trusted(self):
+    def test_a_certificate_from_an_unknown_authority_is_rejected(self):
         key, certificate = self.directory / "other.key", self.directory / "other.crt"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=other"],
@@ -240,7 +240,7 @@ class AccessTest(ClusterTest):
         path = self.changed("no-authority", {"certificate-authority-data": "bm8gUEVNIGhlcmU="})
         self.refused(path, "certificate")
 
-    def test_runs_of_this_machine_are_listed_all_the_same(self):
+    def test_plain_ls_reports_an_unreachable_cluster_in_one_line(self):
         path = self.changed("gone", {"server": "https://127.0.0.1:1"})
         done = self.adaptdl("ls", KUBECONFIG=path)
         self.assertEqual(done.returncode, 1)

@@ -145,7 +145,7 @@ class CopyTest(ClusterTest):
 
     # Files.
 
-    def test_a_file_goes_into_a_replica_and_back_with_mode_and_time(self):
+    def test_a_file_is_copied_to_a_replica_and_back_with_its_mode_and_time(self):
         here = self.directory / "file"
         here.write_bytes(os.urandom(300_000))
         here.chmod(0o640)
@@ -158,7 +158,7 @@ class CopyTest(ClusterTest):
         self.assertEqual((sha256_of(back), oct(back.stat().st_mode), int(back.stat().st_mtime)),
                          (sha256_of(here), oct(here.stat().st_mode), 1_600_000_000))  # fmt: skip
 
-    def test_a_target_that_is_a_directory_gets_the_file_under_its_name(self):
+    def test_a_file_copied_into_a_directory_keeps_its_name(self):
         (self.directory / "named").write_text("named")
         self.in_pod(f"mkdir {SHARE}/into")
         self.copy("named", f"running:{SHARE}/into")
@@ -167,7 +167,7 @@ class CopyTest(ClusterTest):
         self.copy(f"running:{SHARE}/into/named", "here")
         self.assertEqual((self.directory / "here/named").read_text(), "named")
 
-    def test_an_empty_file_and_odd_names_are_copied(self):
+    def test_empty_files_and_files_with_unusual_names_are_copied(self):
         for number, name in enumerate(("empty", "-dash", "a b", "new\nline", "qu'o\"te", "$(exit 1);*", "größe")):
             here = self.directory / f"odd{number}" / name
             here.parent.mkdir()
@@ -177,7 +177,7 @@ class CopyTest(ClusterTest):
                 self.copy(f"running:{SHARE}/{name}", f"./odd-back{number}")
                 self.assertEqual((self.directory / f"odd-back{number}").read_bytes(), here.read_bytes())
 
-    def test_what_a_target_was_is_replaced_as_a_whole(self):
+    def test_an_existing_file_is_replaced_including_its_mode(self):
         self.in_pod(f"echo 'a longer text than the new one' >{SHARE}/old; chmod 600 {SHARE}/old")
         (self.directory / "new").write_text("new")
         (self.directory / "new").chmod(0o644)
@@ -185,7 +185,7 @@ class CopyTest(ClusterTest):
         self.assertEqual(self.in_pod(f"cat {SHARE}/old; stat -c %a {SHARE}/old; ls -A {SHARE} | grep -c adaptdl-cp || true"),
                          "new644\n0\n")  # fmt: skip
 
-    def test_a_target_that_is_a_link_to_a_file_stays_one_and_what_it_stands_for_is_replaced(self):
+    def test_copying_to_a_symlink_replaces_the_linked_file_and_keeps_the_link(self):
         self.in_pod(f"mkdir {SHARE}/links && cd {SHARE}/links && mkdir there && echo old | tee there/file >there/other"
                     " && ln -s there/file link && ln -s ../there/other there/another")  # fmt: skip
         (self.directory / "link").write_text("new")
@@ -197,7 +197,7 @@ class CopyTest(ClusterTest):
         self.copy("-", f"running:{SHARE}/links/link", stdin="newest")
         self.assertEqual(self.in_pod(f"cd {SHARE}/links && cat there/file && readlink link"), "newestthere/file\n")
 
-    def test_rank_says_which_replica(self):
+    def test_the_rank_option_selects_the_replica(self):
         pods = self.pods_of("running")
         for rank, pod in enumerate(pods):
             self.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", f"echo {rank} >/tmp/rank")
@@ -214,15 +214,15 @@ class CopyTest(ClusterTest):
         self.copy(f"{job}:{SHARE}/{name}", f"{name}-back", **more)
         self.assertEqual(picture(here), picture(self.directory / f"{name}-back"))
 
-    def test_a_directory_goes_there_and_back_with_modes_times_and_links(self):
+    def test_a_directory_is_copied_both_ways_with_modes_times_and_links(self):
         self.round_trip("running", "tree")
         there = self.in_pod(f"cd {SHARE}/tree && stat -c %a 'mode 555' && readlink dangling && stat -c %h d3/f3")
         self.assertEqual(there.split("\n")[:3], ["555", "nowhere/at all", "2"])
 
-    def test_many_small_files_go_there_and_back(self):
+    def test_many_small_files_are_copied_both_ways(self):
         self.round_trip("running", "many", FILES)
 
-    def test_a_directory_into_one_that_is_there_goes_under_its_name_and_its_contents_with_a_dot(self):
+    def test_a_directory_or_with_a_dot_its_contents_are_copied_into_an_existing_one(self):
         here = self.directory / "outer"
         here.mkdir()
         (here / "inner").write_text("inner")
@@ -233,14 +233,14 @@ class CopyTest(ClusterTest):
 
     # Streams.
 
-    def test_a_stream_goes_into_a_file_and_out_of_it(self):
+    def test_a_stream_is_copied_to_a_file_and_back(self):
         contents = os.urandom(5 << 20)
         self.copy("-", f"running:{SHARE}/stream", text=False, stdin=contents)
         self.assertEqual(self.copy(f"running:{SHARE}/stream", "-", text=False).stdout, contents)
         self.copy("-", f"running:{SHARE}/nothing", stdin="")
         self.assertEqual(self.copy(f"running:{SHARE}/nothing", "-").stdout, "")
 
-    def test_a_directory_is_an_archive_as_a_stream_both_ways(self):
+    def test_a_directory_is_streamed_as_a_tar_archive_both_ways(self):
         self.in_pod(f"mkdir -p {SHARE}/packed/sub && echo one >{SHARE}/packed/sub/one && ln -s sub/one {SHARE}/packed/link")
         archive = self.copy(f"running:{SHARE}/packed", "-", text=False).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -252,13 +252,13 @@ class CopyTest(ClusterTest):
 
     # Where no replica runs.
 
-    def test_a_pod_of_its_own_copies_where_no_replica_runs_and_is_gone_afterwards(self):
+    def test_a_temporary_pod_copies_when_no_replica_runs_and_is_deleted_afterwards(self):
         self.round_trip("ended", "helped")
         self.no_helper_is_left()
         self.assertIn("No such file", self.refused(f"ended:{SHARE}/absent", "x"))
         self.no_helper_is_left()
 
-    def test_the_pod_is_gone_after_an_interrupt_too(self):
+    def test_the_temporary_pod_is_deleted_after_an_interrupt(self):
         write_large(self.directory / "long", 8 << 20)
         self.copy("long", f"ended:{SHARE}/long")
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -274,7 +274,7 @@ class CopyTest(ClusterTest):
                 self.assertEqual(process.poll(), code)
             self.no_helper_is_left()
 
-    def test_an_interrupt_while_the_pod_starts_leaves_nothing(self):
+    def test_an_interrupt_while_the_temporary_pod_starts_deletes_it(self):
         # The directory of its volume is missing, so that it does not start before it is interrupted.
         job = self.make_job("starting", replicas=0, phase="Succeeded", template=self.make_template("true", volume="missing"))
         self.make_volume("missing", job, create=False)
@@ -285,7 +285,7 @@ class CopyTest(ClusterTest):
 
     # What cannot be.
 
-    def test_what_cannot_be_copied_is_refused_in_one_line_that_names_it(self):
+    def test_an_invalid_copy_fails_with_a_single_error_line(self):
         (self.directory / "some").write_text("some")
         (self.directory / "some directory").mkdir()
         for arguments, *words in (
@@ -326,7 +326,7 @@ class CopyTest(ClusterTest):
             self.wait_for_right(f"system:serviceaccount:{self.namespace}:{name}", verbs.split(",")[0], *resource.split("/"))
         return kubeconfig, token
 
-    def test_commands_are_run_by_who_may_create_them_and_over_a_websocket_by_who_may_get_them(self):
+    def test_copying_works_with_permission_to_either_create_or_get_pods_exec(self):
         here = self.directory / "permitted"
         write_large(here, 2 << 20)
         for verb in ("create", "get"):
@@ -336,7 +336,7 @@ class CopyTest(ClusterTest):
                 self.copy(f"running:{SHARE}/{verb}", f"back-{verb}", KUBECONFIG=kubeconfig)
                 self.assertEqual(sha256_of(self.directory / f"back-{verb}"), sha256_of(here))
 
-    def test_who_may_not_run_commands_in_pods_is_told_so(self):
+    def test_a_missing_permission_to_exec_in_pods_is_reported(self):
         kubeconfig, token = self.as_account("reader")
         line = self.refused("running:/etc/passwd", "x", KUBECONFIG=kubeconfig)
         self.assertIn('cannot create resource "pods/exec"', line)
@@ -346,7 +346,7 @@ class CopyTest(ClusterTest):
 
     # Connections that break.
 
-    def test_a_large_file_goes_both_ways_over_a_connection_that_is_cut(self):
+    def test_a_large_file_is_copied_both_ways_over_connections_that_drop(self):
         here = self.directory / "large"
         digest = write_large(here)
         every = LARGE // (CUTS + 1)
@@ -362,7 +362,7 @@ class CopyTest(ClusterTest):
         self.assertEqual(sha256_of(self.directory / "large-back"), digest)
         (self.directory / "large-back").unlink()
 
-    def test_streams_go_on_over_a_connection_that_is_cut(self):
+    def test_streams_are_copied_both_ways_over_connections_that_drop(self):
         contents = os.urandom(20 << 20)
         kubeconfig, proxy = self.cut(4 << 20, 3)
         self.copy("-", f"running:{SHARE}/cut", text=False, stdin=contents, KUBECONFIG=kubeconfig)
@@ -371,7 +371,7 @@ class CopyTest(ClusterTest):
         self.assertEqual(self.copy(f"running:{SHARE}/cut", "-", text=False, KUBECONFIG=kubeconfig).stdout, contents)
         self.assertEqual(proxy.cuts, 3)
 
-    def test_directories_go_on_over_a_connection_that_is_cut(self):
+    def test_directories_are_copied_both_ways_over_connections_that_drop(self):
         here = self.make_local_tree("cut tree", FILES)
         for number in range(4):
             write_large(here / f"large{number}", 2 << 20)

@@ -50,7 +50,7 @@ class CrdTest(ClusterTest):
         done = self.kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(current), check=False)
         return done.returncode, done.stdout or done.stderr
 
-    def test_jobs_of_the_original_are_kept_as_they_were_sent(self):
+    def test_jobs_written_for_the_original_operator_are_stored_unchanged(self):
         for resource in (
             job(),
             job(minReplicas=0, maxReplicas=1, preemptible=False),
@@ -60,7 +60,7 @@ class CrdTest(ClusterTest):
             self.assertEqual(kept["spec"], resource["spec"])
             self.assertTrue(kept["metadata"]["name"])
 
-    def test_a_submitted_job_keeps_its_volumes_and_secrets(self):
+    def test_a_job_keeps_its_volumes_pull_secrets_labels_and_annotations(self):
         resource = job("submitted")
         spec = resource["spec"]["template"]["spec"]
         spec["imagePullSecrets"] = [{"name": "registry"}]
@@ -71,7 +71,7 @@ class CrdTest(ClusterTest):
         resource["spec"]["template"]["metadata"] = {"annotations": {"team": "vision"}, "labels": {"team": "vision"}}
         self.assertEqual(self.created(resource)["spec"], resource["spec"])
 
-    def test_what_cannot_be_a_job_is_refused_by_the_name_of_the_field(self):
+    def test_an_invalid_job_is_rejected_and_the_error_names_the_field(self):
         no_containers = {"spec": {"containers": []}}
         nameless = {"spec": {"containers": [{"image": "x"}]}}
         for resource, words in (
@@ -91,12 +91,12 @@ class CrdTest(ClusterTest):
             # Older clients leave out the leading "spec." of what they find out by themselves.
             self.assertIn(words.removeprefix("spec."), done.stderr)
 
-    def test_kubectl_apply_changes_a_job_that_is_there(self):
+    def test_kubectl_apply_updates_an_existing_job(self):
         self.apply(job("applied", maxReplicas=2))
         self.apply(job("applied", maxReplicas=4))
         self.assertEqual(self.get("adaptdljob", "applied")["spec"]["maxReplicas"], 4)
 
-    def test_kubectl_prints_columns_to_look_at_under_every_name(self):
+    def test_kubectl_get_prints_status_columns_for_every_resource_name(self):
         self.created(job("columns", minReplicas=1, maxReplicas=8))
         status = {"phase": "Running", "group": 3, "replicas": 4, "readyReplicas": 2, "reason": "Scaled", "message": "more nodes came"}
         self.assertEqual(self.patch_status("columns", status)[0], 0)
@@ -109,7 +109,7 @@ class CrdTest(ClusterTest):
         self.assertRegex(row, r" 1 +8 +Scaled +more nodes came$")
         self.assertRegex(self.kubectl("get", "all"), r"(?m)^adaptdljob\S*/columns ")
 
-    def test_every_status_of_the_original_operator_is_taken_and_kept(self):
+    def test_every_status_of_the_original_operator_is_accepted_and_stored(self):
         self.created(job("status"))
         for status in (
             {"phase": "Pending", "allocation": None, "replicas": None, "readyReplicas": None},
@@ -127,7 +127,7 @@ class CrdTest(ClusterTest):
             for key, value in status.items():
                 self.assertEqual(kept.get(key), value, key)
 
-    def test_a_wrong_status_is_refused(self):
+    def test_an_invalid_status_is_rejected_and_the_error_names_the_field(self):
         self.created(job("wrong"))
         for status, words in (
             ({"phase": "Done"}, "status.phase"),
@@ -139,18 +139,18 @@ class CrdTest(ClusterTest):
             self.assertNotEqual(code, 0)
             self.assertIn(words, answer)
 
-    def test_a_job_can_be_suspended(self):
+    def test_the_suspend_field_and_the_suspended_phase_are_accepted(self):
         self.assertIs(self.created(job("suspended", suspend=True))["spec"]["suspend"], True)
         self.assertEqual(self.patch_status("suspended", {"phase": "Suspended"})[0], 0)
 
-    def test_spec_and_status_are_changed_apart(self):
+    def test_spec_and_status_are_updated_independently(self):
         self.created(job("apart", maxReplicas=2))
         self.assertEqual(self.patch_status("apart", {"phase": "Running"})[0], 0)
         self.kubectl("patch", "adljob", "apart", "--type=merge", "-p", '{"spec": {"maxReplicas": 3}, "status": {"phase": "Failed"}}')
         both = self.get("adaptdljob", "apart")
         self.assertEqual((both["spec"]["maxReplicas"], both["status"]["phase"]), (3, "Running"))
 
-    def test_kubectl_explains_what_a_user_sets(self):
+    def test_kubectl_explain_describes_the_fields_of_a_job(self):
         for field, words in (
             ("spec.minReplicas", "Minimum number"), ("spec.preemptible", "checkpoint"), ("spec.suspend", "suspended"), ("status", "scheduler"),
         ):  # fmt: skip

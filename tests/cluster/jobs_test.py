@@ -40,38 +40,38 @@ class JobsTest(ClusterTest):
 class ReasonsTest(JobsTest):
     """Each failure to start is told in words."""
 
-    def test_an_image_that_is_not_there(self):
+    def test_an_image_pull_failure_is_reported(self):
         self.make_job("job", image="127.0.0.1:1/no/such:1", ready=False)
         self.why("job", r"^cannot pull the image 127\.0\.0\.1:1/no/such:1: .*refused")
 
-    def test_a_node_that_fits_is_not_there(self):
+    def test_insufficient_gpus_are_reported(self):
         self.make_job("job", resources={"limits": {"nvidia.com/gpu": 64}}, ready=False, nodes=["node0"])
         self.why("job", r"^no node fits \(\d+ in total\): .*\d with insufficient nvidia\.com/gpu")
 
-    def test_a_volume_is_not_there(self):
+    def test_a_missing_volume_claim_is_reported(self):
         self.make_job("job", template=self.make_template("sleep 1000", volume="nowhere"), ready=False)
         self.why("job", r"^its volume claim nowhere does not exist$")
 
-    def test_a_secret_to_mount_is_not_there(self):
+    def test_a_missing_secret_is_reported(self):
         template = self.make_template("sleep 1000")
         template["spec"]["volumes"] = [{"name": "v", "secret": {"secretName": "nowhere"}}]
         template["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/v"}]
         self.make_job("job", template=template, ready=False)
         self.why("job", r'^its volume cannot be mounted: .*secret "nowhere" not found')
 
-    def test_a_setting_is_not_there(self):
+    def test_a_missing_config_map_is_reported(self):
         self.make_job("job", envFrom=[{"configMapRef": {"name": "nowhere"}}], ready=False)
         self.why("job", r'^cannot create its container: configmap "nowhere" not found$')
 
-    def test_a_program_fails(self):
+    def test_a_program_failure_is_reported_with_its_exit_code(self):
         self.make_job("job", command="exit 7", replicas=2, ready=False)
         self.why("job", r"^exited with code 7$")
 
-    def test_memory_runs_out(self):
+    def test_an_out_of_memory_kill_is_reported_with_the_limit(self):
         self.make_job("job", command=OUT_OF_MEMORY, resources={"limits": {"memory": "20Mi"}}, ready=False)
         self.why("job", r"^killed: out of memory \(limit 20Mi\)$")
 
-    def test_a_deletion_is_held(self):
+    def test_a_deletion_that_waits_for_finalizers_is_reported(self):
         job = self.make_job("job", replicas=0)
         job["metadata"] = {"name": "job", "finalizers": ["example.com/hold"]}
         self.kubectl("patch", "adaptdljob", "job", "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
@@ -79,7 +79,7 @@ class ReasonsTest(JobsTest):
         self.why("job", r"^is being deleted; waiting for finalizers: example\.com/hold$")
         self.kubectl("patch", "adaptdljob", "job", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
 
-    def test_nothing_acts_on_it(self):
+    def test_a_job_without_a_scheduler_is_reported(self):
         self.apply({
             "apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": {"name": "job"},
             "spec": {"template": self.make_template("true")},
@@ -87,7 +87,7 @@ class ReasonsTest(JobsTest):
         self.why("job", "^no scheduler has acted on it yet$|is the AdaptDL scheduler running")
 
 
-class LookTest(JobsTest):
+class ManagementTest(JobsTest):
     def test_a_job_is_listed_described_and_deleted(self):
         self.make_job("job", replicas=2, group=3, volume=True, spec={"minReplicas": 1, "maxReplicas": 4})
         self.set_status("job", train={"progress": 30, "targetProgress": 120, "initBatchSize": 64})
@@ -114,7 +114,7 @@ class LookTest(JobsTest):
         self.assertEqual(self.pods_of("job"), [])
         self.wait_for("its claim is gone", lambda: not self.get("pvc"))
 
-    def test_a_name_that_is_a_run_and_a_job_is_asked_about(self):
+    def test_an_ambiguous_name_is_rejected_unless_local_or_cluster_is_given(self):
         self.make_job("both", command="echo of the job", phase="Succeeded", ready=False)
         self.wait_for_pods("both", "Succeeded")
         ran = self.adaptdl("run", "-n", 1, "--name", "both", "sh", "-c", "echo of the run")
@@ -129,13 +129,13 @@ class LookTest(JobsTest):
         for place in ("--local", "--cluster"):
             self.assertEqual(self.adaptdl("delete", "both", place).stdout.split("\n")[0], "deleted both")
 
-    def test_what_is_not_there_is_named(self):
+    def test_a_missing_job_is_named_in_the_error(self):
         self.assertRegex(self.refusal("describe", "nothing"), f"^job 'nothing' not found in namespace '{self.namespace}' ")
         self.assertRegex(self.refusal("ls", "nothing"), "^run or job 'nothing' not found")
 
 
 class LogsTest(JobsTest):
-    def test_replicas_are_prefixed_and_in_the_order_of_their_times(self):
+    def test_log_lines_are_prefixed_with_the_rank_and_in_order_within_each_replica(self):
         self.make_job("job", command="for i in 1 2 3; do echo line $i; sleep 1; done", replicas=2, ready=False)
         self.wait_for_pods("job", "Succeeded")
         lines = self.adaptdl("logs", "job").stdout.splitlines()
@@ -146,7 +146,7 @@ class LogsTest(JobsTest):
         self.assertEqual(self.adaptdl("logs", "job", "--rank", 1, "--tail", 1).stdout, "line 3\n")
         self.assertRegex(self.refusal("logs", "job", "--rank", 5), "job job has no log of rank 5")
 
-    def test_following_goes_on_over_groups_and_ends_with_the_job(self):
+    def test_following_continues_with_the_next_group_and_ends_with_the_job(self):
         job = self.make_job("job", command=COUNTING, replicas=1)
         follow = self.start("logs", "job", "--follow")
         follow.wait_for(r"^\[0\] group 0 line 5$")

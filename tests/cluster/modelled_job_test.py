@@ -80,7 +80,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         steps = eventually(lambda: [line for line in self.journal("job", "step") if line["group"] == self.groups - 1][count:])
         self.assertTrue(steps)
 
-    def test_stops_restarts_and_a_supervisor_that_is_away_repeat_no_sample(self):
+    def test_stops_restarts_and_supervisor_outages_repeat_no_sample(self):
         for replicas in (1, 2):
             running = self.start(replicas)
             self.wait_for_steps(10)
@@ -126,7 +126,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         hints, _ = self.supervisor.communicate(timeout=60)
         self.assertEqual(json.loads(hints)["liveRescale"], False)
 
-    def test_a_group_that_trains_beside_its_successor_is_found(self):
+    def test_a_group_that_trains_after_its_successor_began_is_detected(self):
         running = self.start(1)
         self.wait_for_steps(5)
         running[0].terminate()

@@ -125,7 +125,7 @@ class ChurnTest(OperatorTest):
             time.sleep(1)
         return jobs
 
-    def test_every_job_ends_while_nodes_come_and_go(self):
+    def test_every_job_succeeds_while_nodes_come_and_go(self):
         print(f"ADAPTDL_CHURN_SEED={SEED}", flush=True)
         end, next_change = time.monotonic() + SECONDS, 0
         with concurrent.futures.ThreadPoolExecutor(1) as pool:

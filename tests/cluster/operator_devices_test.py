@@ -76,7 +76,7 @@ class DevicesTest(OperatorTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return {node["name"]: node["allocatable"].get(RESOURCE, 0) for node in json.loads(done.stdout)["nodes"]}
 
-    def test_jobs_get_the_devices_that_nodes_have_and_others_do_not_hold(self):
+    def test_jobs_are_placed_where_devices_of_dynamic_resource_allocation_are_free(self):
         selector = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
         request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1}}
         self.apply(

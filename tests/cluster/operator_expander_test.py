@@ -81,7 +81,7 @@ class ExpanderTest(OperatorTest):
     def wait_for_open(self, count):
         self.wait_for(f"{count} open nodes", lambda: len(self.autoscaler.open) == count)
 
-    def test_the_number_of_nodes_follows_the_load_within_two_cycles_and_its_limits(self):
+    def test_the_node_count_follows_the_load_within_two_cycles_and_respects_its_limits(self):
         self.wait_for_wish(1)
         self.wait_for_open(1)
         # Its replicas need two nodes.

@@ -59,13 +59,13 @@ class FailuresTest(OperatorTest):
         self.wait_for("the image is named", lambda: re.search(r"127\.0\.0\.1:1/no/such:1", self.listed("job")["why"]), TIMEOUT)
         self.assert_failed("job", "ImagePullFailed", r"127\.0\.0\.1:1/no/such:1", TIMEOUT + cluster_support.PATIENCE)
 
-    def test_a_program_that_exits_with_an_error_fails_the_job_and_its_log_stays(self):
+    def test_a_program_that_exits_with_an_error_fails_the_job_and_its_log_is_kept(self):
         self.create_program_job("job", "echo this is why; exit 1", minReplicas=2, maxReplicas=2)
         status = self.assert_failed("job", "PodFailure", r"exited with code 1\b")
         self.assertRegex(status["message"], r"code 1\b")
         self.assertIn("this is why", self.adaptdl("logs", "job").stdout)
 
-    def test_a_replica_that_fails_is_named_although_others_fail_after_it(self):
+    def test_the_replica_that_fails_first_is_reported_when_others_fail_later(self):
         command = "if [ $ADAPTDL_REPLICA_RANK -eq 1 ]; then exit 7; fi; trap 'exit 1' TERM; sleep 1000 & wait; exit 1"
         self.create_program_job("job", command, minReplicas=2, maxReplicas=2)
         status = self.assert_failed("job", "PodFailure", "code 7")
@@ -75,30 +75,30 @@ class FailuresTest(OperatorTest):
         self.create_program_job("job", cluster_support.OUT_OF_MEMORY, resources={"limits": {**ONE_GPU["limits"], "memory": "20Mi"}})
         self.assert_failed("job", "OOMKilled", "memory")
 
-    def test_a_checkpoint_on_request_of_a_job_that_is_not_preemptible_is_a_failure(self):
+    def test_a_checkpoint_exit_code_fails_a_job_that_is_not_preemptible(self):
         self.create_program_job("job", "exit 143", preemptible=False)
         self.assert_failed("job", "PodFailure", r"code 143\b")
 
-    def test_a_job_that_fits_nowhere_fails_after_the_scheduling_timeout(self):
+    def test_a_job_that_fits_on_no_node_fails_after_the_unschedulable_timeout(self):
         self.create_program_job("job", "true", resources={"limits": {"nvidia.com/gpu": 64}})
         self.wait_for("it says what is missing", lambda: re.search("64.*nvidia.com/gpu|nvidia.com/gpu.*64", self.listed("job")["why"]), TIMEOUT)
         self.assert_failed("job", "Unschedulable", r"nvidia\.com/gpu", TIMEOUT + cluster_support.PATIENCE)
 
     # These events do not end the job.
 
-    def test_a_checkpoint_on_request_of_a_preemptible_job_restarts_it(self):
+    def test_a_checkpoint_exit_code_restarts_a_preemptible_job(self):
         self.create_program_job("job", f"if {FIRST_START}; then exit 143; fi; echo restarted")
         status = self.assert_succeeds("job")
         self.assertGreater(status["group"], 0)
         self.assertIn("restarted", self.adaptdl("logs", "job").stdout)
 
-    def test_a_pod_that_is_deleted_restarts_the_job(self):
+    def test_deleting_a_pod_restarts_the_job(self):
         before = self.start_modelled_job()
         self.kubectl("delete", "pod", self.pods_of("job")[1]["metadata"]["name"], "--wait=false")
         self.wait_for_next_group(before)
         self.finish_and_check(crashed=False)
 
-    def test_a_pod_that_is_deleted_without_grace_restarts_the_job_from_its_checkpoint(self):
+    def test_deleting_a_pod_without_a_grace_period_restarts_the_job_from_its_checkpoint(self):
         """The other replica loses its peer and exits with an error, which must not count as a failure."""
         before = self.start_modelled_job()
         self.kubectl("delete", "pod", self.pods_of("job")[1]["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
@@ -140,13 +140,13 @@ class FailuresTest(OperatorTest):
         status = self.assert_succeeds("job")
         self.assertNotEqual(status.get("reason"), "QuotaExceeded")
 
-    def test_a_job_that_does_not_fit_yet_runs_when_nodes_have_more(self):
+    def test_a_job_that_does_not_fit_yet_runs_when_a_node_gets_more_gpus(self):
         self.create_program_job("job", "true", resources={"limits": {"nvidia.com/gpu": GPUS + 2}})
         self.wait_for_status("pending", "job", lambda status: status.get("phase") == "Pending")
         self.set_gpus(GPUS + 2, "node0")
         self.assert_succeeds("job")
 
-    def test_a_job_that_is_deleted_takes_its_pods_along(self):
+    def test_deleting_a_job_deletes_its_pods(self):
         self.start_modelled_job()
         done = self.adaptdl("delete", "job")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -155,7 +155,7 @@ class FailuresTest(OperatorTest):
         time.sleep(INTERVAL + 2)
         self.assertEqual(self.pods_of("job"), [])
 
-    def test_jobs_beside_one_that_fails_are_left_alone(self):
+    def test_a_failing_job_does_not_affect_other_jobs(self):
         before = self.start_modelled_job()
         self.create_program_job("failing", "exit 1")
         self.assert_failed("failing", "PodFailure", "code 1")

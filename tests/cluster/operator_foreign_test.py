@@ -65,7 +65,7 @@ class ForeignTest(OperatorTest):
         code, error = self.wait_for("the API server answers", answer)
         return error if code else None
 
-    def test_a_job_whose_status_another_client_writes_continues_from_its_checkpoint(self):
+    def test_a_job_whose_status_another_client_overwrites_continues_from_its_checkpoint(self):
         self.create_modelled_job("beside", samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
         self.create_modelled_job("job", samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
         beside = self.wait_for_replicas("beside", 2)
@@ -90,7 +90,7 @@ class ForeignTest(OperatorTest):
             self.wait_for_phase(name, "Succeeded")
             self.assert_trained_once(name)
 
-    def test_annotations_of_another_client_do_not_affect_a_job(self):
+    def test_pod_annotations_from_another_client_do_not_affect_a_job(self):
         self.create_modelled_job("job", samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
         before = self.wait_for_replicas("job", 2)
         for annotations in (["adaptdl/rank=0", "adaptdl/replica=0"], ["adaptdl/group=77"], ["adaptdl/group-", "adaptdl/rank-"]):
@@ -116,7 +116,7 @@ class ForeignTest(OperatorTest):
         finally:
             connection.close()
 
-    def test_wrong_hints_and_forged_names_and_tokens_are_refused(self):
+    def test_invalid_hints_unknown_jobs_and_forged_tokens_are_rejected(self):
         groups = {}
         for name in ("job", "beside"):
             self.create_modelled_job(name, samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
@@ -141,7 +141,7 @@ class ForeignTest(OperatorTest):
             self.wait_for_phase(name, "Succeeded")
             self.assert_trained_once(name)
 
-    def test_progress_that_a_program_posts_in_the_format_of_kubeflow_is_shown(self):
+    def test_progress_posted_in_the_kubeflow_format_is_shown_by_ls(self):
         template = self.make_template(POST, image=IMAGE, resources=ONE_GPU)
         template["spec"]["securityContext"] = {"runAsUser": 1000, "runAsNonRoot": True}
         self.create_job("job", template, maxReplicas=1)
@@ -153,7 +153,7 @@ class ForeignTest(OperatorTest):
         self.assertEqual(self.ask("POST", path, body), 403)
         self.assertEqual(self.ask("POST", path, body, "wrong"), 403)
 
-    def test_the_operator_schedules_jobs_beside_one_whose_hints_are_huge(self):
+    def test_the_operator_schedules_other_jobs_when_one_reports_huge_hints(self):
         self.create_program_job("huge", "sleep 100000", maxReplicas=4)
         self.wait_for_phase("huge", "Running")
         environment = self.environment_of("huge")
@@ -170,7 +170,7 @@ class ForeignTest(OperatorTest):
         self.assert_trained_once("beside")
         self.assertEqual(self.containers_of_operator(), before)
 
-    def test_a_job_waits_until_a_pod_with_the_name_of_its_own_is_deleted_and_reports_it(self):
+    def test_a_conflicting_pod_name_is_reported_and_the_job_waits_until_it_is_free(self):
         self.addCleanup(self.kubectl, "label", "node", NODES[0], "foreign-test-")
         template = self.make_template("true", resources=ONE_GPU)
         template["spec"]["nodeSelector"] = {"foreign-test": "yes"}

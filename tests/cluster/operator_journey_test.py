@@ -137,7 +137,7 @@ class JourneyTest(Submitting, OperatorTest):
 
         return self.wait_for(f"{name} has at least {fewest} replicas", size, PATIENCE)
 
-    def test_two_jobs_from_the_installation_of_the_operator_to_their_ends(self):
+    def test_a_user_installs_the_operator_and_runs_two_jobs_that_share_the_gpus(self):
         journey = self.journey
         journey.say("## Install the operator")
         self.install()

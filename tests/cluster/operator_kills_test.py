@@ -23,7 +23,7 @@ class KillsTest(OperatorTest):
         """Kills, in turn, the operator's process, which is restarted in its pod, and its pod, which the deployment replaces."""
         return self.kill_operator_process() if count % 2 else self.kill_operator_pod()
 
-    def test_an_operator_that_is_killed_at_random_moments_continues_where_it_was(self):
+    def test_no_work_is_lost_or_repeated_when_the_operator_is_killed_at_random_times(self):
         print(f"{KILLS} kills, ADAPTDL_OPERATOR_SEED={SEED}", flush=True)
         choice = random.Random(SEED)
         # The first job runs all the time; other jobs start and end alongside it.

@@ -77,7 +77,7 @@ class LeaderTest(OperatorTest):
             writes.append((seconds(event["stageTimestamp"]), event["sourceIPs"][0], reference["resource"], accepted))
         return sorted(writes)
 
-    def test_a_killed_leader_is_replaced_in_time_and_no_two_ever_act_at_once(self):
+    def test_a_killed_leader_is_replaced_in_time_and_two_operators_never_act_at_once(self):
         print(f"{KILLS} kills, ADAPTDL_OPERATOR_SEED={SEED}", flush=True)
         choice = random.Random(SEED)
         self.create_modelled_job("first", samples=1_000_000, until="finish")

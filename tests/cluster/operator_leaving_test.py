@@ -39,7 +39,7 @@ class LeavingTest(OperatorTest):
         self.assertEqual(len(said), 1, said)
         self.assertTrue(said[0].endswith(f"; node node1 is about to be removed (taint {taint})"), said)
 
-    def test_jobs_do_not_return_to_a_node_that_is_drained(self):
+    def test_jobs_do_not_return_to_a_drained_node(self):
         before = self.start_on("node1", "node0")
         self.addCleanup(self.kubectl_in, "default", "uncordon", "node1")
         self.kubectl_in("default", "drain", "node1", "--delete-emptydir-data", "--pod-selector=adaptdl=true", timeout=120)

@@ -36,7 +36,7 @@ class LiveRescaleTest(OperatorTest):
         events = [event for event in self.get("events") if event["involvedObject"].get("uid") == uid]
         return [event["message"] for event in events if event["reason"] in ("Starting", "Stopping", "Reallocated")]
 
-    def test_a_job_is_rescaled_while_it_trains_and_no_replica_that_stays_is_restarted(self):
+    def test_a_job_is_rescaled_while_it_trains_without_restarting_the_remaining_replicas(self):
         self.give_gpus(1, 0)
         self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
@@ -63,7 +63,7 @@ class LiveRescaleTest(OperatorTest):
             self.assertIn(size, changes)
         self.assertEqual(len(self.restarts("job")), 1, self.restarts("job"))  # its start
 
-    def test_the_others_continue_after_the_power_loss_of_a_node_and_replacements_join(self):
+    def test_the_other_replicas_continue_after_a_node_loses_power_and_replacements_join(self):
         self.give_gpus(2, 2)
         self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
@@ -104,19 +104,19 @@ class LiveRescaleTest(OperatorTest):
         self.give_gpus(2, 2)
         self.wait_for("newcomers run", lambda: len(self.uids(name)) > 2, PATIENCE)
 
-    def test_a_job_that_stops_when_newcomers_have_just_come_saves_what_it_has_trained(self):
+    def test_a_job_that_loses_its_gpus_just_after_new_replicas_start_saves_its_progress(self):
         self.start_with_newcomers("job")
         self.give_gpus(0, 0)
         self.wait_for_phase("job", "Pending")
         self.start_again_and_finish("job", lambda: self.give_gpus(2, 2))
 
-    def test_a_job_that_is_suspended_when_newcomers_have_just_come_saves_what_it_has_trained(self):
+    def test_a_job_that_is_suspended_just_after_new_replicas_start_saves_its_progress(self):
         self.start_with_newcomers("job")
         self.set_suspend("job", True)
         self.wait_for_phase("job", "Suspended")
         self.start_again_and_finish("job", lambda: self.set_suspend("job", False))
 
-    def test_replicas_that_wait_for_others_save_what_they_have_trained_when_there_are_no_nodes_for_these(self):
+    def test_replicas_that_wait_for_lost_peers_save_their_progress_when_no_node_is_free(self):
         self.give_gpus(2, 2)
         self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True, minReplicas=4)
@@ -128,7 +128,7 @@ class LiveRescaleTest(OperatorTest):
         self.power_on("node1")
         self.start_again_and_finish("job", lambda: self.give_gpus(2, 2))
 
-    def test_a_new_operator_continues_a_change(self):
+    def test_a_restarted_operator_continues_a_rescale(self):
         self.give_gpus(1, 0)
         self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)

@@ -65,7 +65,7 @@ class MetricsTest(OperatorTest):
         queries = {target["expr"] for panel in panels for target in panel["targets"]}
         return {query for query in queries if self.series(url, query)}, queries
 
-    def test_prometheus_scrapes_true_figures_and_promtool_has_no_complaint(self):
+    def test_prometheus_scrapes_correct_values_and_promtool_reports_no_problems(self):
         for tool in ("prometheus", "promtool"):
             self.assertTrue(shutil.which(tool), f"{tool} is missing; ./bootstrap packages full installs it")
         url = self.start_prometheus()

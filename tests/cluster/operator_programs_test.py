@@ -177,7 +177,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.directory / pathlib.PurePath(path).name
 
-    def test_hello_world(self):
+    def test_hello_world_runs_to_completion_and_its_file_is_copied(self):
         shutil.copytree(submit_test.HELLO, self.project, dirs_exist_ok=True)
         self.add_storage()
         name = self.submitted()["name"]
@@ -216,7 +216,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         self.assertEqual(self.submitted(*digits)["image"], submitted["image"])
         ProgramsTest.report("digits is submitted again")
 
-    def test_a_program_on_the_python_package_is_rescaled_by_checkpoint_and_restart_and_finishes(self):
+    def test_a_program_on_the_python_package_is_rescaled_by_a_restart_and_finishes(self):
         shutil.copytree(PYTHON_PACKAGES, self.project / "packages", ignore=shutil.ignore_patterns("__pycache__", "pip*"))
         shutil.copy(SOURCE_ROOT / "tests/e2e/python_elastic_program.py", self.project / "program.py")
         (self.project / "Dockerfile").write_text(PYTHON_DOCKERFILE, encoding="utf-8")

@@ -50,7 +50,7 @@ class SharingTest(OperatorTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return next((row for row in json.loads(done.stdout) if row["user"] == user), None)
 
-    def test_jobs_grow_share_and_take_over_gpus_and_train_every_sample_once(self):
+    def test_jobs_share_gpus_take_over_freed_ones_and_train_every_sample_once(self):
         restarts = 'adaptdl_job_restarts_total{reason="Reallocated"}'
         operator, restarted = self.containers_of_operator(), self.metrics().get(restarts, 0)
         self.create_modelled_job("first", samples=1_000_000, until="finish")
@@ -114,7 +114,7 @@ class SharingTest(OperatorTest):
             self.assertEqual(copied.returncode, 0, copied.stderr)
             self.assertEqual((self.directory / f"{name}.json").read_text(), (self.shares[name] / "done.json").read_text())
 
-    def test_a_job_that_must_wait_says_why(self):
+    def test_a_job_that_must_wait_reports_the_reason(self):
         """All GPUs are in use by a job that is not preemptible."""
         self.create_program_job("holder", "sleep 100000", minReplicas=ALL_GPUS, maxReplicas=ALL_GPUS, preemptible=False)
         self.wait_for_status("running", "holder", lambda status: status.get("readyReplicas") == ALL_GPUS)
@@ -197,7 +197,7 @@ class SharingTest(OperatorTest):
         now = self.status("job")
         self.assertEqual((now["phase"], now["completionTimestamp"]), ("Succeeded", ended["completionTimestamp"]))
 
-    def test_wrong_jobs_are_refused_with_the_reason(self):
+    def test_the_validator_rejects_invalid_jobs_and_usage_is_charged_to_the_submitter(self):
         self.wait_for_validator()
         refusal = self.apply_refused(self.job_document("wrong", "true", minReplicas=3, maxReplicas=2))
         self.assertIn("spec.minReplicas (3) must not be greater than spec.maxReplicas (2)", refusal)

@@ -50,7 +50,7 @@ class TrainerTest(OperatorTest):
             found.update(int(step) for step in re.findall(r"^resize \d+ at (\d+)$", log, re.MULTILINE))
         return found
 
-    def test_the_parameters_are_those_of_the_same_changes_by_restart_and_every_sample_is_trained_once(self):
+    def test_live_rescale_matches_restarts_in_parameters_and_trains_each_sample_once(self):
         at = ",".join(f"{step}:{replicas}" for step, replicas in CHANGES.items())
         self.give_gpus(1)
         self.wait_until_gpus_are_known()

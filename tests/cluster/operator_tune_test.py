@@ -88,7 +88,7 @@ class TuneTest(OperatorTest):
             epochs[-1:] == [epoch] for epochs in self.reports().values()
         ))  # fmt: skip
 
-    def test_a_study_is_searched_suspended_resumed_and_taken_over_and_each_epoch_is_trained_and_counted_once(self):
+    def test_a_suspended_killed_and_resumed_study_trains_and_counts_each_epoch_once(self):
         search = self.search()
         search.wait_for(f"study {self.study}: ")
         self.wait_for_reports(HELD)
@@ -119,7 +119,7 @@ class TuneTest(OperatorTest):
             self.assertEqual(self.trained(trial["number"]), epochs)
             self.assertEqual(json.loads((self.share(trial["number"]) / "params.json").read_text()), trial["parameters"])
 
-    def test_jobs_of_trials_that_are_not_complete_are_deleted_with_their_volumes(self):
+    def test_jobs_of_stopped_trials_are_deleted_with_their_volume_claims(self):
         search = self.search()
         search.wait_for(f"study {self.study}: ")
         self.wait_for_reports(HELD)

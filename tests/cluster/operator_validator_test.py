@@ -49,7 +49,7 @@ class ValidatorTest(OperatorTest):
         pods = ("get", "pods", "-l", OPERATOR_LABEL, "-o", "name")
         self.wait_for("the operators are gone", lambda: not self.kubectl_in(self.operator_namespace, *pods).strip())
 
-    def test_without_an_operator_jobs_are_accepted_or_refused_as_configured(self):
+    def test_without_an_operator_jobs_are_accepted_or_rejected_by_the_failure_policy(self):
         self.addCleanup(self.scale, 2)
         self.addCleanup(self.set_policy, "Fail")
         self.scale(0)
@@ -69,7 +69,7 @@ class ValidatorTest(OperatorTest):
         # Nor does it pass where an operator answers, although errors of the validator would be ignored.
         self.assertIn("the job is nested deeper than 200 levels", self.apply_refused(self.deep_job("refused")))
 
-    def test_jobs_are_checked_under_manifests_without_the_webhook_for_their_users(self):
+    def test_jobs_are_validated_without_the_mutating_webhook(self):
         kind = "mutatingwebhookconfiguration"
         stored = json.loads(self.kubectl_in("default", "get", kind, NAME, "-o", "json"))
         for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generation"):
@@ -106,7 +106,7 @@ class ValidatorTest(OperatorTest):
             results = [each.result() for each in clients]
         return sum(succeeded for succeeded, _ in results), [text for _, failed in results for text in failed]
 
-    def test_certificates_are_renewed_under_load_without_a_refused_request(self):
+    def test_certificates_are_renewed_under_load_without_failed_requests(self):
         seen = [self.certificate()]
 
         def renew():
@@ -123,7 +123,7 @@ class ValidatorTest(OperatorTest):
         self.assertGreater(len(seen), RENEWALS)
         self.assertGreater(succeeded, 100)
 
-    def test_operators_are_updated_without_a_refused_request(self):
+    def test_operators_are_updated_without_failed_requests(self):
         def update():
             self.kubectl_in(self.operator_namespace, "rollout", "restart", f"deployment/{DEPLOYMENT}")
             self.kubectl_in(self.operator_namespace, "rollout", "status", f"deployment/{DEPLOYMENT}", timeout=300)

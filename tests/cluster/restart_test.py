@@ -47,7 +47,7 @@ class RestartTest(ClusterTest):
         time.sleep(away)
         self.start_server()
 
-    def test_logs_go_on_without_a_line_lost_or_doubled(self):
+    def test_followed_logs_lose_and_repeat_no_line_across_api_server_restarts(self):
         self.make_job("counting", COUNTING, replicas=2, volume=True)
         (share,) = (self.directory / "volumes").glob("*/adaptdl/share")
         follow = self.start("logs", "--cluster", "--follow", "counting")
@@ -65,7 +65,7 @@ class RestartTest(ClusterTest):
             (count,) = (int(match[1]) for line in follow.out if (match := re.search(rf"rank {rank} has (\d+) lines$", line)))
             self.assertEqual(numbers, list(range(count)), follow.err)
 
-    def test_a_list_that_is_watched_goes_on_with_each_change_told_once(self):
+    def test_a_watched_list_reports_each_change_once_across_api_server_restarts(self):
         self.make_job("watched", replicas=1)
         watch = self.start("ls", "--cluster", "--watch", "--json")
 

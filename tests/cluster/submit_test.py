@@ -118,7 +118,7 @@ class Submitting(ClusterTest):
 
 
 class SubmitTest(Submitting):
-    def test_a_job_of_an_image_gets_its_volume_runs_and_is_looked_at_by_the_other_commands(self):
+    def test_a_job_with_an_image_gets_a_volume_and_works_with_ls_logs_cp_and_delete(self):
         self.add_storage()
         self.make_file(self.job())
         done = self.submit("--image", cluster_support.IMAGE, "--max-replicas", 3, "--", "one", "--two")
@@ -145,7 +145,7 @@ class SubmitTest(Submitting):
         self.assertEqual(self.adaptdl("delete", name).returncode, 0)
         self.wait_for("its claim goes with it", lambda: not self.left())
 
-    def test_several_jobs_of_one_file_and_what_a_script_reads_of_them(self):
+    def test_several_jobs_in_one_file_are_submitted_and_printed_as_json(self):
         self.make_file(self.job(), self.job())
         done = self.submit("--image", cluster_support.IMAGE, "--json", "--name", "mine", "--min-replicas", 1)
         said = [json.loads(line) for line in done.stdout.splitlines()]
@@ -156,7 +156,7 @@ class SubmitTest(Submitting):
             self.assertEqual(self.get("persistentvolumeclaim", one["claim"])["metadata"]["labels"], {"adaptdl/job": one["name"]})
             self.assertEqual((one["image"], one["namespace"]), (cluster_support.IMAGE, self.namespace))
 
-    def test_on_a_terminal_it_says_what_to_type_next(self):
+    def test_on_a_terminal_submit_suggests_the_logs_command(self):
         self.make_file(self.job())
         ours, theirs = pty.openpty()
         done = subprocess.run([ADAPTDL, "submit", self.project, "--image", cluster_support.IMAGE], stdin=subprocess.DEVNULL, stdout=theirs,
@@ -167,7 +167,7 @@ class SubmitTest(Submitting):
         name = re.search(r"Submitted job (\S+) to namespace", text).group(1)
         self.assertIn(f"adaptdl logs {name} --follow", text)
 
-    def test_it_follows_a_job_to_its_end_and_tells_by_its_exit_code(self):
+    def test_follow_prints_logs_until_the_job_ends_and_its_result_is_the_exit_code(self):
         for phase, code in (("Succeeded", 0), ("Failed", 1)):
             with self.subTest(phase):
                 self.add_storage()
@@ -186,7 +186,7 @@ class SubmitTest(Submitting):
                 if code:
                     self.assertRegex(running.err[-1], rf"^adaptdl: error: job {name} failed: .*of this")
 
-    def test_it_waits_for_jobs_no_longer_than_asked_and_goes_with_ctrl_c(self):
+    def test_interrupted_and_timed_out_waits_do_not_stop_the_job(self):
         self.make_file(self.job())
         running = self.start("submit", self.project, "--image", cluster_support.IMAGE, "--wait")
         name = running.wait_for(r"^hello-\w+$").group(0)
@@ -196,7 +196,7 @@ class SubmitTest(Submitting):
         self.assertRegex(done.stderr, r"timed out waiting for job .*; the job was not stopped")
         self.assertEqual(len(self.get("adaptdljobs")), 2)
 
-    def test_a_dry_run_creates_nothing_and_prints_what_kubectl_takes(self):
+    def test_a_dry_run_creates_nothing_and_prints_manifests_that_kubectl_accepts(self):
         self.make_file(self.job())
         for how in ("--dry-run", "--dry-run=server"):
             for form in ("yaml", "json"):
@@ -205,7 +205,7 @@ class SubmitTest(Submitting):
                 made = self.kubectl("create", "--dry-run=client", "-o", "name", "-f", "-", text=done.stdout)
                 self.assertRegex(made, r"\Apersistentvolumeclaim/adaptdl-pvc-\S+\nadaptdljob\S*/hello-\w+\n\Z")
 
-    def test_a_dry_run_of_the_client_asks_no_cluster(self):
+    def test_a_dry_run_on_the_client_does_not_contact_the_cluster(self):
         self.make_file(self.job())
         nowhere = self.project / "kubeconfig"
         done = self.submit("--image", "x", "--dry-run=client", KUBECONFIG=self.make_dead(nowhere))
@@ -219,7 +219,7 @@ class SubmitTest(Submitting):
         }))  # fmt: skip
         return path
 
-    def test_what_is_wrong_is_refused_before_anything_is_created(self):
+    def test_submit_rejects_invalid_input_before_creating_anything(self):
         image = ("--image", cluster_support.IMAGE)
         self.assertRegex(self.refusal(*image, code=2), "job file .*adaptdljob.yaml not found")
         self.make_file(self.job(spec={"minReplicas": 3, "maxReplicas": 2}))
@@ -235,7 +235,7 @@ class SubmitTest(Submitting):
         self.assertRegex(self.refusal(*image), "the pods of job .* would be rejected: .*volumeMounts")
         self.assertEqual(self.left(), [])
 
-    def test_a_name_that_is_taken_is_refused_and_the_other_job_left_alone(self):
+    def test_a_name_already_in_use_is_rejected_and_the_existing_job_is_kept(self):
         job = self.job()
         job["metadata"] = {"name": "fixed"}
         self.make_file(job)
@@ -244,7 +244,7 @@ class SubmitTest(Submitting):
         self.assertRegex(self.refusal("--image", cluster_support.IMAGE), "job 'fixed' already exists in namespace")
         self.assertEqual(self.left(), before)
 
-    def test_who_may_not_create_one_of_both_creates_none(self):
+    def test_without_permission_to_create_both_jobs_and_claims_neither_is_created(self):
         self.make_file(self.job())
         most = ["get", "list", "create", "patch", "delete"]
         named = ("--image", cluster_support.IMAGE, "--checkpoint-storage-class", self.storage)
@@ -252,14 +252,14 @@ class SubmitTest(Submitting):
             self.assertRegex(self.refusal(*named, KUBECONFIG=self.as_user(self.rules(jobs, claims))), "forbidden")
             self.assertEqual(self.left(), [])
 
-    def test_who_may_not_make_the_job_own_its_volume_is_left_with_neither(self):
+    def test_without_permission_to_set_the_owner_of_a_claim_nothing_is_left_behind(self):
         self.make_file(self.job())
         rules = self.rules(["get", "create", "delete"], ["get", "create", "delete"])
         named = ("--image", cluster_support.IMAGE, "--checkpoint-storage-class", self.storage)
         self.assertRegex(self.refusal(*named, KUBECONFIG=self.as_user(rules)), "forbidden.*patch|patch.*forbidden")
         self.assertEqual(self.left(), [])
 
-    def test_a_quota_that_has_room_for_one_of_two_jobs_leaves_neither(self):
+    def test_a_quota_with_room_for_only_one_of_two_jobs_leaves_nothing_behind(self):
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
         for what in ("count/adaptdljobs.adaptdl.petuum.com", "persistentvolumeclaims"):
             self.apply({**quota, "spec": {"hard": {what: "1"}}})
@@ -382,21 +382,21 @@ class RegistryTest(WithRegistry):
         # Each of them truncates the file and writes it a moment after it has greeted.
         self.wait_for("its file is copied", copied)
 
-    def test_an_unchanged_project_has_the_same_image_and_a_changed_one_another(self):
+    def test_an_unchanged_project_keeps_its_image_and_a_changed_one_gets_a_new_image(self):
         first, second = (self.image_of(self.submit().stdout.strip()) for _ in range(2))
         self.assertEqual(first, second)
         program = self.project / "hello_world.py"
         program.write_text(program.read_text().replace("Hello", "Bye"), encoding="utf-8")
         self.assertNotEqual(self.image_of(self.submit().stdout.strip()), first)
 
-    def test_a_repository_of_ones_own_is_pushed_to_and_named_with_its_secret(self):
+    def test_a_repository_and_pull_secret_from_the_environment_are_used(self):
         self.kubectl("create", "secret", "docker-registry", "creds", "--docker-server=x", "--docker-username=u", "--docker-password=p")
         job = self.get("adaptdljob", self.submit(ADAPTDL_SUBMIT_REPO="localhost:32000/team/own", ADAPTDL_SUBMIT_REPO_CREDS="creds").stdout.strip())
         pod = job["spec"]["template"]["spec"]
         self.assertRegex(pod["containers"][0]["image"], r"\Alocalhost:32000/team/own@sha256:")
         self.assertEqual(pod["imagePullSecrets"], [{"name": "creds"}])
 
-    def test_what_the_cluster_refuses_is_told_before_anything_is_built(self):
+    def test_unknown_storage_classes_are_rejected_before_the_build_starts(self):
         (self.project / "Dockerfile").write_text("FROM nowhere.invalid/none\n", encoding="utf-8")
         refused = self.refusal("--checkpoint-storage-class", "gone")
         self.assertRegex(refused, "storage class 'gone' not found")
@@ -408,7 +408,7 @@ class RegistryTest(WithRegistry):
         self.assertRegex(done.stderr, r"Dockerfile:4: .*missing")
         self.assertEqual(self.left(), [])
 
-    def test_a_project_without_a_dockerfile_is_built_by_the_one_for_its_kind(self):
+    def test_a_project_without_a_dockerfile_is_rejected_unless_one_is_given(self):
         (self.project / "Dockerfile").unlink()
         self.assertRegex(self.refusal(code=2), "has no Dockerfile")
         (self.project / "requirements.txt").write_text("", encoding="utf-8")

@@ -87,7 +87,7 @@ class TensorBoardTest(ClusterTest):
         self.assertTrue(shown, done.stdout + done.stderr)
         return html.unescape(shown.group(1)).splitlines()
 
-    def test_one_is_created_proxied_used_through_a_browser_and_deleted(self):
+    def test_an_instance_is_created_proxied_used_in_a_browser_listed_and_deleted(self):
         volume = self.create("mine", "--size", "2Gi", "--nodeport")
         _, url = self.proxy("mine", "-p", free_port())
         self.assertRegex(url, r"^http://localhost:\d+$")
@@ -130,7 +130,7 @@ class TensorBoardTest(ClusterTest):
         self.kubectl("delete", "pod", name, "--grace-period=0", "--force")
         return "nodeName" not in pod["spec"]
 
-    def test_a_proxy_waits_until_it_is_ready_and_ends_with_ctrl_c(self):
+    def test_a_proxy_waits_until_the_instance_is_ready_and_stops_on_ctrl_c(self):
         for node in ("node0", "node1"):
             self.kubectl("cordon", node)
             self.addCleanup(self.kubectl, "uncordon", node)
@@ -156,7 +156,7 @@ class TensorBoardTest(ClusterTest):
             fetch(url, 5)
         self.assertEqual(self.adaptdl("tensorboard", "delete", "late").returncode, 0)
 
-    def test_a_proxy_serves_on_the_address_that_is_given_and_no_other(self):
+    def test_a_proxy_listens_only_on_the_given_address(self):
         self.create("there")
         for address, shown in (("127.0.0.2", "127.0.0.2"), ("::1", "[::1]")):
             running, url = self.proxy("there", "--address", address)
@@ -167,7 +167,7 @@ class TensorBoardTest(ClusterTest):
             self.assertEqual(running.stop(), 0)
         self.assertEqual(self.adaptdl("tensorboard", "delete", "there").returncode, 0)
 
-    def test_a_proxy_goes_on_with_the_next_pod(self):
+    def test_a_proxy_continues_with_the_next_pod(self):
         self.create("mended")
         _, url = self.proxy("mended")
         self.assertEqual(fetch(url + "/data/count"), b"0")
@@ -181,7 +181,7 @@ class TensorBoardTest(ClusterTest):
         self.assertEqual(self.adaptdl("tensorboard", "delete", "mended").returncode, 0)
         self.assertEqual(self.left(), [])
 
-    def test_what_cannot_be_is_refused_and_leaves_nothing(self):
+    def test_invalid_commands_are_rejected_and_create_nothing(self):
         storage = self.make_shared_class("unused")
         self.assertRegex(self.refusal("create", "other", "--storageclass", "nothing"), f"storage class 'nothing' not found; available: .*{storage}")
         self.assertRegex(self.refusal("create", "other", "--storageclass", storage, "--size", "much", code=2), "invalid --size 'much'")

@@ -174,7 +174,7 @@ class SoakTest(OperatorTest):
         self.wait_for("no pod of a job is left running", lambda: not any(self.watch.live.values()))
         self.kubectl("delete", "adaptdljobs", "--all", "--wait=true")
 
-    def test_no_job_is_lost_doubled_or_stuck_whatever_is_killed(self):
+    def test_no_job_is_lost_duplicated_or_stuck_when_parts_of_the_cluster_are_killed(self):
         state = {"seed": int(os.environ.get("SOAK_SEED", secrets.randbelow(1 << 32))), "rounds": 0, "kills": 0}
         file = pathlib.Path(STATE) if STATE else None
         if file and file.exists():
