@@ -96,7 +96,7 @@ class CheckpointCommand(unittest.TestCase):
                 self.assertRegex(file["checksum"], "^[0-9a-f]{32}$")
 
     @unittest.skipUnless(shutil.which("xxhsum"), "xxhsum is not installed")
-    def test_checksums_are_those_of_xxhsum(self):
+    def test_checksums_match_xxhsum(self):
         self.save(1)
         checkpoint = self.directory / "checkpoint-0"
 
@@ -126,14 +126,14 @@ class CheckpointCommand(unittest.TestCase):
         self.assertGreaterEqual(entries[0]["age_seconds"], 0)
         self.assertEqual(len(self.json("ls", self.directory / "checkpoint-0")), 1)
 
-    def test_ls_of_an_empty_directory_and_of_none(self):
+    def test_ls_reports_an_empty_directory_and_rejects_a_missing_one(self):
         self.directory.mkdir()
         self.assertIn("no checkpoint in", self.adaptdl("ls", self.directory))
         self.assertEqual(self.json("ls", self.directory), [])
         self.assertIn("No such file or directory", self.adaptdl("ls", self.root / "missing", code=1))
         self.assertIn("dir is required", self.adaptdl("ls", code=2).lower())
 
-    def test_show_takes_a_checkpoint_or_the_newest(self):
+    def test_show_accepts_a_checkpoint_or_a_directory_and_defaults_to_the_newest(self):
         self.save(2)
         shown = self.json("show", self.directory)
         self.assertEqual(shown["number"], 1)
@@ -145,7 +145,7 @@ class CheckpointCommand(unittest.TestCase):
         for part in ("default/digits", "epoch 0, loss 0.125", "sizes match", "model.safetensors", "generator.rank0"):
             self.assertIn(part, text)
 
-    def test_M4_names_from_a_checkpoint_and_its_directory_are_shown(self):
+    def test_control_characters_in_job_and_directory_names_are_escaped(self):
         self.directory = self.root / "a\x1b[2J\u009b\u202e\nb"
         shown = r"a\x1b[2J\u009b\u202e\x0ab"
         self.save(1, job="default/\x1b]0;t\x07\n  status    complete\u2028")
@@ -155,7 +155,7 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn(f"{shown}/checkpoint-0: whole\n", self.adaptdl("verify", self.directory, code=1))
         self.assertRegex(self.adaptdl("ls", self.root / "a\x1b[2J", code=1), r"\Aadaptdl: error: [^\n\x1b]+\n\Z")
 
-    def test_verify_reads_every_byte(self):
+    def test_verify_reports_every_damaged_file(self):
         self.save(2)
         self.assertEqual(self.adaptdl("verify", self.directory).splitlines(),
                          [f"{self.directory}/checkpoint-1: whole", f"{self.directory}/checkpoint-0: whole"])
@@ -171,7 +171,7 @@ class CheckpointCommand(unittest.TestCase):
         self.adaptdl("verify", self.directory / "checkpoint-1")
         self.adaptdl("verify", self.directory / "checkpoint-0", code=1)
 
-    def test_export_writes_tensors_that_python_reads(self):
+    def test_export_writes_valid_safetensors(self):
         self.save(2)
         out = self.root / "out.safetensors"
         self.adaptdl("export", self.directory, "-o", out)
@@ -187,7 +187,7 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn("damaged", self.adaptdl("export", self.directory, "-o", out, code=1))
         self.assertEqual(parse_safetensors(out)["steps"], ("I64", [], [0]))
 
-    def test_prune_keeps_the_newest_whole_ones(self):
+    def test_prune_keeps_the_newest_undamaged_checkpoints(self):
         self.save(4)
         self.damage(3, "model.json")
         (self.directory / ".saving-9-1-dead").mkdir()
@@ -203,7 +203,7 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn("must be at least 1, got 0", self.adaptdl("prune", self.directory, "--keep", "0", code=2))
         self.assertIn("is a checkpoint", self.adaptdl("prune", self.directory / "checkpoint-2", code=2))
 
-    def test_a_newer_format_is_named_as_such(self):
+    def test_a_checkpoint_in_a_newer_format_is_rejected_with_an_upgrade_hint(self):
         self.save(1)
         (self.directory / "checkpoint-0" / "manifest.json").write_text('{"format": 99}')
         for verb in ("verify", "show"):

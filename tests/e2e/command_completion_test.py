@@ -99,20 +99,20 @@ class BashTest(Shell):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return set(done.stdout.split())
 
-    def test_what_users_type(self):
+    def test_common_command_lines_are_completed(self):
         self.check_what_users_type(self.complete)
         self.assertEqual(self.complete("adaptdl run --backend=g"), {"gloo"})
         self.assertEqual(self.complete("adaptdl run --checkpoint=fo"), {"folder-one"})
 
-    def test_every_option(self):
+    def test_every_option_is_completed(self):
         self.check_every_option(self.complete)
 
-    def test_programs_and_their_own_arguments(self):
+    def test_programs_and_their_arguments_are_completed(self):
         self.assertEqual(self.complete("adaptdl run ./to"), {"./tool-one"})
         self.assertIn("printenv", self.complete("adaptdl run -n 2 printen"))
         self.assertEqual(self.complete("adaptdl run -n 2 -- cat fi"), {"file-one"})
 
-    def test_tab_itself(self):
+    def test_tab_completes_the_line_in_an_interactive_shell(self):
         """One journey through a terminal: the line is completed in place."""
         leader, follower = pty.openpty()
         bash = subprocess.Popen(
@@ -193,13 +193,13 @@ print rea''dy
             if select.select([leader], [], [], 0.05)[0]:
                 seen += os.read(leader, 65536).decode(errors="replace")
 
-    def test_what_users_type(self):
+    def test_common_command_lines_are_completed(self):
         self.check_what_users_type(self.complete)
 
-    def test_every_option(self):
+    def test_every_option_is_completed(self):
         self.check_every_option(self.complete)
 
-    def test_programs_and_their_own_arguments(self):
+    def test_programs_and_their_arguments_are_completed(self):
         self.assertIn("printenv", self.complete("adaptdl run -n 2 printen"))
         self.assertIn("file-one", self.complete("adaptdl run -n 2 -- cat fi"))
 
@@ -219,13 +219,13 @@ class FishTest(Shell):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return {line.split("\t")[0] for line in done.stdout.splitlines()}
 
-    def test_what_users_type(self):
+    def test_common_command_lines_are_completed(self):
         self.check_what_users_type(self.complete)
 
-    def test_every_option(self):
+    def test_every_option_is_completed(self):
         self.check_every_option(self.complete)
 
-    def test_programs_and_their_own_arguments(self):
+    def test_programs_and_their_arguments_are_completed(self):
         self.assertIn("./tool-one", self.complete("adaptdl run ./to"))
         self.assertIn("printenv", self.complete("adaptdl run -n 2 printen"))
         self.assertIn("file-one", self.complete("adaptdl run -n 2 -- cat fi"))

@@ -30,20 +30,20 @@ def verbs(commands):
 
 
 class HelpTest(unittest.TestCase):
-    def test_version_is_that_of_the_project(self):
+    def test_version_matches_the_project_version(self):
         version = re.search(r"version: '([^']+)'", (SOURCE / "meson.build").read_text())[1]
         for words in (["--version"], ["-V"]):
             done = adaptdl(*words)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"adaptdl {version}\n", ""))
 
-    def test_the_command_starts_without_libtorch_and_what_few_commands_need(self):
+    def test_the_command_does_not_link_libtorch_or_rarely_needed_libraries(self):
         linked = subprocess.run(["ldd", ADAPTDL], capture_output=True, text=True).stdout
         # By name alone: the address of any library may have a "c10" in it.
         libraries = " ".join(re.findall(r"^\s*(\S+)", linked, re.MULTILINE))
         self.assertRegex(libraries, r"libc\.so")
         self.assertNotRegex(libraries, "torch|c10|cuda|curl|Cbc|blas|qhull")
 
-    def test_L11_the_command_is_hardened_against_errors_of_memory(self):
+    def test_the_command_is_hardened_against_memory_errors(self):
         options = json.loads((pathlib.Path(os.environ["BUILD_ROOT"]) / "meson-info" / "intro-buildoptions.json").read_text())
         values = {option["name"]: option["value"] for option in options}
         if not values["hardening"] or values["b_sanitize"] != "none" or values["optimization"] in ("plain", "0", "g"):
@@ -59,14 +59,14 @@ class HelpTest(unittest.TestCase):
         self.assertIn("__stack_chk_fail", symbols)
         self.assertRegex(symbols, r"__\w+_chk@")
 
-    def test_no_arguments_show_the_commands(self):
+    def test_help_and_no_arguments_list_the_commands(self):
         for words in ([], ["help"], ["--help"], ["-h"]):
             done = adaptdl(*words)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             listed = re.findall(r"^  (\w+)  ", done.stdout.split("Commands:")[1].split("Options:")[0], re.M)
             self.assertEqual(listed, [command["name"] for command in described()])
 
-    def test_every_verb_shows_its_options_and_arguments(self):
+    def test_help_for_every_verb_shows_its_usage_and_options(self):
         for verb in verbs(described()):
             for words in (["help", *verb["path"].split()], [*verb["path"].split(), "--help"]):
                 done = adaptdl(*words)
@@ -83,7 +83,7 @@ class HelpTest(unittest.TestCase):
         done = adaptdl(*words)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", f"adaptdl: error: {message}\n"), words)
 
-    def test_what_is_mistyped_gets_one_line_and_exit_code_2(self):
+    def test_invalid_command_lines_fail_with_one_line_and_exit_code_2(self):
         self.assert_refused(["rum"], "no such command: 'rum'; did you mean 'run'? (see `adaptdl help`)")
         self.assert_refused(
             ["chekpoint", "ls"], "no such command: 'chekpoint'; did you mean 'checkpoint'? (see `adaptdl help`)"
@@ -101,7 +101,7 @@ class HelpTest(unittest.TestCase):
         self.assert_refused(["help", "run", "nothing"], "help: run has no verb 'nothing'")
         self.assert_refused(["--vresion"], "unknown option '--vresion'; did you mean '--version'? (see `adaptdl help`)")
 
-    def test_bad_options_of_run_are_one_line_and_exit_code_2(self):
+    def test_invalid_run_options_fail_with_one_line_and_exit_code_2(self):
         for words, message in {
             (): "no program given",
             ("-n", "0", "true"): "--replicas must be",
@@ -132,7 +132,7 @@ class HelpTest(unittest.TestCase):
             self.assertRegex(done.stderr, r"\Aadaptdl: error: [^\n]+\n\Z")
             self.assertIn(message, done.stderr)
 
-    def test_output_that_goes_nowhere_is_a_failure(self):
+    def test_a_failed_write_to_standard_output_is_an_error(self):
         with open("/dev/full", "w") as full:
             done = adaptdl("help", stdout=full)
         self.assertEqual(
@@ -156,7 +156,7 @@ class ManPageTest(unittest.TestCase):
         if not shutil.which("groff"):
             self.skipTest("no groff")
 
-    def test_there_is_a_page_for_the_command_and_each_of_its_commands(self):
+    def test_every_command_has_a_page_that_the_main_page_lists(self):
         names = {command["name"] for command in described()} - {"help"}
         self.assertEqual(
             {path.name for path in MAN.glob("*.1")}, {"adaptdl.1", *(f"adaptdl-{name}.1" for name in names)}
@@ -166,7 +166,7 @@ class ManPageTest(unittest.TestCase):
             self.assertIn(f"adaptdl {name}", overview)
             self.assertIn(f"adaptdl-{name}(1)", overview)
 
-    def test_pages_name_every_verb_option_and_argument_and_no_other_option(self):
+    def test_pages_list_every_verb_option_and_argument_and_no_unknown_option(self):
         for command in described():
             if command["name"] == "help":
                 continue
@@ -184,7 +184,7 @@ class ManPageTest(unittest.TestCase):
             options_only = re.sub(r" EXAMPLES .*", "", text)
             self.assertEqual(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", options_only)) - known, set())
 
-    def test_exit_codes_stand_in_a_table(self):
+    def test_the_run_page_lists_the_exit_codes(self):
         text = self.text("adaptdl-run.1")
         for row in (
             "0 Every replica exited with 0.",
@@ -194,7 +194,7 @@ class ManPageTest(unittest.TestCase):
         ):
             self.assertIn(row, text)
 
-    def test_pages_are_free_of_mistakes(self):
+    def test_groff_formats_every_page_without_warnings(self):
         for page in MAN.glob("*.1"):
             checked = subprocess.run(["groff", "-t", "-man", "-ww", "-z", str(page)], capture_output=True, text=True)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""), page.name)

@@ -47,7 +47,7 @@ class TextTest(RunTest):
         with open(os.path.join(directory, b"run.json"), "w") as file:
             json.dump({**RECORD, **fields}, file)
 
-    def test_M4_records_of_runs_are_shown(self):
+    def test_control_characters_in_run_records_are_escaped(self):
         self.record(HOSTILE_NAME)
         for words in (["ls", "--all"], ["ls", "--all", "-o", "wide"], ["describe", HOSTILE_NAME]):
             self.assertIn(SHOWN_NAME, self.output(*words)[0])
@@ -58,11 +58,11 @@ class TextTest(RunTest):
         text = self.output("ls", "--all", "-o", "yaml")[0]
         self.assertIn(r"\u202e", text)
 
-    def test_M4_what_a_lost_run_says_is_one_line(self):
+    def test_the_name_and_reason_of_a_lost_run_are_on_one_line(self):
         self.record(HOSTILE_NAME, state="running", checkpoints="", ended=None)
         self.assertRegex(self.on_terminal("ls", "--all"), rf"(?m)^{re.escape(SHOWN_NAME)} .* its launcher was killed")
 
-    def test_M4_json_is_printable_and_equal(self):
+    def test_json_is_printable_and_preserves_values(self):
         self.record(HOSTILE_NAME)
         out, _ = self.output("ls", "--all", "--json")
         (run,) = json.loads(out)
@@ -71,7 +71,7 @@ class TextTest(RunTest):
             self.assertEqual(run[field], RECORD[field])
         self.assertIn("ü", out)
 
-    def test_M4_errors_are_one_line(self):
+    def test_errors_with_control_characters_are_printable_and_one_line(self):
         self.record(HOSTILE_NAME)
         (self.directory / "project").mkdir()
         (self.directory / "project" / "Dockerfile").write_bytes(b"FROM scratch\n" + HOSTILE.split("\n")[0].encode() + b" y\n")
@@ -87,7 +87,7 @@ class TextTest(RunTest):
                 self.assertNotIn("\nadaptdl: done", self.check(done.stderr))
                 self.on_terminal(*each)
 
-    def test_M4_text_leaves_in_one_place(self):
+    def test_only_allowed_source_files_write_output_directly(self):
         """Only terminal/print.cc writes to standard output and standard error, and only output of programs is not made printable."""
         rules = {
             r"fmt::v?print\(|\b(?:f?puts|fputc|putchar|putc|fwrite|v?f?printf|perror)\(|std::(?:cout|cerr|clog)\b|\bwrite\(STD":

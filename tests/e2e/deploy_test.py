@@ -74,7 +74,7 @@ def verbs(listed):
 
 
 class FilesTest(unittest.TestCase):
-    def test_all_files_are_yaml_and_objects_have_stable_versions(self):
+    def test_all_files_are_yaml_and_use_stable_api_versions(self):
         self.assertTrue(FILES)
         for path in FILES:
             self.assertEqual(path.suffix, ".yaml", path)
@@ -89,7 +89,7 @@ class FilesTest(unittest.TestCase):
         self.assertEqual([name for name in named if not (SOURCE / name).exists()], [])
         self.assertEqual({str(path.relative_to(SOURCE)) for path in FILES} - named, set())
 
-    def test_jobs_are_valid(self):
+    def test_submit_accepts_the_example_jobs(self):
         for name in ("first-job.yaml", "first-gpu-job.yaml"):
             with tempfile.TemporaryDirectory() as project:
                 dry_run = json.loads(adaptdl("submit", project, "--jobfile", DEPLOY / name, "--dry-run", "--output", "json"))
@@ -97,7 +97,7 @@ class FilesTest(unittest.TestCase):
             self.assertEqual(job["spec"]["minReplicas"], job["spec"]["maxReplicas"])
             self.assertTrue(job["spec"]["template"]["spec"]["containers"][0]["image"])
 
-    def test_the_registry_is_one_that_submit_finds(self):
+    def test_the_registry_service_matches_submit_and_the_document(self):
         (service,) = [found for found in documents(DEPLOY / "registry.yaml") if found["kind"] == "Service"]
         self.assertEqual(service["metadata"]["namespace"], "adaptdl-registry")  # as in sched/kube/image_registry.cc
         self.assertEqual(service["metadata"]["labels"]["app"], "docker-registry")
@@ -106,14 +106,14 @@ class FilesTest(unittest.TestCase):
         self.assertIn(f"localhost:{port['nodePort']}/", TEXT)
         self.assertIn(f"{port['nodePort']}:{port['port']}", TEXT)
 
-    def test_all_nodes_of_kind_mount_the_shared_directory(self):
+    def test_all_kind_nodes_mount_the_shared_directory(self):
         shared = json.loads(document("kind/shared-storage.yaml")["data"]["config.json"])["sharedFileSystemPath"]
         for node in document("kind/cluster.yaml")["nodes"]:
             self.assertEqual([mount["containerPath"] for mount in node["extraMounts"]], [shared])
 
 
 class OperatorImageTest(unittest.TestCase):
-    def test_the_build_context_has_all_that_meson_reads(self):
+    def test_meson_setup_succeeds_in_the_operator_image_build_context(self):
         with tempfile.TemporaryDirectory() as directory:
             root = pathlib.Path(directory)
             (root / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
@@ -140,7 +140,7 @@ class EksTest(unittest.TestCase):
         options = [word for key, value in self.values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
         self.assertIn("name: adaptdl-placeholder", adaptdl("operator", "manifests", *options))
 
-    def test_nodes_of_all_gpu_groups_fit_the_placeholders(self):
+    def test_nodes_of_all_gpu_groups_match_the_placeholders(self):
         tolerated = {(each["key"], each["effect"]) for each in self.values["placeholderTolerations"]}
         wanted = dict(self.values["placeholderNodeSelector"])
         instance_type = wanted.pop("node.kubernetes.io/instance-type")
@@ -153,7 +153,7 @@ class EksTest(unittest.TestCase):
             self.assertEqual((group["minSize"], group["desiredCapacity"]), (0, 0))
             self.assertGreaterEqual(group["maxSize"], self.values["maxNodes"])
 
-    def test_tags_describe_groups_without_nodes_to_the_autoscaler(self):
+    def test_node_group_tags_tell_the_autoscaler_their_labels_and_taints(self):
         name = self.cluster["metadata"]["name"]
         self.assertEqual(self.autoscaler["autoDiscovery"]["clusterName"], name)
         for group in self.cluster["nodeGroups"]:
@@ -176,7 +176,7 @@ class EksTest(unittest.TestCase):
         ]
         self.assertEqual(chosen, ["spot"])
 
-    def test_a_spot_notice_becomes_a_taint_that_the_operator_knows(self):
+    def test_the_spot_interruption_taint_is_known_to_the_operator_and_the_autoscaler(self):
         self.assertTrue(self.handler["taintNode"] and self.handler["cordonOnly"])
         for group in self.cluster["nodeGroups"]:
             self.assertLessEqual(self.handler["daemonsetNodeSelector"].items(), group["labels"].items())
@@ -219,13 +219,13 @@ class DocumentTest(unittest.TestCase):
             self.assertGreaterEqual(len(positional), len(required), words)
             self.assertTrue(verb["arguments"] or not positional, words)
 
-    def test_manifests_are_printed_with_the_values_of_the_document(self):
+    def test_the_manifests_commands_in_the_document_succeed(self):
         calls = [words for words in commands() if words[1:3] == ["operator", "manifests"]]
         self.assertTrue(calls)
         for words in calls:
             adaptdl(*words[1:])
 
-    def test_links_lead_to_files_and_headings(self):
+    def test_links_point_to_existing_files_and_headings(self):
         for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)", TEXT):
             path = DOCUMENT.parent / target if target else DOCUMENT
             self.assertTrue(path.exists(), target)

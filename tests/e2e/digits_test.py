@@ -42,12 +42,12 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual(set(last), {"epoch", "replicas", "batch_size", "loss", "accuracy", "samples", "seconds", "gain", "progress", "elapsed"})
         self.assertEqual((last["replicas"], last["epoch"] + 1), (2, len(self.epochs())))
 
-    def test_it_runs_alone(self):
+    def test_a_single_replica_trains_without_the_launcher(self):
         run = subprocess.run([DIGITS, "--epochs", "1", "--log-json", self.log], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(self.epochs()[0]["replicas"], 1)
 
-    def test_alone_an_interrupt_checkpoints_and_the_next_start_goes_on(self):
+    def test_an_interrupted_single_replica_saves_a_checkpoint_and_resumes_from_it(self):
         checkpoints = self.directory / "checkpoints"
         process = by_hand(0, 1, 0, checkpoints, "--epochs", "1000", "--log-json", self.log)
         while not process.stdout.readline().startswith("epoch 1"):
@@ -65,7 +65,7 @@ class DigitsTest(unittest.TestCase):
         self.assertIn("model/conv1.weight", saved)
         self.assertEqual(read_tensors(exported), {name.removeprefix("model/"): tensor for name, tensor in saved.items()})
 
-    def test_by_hand_an_interrupt_to_any_one_replica_checkpoints_all(self):
+    def test_interrupting_one_manually_started_replica_checkpoints_all(self):
         port, checkpoints = free_port(), self.directory / "checkpoints"
         replicas = [by_hand(rank, 3, port, checkpoints, "--epochs", "1000") for rank in range(3)]
         try:
@@ -79,7 +79,7 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual([replica.returncode for replica in replicas], [143] * 3, outputs)
         self.assertEqual(len(list(checkpoints.glob("checkpoint-*"))), 1)
 
-    def test_without_a_checkpoint_path_an_interrupt_says_that_nothing_is_saved(self):
+    def test_an_interrupt_without_a_checkpoint_path_reports_that_it_is_not_set(self):
         process = subprocess.Popen([DIGITS, "--epochs", "1000"], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -87,7 +87,7 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual(process.returncode, 130)
         self.assertIn("ADAPTDL_CHECKPOINT_PATH is not set", output)
 
-    def test_a_killed_replica_is_named_and_the_others_end(self):
+    def test_a_killed_replica_is_reported_and_ends_the_run(self):
         process = subprocess.Popen([ADAPTDL, "run", "-n", "3", "--no-checkpoint", "--", DIGITS, "--epochs", "1000"], env=ENVIRONMENT, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdout.readline()
@@ -101,7 +101,7 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual(process.returncode, 128 + signal.SIGKILL)
         self.assertRegex(errors, r"replica 1 .*SIGKILL")
 
-    def test_when_a_replica_is_killed_the_others_save_what_they_have_before_the_run_ends(self):
+    def test_after_a_replica_is_killed_the_others_save_a_checkpoint_before_the_run_ends(self):
         checkpoints = self.directory / "checkpoints"
         command = [ADAPTDL, "run", "-n", "3", "--checkpoint", checkpoints, "--", DIGITS, "--epochs"]
         process = subprocess.Popen([*command, "1000"], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -120,7 +120,7 @@ class DigitsTest(unittest.TestCase):
         start = int(again.stderr.split("starting at epoch ")[1].split()[0])
         self.assertIn(start, (epoch + 1, epoch + 2))
 
-    def test_wrong_input_is_one_line_that_names_it(self):
+    def test_invalid_arguments_fail_with_an_error_that_names_them(self):
         for arguments, code, text in ((["--data", "/nowhere"], 1, "/nowhere"), (["--epochs", "x"], 2, "--epochs"), (["--epochs", "0"], 2, "--epochs"),
                                       (["--log-json", "/nowhere/log"], 2, "--log-json"), (["--wrong"], 2, "--wrong")):
             with self.subTest(arguments):
@@ -128,7 +128,7 @@ class DigitsTest(unittest.TestCase):
                 self.assertEqual(run.returncode, code)
                 self.assertIn(text, run.stderr)
 
-    def test_linear_regression_finds_the_line_in_a_file(self):
+    def test_linear_regression_fits_a_line_to_points_from_a_file(self):
         points = self.directory / "points.csv"
         points.write_text("".join(f"{x},{3 * x + 1}\n" for x in (i / 50 - 1 for i in range(100))))
         run = subprocess.run([ADAPTDL, "run", "-n", "2", "--no-checkpoint", "--", LINEAR, "--data", points, "--lr", "0.1", "--batch-size", "10",

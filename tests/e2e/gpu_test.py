@@ -36,7 +36,7 @@ class GpuTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_by_default_a_replica_trains_on_the_gpu_and_goes_on_after_a_stop(self):
+    def test_a_replica_uses_the_gpu_by_default_and_resumes_after_a_stop(self):
         run = self.digits("-n", 1)
         self.wait_for_epochs(run, 3)
         [replica] = replicas_of(run.pid)
@@ -48,7 +48,7 @@ class GpuTest(RunTest):
         self.assertEqual(run.finish(), 0, run.text())
         self.assert_trained()
 
-    def test_two_replicas_on_one_gpu_are_refused_unless_they_use_gloo(self):
+    def test_two_replicas_on_one_gpu_are_rejected_without_gloo(self):
         run = self.start("-n", 2, "--no-checkpoint", "--", DIGITS, "--log-json", "log")
         self.assertEqual(run.finish(), 2, run.text())
         self.assertEqual(self.epochs(), [])
@@ -56,7 +56,7 @@ class GpuTest(RunTest):
         self.assertEqual(run.finish(), 0, run.text())
         self.assert_trained()
 
-    def test_a_run_grows_and_loses_a_replica_without_a_restart(self):
+    def test_a_run_resizes_and_survives_a_killed_replica_without_a_restart(self):
         # Two places without a GPU of their own, whose replicas share the GPU all the same.
         run = self.start(
             "-n", "1:2", "--device-kind", "cpu", "--devices", 2, "--backend", "gloo", "--name", "gpu", "--checkpoint", "c",
@@ -77,7 +77,7 @@ class GpuTest(RunTest):
         self.assertNotIn("restarting all replicas", run.text())
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs Python's torch")
-    def test_running_out_of_the_memory_of_the_gpu_is_called_so(self):
+    def test_running_out_of_gpu_memory_is_reported(self):
         program = "import torch; torch.empty(1 << 44, device='cuda')"
         run = self.start("-n", 1, "--no-checkpoint", "--", sys.executable, "-c", program)
         self.assertEqual(run.finish(), 1, run.text())

@@ -95,7 +95,7 @@ class HelmTemplateTest(unittest.TestCase):
         expected = self.run_program(str(CHART), namespace, json.dumps(values))
         self.assertEqual(by_name(self.objects(namespace, values)), by_name(expected), values)
 
-    def test_the_command_and_helm_make_equal_objects_of_the_chart(self):
+    def test_the_command_and_helm_render_equal_objects_for_default_and_random_values(self):
         (type(self).defaults,) = self.run_program(input=(CHART / "values.yaml").read_text(encoding="utf-8"))
         self.assert_equal_objects("adaptdl", {})
         print(f"ADAPTDL_HELM_SEED={SEED}", flush=True)
@@ -105,7 +105,7 @@ class HelmTemplateTest(unittest.TestCase):
             values = {key: like(self.defaults[key], choice) for key in keys}
             self.assert_equal_objects(choice.choice(["adaptdl", "on", "n-1"]), values)
 
-    def test_they_make_equal_objects_of_the_values_in_share_deploy(self):
+    def test_the_command_and_helm_render_equal_objects_for_the_values_in_share_deploy(self):
         files = list((SOURCE / "share/deploy").rglob("operator.yaml"))
         self.assertTrue(files)
         for file in files:

@@ -96,7 +96,7 @@ class Journey(unittest.TestCase):
 
 
 class Copying(Journey):
-    def test_what_copy_and_add_make_of_a_tree(self):
+    def test_copy_and_add_write_the_expected_files(self):
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w:gz") as tar:
             info = tarfile.TarInfo("inside/file")
@@ -121,12 +121,12 @@ class Copying(Journey):
         self.assertNotIn("all/ignored", files)
         self.assertIn("all/dir/x/deep", files)
 
-    def test_the_history_has_commands_as_they_are_written(self):
+    def test_the_history_records_commands_in_their_written_form(self):
         self.write({"Dockerfile": "FROM scratch\nCMD echo \"$A\" && b\nENTRYPOINT [\"e\", \"f\"]\n"})
         self.build("--output", f"oci:{self.root / 'out'}")
         self.assertEqual([each["created_by"] for each in self.layout()[1]["history"]], ["CMD echo \"$A\" && b", "ENTRYPOINT [\"e\",\"f\"]"])
 
-    def test_a_dockerfile_comes_from_standard_input_or_a_pipe(self):
+    def test_a_dockerfile_is_read_from_standard_input_or_a_pipe(self):
         self.write({"a": "a"})
         text = "FROM scratch\nCOPY a /a\n"
         first = self.build("-f", "-", "--output", f"oci:{self.root / 'out'}", stdin=text)
@@ -139,7 +139,7 @@ class Copying(Journey):
         self.assertEqual(self.build("-f", pipe)["digest"], first["digest"])
         writer.join(PATIENCE)
 
-    def test_two_builds_of_one_tree_give_one_digest_and_one_directory(self):
+    def test_builds_of_the_same_tree_are_reproducible(self):
         self.write({"Dockerfile": "FROM scratch\nWORKDIR /app\nCOPY . .\nLABEL a=b\n", "f": os.urandom(3_000_000), "d/g": "g"})
         first = self.build("--output", f"oci:{self.root / 'one'}")
         second = self.build("--output", f"oci:{self.root / 'two'}", cache=self.root / "other")
@@ -148,7 +148,7 @@ class Copying(Journey):
         self.assertEqual((again["digest"], again["cachedSteps"]), (first["digest"], 0))
         self.assertEqual(subprocess.run(["diff", "-r", self.root / "one", self.root / "two"], capture_output=True).stdout, b"")
 
-    def test_with_a_source_date_the_times_of_a_tree_do_not_count(self):
+    def test_source_date_epoch_overrides_file_times(self):
         self.write({"Dockerfile": "FROM scratch\nWORKDIR /app\nCOPY . .\n", "f": "f"})
         first = self.build(SOURCE_DATE_EPOCH="1600000000")
         os.utime(self.project / "f", (1_750_000_000, 1_750_000_000))
@@ -157,7 +157,7 @@ class Copying(Journey):
         self.assertEqual(self.layout()[1]["created"], "2020-09-13T12:26:40Z")
         self.assertEqual(self.files()["app/f"][0].mtime, 1_600_000_000)
 
-    def test_only_the_changed_tail_is_rebuilt_even_if_no_time_tells(self):
+    def test_only_steps_after_a_change_are_rebuilt_even_if_size_and_time_are_equal(self):
         self.write({"Dockerfile": "FROM scratch\nCOPY a /a\nCOPY b /b\nCOPY c /c\n", "a": "a", "b": "b", "c": "c"})
         self.assertEqual(self.build()["cachedSteps"], 0)
         self.assertEqual(self.build()["cachedSteps"], 3)
@@ -168,7 +168,7 @@ class Copying(Journey):
         os.utime(self.project / "a")
         self.assertEqual(self.build()["cachedSteps"], 3)
 
-    def test_what_is_wrong_is_told_with_its_line(self):
+    def test_copy_errors_name_the_line_of_the_dockerfile(self):
         self.write({"Dockerfile": "FROM scratch\nCOPY missing /\n"})
         self.assertIn("Dockerfile:2: COPY: 'missing' not found in ", self.fails())
         self.write({"Dockerfile": "FROM scratch\nCOPY a /x\nCOPY a /x/y\nCOPY d /x\n", "a": "a", "d/a": "a"})
@@ -180,7 +180,7 @@ class Copying(Journey):
         self.fails("--output", "tar:x", code=2)
         self.fails("--push", code=2)
 
-    def test_a_link_does_not_lead_out_of_the_context(self):
+    def test_symbolic_links_do_not_escape_the_context(self):
         (self.root / "outside").write_text("secret")
         self.write({"Dockerfile": "FROM scratch\nCOPY out /x\n"})
         os.symlink("../outside", self.project / "out")
@@ -190,7 +190,7 @@ class Copying(Journey):
         self.write({"Dockerfile": "FROM scratch\nCOPY up/outside /x\n"})
         self.assertIn("'up/outside' not found in", self.fails())
 
-    def test_L4_a_dockerfile_that_is_a_link_does_not_lead_out_of_the_context(self):
+    def test_a_symlinked_dockerfile_does_not_escape_the_context(self):
         (self.root / "outside").write_text("ROOT:*:20228\n")
         self.write({"Dockerfile": "FROM scratch\nCOPY a /a\n", "a": "a"})
         (self.root / "patterns").write_text("a\n")  # which would leave nothing to copy
@@ -207,7 +207,7 @@ class Copying(Journey):
                 self.assertIn("Dockerfile not found", said)
                 self.assertNotIn("ROOT", said)
 
-    def test_L5_many_wildcards_of_any_depth_in_nested_directories_take_a_moment(self):
+    def test_many_double_star_wildcards_in_nested_directories_are_matched_in_time(self):
         directory = self.project
         for _ in range(60):
             directory = directory / "d"
@@ -216,7 +216,7 @@ class Copying(Journey):
         self.write({"Dockerfile": "FROM scratch\nCOPY --parents " + 12 * "**/" + "x /\n"})
         self.build()
 
-    def test_add_fetches_a_url_once_unless_it_changed(self):
+    def test_add_downloads_a_url_again_only_if_it_changed(self):
         content = {"etag": "1", "body": b"one", "sent": 0}
 
         class Server(http.server.BaseHTTPRequestHandler):
@@ -250,7 +250,7 @@ class Copying(Journey):
         self.build("--output", f"oci:{self.root / 'checked'}")
 
     @unittest.skipIf(os.geteuid() != 0, "a small disk takes root to mount")
-    def test_a_full_disk_ends_in_one_line_and_leaves_a_good_cache(self):
+    def test_a_full_disk_is_reported_on_one_line_and_leaves_the_cache_usable(self):
         disk = self.root / "disk"
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk], check=True)
@@ -265,7 +265,7 @@ class Copying(Journey):
         self.write({"f": "small"})
         self.build(cache=disk / "cache")
 
-    def test_prune_removes_what_was_kept(self):
+    def test_prune_and_the_cache_limit_shrink_the_cache(self):
         self.write({"Dockerfile": "FROM scratch\nCOPY f /f\n", "f": os.urandom(2_000_000)})
         self.build()
 
@@ -285,7 +285,7 @@ class Copying(Journey):
 
 
 class Registries(Journey):
-    def test_what_was_pushed_is_what_skopeo_reads(self):
+    def test_skopeo_reads_pushed_images_and_written_archives(self):
         server = self.registry()
         self.write({"Dockerfile": "FROM scratch\nWORKDIR /app\nCOPY . .\nENV A=1 B=\"2 3\"\nEXPOSE 80/tcp\nVOLUME /data\nUSER 5:6\nSTOPSIGNAL SIGINT\n"
                                   "LABEL k=v\nENTRYPOINT [\"/app/f\"]\nCMD [\"x\"]\n", "f": "f"})
@@ -305,7 +305,7 @@ class Registries(Journey):
         again = self.build("-t", f"{server.host}/team/x:1", "--push")
         self.assertEqual((again["digest"], again["cachedSteps"]), (result["digest"], again["steps"]))
 
-    def test_copying_onto_a_base_touches_none_of_its_layers(self):
+    def test_copying_onto_a_base_does_not_download_its_layers(self):
         server = self.registry()
         base = self.base(server)
         for layer in self.layers_of(server, "base"):
@@ -326,7 +326,7 @@ class Registries(Journey):
     def layers_of(self, server, name):
         return json.loads(self.skopeo("inspect", "--raw", "--tls-verify=false", f"docker://{server.host}/{name}:1"))["layers"]
 
-    def test_run_copy_from_and_names_look_into_the_base(self):
+    def test_run_and_copy_from_use_the_files_and_users_of_the_base(self):
         server = self.registry()
         base = self.base(server)
         self.write({"Dockerfile": f"FROM {base} AS made\nRUN mkdir /made && echo x > /made/x && ln /made/x /made/y && rm /etc/group\nFROM {base}\n"
@@ -344,7 +344,7 @@ class Registries(Journey):
         self.assertIn("Dockerfile:2: RUN", message)
         self.assertIn("exit code 3", message)
 
-    def test_a_secret_is_nowhere(self):
+    def test_a_secret_is_not_in_the_image_the_cache_or_the_output(self):
         server = self.registry()
         base = self.base(server)
         self.write({"Dockerfile": f"FROM {base}\nRUN --mount=type=secret,id=token wc -c < /run/secrets/token > /length\n"})
@@ -358,7 +358,7 @@ class Registries(Journey):
                 self.assertNotIn(b"very-hidden-words", content or b"")
         self.assertEqual((found, "very-hidden-words" in done.stderr + done.stdout), (b"", False))
 
-    def test_a_registry_that_is_away_is_named(self):
+    def test_an_unreachable_registry_is_named_in_the_error(self):
         self.write({"Dockerfile": "FROM 127.0.0.1:1/nothing:1\n"})
         begin = time.monotonic()
         message = self.fails()
@@ -366,7 +366,7 @@ class Registries(Journey):
         self.assertIn("127.0.0.1:1", message)
         self.assertLess(time.monotonic() - begin, 60)
 
-    def test_builds_that_are_killed_leave_a_good_cache(self):
+    def test_killed_builds_leave_the_cache_usable(self):
         server = self.registry()
         base = self.base(server)
         self.write({"Dockerfile": f"FROM {base}\nCOPY f /f\nRUN sleep 0.4; echo done > /done\nRUN cat /done\n", "f": os.urandom(5_000_000)})
@@ -385,7 +385,7 @@ class Registries(Journey):
         self.assertEqual(list((self.cache / "work").iterdir()), [])
         self.assertNotIn(str(self.cache), pathlib.Path("/proc/self/mounts").read_text())
 
-    def test_builds_at_once_share_a_cache(self):
+    def test_concurrent_builds_share_a_cache(self):
         self.write({"Dockerfile": "FROM scratch\nARG N\nCOPY f /f\nCOPY g /g$N\n", "f": os.urandom(3_000_000), "g": "g"})
         processes = [subprocess.Popen([ADAPTDL, "build", self.project, "--build-arg", f"N={n % 2}", "--cache-limit", "1m"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                       text=True, env={**os.environ, "ADAPTDL_BUILD_CACHE": str(self.cache)}) for n in range(6)]

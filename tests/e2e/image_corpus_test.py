@@ -113,7 +113,7 @@ class Corpus(unittest.TestCase):
                 with self.subTest(case.name):
                     self.assertEqual(wrong, [], "\n" + "\n".join(map(str, wrong[:12])))
 
-    def test_a_corpus_gives_the_images_that_buildah_makes_of_it(self):
+    def test_a_corpus_of_dockerfiles_produces_the_expected_images(self):
         cases = [case for case in CASES + PROJECTS if self.debian or "FROM debian" not in case.dockerfile]
         self.assertGreaterEqual(len(cases), 60)
         self.run_all(cases, self.check)
@@ -132,7 +132,7 @@ class Corpus(unittest.TestCase):
             wrong.append("there is an image")
         return wrong
 
-    def test_broken_ones_are_told_by_line_and_reason(self):
+    def test_broken_dockerfiles_fail_with_their_line_and_reason(self):
         self.assertGreaterEqual(len(BROKEN), 40)
         self.run_all(BROKEN, self.check_broken)
 

@@ -175,7 +175,7 @@ class Journey(unittest.TestCase):
 
 
 class BadRegistries(Journey):
-    def test_a_registry_that_dies_while_an_image_goes_up_has_it_whole_in_the_end(self):
+    def test_a_push_completes_although_the_registry_is_killed_and_restarted(self):
         server = self.registry()
         self.write(f"FROM {server.host}/{self.base(server)}\nCOPY f /f\nCOPY g /g\n", f=12 * MEGABYTE, g=9 * MEGABYTE)
         undisturbed = self.build(cache=self.root / "other")
@@ -198,7 +198,7 @@ class BadRegistries(Journey):
         self.assertGreaterEqual(len(deaths), 1)
         self.check_image(server, "x:1", undisturbed)
 
-    def test_a_registry_that_stays_away_is_told_and_the_next_build_only_pushes(self):
+    def test_an_unavailable_registry_is_reported_and_the_next_build_only_pushes(self):
         server = self.registry()
         self.write("FROM scratch\nCOPY f /f\n", f=6 * MEGABYTE)
         line = self.line(Line(server.port, lambda up, down: up > 2 * MEGABYTE and (server.kill() or True)))
@@ -211,7 +211,7 @@ class BadRegistries(Journey):
         self.assertEqual(result["cachedSteps"], result["steps"])
         self.check_image(server, "x:1", result["digest"])
 
-    def test_bytes_that_change_on_the_way_down_are_refused_and_not_kept(self):
+    def test_corrupted_downloads_are_rejected_and_not_cached(self):
         server = self.registry()
         base = self.base(server)
         line = self.line(WrongLine(server.port, lambda up, down: False))
@@ -231,7 +231,7 @@ class BadRegistries(Journey):
             self.assertIn("the received content does not match", message)
             self.assertIn("Dockerfile:1: ", message)
 
-    def test_stopped_while_a_registry_stalls_it_ends_at_once(self):
+    def test_an_interrupted_build_ends_promptly_while_a_registry_stalls(self):
         server = self.registry()
         base = self.base(server)
         stalled = threading.Event()
@@ -251,7 +251,7 @@ class BadRegistries(Journey):
         self.assertLess(time.monotonic() - began, 30)  # before the registry is given up
         self.assertEqual(process.returncode, 130)
 
-    def test_a_registry_that_stalls_while_a_layer_goes_up_is_asked_again_and_has_it_whole(self):
+    def test_a_push_is_retried_after_the_registry_stalls_and_completes(self):
         server = self.registry()
         self.write("FROM scratch\nCOPY f /f\n", f=12 * MEGABYTE)
         undisturbed = self.build()
@@ -269,7 +269,7 @@ class BadRegistries(Journey):
         self.assertLess(time.monotonic() - began, PATIENCE / 4)
         self.check_image(server, "x:1", undisturbed)
 
-    def test_a_registry_that_stalls_whatever_goes_up_is_one_line_in_the_end(self):
+    def test_a_push_to_a_registry_that_always_stalls_times_out(self):
         server = self.registry()
         self.write("FROM scratch\nCOPY f /f\n", f=6 * MEGABYTE)
         line = self.line(Line(server.port, lambda up, down: up > 2 * MEGABYTE and time.sleep(PATIENCE)))
@@ -287,7 +287,7 @@ class BadRegistries(Journey):
         self.assertEqual(result["cachedSteps"], result["steps"])
         self.check_image(server, "x:1", result["digest"])
 
-    def test_too_many_requests_are_waited_for_as_long_as_is_asked_but_not_for_hours(self):
+    def test_retry_after_of_a_429_response_is_honored_up_to_a_limit(self):
         server = self.registry()
         base = self.base(server)
         line = self.line(BusyLine(server.port, 2, 1))
@@ -319,7 +319,7 @@ class Refusals(Journey):
         subprocess.run(["htpasswd", "-Bbc", passwords, "ada", self.SECRET], check=True, capture_output=True)
         return self.registry(auth={"htpasswd": {"realm": "test", "path": str(passwords)}})
 
-    def test_a_wrong_password_is_one_line_for_the_base_and_for_the_push(self):
+    def test_rejected_credentials_are_reported_for_pull_and_push(self):
         server = self.protected()
         wrong = self.auth_file(server, "wrong-" + self.SECRET)
         self.write(f"# a comment\nFROM {server.host}/base:1\nCOPY f /f\n", f=100)
@@ -333,7 +333,7 @@ class Refusals(Journey):
         self.assertNotIn(self.SECRET, message)
         self.assertIn(f"log in with `docker login {server.host}`", self.fails("-t", f"{server.host}/x:1", "--push"))
 
-    def test_tokens_that_are_always_over_end_in_one_line(self):
+    def test_a_push_with_tokens_that_are_always_expired_fails(self):
         certificate, key = make_certificate(self.root, "issuer")
         tokens = TokenServer(certificate, key, stale="always")
         self.addCleanup(tokens.server.shutdown)
@@ -344,7 +344,7 @@ class Refusals(Journey):
         self.assertIn(f"the credentials from {auth} were rejected", message)
         self.assertLess(len(tokens.asked), 20)
 
-    def test_no_secret_is_anywhere(self):
+    def test_secrets_are_not_in_the_cache_the_outputs_the_registry_or_messages(self):
         server = self.protected()
         auth = self.auth_file(server, self.SECRET)
         base = self.base(server, MEGABYTE, REGISTRY_AUTH_FILE=auth)
@@ -377,7 +377,7 @@ class Refusals(Journey):
         self.assertGreater(looked, 4 * MEGABYTE)
 
 
-class Ends(Journey):
+class CompleteBuilds(Journey):
     """Of builds that do all there is: they pull, unpack, run, copy and push."""
 
     def write_all(self, server):
@@ -396,7 +396,7 @@ class Ends(Journey):
                 pass
         return found
 
-    def test_killed_at_any_moment_it_leaves_a_cache_with_which_the_image_is_the_same(self):
+    def test_a_build_after_killed_ones_produces_the_same_image(self):
         server = self.registry()
         self.write_all(server)
         began = time.monotonic()
@@ -421,7 +421,7 @@ class Ends(Journey):
         self.check_image(server, "killed:1", undisturbed)
         self.assertEqual(list((self.cache / "work").iterdir()), [])
 
-    def test_builds_at_once_on_one_cache_make_one_image(self):
+    def test_concurrent_builds_with_one_cache_produce_the_same_image(self):
         server = self.registry()
         self.write_all(server)
         processes = [subprocess.Popen(**self.command("--quiet", "-t", f"{server.host}/x{number}:1", "--push"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -434,7 +434,7 @@ class Ends(Journey):
             self.check_image(server, f"x{number}:1", *digests)
 
     @unittest.skipUnless(IN_NAMESPACE in os.environ, "a small disk takes root to mount")
-    def test_wherever_the_disk_is_full_it_is_one_line_and_with_room_the_image_is_right(self):
+    def test_builds_on_a_full_disk_fail_with_one_error_and_succeed_after_it_grows(self):
         server = self.registry()
         self.write_all(server)
         undisturbed = self.build(cache=self.root / "other")

@@ -273,16 +273,16 @@ class Hostile(unittest.TestCase):
         # Those that are refused have not tried anything.
         self.assertGreater(built, 4 if kind != "own" else 20)
 
-    def test_C1_C2_H1_H2_H3_H4_images_and_dockerfiles_stay_inside(self):
+    def test_hostile_builds_stay_in_the_sandbox(self):
         self.each_case("own")
 
-    def test_C1_H1_H4_those_of_a_user_with_subordinate_ids_stay_inside(self):
+    def test_hostile_builds_stay_in_the_sandbox_of_a_user_with_subordinate_ids(self):
         self.each_case("with-ids")
 
-    def test_C1_H1_H4_those_of_a_user_without_subordinate_ids_stay_inside(self):
+    def test_hostile_builds_stay_in_the_sandbox_of_a_user_without_subordinate_ids(self):
         self.each_case("without-ids")
 
-    def test_C1_no_path_of_an_image_reaches_a_plain_system_call(self):
+    def test_image_paths_never_reach_plain_system_calls(self):
         """In what works in an image's files, a path is opened by open_rooted() alone; what may be called besides has a name of ours."""
         files = "sandbox_command sandbox_init sandbox_monitor sandbox_root copy_tree entry file_tree mount_points overlay_changes rooted_tree user_names".split()
         plain = ("open creat stat lstat statfs mkdir rmdir chdir chroot unlink readlink access mount umount umount2 rename symlink link mknod chown lchown chmod "
@@ -297,7 +297,7 @@ class Hostile(unittest.TestCase):
                     found.append(f"{name}.cc:{number}: {line.strip()}")
         self.assertEqual(found, [])
 
-    def test_M1_a_configuration_that_is_nested_deep_is_an_error(self):
+    def test_overly_nested_image_configurations_are_rejected(self):
         deep = "[" * 300_000 + "]" * 300_000
         for text in ('{"rootfs": {"diff_ids": ["%DIFF%"]}, "config": {}, "nobody": ' + deep + "}", deep, '{"config": ' + '{"a":' * 300_000):
             done = self.harmless(f"FROM {self.registry.image('deep', [], text=text)}\n{RUN}", "own")
@@ -305,7 +305,7 @@ class Hostile(unittest.TestCase):
             self.assertIn(b"the image configuration is not a JSON object", done.stderr)
 
     @unittest.skipIf(IN_NAMESPACE not in os.environ, "an authority of the test's own takes a mount namespace")
-    def test_M5_a_url_does_not_lead_from_https_to_http_unless_its_content_is_known(self):
+    def test_redirects_from_https_to_http_require_a_checksum(self):
         content = b"on its way"
 
         class Plain(http.server.BaseHTTPRequestHandler):
@@ -339,7 +339,7 @@ class Hostile(unittest.TestCase):
         done = self.harmless(f"FROM scratch\nADD {checked} {url} /file\n", "own")
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_M6_a_file_that_another_put_beside_an_output_is_not_written_to(self):
+    def test_writing_an_output_does_not_follow_a_planted_symbolic_link(self):
         victim, output = ROOT / "victim", ROOT / "output.tar"
         victim.write_text("another's")
         (self.context / "Dockerfile").write_text("FROM scratch\nCOPY attack /\n")

@@ -82,7 +82,7 @@ class Journey(unittest.TestCase):
 
 
 class PlainRegistry(Journey):
-    def test_skopeo_reads_what_was_pushed(self):
+    def test_skopeo_reads_pushed_images(self):
         server = self.registry()
         layers = [self.file(3 * MEGABYTE, "one"), self.file(10, "two"), self.file(0, "empty")]
         digest = self.succeed("push", f"{server.host}/team/x:1", *layers)
@@ -94,7 +94,7 @@ class PlainRegistry(Journey):
             self.assertEqual((copy / blob["digest"].split(":")[1]).read_bytes(), layer.read_bytes())
         self.assertEqual(self.pull(f"{server.host}/team/x@{digest}"), json.loads(manifest))
 
-    def test_what_skopeo_pushed_is_read_and_of_several_platforms_the_right_one(self):
+    def test_images_pushed_by_skopeo_are_pulled_for_the_requested_platform(self):
         server = self.registry()
         digests = {}
         for platform in ("linux/amd64", "linux/arm64", "linux/arm/v6", "linux/arm/v7"):
@@ -132,7 +132,7 @@ class PlainRegistry(Journey):
         manifest = self.pull(f"{server.host}/docker:1")
         self.assertEqual(manifest["mediaType"], "application/vnd.docker.distribution.manifest.v2+json")
 
-    def test_nothing_is_sent_that_is_there_or_can_be_mounted(self):
+    def test_existing_and_mountable_blobs_are_not_uploaded(self):
         server = self.registry()
         line = self.line(server, lambda up, down: False)
         file = self.file(5 * MEGABYTE)
@@ -146,7 +146,7 @@ class PlainRegistry(Journey):
         self.assertLess(line.passed[0] - sent, 5000)
         self.assertLess(before, 5 * MEGABYTE + 5000)
 
-    def test_a_blob_goes_up_in_chunks(self):
+    def test_a_blob_is_uploaded_in_chunks(self):
         server = self.registry()
         for size in (0, 1, 999_999, 1_000_000, 1_000_001, 3_500_000):
             file = self.file(size)
@@ -154,7 +154,7 @@ class PlainRegistry(Journey):
             self.assertEqual(result, f"uploaded {digest_of(file.read_bytes())} {size}")
             self.assertEqual(server.blob_file(digest_of(file.read_bytes())).read_bytes(), file.read_bytes())
 
-    def test_large_blobs_need_no_more_memory_than_small_ones(self):
+    def test_memory_use_does_not_grow_with_the_size_of_blobs(self):
         server = self.registry()
         peaks = {}
         for size in (1, 300):
@@ -165,7 +165,7 @@ class PlainRegistry(Journey):
         for what in ("push", "pull"):
             self.assertLess(peaks[what, 300], peaks[what, 1] + 30_000, peaks)
 
-    def test_what_is_not_there_is_said(self):
+    def test_missing_images_and_unreachable_registries_are_reported(self):
         server = self.registry()
         self.succeed("push", f"{server.host}/x:1", self.file(10))
         self.assertIn("check the tag or digest", self.fail_with("pull", f"{server.host}/x:2", self.root))
@@ -175,7 +175,7 @@ class PlainRegistry(Journey):
         message = self.fail_with("tries=2", "pull", f"{server.host}/y:2", self.root)
         self.assertIn(f"request to the registry {server.host} failed: connection refused", message)
 
-    def test_schema_1_is_refused_by_name(self):
+    def test_docker_schema_1_manifests_are_rejected(self):
         server = self.registry()
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         self.succeed("push", f"{server.host}/old:1", self.file(10))
@@ -199,15 +199,15 @@ class PlainRegistry(Journey):
         self.assertIn("Docker's schema 1", self.fail_with("show", f"127.0.0.1:{old.server_port}/old:1"))
 
 
-class BadLines(Journey):
-    def test_a_download_that_breaks_off_goes_on_where_it_was(self):
+class BrokenConnections(Journey):
+    def test_an_interrupted_download_resumes_at_its_offset(self):
         server = self.registry()
         self.succeed("push", f"{server.host}/x:1", self.file(20 * MEGABYTE))
         line = self.line(server, times(3, lambda up, down: down > 4 * MEGABYTE))
         self.pull(f"{line.host}/x:1")
         self.assertLess(line.passed[1], 21 * MEGABYTE + 3 * MEGABYTE)
 
-    def test_an_upload_that_breaks_off_is_made_whole(self):
+    def test_an_interrupted_upload_is_completed(self):
         server = self.registry()
         file = self.file(12 * MEGABYTE)
         for options in ([], ["chunk=3000000"]):
@@ -216,7 +216,7 @@ class BadLines(Journey):
             self.assertEqual(result, f"uploaded {digest_of(file.read_bytes())} {12 * MEGABYTE}")
         self.assertEqual(server.blob_file(digest_of(file.read_bytes())).read_bytes(), file.read_bytes())
 
-    def test_an_upload_goes_on_where_a_patient_registry_is(self):
+    def test_an_interrupted_upload_resumes_at_the_offset_that_the_registry_reports(self):
         file = self.file(3_000_000)
         for options, cuts in ([], [1_000_000, 2_000_000]), (["chunk=1300000"], [500_000, 1_400_000]):
             handler = type("Handler", (PatientUploads,), {"data": bytearray(), "done": [], "posts": [], "starts": [], "cut_after": list(cuts)})
@@ -228,13 +228,13 @@ class BadLines(Journey):
             self.assertEqual([start for _, _, start in handler.starts if start in cuts], cuts)
             self.assertIn(f"digest={digest_of(file.read_bytes())}", handler.done[0])
 
-    def test_a_line_that_always_breaks_ends_in_an_error(self):
+    def test_an_upload_over_a_connection_that_always_breaks_fails(self):
         server = self.registry()
         line = self.line(server, lambda up, down: up > MEGABYTE)
         message = self.fail_with("tries=3", "push-blob", f"{line.host}/x", self.file(5 * MEGABYTE))
         self.assertIn("request to the registry", message)
 
-    def test_a_connection_that_stalls_is_given_up_for_another(self):
+    def test_a_stalled_download_continues_on_a_new_connection(self):
         server = self.registry()
         self.succeed("push", f"{server.host}/x:1", self.file(5 * MEGABYTE))
         stall = times(1, lambda up, down: down > MEGABYTE)
@@ -244,7 +244,7 @@ class BadLines(Journey):
         self.assertLess(time.monotonic() - start, PATIENCE / 2)
         self.assertLess(line.passed[1], 7 * MEGABYTE)
 
-    def test_a_stop_ends_all_soon(self):
+    def test_an_interrupted_push_ends_promptly(self):
         server = self.registry()
         slow = threading.Event()
 
@@ -264,7 +264,7 @@ class BadLines(Journey):
 
 
 class BadRegistries(Journey):
-    def test_a_corrupted_blob_is_no_success(self):
+    def test_a_corrupted_blob_is_rejected(self):
         server = self.registry()
         self.succeed("push", f"{server.host}/x:1", self.file(MEGABYTE))
         digest = json.loads(self.succeed("show", f"{server.host}/x:1"))["layers"][0]["digest"]
@@ -277,14 +277,14 @@ class BadRegistries(Journey):
         path.write_bytes(data[:-1])
         self.assertIn("cannot pull " + digest, self.fail_with("tries=2", "pull", f"{server.host}/x:1", self.root))
 
-    def test_a_corrupted_manifest_is_no_success(self):
+    def test_a_corrupted_manifest_is_rejected(self):
         server = self.registry()
         digest = self.succeed("push", f"{server.host}/x:1", self.file(10))
         path = server.blob_file(digest)
         path.write_bytes(path.read_bytes() + b" ")
         self.assertIn("error: cannot pull", self.fail_with("tries=1", "show", f"{server.host}/x@{digest}"))
 
-    def test_a_registry_that_dies_in_the_middle_and_comes_back_gets_it_all(self):
+    def test_an_upload_completes_after_the_registry_is_killed_and_restarted(self):
         server = self.registry()
         file = self.file(20 * MEGABYTE)
         died = threading.Event()
@@ -302,7 +302,7 @@ class BadRegistries(Journey):
         self.assertTrue(died.is_set())
         self.assertEqual(server.blob_file(digest_of(file.read_bytes())).read_bytes(), file.read_bytes())
 
-    def test_a_blob_whose_link_a_killed_registry_left_empty_is_pushed_again(self):
+    def test_a_blob_with_an_empty_link_in_the_registry_is_pushed_again(self):
         server = self.registry()
         file = self.file(10)
         self.succeed("push", f"{server.host}/x:1", file)
@@ -313,7 +313,7 @@ class BadRegistries(Journey):
         self.assertEqual(link.read_text(), digest)
         self.pull(f"{server.host}/x:1")
 
-    def test_a_full_disk_is_said(self):
+    def test_a_full_disk_of_the_registry_is_reported(self):
         disk = self.root / "disk"
         disk.mkdir()
         if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], capture_output=True).returncode:
@@ -326,7 +326,7 @@ class BadRegistries(Journey):
 
 
 class Trust(Journey):
-    def test_a_registry_of_an_own_authority_is_trusted_where_told(self):
+    def test_a_private_certificate_authority_is_trusted_only_if_configured(self):
         authority = make_certificate(self.root, "authority")
         server = self.registry(tls=make_certificate(self.root, "server", authority))
         file = self.file(100)
@@ -341,7 +341,7 @@ class Trust(Journey):
         copy = self.root / "copy"
         self.skopeo("copy", "--src-cert-dir", certificates, f"docker://{server.host}/x:1", f"dir:{copy}")
 
-    def test_mirrors_are_asked_first_and_passed_over_when_they_fail(self):
+    def test_pulls_fall_back_between_mirror_and_registry(self):
         server, mirror = self.registry(), self.registry("mirror")
         layer = self.file(MEGABYTE)
         digest = self.succeed("push", f"{server.host}/x:1", layer)
@@ -354,7 +354,7 @@ class Trust(Journey):
         server.kill()
         self.assertEqual({blob["digest"] for blob in self.pull(*wanted, f"{server.host}/x:1")["layers"]}, digests)
 
-    def test_a_blob_that_breaks_off_at_a_mirror_is_completed_by_the_registry(self):
+    def test_a_download_interrupted_at_a_mirror_is_completed_from_the_registry(self):
         server, mirror = self.registry(), self.registry("mirror")
         layer = self.file(8 * MEGABYTE)
         self.succeed("push", f"{server.host}/x:1", layer)
@@ -376,7 +376,7 @@ class Credentials(Journey):
         subprocess.run(["htpasswd", "-Bbc", passwords, "ada", self.SECRET], check=True, capture_output=True)
         return self.registry(auth={"htpasswd": {"realm": "test", "path": str(passwords)}})
 
-    def test_basic_authentication_passes_with_the_password_alone(self):
+    def test_basic_authentication_requires_the_correct_password(self):
         server = self.protected()
         file = self.file(MEGABYTE)
         nobody = self.auth_file({})
@@ -391,7 +391,7 @@ class Credentials(Journey):
         self.skopeo("copy", "--authfile", right, "--src-tls-verify=false", f"docker://{server.host}/x@{digest}", f"dir:{self.root / 'copy'}")
         self.pull(f"auth={right}", f"{server.host}/x:1")
 
-    def test_the_environment_says_where_credentials_are_and_a_helper_comes_first(self):
+    def test_the_environment_locates_credentials_and_a_helper_takes_precedence(self):
         server = self.protected()
         file = self.file(1000)
         wrong = self.basic(password="old")
@@ -420,7 +420,7 @@ echo '{{"ServerURL": "x", "Username": "ada", "Secret": "{self.SECRET}"}}'
         server = self.registry(auth={"token": {"realm": tokens.realm, "service": "registry", "issuer": "test", "rootcertbundle": str(certificate)}})
         return server, tokens
 
-    def test_tokens_are_asked_for_with_the_password(self):
+    def test_tokens_are_requested_with_the_password(self):
         server, tokens = self.token_registry()
         file = self.file(MEGABYTE)
         auth = self.auth_file({"auths": {server.host: self.basic(password="secret")}})
@@ -440,14 +440,14 @@ echo '{{"ServerURL": "x", "Username": "ada", "Secret": "{self.SECRET}"}}'
         self.succeed(f"auth={auth}", "push", f"{server.host}/x:1", self.file(1000))
         self.assertEqual({(method, who) for method, who, _ in tokens.asked}, {("POST", "refresh")})
 
-    def test_a_token_that_is_over_is_renewed(self):
+    def test_an_expired_token_is_renewed(self):
         server, tokens = self.token_registry(stale=True)
         auth = self.auth_file({"auths": {server.host: self.basic(password="secret")}})
         self.assertIn("uploaded", self.succeed(f"auth={auth}", "push-blob", f"{server.host}/x", self.file(5 * MEGABYTE)))
         asked = [tuple(scopes) for _, _, scopes in tokens.asked]
         self.assertEqual([asked.count(scopes) for scopes in sorted(set(asked))], [2, 2], asked)
 
-    def test_a_token_server_that_refuses_is_named(self):
+    def test_a_token_server_that_rejects_credentials_is_named_in_the_error(self):
         server, tokens = self.token_registry()
         auth = self.auth_file({"auths": {server.host: self.basic(password="not-the-secret")}})
         message = self.fail_with(f"auth={auth}", "push-blob", f"{server.host}/x", self.file(10))

@@ -139,7 +139,7 @@ class Journey(unittest.TestCase):
                 return path
         return None
 
-    def test_what_a_run_prints_and_how_it_ends_is_told(self):
+    def test_the_output_and_exit_status_of_run_are_reported(self):
         said = self.build("RUN echo first-$((20 + 3)); echo second >&2\n")
         self.assertIn("first-23", said)
         self.assertIn("second", said)
@@ -149,7 +149,7 @@ class Journey(unittest.TestCase):
         said = self.build("RUN kill -9 $$\n", code=1)
         self.assertIn("killed by signal 9", said)
 
-    def test_a_cache_is_there_for_the_next_build_and_in_no_layer(self):
+    def test_a_cache_mount_is_kept_for_the_next_build_and_is_in_no_layer(self):
         run = "RUN --mount=type=cache,target=/root/.cache echo x >> /root/.cache/list; cat /root/.cache/list | wc -l > /{}\n"
         said = self.build(run.format("one") + "RUN echo there-are-$(cat /one)\n")
         self.assertIn("there-are-1", said)
@@ -161,7 +161,7 @@ class Journey(unittest.TestCase):
         return subprocess.Popen([ADAPTDL, "build", "prune", "--json", *options], env=dict(os.environ, ADAPTDL_BUILD_CACHE=str(self.root / "cache")),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def test_prune_takes_no_cache_mount_from_a_run_that_uses_it(self):
+    def test_prune_waits_for_a_run_that_uses_a_cache_mount(self):
         (self.context / "Dockerfile").write_text(BASE + "RUN --mount=type=cache,target=/c echo kept > /c/file; until [ -e /c/go ]; do sleep 0.05; done; cat /c/file > /seen\n")
         mounts = self.root / "cache/mounts"
         command, environment = self.command()
@@ -184,7 +184,7 @@ class Journey(unittest.TestCase):
         self.assertEqual(json.loads(result)["after"], 0)
         self.assertEqual(list(mounts.iterdir()), [])
 
-    def test_a_cache_mount_that_is_used_often_is_not_the_first_to_be_pruned(self):
+    def test_a_recently_used_cache_mount_is_pruned_last(self):
         (self.context / "ballast").write_bytes(random.Random(1).randbytes(4 << 20))
         run = "RUN --mount=type=cache,target=/c mkdir -p /c/d; [ -e /c/d/file ] || dd if=/dev/urandom of=/c/d/file bs=1M count=8\nRUN echo {} > /number\n"
         self.build("COPY ballast /ballast\n" + run.format(1))
@@ -199,7 +199,7 @@ class Journey(unittest.TestCase):
         self.assertGreater(json.loads(result)["before"], 9 << 20, trouble)
         self.assertTrue((mount / "d/file").exists())
 
-    def test_of_the_root_itself_no_layer_says_anything(self):
+    def test_changes_to_the_root_directory_itself_are_in_no_layer(self):
         dockerfile = "RUN chmod 700 / && chown 0:7 / && touch /x && stat -c 'within %a:%g' /\nRUN stat -c 'after %a:%g' / && touch /y\n"
         for date in "1000000000", "":
             said = self.build(dockerfile, "--no-cache", SOURCE_DATE_EPOCH=date)
@@ -211,7 +211,7 @@ class Journey(unittest.TestCase):
             self.assertLessEqual({"x", "y"}, names)
             self.assertEqual(names & {"", ".", "/", "./"}, set())
 
-    def test_binds_of_the_context_and_of_stages_are_read_and_not_kept(self):
+    def test_bind_mounts_of_the_context_and_of_stages_are_readable_and_not_kept(self):
         (self.context / "data").mkdir()
         (self.context / "data/file").write_text("from-the-context")
         (self.context / "data/left-out").write_text("x")
@@ -229,7 +229,7 @@ class Journey(unittest.TestCase):
         self.assertIn("gone-again", said)
         self.assertEqual(sorted(path.name for path in (self.context / "data").iterdir()), ["file", "left-out"])
 
-    def test_a_secret_is_seen_by_its_run_alone(self):
+    def test_a_secret_is_visible_only_to_the_run_that_mounts_it(self):
         secret = "s3cret-" + hashlib.sha256(str(self.root).encode()).hexdigest()[:20]
         key = self.root / "key"
         key.write_text(secret)
@@ -245,19 +245,19 @@ class Journey(unittest.TestCase):
         said = self.build("RUN --mount=type=secret,id=none,required true\n", code=1)
         self.assertIn("--secret id=none", said)
 
-    def test_a_proxy_is_told_to_a_run_and_kept_nowhere_and_another_one_makes_no_step_anew(self):
+    def test_a_proxy_is_passed_to_run_but_not_stored_and_does_not_invalidate_the_cache(self):
         run = "RUN echo by-$http_proxy\n"
         self.assertIn("by-http://me:word@one", self.build(run, "--build-arg", "http_proxy=http://me:word@one"))
         self.assertNotIn("by-http", self.build(run, "--build-arg", "HTTP_PROXY=http://me:word@two"))
         self.assertIsNone(self.holds(b"me:word"))
         self.assertIn("by-http://me:word@two", self.build("ARG http_proxy\n" + run, "--build-arg", "http_proxy=http://me:word@two"))
 
-    def test_without_a_network_nothing_is_reached(self):
+    def test_run_with_network_none_has_only_a_loopback_interface(self):
         said = self.build("RUN --network=none ip -o link | cut -d: -f2 | tr '\\n' ,; ping -c 1 -W 1 127.0.0.1 > /dev/null; echo end\n")
         self.assertIn(" lo,", said)
         self.assertNotIn("eth", said)
 
-    def test_a_build_without_a_network_gives_no_run_one_and_refuses_one_that_asks_for_it(self):
+    def test_a_build_with_network_none_isolates_run_and_rejects_network_host(self):
         run = "RUN echo devices-$(ls /sys/class/net | tr '\\n' ,)\n"
         self.assertIn("devices-lo,\n", self.build(run, "--network", "none"))
         self.assertNotRegex(self.build(run, "--network", "none"), r"devices-\w")
@@ -266,7 +266,7 @@ class Journey(unittest.TestCase):
         self.assertIn("RUN: --network=host is not allowed: the build was started with --network none", said)
         self.assertIn("--network must be none or host, not 'bridge'", self.build(run, "--network", "bridge", code=2))
 
-    def test_root_and_another_user_make_one_image(self):
+    def test_root_and_an_unprivileged_user_build_the_same_image(self):
         dockerfile = (
             "RUN mkdir -p /srv/data && cd /srv/data && echo x > file && chown maker:makers file && chmod 4755 file && ln file hard\n"
             "RUN rm /etc/group && mkdir /bin/dir && mv /srv/data /srv/moved\n"
@@ -308,7 +308,7 @@ class Journey(unittest.TestCase):
         return output
 
     @unittest.skipUnless(os.geteuid() == 0, "takes root, to be another user and on another machine")
-    def test_machines_that_differ_in_whatever_a_build_does_not_name_make_one_image_byte_for_byte(self):
+    def test_different_machines_and_users_build_the_same_image_byte_for_byte(self):
         source = self.context / "source"
         for number in range(40):
             (source / f"d{number % 7}").mkdir(parents=True, exist_ok=True)
@@ -337,7 +337,7 @@ class Journey(unittest.TestCase):
             self.assertEqual(self.digest(output), self.digest(one))
             self.assertEqual(subprocess.run(["diff", "-r", one, output], capture_output=True, text=True).stdout, "")
 
-    def test_with_one_id_a_build_works_until_it_needs_another_user(self):
+    def test_without_subordinate_ids_a_build_fails_only_if_it_needs_another_user(self):
         said, digest = self.build_as("without-ids", "RUN mkdir /a && echo x > /a/b\n")
         self.assertIsNotNone(digest, said)
         self.build("RUN mkdir /a && echo x > /a/b\n")
@@ -346,7 +346,7 @@ class Journey(unittest.TestCase):
         self.assertIsNone(digest)
         self.assertIn("usermod --add-subgids 100000-165535 adaptdl-test" if "subgid" in said else "usermod --add-subuids", said)
 
-    def test_stopped_it_ends_at_once_and_leaves_nothing(self):
+    def test_an_interrupted_build_leaves_no_processes_or_mounts(self):
         number = str(2000000000 + os.getpid())
         (self.context / "Dockerfile").write_text(BASE + f"RUN setsid sleep {number} & echo up; sleep {number}\n")
         command, environment = self.command()
@@ -359,7 +359,7 @@ class Journey(unittest.TestCase):
         self.assertEqual(processes_with("sleep\0" + number), [])
         self.assertEqual(self.mounts(), [])
 
-    def test_killed_anywhere_it_leaves_a_usable_cache_and_no_process(self):
+    def test_a_killed_build_leaves_a_usable_cache_and_no_processes(self):
         dockerfile = BASE + "".join(f"RUN echo {step} > /file{step}; sleep 0.05\n" for step in range(6))
         (self.context / "Dockerfile").write_text(dockerfile)
         for delay in sorted(random.Random(1).uniform(0, 1.5) for _ in range(10)):

@@ -67,7 +67,7 @@ class LiveRescaleTest(RunTest):
         self.addCleanup(thread.join)
         return made
 
-    def test_changes_while_training_end_with_the_parameters_of_the_same_changes_by_restart(self):
+    def test_rescaling_without_restarts_yields_the_same_parameters_as_with_restarts(self):
         sizes = [2, 4, 3, 1] * 2
         steps = [3 + 6 * i for i in range(len(sizes))]
         at = ",".join(f"{step}:{size}" for step, size in zip(steps, sizes))
@@ -91,7 +91,7 @@ class LiveRescaleTest(RunTest):
         self.assertEqual(code, 0)
         self.assertLessEqual(largest_difference(parameters(self.directory / "job"), parameters(restarted)), 1e-6)
 
-    def test_a_newcomer_whose_sender_is_killed_gets_all_states_from_another_member(self):
+    def test_a_new_replica_loads_its_state_from_another_one_if_the_sender_is_killed(self):
         loading, until = self.directory / "loading", self.directory / "until"
         run = self.train("job", "--step-time", 30, "--slow-load", loading, "--until", until,
                          options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=FOREVER)
@@ -111,7 +111,7 @@ class LiveRescaleTest(RunTest):
         self.assertGreaterEqual(len(times), self.epochs(times) * SAMPLES - 2 * BATCH)
         self.assertLessEqual(set(times.values()), {1, 2})
 
-    def test_an_evaluation_inside_the_training_loop_is_finished_by_those_that_are_left(self):
+    def test_survivors_of_a_killed_replica_finish_an_evaluation_in_the_training_loop(self):
         for name, victim in (("last", -1), ("first", 0)):
             with self.subTest(name):
                 self.samples.write_text("")
@@ -132,7 +132,7 @@ class LiveRescaleTest(RunTest):
                 self.assertEqual(set(self.counts()[0].values()), {1})
                 self.assertEqual(len(self.counts()[0]), SAMPLES)
 
-    def test_calls_that_are_wrong_end_the_job_instead_of_forming_groups_forever(self):
+    def test_invalid_collective_calls_fail_the_job_without_regrouping(self):
         for wrong, text in (("--stray", "differs between replicas: allreduce (step boundary) on replica 0, allreduce on replica 1"),
                             ("--large-part", "is larger than max_message (67108864 bytes)")):
             with self.subTest(wrong):
@@ -148,7 +148,7 @@ class LiveRescaleTest(RunTest):
         training = self.training(run)
         return training if begun and begun == set(training) else []
 
-    def test_the_result_is_saved_though_the_replica_that_saves_it_is_killed(self):
+    def test_the_result_is_saved_even_if_the_saving_replica_is_killed(self):
         # With the replicas that the job is to have, and how many of them are lost: in the second case, a replacement
         # must join those that are left where they save.
         for replicas, kills in (("1:2", 1), ("2:3", 2)):
@@ -170,7 +170,7 @@ class LiveRescaleTest(RunTest):
                 self.assertEqual(len([line for line in run.err if "the result of the last epoch" in line]), 1, run.text())
                 self.assertIn("epoch 2", self.verb("checkpoint", "ls", self.directory / name).stdout, run.text())
 
-    def test_a_checkpoint_is_saved_though_the_replica_that_was_asked_for_it_is_killed(self):
+    def test_a_checkpoint_is_saved_even_if_the_replica_asked_to_save_it_is_killed(self):
         run = self.train("job", "--step-time", 30,
                          options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=1000)
         self.prefer(run, "job", 3)
@@ -187,7 +187,7 @@ class LiveRescaleTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_H6_nothing_of_a_local_run_listens_anywhere_but_on_the_loopback(self):
+    def test_processes_of_a_local_run_listen_only_on_the_loopback_interface(self):
         run = self.train("job", "--step-time", 30,
                          options=("--replicas", 2, "--devices", "3", "--device-kind", "cpu"), epochs=1000)
         for size in (2, 3, 1):
@@ -249,7 +249,7 @@ class LiveRescaleTest(RunTest):
         """How many steps each process has begun, those that were done again included."""
         return collections.Counter(int(line.split()[0]) for line in self.samples.read_text().splitlines())
 
-    def test_while_one_replica_survives_at_most_the_step_under_way_is_done_again(self):
+    def test_killed_replicas_cost_at_most_the_current_step_while_one_survives(self):
         until = self.directory / "until"
         run = self.train("job", "--step-time", 30, "--until", until,
                          options=("--replicas", "1:3", "--devices", "3", "--device-kind", "cpu"), epochs=FOREVER)

@@ -75,21 +75,21 @@ class ProgramsTest(unittest.TestCase):
         self.assertEqual([epochs[0]["replicas"], epochs[-1]["replicas"]], [first, second])
         return [epoch[figure] for epoch in epochs]
 
-    def test_each_program_learns_on_one_replica_and_goes_on_with_two(self):
+    def test_programs_interrupted_on_one_replica_resume_on_two_and_learn(self):
         for name in ("ncf", "bert", "transformer", "cifar") if FULL else ("ncf", "bert"):
             with self.subTest(name):
                 self.setUp()
                 figures = self.interrupted_and_resumed(name, 1, 2)
                 self.assertLess(figures[-1], 0.99 * figures[0])
 
-    def test_two_replicas_go_on_alone(self):
+    def test_programs_interrupted_on_two_replicas_resume_on_one_and_learn(self):
         for name in ("cifar", "transformer") if FULL else ("transformer",):
             with self.subTest(name):
                 self.setUp()
                 figures = self.interrupted_and_resumed(name, 2, 1)
                 self.assertLess(figures[-1], 0.99 * figures[0])
 
-    def test_two_nets_against_each_other_are_both_resumed_and_draw_a_sheet(self):
+    def test_dcgan_resumes_both_networks_and_writes_a_sample_sheet(self):
         self.interrupted_and_resumed("dcgan", 1, 2)
         newest = max((self.directory / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         for state in ("generator", "discriminator"):
@@ -98,7 +98,7 @@ class ProgramsTest(unittest.TestCase):
         self.assertEqual((header, len(pixels)), (b"P5\n64 64", 64 * 64))
         self.assertGreater(len(set(pixels)), 20)
 
-    def test_an_optimizer_of_ones_choice_learns_in_each(self):
+    def test_programs_learn_with_a_chosen_optimizer(self):
         all_chosen = (("transformer", "sgd"), ("digits", "adam"), ("ncf", "adamw"), ("bert", "sgd"), ("cifar", "adam"), ("linear_regression", "adam"))
         for name, optimizer in all_chosen if FULL else all_chosen[:3]:
             with self.subTest(name, optimizer=optimizer):
@@ -110,7 +110,7 @@ class ProgramsTest(unittest.TestCase):
                 epochs = self.epochs()
                 self.assertLess(epochs[-1][figure], epochs[0][figure])
 
-    def test_sparse_embeddings_learn_as_dense_ones_do(self):
+    def test_sparse_embeddings_reach_the_same_loss_as_dense_ones(self):
         losses = []
         for sparse in ([], ["--sparse"]):
             self.setUp()
@@ -118,7 +118,7 @@ class ProgramsTest(unittest.TestCase):
             losses.append(self.epochs()[-1]["loss"])
         self.assertAlmostEqual(losses[0], losses[1], places=3)
 
-    def test_an_adaptive_batch_size_stays_within_its_bounds_and_counts_its_progress(self):
+    def test_an_adaptive_batch_size_stays_within_bounds_and_counts_its_progress(self):
         self.train("cifar", "--samples", "3000", "--epochs", "12", "--batch-size", "16", "--autoscale-bsz", "--max-batch-size", "96", "--local-bsz-bounds", "16:64")
         epochs = self.epochs()
         for epoch in epochs:
@@ -128,7 +128,7 @@ class ProgramsTest(unittest.TestCase):
         self.assertAlmostEqual(epochs[-1]["progress"] / (12 * 3000 / 16), 1, delta=0.05)
         self.assertLess(epochs[-1]["test_loss"], epochs[0]["test_loss"])
 
-    def test_its_reports_say_how_much_of_its_progress_is_made(self):
+    def test_status_reports_contain_progress_and_target_progress(self):
         reader, writer = os.pipe()
         options = ["--epochs", "1000000", "--batch-size", "32", "--autoscale-bsz", "--max-batch-size", "256"]
         program = subprocess.Popen([PROGRAMS["digits"], *options], env={**ENVIRONMENT, "ADAPTDL_STATUS_FD": str(writer)}, pass_fds=[writer],
@@ -145,7 +145,7 @@ class ProgramsTest(unittest.TestCase):
         # As many steps of 32 as make up a million passes over 1,437 images.
         self.assertEqual([first["targetProgress"], second["targetProgress"]], [1e6 * 1437 / 32] * 2)
 
-    def test_a_directory_for_tensorboard_gets_the_events_of_the_job(self):
+    def test_tensorboard_events_are_written_unless_disabled(self):
         logs = self.directory / "logs"
         environment = {**ENVIRONMENT, "ADAPTDL_TENSORBOARD_LOGDIR": str(logs)}
         for option, expected in (([], 1), (["--no-tensorboard"], 1)):
@@ -156,7 +156,7 @@ class ProgramsTest(unittest.TestCase):
         for tag in (b"Epoch/hit_rate", b"Data/Total_Batch_Size", b"Model/Gain"):
             self.assertIn(tag, content)
 
-    def test_real_formats_are_read(self):
+    def test_programs_read_data_sets_in_their_original_formats(self):
         cifar = self.directory / "cifar-10"
         cifar.mkdir()
         images = [struct.pack("B", label) + bytes([25 * label] * 3072) for label in range(10)] * 20
@@ -175,7 +175,7 @@ class ProgramsTest(unittest.TestCase):
         vocabulary.write_text("the\nfox\ndog\n")
         self.train("bert", "--data", text, "--vocab", vocabulary, "--amp", "bf16", "--epochs", "1")
 
-    def test_wrong_bounds_of_the_batch_size_are_refused_by_the_option(self):
+    def test_invalid_batch_size_bounds_are_rejected_with_the_option_named(self):
         for arguments, said in ((["--max-batch-size", "32"], "--max-batch-size 32 is smaller than --batch-size 64"),
                                 (["--local-bsz-bounds", "64:32"], "lower bound is above"), (["--local-bsz-bounds", "128:256"], "exclude --batch-size 64"),
                                 (["--local-bsz-bounds", "8:32"], "exclude --batch-size 64"), (["--local-bsz-bounds", "8-32"], "MIN:MAX"),
@@ -185,13 +185,13 @@ class ProgramsTest(unittest.TestCase):
                     self.assertIn(said, self.refused(name, "--batch-size", "64", "--autoscale-bsz", *arguments))
         self.assertIn("--autoscale-bsz", self.refused("digits", "--max-batch-size", "128"))
 
-    def test_missing_data_are_refused_by_option_and_file(self):
+    def test_missing_data_is_rejected_with_the_option_and_file_named(self):
         for name in ("transformer", "bert", "cifar", "ncf"):
             with self.subTest(name):
                 self.assertRegex(self.refused(name, "--data", "/nowhere/data"), r"(--data|/nowhere/data).*(--data|/nowhere/data)")
         self.assertRegex(self.refused("bert", "--vocab", "/nowhere/words"), r"/nowhere/words \(--vocab\)")
 
-    def test_other_wrong_options_are_refused_by_name(self):
+    def test_other_invalid_options_are_rejected_by_name(self):
         for name, arguments in (("cifar", ["--model", "alexnet"]), ("ncf", ["--sparse"]), ("transformer", ["--level", "line"]),
                                 ("transformer", ["--heads", "3"]), ("bert", ["--heads", "5"]), ("bert", ["--amp", "fp8"]), ("dcgan", ["--size", "20"]),
                                 ("digits", ["--optimizer", "lbfgs"]), ("digits", ["--lr", "0"]), ("digits", ["--tensorboard"])):

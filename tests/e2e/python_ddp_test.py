@@ -86,31 +86,31 @@ class PythonDdpTest(unittest.TestCase):
         self.assertEqual(losses == self.ours["plain"][0], name in ("plain", "adaptive"))
         print(f"{name}: largest relative difference of a loss {largest_loss:.1e}, of a tensor {largest_state:.1e}")
 
-    def test_plain_sgd(self):
+    def test_plain_sgd_matches_ddp(self):
         self.compare("plain")
 
-    def test_gradients_of_passes_under_no_sync(self):
+    def test_gradients_accumulated_under_no_sync_match_ddp(self):
         self.compare("accumulation")
 
-    def test_batch_normalization_over_all_replicas(self):
+    def test_synchronized_batch_normalization_matches_ddp(self):
         self.compare("SyncBatchNorm")
 
-    def test_batch_normalization_in_double_precision(self):
+    def test_synchronized_batch_normalization_in_double_precision_matches_ddp(self):
         self.compare("SyncBatchNorm, double")
 
-    def test_clipped_gradients(self):
+    def test_clipped_gradients_match_ddp(self):
         self.compare("clipping")
 
-    def test_mixed_precision(self):
+    def test_mixed_precision_matches_ddp(self):
         self.compare("bf16")
 
-    def test_an_adaptive_optimizer_at_scale_1_is_a_plain_one(self):
+    def test_an_adaptive_optimizer_at_scale_1_matches_plain_sgd(self):
         self.compare("adaptive")
 
-    def test_all_but_mixed_precision_at_once(self):
+    def test_all_features_without_mixed_precision_match_ddp(self):
         self.compare("all but bf16, double")
 
-    def test_all_but_batch_normalization_at_once(self):
+    def test_all_features_without_batch_normalization_match_ddp(self):
         self.compare("all but SyncBatchNorm")
 
 

@@ -78,7 +78,7 @@ class PythonElasticTest(RunTest):
             for found, true in zip(map(float, line.split(" with ")[1].split()), TRUTH, strict=True):
                 self.assertAlmostEqual(found, true, delta=0.05)
 
-    def test_it_goes_on_where_it_was_at_each_new_size_and_no_sample_is_lost(self):
+    def test_a_resized_program_resumes_at_its_step_and_trains_on_each_sample_once(self):
         # No proxy that the user has may come between it and its supervisor.
         proxy = "http://127.0.0.1:9"
         run = self.start_python(10, 40, http_proxy=proxy, HTTP_PROXY=proxy, no_proxy="example.org", NO_PROXY=None)
@@ -91,7 +91,7 @@ class PythonElasticTest(RunTest):
         self.assertEqual(self.listed("--all")[self.name]["restarts"], 2)
         self.assertNotIn("Received", run.text())
 
-    def test_it_goes_on_when_it_was_interrupted_and_is_run_again(self):
+    def test_an_interrupted_program_resumes_when_it_is_run_again(self):
         stopped = self.start_python(10)
         stopped.wait_for("waits after step 10", 2)
         interrupt(stopped)
@@ -105,7 +105,7 @@ class PythonElasticTest(RunTest):
         self.assert_ends_right(again)
         self.assert_each_sample_once(stopped, again)
 
-    def test_a_killed_replica_has_all_start_again_from_the_last_checkpoint(self):
+    def test_a_killed_replica_restarts_all_from_the_last_checkpoint(self):
         run = self.start_python(10, 40)
         self.assertEqual(self.resize_at(run, 10, 2, 1), 11)
         run.wait_for("waits after step 40")
@@ -119,7 +119,7 @@ class PythonElasticTest(RunTest):
         self.assertEqual(sum(counts.values()), (STEPS + twice) * SAMPLES // STEPS_AN_EPOCH)
         self.assertEqual(set(counts.values()), {1, 2})
 
-    def test_its_hints_are_heard_and_decide_how_many_replicas_it_has(self):
+    def test_posted_hints_determine_the_number_of_replicas(self):
         # A batch of 32 in pieces of 16 at least is for two replicas at most.
         options = ["--autoscale", "32:16", "--pause", "0.05", "--epochs", "1000000"]
         run = self.start_python(replicas="1:3", devices=3, options=options)
@@ -133,7 +133,7 @@ class PythonElasticTest(RunTest):
         self.assertEqual(run.finish(), 143, run.text())
         self.assertNotIn("Received", run.text())
 
-    def test_it_sees_the_environment_that_it_has_in_a_cluster(self):
+    def test_the_python_package_reads_the_same_environment_as_in_a_cluster(self):
         names = "job_id master_addr replica_rank num_nodes num_replicas num_restarts checkpoint_path share_path"
         calls = ", ".join(f"adaptdl.env.{name}()" for name in names.split())
         script = f"import adaptdl.env; print({calls}, adaptdl.env.supervisor_url() is not None)"

@@ -68,7 +68,7 @@ class PythonGoodputTest(unittest.TestCase):
         self.assertLess(equals, CONFIGURATIONS / 100)
         self.assertLess(impossible, CONFIGURATIONS / 5)
 
-    def test_optimize_of_many_at_once_agrees(self):
+    def test_optimize_agrees_on_batches_of_configurations(self):
         chosen = random.Random(3)
         for _ in range(50):
             question = dict(random_function(chosen), what="optimize many", **random_limits(chosen))
@@ -79,7 +79,7 @@ class PythonGoodputTest(unittest.TestCase):
                            replicas=question["replicas"][place:place + 1])
                 self.assert_same_optimum(mine, theirs, one)
 
-    def test_fitted_parameters_have_the_least_error_and_predict_held_out_step_times_no_worse(self):
+    def test_fitted_parameters_are_as_accurate_as_those_of_the_python_package(self):
         # On which splits the package stops in a worse minimum, which may predict better by chance, depends on the last
         # bits of its arithmetic. So predictions are compared over all applications together, and on each split only the
         # error that both minimise.

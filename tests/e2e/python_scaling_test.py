@@ -191,7 +191,7 @@ class PythonScalingTest(unittest.TestCase):
                 self.assertLessEqual(difference_here, TOLERANCE * whole, f"{name} in {what}")
         return difference
 
-    def test_rules_agree_under_sgd_at_changing_scales(self):
+    def test_scaling_rules_agree_under_sgd_at_changing_scales(self):
         self.compare("SGD")
 
     def test_adam_scale_agrees_with_preconditioned_gradients(self):
@@ -201,10 +201,10 @@ class PythonScalingTest(unittest.TestCase):
     def test_ada_scale_agrees_under_adam_at_changing_scales(self):
         self.compare("Adam AdaScale")
 
-    def test_they_agree_when_accumulation_begins_and_ends(self):
+    def test_scaling_agrees_when_accumulation_begins_and_ends(self):
         self.compare("between")
 
-    def test_steps_with_nan_or_infinity_are_left_out_alike(self):
+    def test_scaling_agrees_around_steps_with_nan_or_infinity(self):
         self.compare("not finite")
 
 

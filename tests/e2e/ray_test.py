@@ -65,7 +65,7 @@ class RayTest(unittest.TestCase):
         self.assertTrue(eventually(lambda: enough() or self.driver.poll() is not None, PATIENCE), self.text())
         self.assertIsNone(self.driver.poll(), self.text())
 
-    def test_a_run_grows_with_the_cluster_leaves_a_draining_node_and_survives_a_dead_one(self):
+    def test_a_run_grows_with_the_cluster_and_survives_drained_and_dead_nodes(self):
         self.start("1:3")
         self.assertTrue(eventually(lambda: "adaptdl: " in self.text(), PATIENCE), self.text())
         nodes = [self.cluster.add_node()]

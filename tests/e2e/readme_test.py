@@ -36,7 +36,7 @@ class SmallestProgramTest(unittest.TestCase):
         self.assertEqual(len(losses), 10, output)
         self.assertLess(losses[-1], losses[0] / 100)
 
-    def test_it_builds_with_pkg_config_and_trains_on_two_replicas(self):
+    def test_the_smallest_program_builds_with_pkg_config_and_trains_on_two_replicas(self):
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", "adaptdl"], check=True, capture_output=True, text=True,
                                env={**os.environ, "PKG_CONFIG_PATH": str(self.package.parent)}).stdout
         subprocess.run(["g++", "smallest.cc", "-o", "smallest", *shlex.split(flags)], cwd=self.directory, check=True)
@@ -52,7 +52,7 @@ class SmallestProgramTest(unittest.TestCase):
         self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
         self.assertRegex(wrong.stderr, r"\Aerror: .*ADAPTDL_NUM_REPLICAS.*\n\Z")
 
-    def test_it_builds_with_cmake_and_trains_on_one_replica(self):
+    def test_the_smallest_program_builds_with_cmake_and_trains_on_one_replica(self):
         self.assertTrue(shutil.which("cmake"), "cmake is missing; ./bootstrap packages test installs it")
         lists = re.search(r"```cmake\n(.*?)```", README, re.DOTALL).group(1)
 
@@ -77,7 +77,7 @@ class SmallestProgramTest(unittest.TestCase):
 
 
 class ReadmeTest(unittest.TestCase):
-    def test_a_run_left_alone_is_listed_resized_saved_shown_and_deleted_by_the_commands_it_gives(self):
+    def test_the_commands_for_a_detached_run_succeed(self):
         commands = re.search(r"```sh\n(adaptdl run --detach.*?)```", README, re.DOTALL).group(1)
         with tempfile.TemporaryDirectory() as directory:
             (Path(directory) / "build").symlink_to(BUILD)
@@ -101,7 +101,7 @@ class ReadmeTest(unittest.TestCase):
             finally:
                 subprocess.run([BUILD / "cli" / "adaptdl", "delete", "--now", "digits"], capture_output=True, env=environment)
 
-    def test_every_document_it_leads_to_exists(self):
+    def test_the_linked_documents_exist(self):
         links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
         self.assertGreater(len(links), 8)
         for link in links:

@@ -100,16 +100,16 @@ class ResumeTest(unittest.TestCase):
             # A sum that was saved in the middle is added up in another order.
             self.assertAlmostEqual(resumed["loss"], uninterrupted["loss"], places=12)
 
-    def test_one_replica_interrupted_again_and_again_ends_bit_for_bit_as_if_it_never_was(self):
+    def test_one_replica_repeatedly_interrupted_ends_with_bitwise_equal_parameters(self):
         self.interrupted_as_uninterrupted(1, INTERRUPTIONS)
 
-    def test_two_replicas_interrupted_again_and_again_end_bit_for_bit_as_if_they_never_were(self):
+    def test_two_replicas_repeatedly_interrupted_end_with_bitwise_equal_parameters(self):
         self.interrupted_as_uninterrupted(2, INTERRUPTIONS)
 
-    def test_three_replicas_interrupted_again_and_again_end_bit_for_bit_as_if_they_never_were(self):
+    def test_three_replicas_repeatedly_interrupted_end_with_bitwise_equal_parameters(self):
         self.interrupted_as_uninterrupted(3, INTERRUPTIONS)
 
-    def test_resumed_on_1_2_3_4_replicas_in_turn_every_epoch_sees_all_samples(self):
+    def test_each_epoch_covers_all_samples_when_resumed_on_1_to_4_replicas(self):
         with tempfile.TemporaryDirectory() as directory:
             job = Job(directory, epochs=6)
             for replicas in (1, 2, 3, 4, 1, 2, 3, 4):
@@ -123,7 +123,7 @@ class ResumeTest(unittest.TestCase):
                 self.assertLess(epoch["samples"], 1437 + 64)
             self.assertGreater(epochs[-1]["accuracy"], 0.9)
 
-    def test_the_same_command_as_that_of_a_killed_launcher_goes_on_from_the_last_periodic_checkpoint(self):
+    def test_rerunning_a_killed_launchers_command_resumes_from_a_periodic_checkpoint(self):
         with tempfile.TemporaryDirectory() as whole_directory, tempfile.TemporaryDirectory() as directory:
             job = Job(directory, epochs=100000)  # more than it can finish before it is killed
             every = ("--checkpoint-every", "100ms")
@@ -145,7 +145,7 @@ class ResumeTest(unittest.TestCase):
             for uninterrupted in whole.epochs():
                 self.assertAlmostEqual(logged[uninterrupted["epoch"]]["loss"], uninterrupted["loss"], places=12)
 
-    def test_a_finished_job_trains_no_more(self):
+    def test_a_finished_job_does_not_train_again(self):
         with tempfile.TemporaryDirectory() as directory:
             job = Job(directory, epochs=1)
             self.assertEqual(job.run(2), 0, job.output)

@@ -51,7 +51,7 @@ class DetachTest(RunTest):
         self.assertTrue(eventually(lambda: not is_alive(run["pid"])))
         return run
 
-    def test_it_prints_the_name_and_goes_on_by_itself(self):
+    def test_run_detach_prints_the_name_and_keeps_running(self):
         name = self.detach("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER).rstrip("\n")
         self.assertRegex(name, r"^replica_program-20[0-9-]+$")
         # A launcher that does not answer at once is listed as its record was written last.
@@ -67,7 +67,7 @@ class DetachTest(RunTest):
         self.assertTrue(eventually(lambda: not is_alive(run["pid"])))
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
 
-    def test_it_survives_its_terminal(self):
+    def test_a_detached_run_survives_its_terminal(self):
         leader, follower = pty.openpty()
         shell = subprocess.Popen(
             ["sh", "-i"], stdin=follower, stdout=follower, stderr=follower, cwd=self.directory, env=self.environment,
@@ -96,7 +96,7 @@ class DetachTest(RunTest):
         os.kill(pid, signal.SIGTERM)
         self.assertEqual(self.ended("job")["exit_code"], 143)
 
-    def test_an_error_before_the_start_is_printed_and_its_code_returned(self):
+    def test_a_startup_error_is_printed_and_its_code_returned(self):
         self.assertIn("cannot find no-such-program in PATH", self.detach("no-such-program", code=2))
         broken = self.script("broken", "")
         broken.write_bytes(b"\x7fELF broken")
@@ -109,7 +109,7 @@ class DetachTest(RunTest):
         self.adaptdl("delete", "job")
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
 
-    def test_nobody_waits_for_it_who_waits_for_the_end_of_the_commands_output(self):
+    def test_a_detached_run_does_not_hold_the_output_of_the_command_open(self):
         done = subprocess.run(
             ["sh", "-c", f"{ADAPTDL} run --detach --name job -n 1 sleep 1000 | cat; echo end"],
             cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE,
@@ -117,7 +117,7 @@ class DetachTest(RunTest):
         self.assertEqual(done.stdout, "job\nend\n")
         self.adaptdl("delete", "job", "--now")
 
-    def test_it_keeps_no_descriptor_of_the_caller(self):
+    def test_a_detached_run_inherits_no_descriptors_of_the_caller(self):
         program = self.python("show", PRINT_DESCRIPTORS + "import time\ntime.sleep(1000)\n")
         with stray_pipe() as read:
             target = os.readlink("/proc/self/fd/251")
@@ -134,7 +134,7 @@ class DetachTest(RunTest):
         self.assert_own_descriptors(json.loads(line[line.index("{") :]))
         self.adaptdl("delete", "job", "--now")
 
-    def test_what_became_of_it_is_found_in_its_record_and_its_logs(self):
+    def test_the_outcome_is_in_the_record_and_the_logs(self):
         self.detach("-n", 1, "--name", "job", "sh", "-c", "echo the reason >&2; exit 7")
         run = self.ended("job")
         self.assertEqual(
@@ -145,7 +145,7 @@ class DetachTest(RunTest):
         self.assertRegex(notices, r"\A20\d\d-\d\d-\d\d \d\d:\d\d:\d\d 1 replica of sh, ")
         self.assertIn("adaptdl: error: replica 0 failed first: it exited with code 7\n", notices)
 
-    def test_it_goes_on_detached_with_the_command_that_it_names(self):
+    def test_the_suggested_command_resumes_a_stopped_run_detached(self):
         self.detach("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER)
         self.assertTrue(eventually(lambda: "begins at step" in self.adaptdl("logs", "job")))
         pid = self.listed()["job"]["pid"]

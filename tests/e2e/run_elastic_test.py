@@ -71,12 +71,12 @@ class ElasticTest(RunTest):
 
 
 class ResizeTest(ElasticTest):
-    def test_a_run_takes_the_devices_that_there_are_up_to_the_most(self):
+    def test_a_run_below_its_maximum_size_uses_all_available_devices(self):
         run = self.start_elastic("1:3", devices=2)
         self.wait_for_generation(run, 0, 2)
         self.stop(run)
 
-    def test_it_grows_and_shrinks_while_the_survivors_live_on(self):
+    def test_a_run_grows_and_shrinks_while_remaining_replicas_keep_running(self):
         run = self.start_elastic("1")
         [first] = self.wait_for_generation(run, 0, 1)
         self.resize("3")
@@ -93,7 +93,7 @@ class ResizeTest(ElasticTest):
         run.wait_for("from 2 to 4 replicas")
         self.assertNotIn("restart", "\n".join(run.err))
 
-    def test_it_ends_right_when_it_is_done_in_the_middle_of_a_growth(self):
+    def test_a_run_that_finishes_while_growing_succeeds(self):
         run = self.start_elastic("1", "--until", "done")
         self.wait_for_generation(run, 0, 1)
         self.resize("4")
@@ -102,14 +102,14 @@ class ResizeTest(ElasticTest):
         self.assertEqual(run.finish(), 0, run.text())
         self.assert_steps_go_on(run)
 
-    def test_more_than_there_are_devices_for_is_refused(self):
+    def test_a_resize_beyond_the_available_devices_is_rejected(self):
         run = self.start_elastic("1:2", devices=2)
         self.wait_for_generation(run, 0, 2)
         refusal = self.adaptdl("resize", self.name, "3", code=1)
         self.assertIn("3 replicas need 3 devices, but only 2 may be used: 0, 1", refusal)
         self.stop(run)
 
-    def test_an_interrupt_during_a_growth_leaves_nobody_behind(self):
+    def test_an_interrupt_while_growing_leaves_no_replicas_behind(self):
         run = self.start_elastic("1")
         self.wait_for_generation(run, 0, 1)
         self.resize("4")
@@ -130,7 +130,7 @@ class ResizeTest(ElasticTest):
 
 
 class FailureTest(ElasticTest):
-    def test_survivors_go_on_at_once_and_a_replacement_joins(self):
+    def test_survivors_continue_at_once_and_a_replacement_joins(self):
         for victim in (0, 2):
             with self.subTest(rank=victim):
                 run = self.start_elastic("1:3", devices=3)
@@ -151,7 +151,7 @@ class FailureTest(ElasticTest):
         self.assertEqual(after[:2], [before[0], before[2]])
         self.stop(run)
 
-    def test_kills_are_survived_as_often_as_they_come(self):
+    def test_a_run_survives_repeated_kills_without_using_restarts(self):
         run = self.start_elastic("1:2", devices=2, options=["--max-restarts", 0])
         generation, members = 0, self.wait_for_generation(run, 0, 2)
         for round in range(3):
@@ -160,14 +160,14 @@ class FailureTest(ElasticTest):
             members = self.wait_for_generation(run, generation, 2)
         self.stop(run)
 
-    def test_a_fixed_number_of_replicas_that_may_not_be_restarted_fails_as_ever(self):
+    def test_a_killed_replica_fails_a_fixed_size_run_without_restarts(self):
         run = self.start_elastic("2", devices=2)
         members = self.wait_for_generation(run, 0, 2)
         os.kill(members[1], signal.SIGKILL)
         self.assertEqual(run.finish(), 137, run.text())
         run.wait_for("adaptdl: error: replica 1 failed first: it was killed by SIGKILL")
 
-    def test_when_all_die_the_job_starts_again_from_its_checkpoint(self):
+    def test_a_job_restarts_from_its_checkpoint_if_all_replicas_are_killed(self):
         run = self.start_elastic("1:2", "--save-every", 5, devices=2)
         members = self.wait_for_generation(run, 0, 2)
         eventually(lambda: list((self.directory / "c").glob("checkpoint-*")))
@@ -181,7 +181,7 @@ class FailureTest(ElasticTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_one_that_hangs_is_told_by_the_others_and_replaced(self):
+    def test_a_hung_replica_is_reported_by_the_others_and_replaced(self):
         run = self.start_elastic("1:3", devices=3, options=["--hang-timeout", "1s"])
         before = self.wait_for_group(run, lambda members: len(members) == 3)
         os.kill(before[1], signal.SIGSTOP)
@@ -192,7 +192,7 @@ class FailureTest(ElasticTest):
         self.wait_for_group(run, lambda members: len(members) == 3 and members[:2] == left)
         self.stop(run)
 
-    def test_the_others_save_when_one_hangs_or_dies_while_the_run_stops(self):
+    def test_the_others_save_a_checkpoint_if_a_replica_hangs_or_dies_during_a_stop(self):
         for dies in (False, True):
             with self.subTest(dies=dies):
                 run = self.start_elastic("2:3", devices=3, options=["--hang-timeout", "1s"])
@@ -211,7 +211,7 @@ class FailureTest(ElasticTest):
                 run.wait_for("saved step")
                 self.assert_steps_go_on(run)
 
-    def test_newcomers_that_fail_end_only_themselves(self):
+    def test_new_replicas_that_fail_do_not_affect_the_running_ones(self):
         run = self.start_elastic("1", "--newcomers-exit", 9)
         self.wait_for_generation(run, 0, 1)
         self.resize("1:2")
@@ -219,7 +219,7 @@ class FailureTest(ElasticTest):
         run.wait_for("new replicas failed 3 times in a row: staying at 1 replica")
         self.stop(run)
 
-    def test_nobody_outlives_a_launcher_killed_in_the_middle_of_a_growth(self):
+    def test_no_replica_outlives_a_launcher_killed_while_growing(self):
         run = self.start_elastic("1")
         self.wait_for_generation(run, 0, 1)
         self.resize("3")
@@ -229,7 +229,7 @@ class FailureTest(ElasticTest):
         self.assertEqual(run.finish(), -signal.SIGKILL)
         self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
 
-    def test_a_program_that_fails_by_itself_is_not_restarted_in_vain(self):
+    def test_a_program_that_fails_before_its_first_step_is_restarted_only_once(self):
         for meets in (False, True):
             with self.subTest(meets_the_others=meets):
                 program = self.python(
@@ -247,7 +247,7 @@ class FailureTest(ElasticTest):
 
 
 class CheckpointRestartTest(ElasticTest):
-    def test_a_program_that_cannot_be_joined_is_rescaled_by_a_restart(self):
+    def test_a_program_that_new_replicas_cannot_join_is_rescaled_by_a_restart(self):
         run = self.start_elastic("1", "--cannot-join")
         [before] = self.wait_for_generation(run, 0, 1)
         # Else the checkpoint could be of step 0.
@@ -262,7 +262,7 @@ class CheckpointRestartTest(ElasticTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_a_program_that_knows_nothing_of_generations_too(self):
+    def test_a_program_without_generations_is_rescaled_by_a_restart(self):
         name = f"plain{os.getpid()}"
         run = self.start(
             "-n", "1:2", "--devices", 4, "--device-kind", "cpu", "--name", name, "--checkpoint", "c",
@@ -280,7 +280,7 @@ class CheckpointRestartTest(ElasticTest):
         self.assertEqual(run.finish(), 143, run.text())
         self.assertNotIn("error", run.text())
 
-    def test_without_checkpoints_it_stays_as_it_is_and_says_so(self):
+    def test_a_resize_that_needs_a_restart_is_rejected_without_checkpoints(self):
         name = f"bare{os.getpid()}"
         run = self.start(
             "-n", "1:1", "--devices", 4, "--device-kind", "cpu", "--name", name, "--no-checkpoint",
@@ -298,7 +298,7 @@ class CheckpointRestartTest(ElasticTest):
         except AssertionError:
             return ""
 
-    def test_a_program_that_fails_while_it_is_stopped_for_that_has_failed(self):
+    def test_a_program_that_fails_while_stopping_for_a_resize_fails_the_run(self):
         name = f"bad{os.getpid()}"
         program = self.python(
             "bad",

@@ -50,7 +50,7 @@ class EnvironmentTest(RunTest):
         shown = {int(line[1 : line.index("]")]): json.loads(line.split(" ", 1)[1]) for line in run.out}
         return [shown[rank] for rank in sorted(shown)]
 
-    def test_each_replica_is_told_the_whole_contract(self):
+    def test_each_replica_gets_all_environment_variables(self):
         first, second = self.environments(
             "-n",
             2,
@@ -109,7 +109,7 @@ class EnvironmentTest(RunTest):
             self.assertTrue(environment["session"])
             self.assertEqual(environment["stdin"], "/dev/null")
 
-    def test_what_is_set_already_stays(self):
+    def test_variables_that_are_already_set_are_kept(self):
         [environment] = self.environments(
             "-n", 1, OMP_NUM_THREADS="3", ADAPTDL_CHECKPOINT_EVERY="7m", ADAPTDL_SHARE_PATH="/s"
         )
@@ -118,26 +118,26 @@ class EnvironmentTest(RunTest):
             ["3", "7m", "/s"],
         )
 
-    def test_without_checkpoints_no_path_is_given(self):
+    def test_no_checkpoint_path_is_set_without_checkpoints(self):
         [environment] = self.environments("--no-checkpoint", "-n", 1, ADAPTDL_CHECKPOINT_PATH="/of/another/job")
         self.assertNotIn("ADAPTDL_CHECKPOINT_PATH", environment)
         self.assertEqual(self.own_checkpoints(), [])
 
-    def test_one_gpu_a_replica(self):
+    def test_replicas_get_one_gpu_each_and_share_gpus_only_with_gloo(self):
         environments = self.environments(CUDA_VISIBLE_DEVICES="3,GPU-7,5")
         self.assertEqual([environment["CUDA_VISIBLE_DEVICES"] for environment in environments], ["3", "GPU-7", "5"])
         self.assertIn("4 replicas need 4 GPUs", self.refused("-n", 4, "true", CUDA_VISIBLE_DEVICES="3,GPU-7,5"))
         shared = self.environments("-n", 3, "--backend", "gloo", CUDA_VISIBLE_DEVICES="0,1")
         self.assertEqual([environment["CUDA_VISIBLE_DEVICES"] for environment in shared], ["0", "1", "0"])
 
-    def test_a_directory_of_its_own_for_checkpoints_is_removed_after_success(self):
+    def test_the_default_checkpoint_directory_is_removed_after_success(self):
         [environment] = self.environments("-n", 1)
         path = environment["ADAPTDL_CHECKPOINT_PATH"]
         self.assertRegex(path, f"^{self.runs}/show-20[0-9-]+/checkpoints$")
         self.assertEqual(environment["ADAPTDL_JOB_ID"], "local/" + path.split("/")[-2])
         self.assertEqual(self.own_checkpoints(), [])
 
-    def test_a_run_without_a_home_needs_only_a_place_for_its_checkpoints(self):
+    def test_a_run_without_a_home_directory_is_rejected_only_if_it_saves_checkpoints(self):
         run = self.run_to_end("-n", 1, "--no-checkpoint", "echo", "text", HOME=None)
         self.assertEqual(run.out, ["[0] text"])
         self.assertIn("adaptdl: warning: `adaptdl ls` will not find this run: no home directory", run.err[0])
@@ -154,7 +154,7 @@ class EnvironmentTest(RunTest):
         )
 
 
-    def test_a_replica_has_no_descriptors_but_its_own(self):
+    def test_a_replica_inherits_no_other_descriptors(self):
         program = self.python("show", PRINT_DESCRIPTORS)
         for options in ([], ["--devices", "2", "--device-kind", "cpu"], ["--logs", "logs"]):
             with self.subTest(options), stray_pipe():
@@ -168,7 +168,7 @@ class EnvironmentTest(RunTest):
 
 
 class OutputTest(RunTest):
-    def test_lines_of_many_replicas_never_mix_and_keep_their_order(self):
+    def test_lines_of_several_replicas_do_not_mix_and_keep_their_order(self):
         program = self.python(
             "talk",
             "import os, sys\nfor i in range(2000):\n"
@@ -182,7 +182,7 @@ class OutputTest(RunTest):
             self.assertEqual(errors, [f"[{rank}] err {i}" for i in range(2000)])
         self.assertEqual(len(run.out), 8000)
 
-    def test_long_lines_unfinished_lines_and_any_bytes_come_through(self):
+    def test_long_lines_unfinished_lines_and_arbitrary_bytes_are_passed_through(self):
         program = self.python(
             "bytes", "import os\nos.write(1, b'x' * 500000 + b'\\n' + bytes(set(range(256)) - {10}))\n"
         )
@@ -194,13 +194,13 @@ class OutputTest(RunTest):
                 [f"[{rank}] " + "x" * 500000, f"[{rank}] {everything}"],
             )
 
-    def test_an_endless_line_costs_no_endless_memory(self):
+    def test_an_endless_line_is_split_into_parts_of_bounded_size(self):
         program = self.python("endless", "import os\nfor _ in range(48):\n    os.write(1, b'x' * (1 << 20))\n")
         run = self.run_to_end("-n", 1, program)
         self.assertEqual(sum(len(line) - len("[0] ") for line in run.out), 48 << 20)
         self.assertLessEqual(max(map(len, run.out)), (1 << 20) + len("[0] "))
 
-    def test_logs_hold_both_streams_of_a_rank_and_are_appended_to(self):
+    def test_logs_contain_both_streams_of_a_rank_and_are_appended_to(self):
         program = self.script("talk", "#!/bin/sh\necho out $ADAPTDL_REPLICA_RANK\necho err >&2\nprintf unfinished\n")
         for _ in range(2):
             self.run_to_end("-n", 2, "--logs", "logs/here", "--name", "job", program)
@@ -225,13 +225,13 @@ class OutputTest(RunTest):
         )
         return done.stdout, done.stderr
 
-    def test_a_slow_reader_holds_the_program_up_and_loses_nothing(self):
+    def test_a_slow_reader_receives_the_whole_output(self):
         program = self.python("much", "for i in range(300000):\n    print(i, 'x' * 50)\n")
         reader = self.python("slow", "import sys, time\ntime.sleep(1)\nprint(len(sys.stdin.read().splitlines()))\n")
         out, _ = self.shell(f"$ADAPTDL run -n 1 {program} | {reader}; echo ${{PIPESTATUS[0]}}")
         self.assertEqual(out, "300000\n0\n")
 
-    def test_a_reader_that_went_away_ends_the_run_with_a_checkpoint(self):
+    def test_closing_the_output_pipe_stops_the_run_with_a_checkpoint(self):
         program = self.script(
             "chatter", f"#!/bin/sh\nwhile sleep 0.05; do echo tick; done &\nexec {REPLICA_PROGRAM} --steps 100000\n"
         )
@@ -240,17 +240,17 @@ class OutputTest(RunTest):
         self.assertIn("standard output was closed", err)
         self.assertIn("stopped with checkpoint", err)
 
-    def test_closed_standard_descriptors_do_no_harm(self):
+    def test_a_run_succeeds_with_closed_standard_descriptors(self):
         out, err = self.shell(f"$ADAPTDL run -n 2 --checkpoint c {REPLICA_PROGRAM} --steps 5 <&- >&-; echo $? >&2")
         self.assertEqual((out, err.splitlines()[-1]), ("", "0"), err)
         out, err = self.shell(f"$ADAPTDL run -n 2 --checkpoint c {REPLICA_PROGRAM} --steps 10 <&- 2>&-; echo $?")
         self.assertEqual(out.splitlines()[-1], "0", out)
 
-    def test_a_full_disk_under_the_output_does_not_end_the_run(self):
+    def test_a_failed_write_of_the_output_does_not_end_the_run(self):
         _, err = self.shell(f"$ADAPTDL run -n 1 --checkpoint c {REPLICA_PROGRAM} --steps 5 >/dev/full; echo $? >&2")
         self.assertEqual(err.splitlines()[-1], "0", err)
 
-    def test_the_status_pipe_never_blocks_a_program(self):
+    def test_the_status_pipe_does_not_block_and_ignores_invalid_reports(self):
         program = self.python(
             "report",
             "import os\nfd = int(os.environ['ADAPTDL_STATUS_FD'])\nassert not os.get_blocking(fd)\n"

@@ -21,7 +21,7 @@ class FailureTest(RunTest):
         run.wait_for("begins at step", replicas)
         return run
 
-    def test_a_replica_killed_by_sigkill_ends_the_run_soon(self):
+    def test_a_replica_killed_by_sigkill_ends_the_run_promptly(self):
         run = self.start_counting("--checkpoint", "c")
         victim = replicas_of(run.pid)[1]
         rank = (
@@ -37,7 +37,7 @@ class FailureTest(RunTest):
         self.assertLess(time.monotonic() - began, SOON)
         run.wait_for(f"adaptdl: error: replica {rank} failed first: it was killed by SIGKILL")
 
-    def test_even_if_the_others_neither_notice_nor_listen(self):
+    def test_a_killed_replica_ends_the_run_even_if_the_others_ignore_signals(self):
         program = self.script("deaf", "#!/bin/sh\ntrap '' TERM INT\necho ready\nwhile :; do sleep 1; done\n")
         run = self.start("-n", 3, program)
         run.wait_for("ready", 3)
@@ -46,7 +46,7 @@ class FailureTest(RunTest):
         self.assertEqual(run.finish(), 137, run.text())
         self.assertLess(time.monotonic() - began, SOON)
 
-    def test_the_first_to_fail_is_named_not_the_consequences(self):
+    def test_the_error_names_the_replica_that_failed_first(self):
         run = self.start(
             "-n", 4, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--at-step", 5, "--rank", 2, "--exit", 7
         )
@@ -59,7 +59,7 @@ class FailureTest(RunTest):
         self.assertTrue(all(index < last for index in consequences))
         self.assertRegex(run.err[last + 2], r"^adaptdl: other replicas: replica \d ")
 
-    def test_signals_are_named_and_give_128_more(self):
+    def test_fatal_signals_are_named_and_set_the_exit_code(self):
         for number, name in (
             (signal.SIGSEGV, "SIGSEGV (segmentation fault)"),
             (signal.SIGABRT, "SIGABRT (aborted)"),
@@ -71,7 +71,7 @@ class FailureTest(RunTest):
                 self.assertEqual(run.finish(), 1 if number == signal.SIGTERM else 128 + number, run.text())
                 run.wait_for(f"replica 0 failed first: it was killed by {name}")
 
-    def test_the_last_twenty_lines_of_the_first_failure_are_shown_again(self):
+    def test_the_last_20_lines_of_the_failed_replica_are_repeated(self):
         # The streams are read one after the other, so the order of their lines is known only if one has come before the next.
         program = self.script("talk", "#!/bin/sh\nseq 1 100\nuntil [ -e go ]; do sleep 0.01; done\necho the reason >&2\nexit 3\n")
         run = self.start("-n", 1, program)
@@ -88,11 +88,11 @@ class FailureTest(RunTest):
             with self.subTest(code):
                 self.run_to_end("-n", 2, "sh", "-c", f"exit {code}", code=code)
 
-    def test_one_replica_that_is_done_does_not_end_the_others(self):
+    def test_a_finished_replica_does_not_end_the_others(self):
         run = self.run_to_end("-n", 2, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] && exit 0; sleep 1; echo still here")
         self.assertEqual(run.out, ["[1] still here"])
 
-    def test_out_of_memory_is_called_so(self):
+    def test_running_out_of_memory_is_reported(self):
         program = self.python(
             "hungry",
             "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nx = bytearray(1 << 30)\n",
@@ -100,7 +100,7 @@ class FailureTest(RunTest):
         run = self.run_to_end("-n", 1, program, code=1)
         run.wait_for("adaptdl: error: replica 0 failed first: it ran OUT OF MEMORY and exited with code 1")
 
-    def test_a_failed_run_keeps_its_checkpoints_and_says_how_to_go_on(self):
+    def test_a_failed_run_keeps_its_checkpoints_and_prints_how_to_resume(self):
         run = self.start(
             "-n", 2, REPLICA_PROGRAM, "--steps", FOREVER, "--checkpoint-at", 3, "--at-step", 6, "--exit", 9
         )
@@ -111,7 +111,7 @@ class FailureTest(RunTest):
         self.run_to_end("-n", 1, "false", code=1)
         self.assertEqual(self.own_checkpoints(), [directory])  # an empty one is not kept
 
-    def test_a_failure_while_stopping_is_a_failure(self):
+    def test_a_replica_that_fails_while_stopping_fails_the_run(self):
         run = self.start(
             "-n",
             2,
@@ -126,7 +126,7 @@ class FailureTest(RunTest):
 
 
 class RestartTest(RunTest):
-    def test_all_start_again_from_the_newest_checkpoint(self):
+    def test_all_replicas_restart_from_the_newest_checkpoint(self):
         run = self.start(
             "-n",
             2,
@@ -158,7 +158,7 @@ class RestartTest(RunTest):
             self.assertIn(f"[{rank}] done at step 12", run.out)
             self.assertIn("start 1, ", (self.directory / "l" / f"rank-{rank}.log").read_text())
 
-    def test_restarts_end_when_they_are_used_up(self):
+    def test_a_run_fails_after_its_last_restart(self):
         run = self.run_to_end(
             "-n",
             1,
@@ -216,7 +216,7 @@ time.sleep(1000)
     def assert_all_gone(self, pids):
         self.assertTrue(eventually(lambda: not any(map(is_alive, pids))), [pid for pid in pids if is_alive(pid)])
 
-    def test_nobody_outlives_a_launcher_killed_by_sigkill(self):
+    def test_no_process_outlives_a_launcher_killed_by_sigkill(self):
         run = self.start("-n", 3, self.python("family", self.FAMILY))
         pids = self.family(run, 3)
         self.assertGreaterEqual(len(pids), 13)
@@ -224,7 +224,7 @@ time.sleep(1000)
         self.assert_all_gone(pids)
         self.assertEqual(run.finish(), -signal.SIGKILL)  # and nobody holds its output open
 
-    def test_nobody_outlives_it_if_the_guardian_was_killed_before(self):
+    def test_no_replica_outlives_the_launcher_if_the_guardian_was_killed_before(self):
         run = self.start("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER)
         run.wait_for("begins at step", 2)
         pids = replicas_of(run.pid)
@@ -246,13 +246,13 @@ time.sleep(1000)
         self.assertTrue(eventually(lambda: found() == [str(run.pid)]), found())
         self.assertTrue(eventually(lambda: kinds() == ["pipe"]), kinds())
 
-    def test_what_a_finished_replica_leaves_is_cleared_away(self):
+    def test_processes_left_by_a_finished_replica_are_killed(self):
         run = self.run_to_end("-n", 2, "sh", "-c", "sleep 1000 & echo child $!")
         pids = [int(line.split()[-1]) for line in run.out]
         self.assertEqual(len(pids), 2)
         self.assertEqual([pid for pid in pids if is_alive(pid)], [])
 
-    def test_there_are_no_zombies_while_it_runs(self):
+    def test_finished_replicas_leave_no_zombies_during_the_run(self):
         run = self.start("-n", 3, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 2 ] || exit 0; echo last; sleep 1000")
         run.wait_for("last")
         states = lambda: [

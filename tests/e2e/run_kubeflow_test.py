@@ -55,7 +55,7 @@ class KubeflowTest(RunTest):
     def progress(self, name):
         return self.listed(name)[name]["progress"]
 
-    def test_the_run_shows_what_the_program_posts_and_ends_with_its_last_post(self):
+    def test_posted_progress_is_shown_and_the_last_post_is_kept(self):
         proxy = "http://127.0.0.1:9"  # may not come between the program and the run
         run = self.start_program("job", http_proxy=proxy, no_proxy="example.org")
         run.wait_for("[0] middle 200")
@@ -76,17 +76,17 @@ class KubeflowTest(RunTest):
         self.assertEqual(self.progress("job"), END)
         self.assertFalse(token.exists())
 
-    def test_of_several_replicas_that_post_the_first_is_shown(self):
+    def test_with_several_posting_replicas_the_progress_of_rank_0_is_shown(self):
         program = self.python("three", SEVERAL.format(directory=str(PROGRAM.parent), posted=str(self.directory / "posted")))
         run = self.run_to_end("--name", "job", "-n", 3, program)
         self.assertEqual(sorted(run.out), [f"[{rank}] posted 200" for rank in range(3)])
         self.assertEqual(self.progress("job"), {"progress": 50, "targetProgress": 100})
 
-    def test_reports_of_our_own_are_not_replaced(self):
+    def test_reports_on_the_status_descriptor_take_precedence(self):
         self.run_to_end("--name", "job", self.python("both", BOTH.format(directory=str(PROGRAM.parent))))
         self.assertEqual(self.progress("job"), {"epoch": 3, "loss": 0.5})
 
-    def test_the_variables_are_not_changed_if_the_user_has_set_them_or_there_is_no_record(self):
+    def test_the_kubeflow_variables_are_set_unless_the_user_set_them_or_no_record_exists(self):
         program = self.python("show", SHOW)
 
         def shown(*options, **more):
@@ -101,7 +101,7 @@ class KubeflowTest(RunTest):
         self.assertEqual(shown("--env", "KUBEFLOW_TRAINER_SERVER_URL="), ["", None])
         self.assertEqual(shown("--no-checkpoint", HOME=None), [None, None])
 
-    def test_a_token_that_a_killed_run_left_is_replaced(self):
+    def test_a_token_left_by_a_killed_run_is_replaced(self):
         run = self.start_program("job")
         run.wait_for("[0] middle 200")
         run.process.kill()

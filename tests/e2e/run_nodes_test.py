@@ -32,7 +32,7 @@ class NodesTest(RunTest):
             for rank in range(nodes)
         ]
 
-    def test_ranks_go_on_from_machine_to_machine(self):
+    def test_ranks_are_numbered_across_machines(self):
         show = [
             "sh",
             "-c",
@@ -47,12 +47,12 @@ class NodesTest(RunTest):
                 [f"[{rank}] {rank} of 4 on 2 at 127.0.0.1 job local/job" for rank in (2 * node, 2 * node + 1)],
             )
 
-    def test_all_machines_work_on_one_job(self):
+    def test_all_machines_finish_the_job(self):
         for run in self.start_nodes(3, 2, ["--steps", 5]):
             self.assertEqual(run.finish(), 0, run.text())
             self.assertEqual(len(run.wait_for("done at step 5")), 2)
 
-    def test_machines_with_one_token_work_on_one_job_and_one_with_another_cannot_join(self):
+    def test_machines_need_the_same_token_to_form_a_job(self):
         def token(name, text):
             path = self.directory / name
             path.write_text(text + "\n")
@@ -77,7 +77,7 @@ class NodesTest(RunTest):
         self.assertIn("it does not have this job's secret", first.text())
         self.assertIn("does it have the same secret?", second.text())
 
-    def test_an_interrupt_on_any_machine_saves_on_all_and_all_know(self):
+    def test_an_interrupt_on_one_machine_stops_all_and_all_report_the_checkpoint(self):
         runs = self.start_nodes(2, 2, ["--steps", FOREVER])
         for run in runs:
             run.wait_for("begins at step", 2)
@@ -86,7 +86,7 @@ class NodesTest(RunTest):
             self.assertEqual(run.finish(), 143, run.text())
             run.wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
 
-    def test_a_machine_that_does_not_see_the_directory_trusts_its_replica(self):
+    def test_a_machine_without_the_directory_learns_of_the_checkpoint_from_its_replica(self):
         # The second machine's directory is gone while it runs; only the replicas know of the checkpoint.
         program = self.script(
             "elsewhere",
@@ -116,7 +116,7 @@ class NodesTest(RunTest):
         self.assertEqual(runs[1].finish(), 137, runs[1].text())
         self.assertEqual(runs[0].finish(), 1, runs[0].text())
 
-    def test_all_machines_start_again(self):
+    def test_all_machines_restart_after_a_failure(self):
         runs = self.start_nodes(
             2, 1, "--max-restarts", 3, ["--steps", 12, "--checkpoint-at", 4, "--at-step", 8, "--rank", 1, "--exit", 9]
         )

@@ -39,7 +39,7 @@ class PrivateTest(RunTest):
         self.assertEqual(run.finish(), 143, run.text())
         return run
 
-    def test_M2_whatever_the_umask_is_a_run_is_closed_to_others(self):
+    def test_files_of_a_run_are_private_regardless_of_the_umask(self):
         for mask in (0o000, 0o022):
             with self.subTest(oct(mask)):
                 os.umask(mask)
@@ -52,7 +52,7 @@ class PrivateTest(RunTest):
                 self.assertIn("run.log", self.assert_private(self.runs))
                 self.adaptdl("delete", name)
 
-    def test_what_an_older_version_left_is_closed_when_the_run_continues(self):
+    def test_resuming_a_run_makes_its_existing_files_private(self):
         self.saved_run("--name", "job")
         os.chmod(self.runs, 0o755)
         for path in self.runs.rglob("*"):
@@ -60,7 +60,7 @@ class PrivateTest(RunTest):
         self.saved_run("--name", "job")
         self.assert_private(self.runs)
 
-    def test_directories_that_the_user_gives_are_created_private_or_keep_their_mode(self):
+    def test_given_directories_keep_their_mode_and_new_ones_are_private(self):
         os.umask(0)
         mine = self.directory / "mine"
         mine.mkdir(mode=0o755)
@@ -71,7 +71,7 @@ class PrivateTest(RunTest):
         self.saved_run("--checkpoint", "other/checkpoints")
         self.assert_private(self.directory / "other")
 
-    def test_M2_values_of_env_are_in_no_file_and_resuming_takes_the_callers(self):
+    def test_env_values_are_not_stored_and_a_resumed_run_uses_the_callers_values(self):
         run = self.saved_run("--name", "job", "--env", f"TOKEN={SECRET}", "--env", "TOKEN=x", "--env", "A=1")
         everything = run.text() + "".join(path.read_text() for path in self.runs.rglob("*.json"))
         self.assertNotIn(SECRET, everything)

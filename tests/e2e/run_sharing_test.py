@@ -56,7 +56,7 @@ class SharingTest(RunTest):
 
 
 class TwoRunsTest(SharingTest):
-    def test_the_second_takes_a_share_and_when_one_ends_the_other_grows(self):
+    def test_two_runs_share_the_devices_and_one_grows_when_the_other_ends(self):
         one = self.share("one", "1:4")
         self.wait_for_replicas(one=4)
         pids = replicas_of(one.pid)
@@ -70,12 +70,12 @@ class TwoRunsTest(SharingTest):
         self.stop(two)
         self.assertNotIn("restarting with", two.text())
 
-    def test_both_end_right(self):
+    def test_two_runs_that_share_devices_succeed(self):
         runs = [self.share(name, "1:4", PROGRAM, "--steps", 150) for name in ("one", "two")]
         for run in runs:
             self.assertEqual(run.finish(), 0, run.text())
 
-    def test_resizes_are_bounds_of_what_the_runs_agree_on(self):
+    def test_resizes_bound_the_shares_of_the_runs(self):
         one, two = self.share("one", "1:4"), self.share("two", "1:4")
         self.wait_for_replicas(one=2, two=2)
         self.adaptdl("resize", "one", "3")
@@ -86,7 +86,7 @@ class TwoRunsTest(SharingTest):
         self.wait_for_replicas(one=1, two=3)
         self.stop(one, two)
 
-    def test_programs_that_do_not_follow_are_started_again_on_their_share(self):
+    def test_programs_without_generations_are_restarted_on_their_share(self):
         one = self.share("one", "1:4", REPLICA_PROGRAM, "--steps", FOREVER)
         self.wait_for_replicas(one=4)
         self.adaptdl("checkpoint", "save", "one")
@@ -95,7 +95,7 @@ class TwoRunsTest(SharingTest):
         one.wait_for("restarting with 2 replicas from checkpoint-")
         self.stop(one, two)
 
-    def test_what_a_run_cannot_let_go_of_stays_with_it(self):
+    def test_a_run_that_cannot_be_resized_keeps_its_devices(self):
         one = self.share("one", "1:4", REPLICA_PROGRAM, "--steps", FOREVER, options=["--no-checkpoint"])
         self.wait_for_replicas(one=4)
         # It is known to be so once it has made progress for a while without a word.
@@ -108,7 +108,7 @@ class TwoRunsTest(SharingTest):
 
 
 class WaitingTest(SharingTest):
-    def test_a_run_waits_for_its_least_and_says_so(self):
+    def test_a_run_waits_for_its_minimum_of_devices_and_reports_it(self):
         one = self.share("one", "2:4")
         self.wait_for_replicas(one=4)
         name = self.adaptdl(
@@ -125,7 +125,7 @@ class WaitingTest(SharingTest):
         self.adaptdl("delete", "three")
         self.assertTrue(eventually(lambda: not is_alive(waiting["pid"])))
 
-    def test_an_interrupt_ends_the_waiting(self):
+    def test_an_interrupt_ends_a_run_that_waits_for_devices(self):
         one = self.share("one", 4)
         self.wait_for_replicas(one=4)
         two = self.share("two", "1:4")
@@ -136,7 +136,7 @@ class WaitingTest(SharingTest):
         self.assertEqual(self.listed()["two"]["why"], "while waiting for devices")
         self.stop(one)
 
-    def test_a_fixed_number_stays_on_its_devices(self):
+    def test_a_fixed_size_run_keeps_its_devices(self):
         one = self.share("one", 2, REPLICA_PROGRAM, "--steps", FOREVER)
         self.wait_for_replicas(one=2)
         pids, devices = replicas_of(one.pid), self.listed()["one"]["devices"]
@@ -148,7 +148,7 @@ class WaitingTest(SharingTest):
 
 
 class AgentTest(SharingTest):
-    def test_when_the_agent_dies_the_runs_go_on_and_it_comes_back(self):
+    def test_runs_continue_when_the_agent_is_killed_and_it_restarts(self):
         one, two = self.share("one", "1:4"), self.share("two", "1:4")
         self.wait_for_replicas(one=2, two=2)
         pids = replicas_of(one.pid) + replicas_of(two.pid)
@@ -163,7 +163,7 @@ class AgentTest(SharingTest):
         self.assertLess(set(now), set(pids))
         self.stop(one, two, three)
 
-    def test_a_launcher_that_is_killed_leaves_its_devices_to_the_others(self):
+    def test_devices_of_a_killed_launcher_go_to_the_others(self):
         one, two = self.share("one", "1:4"), self.share("two", "1:4")
         self.wait_for_replicas(one=2, two=2)
         one.send(signal.SIGKILL)

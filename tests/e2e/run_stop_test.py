@@ -26,7 +26,7 @@ class GracefulStopTest(RunTest):
         self.assertIn("to continue", run.err[-2])
         return shlex.split(run.err[-1])
 
-    def test_ctrl_c_saves_and_says_where_and_how_to_go_on(self):
+    def test_an_interrupt_saves_a_checkpoint_and_prints_how_to_resume(self):
         run = self.start_counting()
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
@@ -81,7 +81,7 @@ class GracefulStopTest(RunTest):
         launcher.send_signal(signal.SIGTERM)
         launcher.wait(PATIENCE)
 
-    def test_the_resume_command_keeps_the_options_and_survives_a_shell(self):
+    def test_the_resume_command_keeps_the_options_and_is_quoted_for_a_shell(self):
         self.script("my program", f"#!/bin/sh\nexec {REPLICA_PROGRAM} --steps {FOREVER}\n")
         run = self.start_counting(
             "--checkpoint",
@@ -122,7 +122,7 @@ class GracefulStopTest(RunTest):
             ],
         )
 
-    def test_sigterm_and_a_closed_terminal_are_requests_too(self):
+    def test_sigterm_and_sighup_stop_a_run_with_a_checkpoint(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number):
                 run = self.start_counting("--checkpoint", f"c{number}")
@@ -143,7 +143,7 @@ class GracefulStopTest(RunTest):
         out, _ = process.communicate(timeout=PATIENCE)
         self.assertEqual((out, process.returncode), ("[0] done\n", 0))
 
-    def test_an_interrupt_works_from_a_script_that_started_the_run_in_the_background(self):
+    def test_a_run_in_the_background_of_a_script_can_be_interrupted(self):
         # Such a process starts with SIGINT ignored, and so would its replicas.
         process = subprocess.Popen(
             ["sh", "-c", f"{ADAPTDL} run -n 1 --checkpoint c {REPLICA_PROGRAM} --steps {FOREVER} & echo $!; wait $!"],
@@ -161,7 +161,7 @@ class GracefulStopTest(RunTest):
         process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 143)
 
-    def test_a_program_that_is_still_starting_is_asked_as_soon_as_it_handles_the_signal(self):
+    def test_a_starting_program_is_stopped_once_it_handles_the_signal(self):
         run = self.start(
             "-n",
             2,
@@ -177,7 +177,7 @@ class GracefulStopTest(RunTest):
         run.wait_for("interrupted: waiting up to")
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_a_program_that_never_handles_the_signal_is_asked_before_the_grace_ends(self):
+    def test_a_program_that_never_handles_the_signal_is_still_stopped(self):
         for grace, patience in (("60s", 50), ("2s", 30)):
             with self.subTest(grace):
                 run = self.start("-n", 1, "--no-checkpoint", "--grace", grace, "sleep", 1000)
@@ -188,7 +188,7 @@ class GracefulStopTest(RunTest):
                 self.assertLess(time.monotonic() - began, patience)
                 self.assertEqual(run.err[-1], "adaptdl: stopped; no checkpoint was saved because of --no-checkpoint")
 
-    def test_many_sigterms_are_one(self):
+    def test_repeated_sigterms_count_as_one(self):
         run = self.start_counting("--checkpoint", "c")
         deadline = time.monotonic() + PATIENCE
         while run.process.poll() is None and time.monotonic() < deadline:  # up to its very end
@@ -196,26 +196,26 @@ class GracefulStopTest(RunTest):
             time.sleep(0.0005)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_a_request_to_one_replica_stops_all(self):
+    def test_sigterm_to_one_replica_stops_all(self):
         run = self.start_counting("--checkpoint", "c")
         os.kill(replicas_of(run.pid)[1], signal.SIGTERM)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_a_program_that_finishes_by_itself_has_finished(self):
+    def test_a_program_that_exits_with_0_on_sigterm_succeeds(self):
         run = self.start("-n", 1, "sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
         run.wait_for("ready")
         interrupt(run)
         self.assertEqual(run.finish(), 0, run.text())
         self.assertEqual(self.own_checkpoints(), [])
 
-    def test_a_script_that_passes_no_signals_on_gets_its_checkpoint_too(self):
+    def test_a_program_in_a_script_that_does_not_forward_signals_saves_a_checkpoint(self):
         program = self.script("wrapper", f"#!/bin/sh\n{REPLICA_PROGRAM} --steps {FOREVER}\necho after\n")
         run = self.start_counting("--checkpoint", "c", program=[program])
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
         run.wait_for("saved step", 2)
 
-    def test_a_stop_never_starts_again(self):
+    def test_a_stopped_run_does_not_restart(self):
         run = self.start_counting("--checkpoint", "c", "--max-restarts", 5)
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
@@ -223,7 +223,7 @@ class GracefulStopTest(RunTest):
 
 
 class NothingSavedTest(RunTest):
-    def test_143_without_a_new_checkpoint_is_a_failure(self):
+    def test_exit_code_143_without_a_new_checkpoint_is_a_failure(self):
         run = self.start(
             "-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--forget", "--checkpoint-at", 2
         )
@@ -233,7 +233,7 @@ class NothingSavedTest(RunTest):
         run.wait_for("error: the replicas stopped without saving a checkpoint")
         run.wait_for(f"the newest checkpoint is {self.directory}/c/checkpoint-0")
 
-    def test_a_program_that_knows_no_sigterm_is_named_as_such(self):
+    def test_a_program_that_does_not_handle_sigterm_is_reported(self):
         run = self.start("-n", 1, "sh", "-c", "echo ready; exec sleep 1000")
         run.wait_for("ready")
         interrupt(run)
@@ -241,7 +241,7 @@ class NothingSavedTest(RunTest):
         run.wait_for("the program does not handle SIGTERM")
         self.assertEqual(self.own_checkpoints(), [])  # nothing was in it
 
-    def test_with_no_checkpoint_nothing_is_promised(self):
+    def test_a_run_with_no_checkpoint_reports_that_nothing_was_saved(self):
         run = self.start("-n", 1, "--no-checkpoint", REPLICA_PROGRAM, "--steps", FOREVER)
         run.wait_for("begins at step")
         interrupt(run)
@@ -263,7 +263,7 @@ class ForcedStopTest(RunTest):
         run.wait_for("interrupted again: killing all replicas")
         self.assertEqual([pid for pid in replicas if is_alive(pid)], [])
 
-    def test_the_grace_ends_the_wait_for_a_replica_that_hangs(self):
+    def test_replicas_that_hang_are_killed_after_the_grace_period(self):
         run = self.start("-n", 2, "--checkpoint", "c", "--grace", "1s", REPLICA_PROGRAM, "--steps", FOREVER, "--hang")
         run.wait_for("begins at step", 2)
         began = time.monotonic()
@@ -273,7 +273,7 @@ class ForcedStopTest(RunTest):
         run.wait_for("grace period of 1s expired: killing replicas 0, 1")
         run.wait_for("raise --grace")
 
-    def test_a_grace_of_nothing_kills_at_once(self):
+    def test_a_run_with_a_grace_period_of_0_is_killed_at_once(self):
         run = self.start("-n", 1, "--grace", 0, REPLICA_PROGRAM, "--steps", FOREVER)
         run.wait_for("begins at step")
         interrupt(run)
@@ -298,7 +298,7 @@ while True:
     time.sleep(0.01)
 """
 
-    def test_it_is_stopped_and_goes_on(self):
+    def test_a_python_program_with_its_own_checkpoints_stops_and_resumes(self):
         program = self.python("foreign", self.PROGRAM)
         for restarts in range(3):
             run = self.start("-n", 1, "--checkpoint", "c", program)

@@ -25,7 +25,7 @@ def memory_of(pid):
     return int(next(line.split()[1] for line in fields if line.startswith("RssAnon:"))) << 10
 
 
-class StrangersTest(RunTest):
+class UnauthorizedConnectionsTest(RunTest):
     def setUp(self):
         super().setUp()
         self.environment.update(OMP_NUM_THREADS="1", ADAPTDL_CHECKPOINT_EVERY="0")
@@ -46,7 +46,7 @@ class StrangersTest(RunTest):
         trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}
         return [pid for pid in children(run.pid) if pid in trained]
 
-    def test_H7_a_job_that_strangers_beset_starts_trains_and_rescales(self):
+    def test_a_job_trains_and_rescales_under_many_unauthorized_connections(self):
         besetting = self.beset()
         until = self.directory / "until"
         run = self.start("--name", "job", "--replicas", 2, "--devices", "3", "--device-kind", "cpu", "--",

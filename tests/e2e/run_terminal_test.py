@@ -120,7 +120,7 @@ class TerminalTest(RunTest):
         self.assertEqual(terminal.finish(), 0)
         go.unlink()
 
-    def test_the_status_line_shows_what_the_program_reports(self):
+    def test_the_status_line_shows_reported_progress(self):
         terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 1_000_000)
         line = re.compile(r"epoch \d+  step [\d,]+/1,000,000  loss \S+  2 replicas  \d+:\d\d")
         terminal.wait_for(lambda _: any(map(line.fullmatch, terminal.status_lines())))
@@ -130,7 +130,7 @@ class TerminalTest(RunTest):
         self.assertEqual([line for line in terminal.screen() if "step " in line and "/1,000,000" in line], [])
         self.assertTrue(any(re.fullmatch(r"\[0\] saved step \d+", line) for line in terminal.screen()), terminal.screen())
 
-    def test_the_status_line_shows_what_a_program_posts_in_the_format_of_kubeflow(self):
+    def test_the_status_line_shows_progress_posted_in_the_kubeflow_format(self):
         go_on = self.directory / "go"
         program = pathlib.Path(__file__).with_name("kubeflow_program.py")
         terminal = self.start_on_terminal("-n", 1, sys.executable, program, go_on)
@@ -139,7 +139,7 @@ class TerminalTest(RunTest):
         go_on.touch()
         self.assertEqual(terminal.finish(), 0)
 
-    def test_it_is_redrawn_at_most_ten_times_a_second(self):
+    def test_the_status_line_is_redrawn_at_most_10_times_per_second(self):
         program = self.python(
             "report",
             "import os, time\nwhile not os.path.exists('go'):\n"
@@ -152,13 +152,13 @@ class TerminalTest(RunTest):
         self.assertLessEqual(drawn, 10 * (time.monotonic() - began + 1) + 1)
         self.release(terminal)
 
-    def test_without_a_report_it_shows_time_and_replicas(self):
+    def test_the_status_line_shows_time_and_replicas_without_reports(self):
         terminal = self.start_on_terminal("-n", 3, "sh", "-c", WAIT)
         line = re.compile(r"3 replicas  \d+:\d\d")
         terminal.wait_for(lambda _: any(map(line.fullmatch, terminal.status_lines())))
         self.release(terminal)
 
-    def test_it_never_gets_into_the_lines_of_the_output(self):
+    def test_the_status_line_does_not_mix_with_output_lines(self):
         program = self.python(
             "chat", "import os, time\nfor i in range(40):\n    print('line', i, flush=True)\n    time.sleep(0.02)\n"
             "while not os.path.exists('go'):\n    time.sleep(0.02)\n"
@@ -172,7 +172,7 @@ class TerminalTest(RunTest):
                 [f"[{rank}] line {i}" for i in range(40)],
             )
 
-    def test_it_fits_the_terminal_whatever_its_size_becomes(self):
+    def test_the_status_line_fits_a_resized_terminal(self):
         terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 1_000_000, columns=20)
         terminal.wait_for(lambda _: len(terminal.status_lines()) > 3)
         self.assertLessEqual(max(len(line) for line in terminal.status_lines()), 19)
@@ -191,7 +191,7 @@ class TerminalTest(RunTest):
         self.assertEqual({rank for _, rank in prefixes}, {"0", "1"})
         self.assertEqual(len({colour for colour, _ in prefixes}), 2)
 
-    def test_no_colour_where_it_is_not_wanted(self):
+    def test_colours_are_off_with_no_color_and_on_a_dumb_terminal(self):
         for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
             with self.subTest(more):
                 terminal = self.start_on_terminal("-n", 1, "sh", "-c", f"echo begin; {WAIT}; echo text", **more)
@@ -202,7 +202,7 @@ class TerminalTest(RunTest):
                 self.assertNotRegex(terminal.text, r"\x1b\[\d+m")
                 self.assertEqual("\x1b" in terminal.text, "NO_COLOR" in more)
 
-    def test_a_pipe_gets_plain_text_and_the_terminal_the_rest(self):
+    def test_a_piped_stream_is_plain_text_and_the_terminal_shows_the_rest(self):
         terminal = self.start_on_terminal("-n", 1, "sh", "-c", f"echo out; {WAIT}; echo err >&2", pipe="out")
         terminal.wait_for(lambda _: terminal.status_lines())
         self.release(terminal)
@@ -215,7 +215,7 @@ class TerminalTest(RunTest):
         self.assertNotIn(b"\x1b", terminal.piped)
         self.assertEqual(terminal.status_lines(), [])
 
-    def test_ctrl_c_reaches_the_launcher_alone_and_leads_to_a_checkpoint(self):
+    def test_ctrl_c_reaches_only_the_launcher_and_saves_a_checkpoint(self):
         terminal = self.start_on_terminal("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000)
         terminal.wait_for(lambda text: text.count("begins at step") == 2)
         terminal.type(b"\x03")
@@ -223,7 +223,7 @@ class TerminalTest(RunTest):
         self.assertNotIn("SIGINT: checkpointing", terminal.text)  # the replicas were asked by SIGTERM
         self.assertIn(f"adaptdl: stopped with checkpoint {self.directory}/c/checkpoint-0", terminal.text)
 
-    def test_ctrl_c_twice_kills(self):
+    def test_a_second_ctrl_c_kills_the_replicas(self):
         terminal = self.start_on_terminal("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000, "--hang")
         terminal.wait_for(lambda text: text.count("begins at step") == 2)
         terminal.type(b"\x03")
@@ -231,7 +231,7 @@ class TerminalTest(RunTest):
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 130)
 
-    def test_a_terminal_that_is_closed_leads_to_a_checkpoint(self):
+    def test_sighup_stops_the_run_with_a_checkpoint(self):
         terminal = self.start_on_terminal("-n", 1, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000)
         terminal.wait_for(lambda text: "begins at step" in text)
         os.kill(terminal.process.pid, signal.SIGHUP)

@@ -41,11 +41,11 @@ class LsTest(VerbsTest):
         self.assertEqual(code, 0)
         return seen.decode()
 
-    def test_nothing_is_said_as_such(self):
+    def test_ls_without_runs_prints_no_runs(self):
         self.assertEqual(self.adaptdl("ls"), "no runs\n")
         self.assertEqual(self.adaptdl("ls", "--json"), "[]\n")
 
-    def test_a_run_is_shown_as_it_gets_on(self):
+    def test_ls_shows_the_progress_and_end_of_a_run(self):
         run = self.start_counting("job")
         # A launcher that does not answer at once is shown as its record was written last.
         row = eventually(lambda: next((row for row in self.rows() if row["EPOCH"].isdigit() and row["EPOCH"] != "0"), None))
@@ -64,7 +64,7 @@ class LsTest(VerbsTest):
         self.assertEqual((shown["state"], shown["why"], shown["exit_code"]), ("stopped", "saved checkpoint-0", 143))
         self.assertEqual(shlex.split(shown["resume"])[1:4], ["run", "--checkpoint", str(self.runs / "job/checkpoints")])
 
-    def test_ends_are_told_apart_and_listed_by_their_start(self):
+    def test_ended_runs_are_listed_by_start_time_with_their_outcome(self):
         self.run_to_end("--name", "z-first", "-n", 1, "true")
         self.run_to_end("--name", "a-second", "-n", 2, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] || exit 7", code=7)
         first, second = self.rows()
@@ -80,7 +80,7 @@ class LsTest(VerbsTest):
         )
         self.assertEqual(self.listed()["job"]["restarts"], 1)
 
-    def test_runs_that_ended_long_ago_are_shown_on_request(self):
+    def test_runs_that_ended_long_ago_are_listed_with_all(self):
         self.run_to_end("--name", "job", "-n", 1, "true")
         record = self.runs / "job" / "run.json"
         old = json.loads(record.read_text())
@@ -89,7 +89,7 @@ class LsTest(VerbsTest):
         self.assertEqual(self.adaptdl("ls"), "no active or recent runs; --all shows 1 more\n")
         self.assertEqual(list(self.listed("--all")), ["job"])
 
-    def test_a_run_whose_launcher_was_killed_is_lost_and_says_how_to_go_on(self):
+    def test_a_run_with_a_killed_launcher_is_lost_and_shows_how_to_resume(self):
         run = self.start_counting("job", "--checkpoint", "c", program=(REPLICA_PROGRAM, "--steps", FOREVER))
         self.adaptdl("checkpoint", "save", "job")
         replicas = replicas_of(run.pid)
@@ -108,7 +108,7 @@ class LsTest(VerbsTest):
         again.wait_for(f"continuing from {self.directory}/c/checkpoint-0")
         self.assertEqual(self.listed()["job"]["state"], "done")
 
-    def test_the_same_command_goes_on_where_a_killed_one_of_that_name_was(self):
+    def test_the_same_command_resumes_a_killed_run_of_that_name(self):
         run = self.start_counting("job")
         saved = self.adaptdl("checkpoint", "save", "job").strip()
         step = int(run.wait_for("saved step")[0].split()[-1])
@@ -121,7 +121,7 @@ class LsTest(VerbsTest):
         # Its logs go on too.
         self.assertEqual(self.adaptdl("logs", "job", "--rank", 0).count("=== local/job rank 0, start 0, "), 2)
 
-    def test_a_run_of_which_some_are_done_earlier_is_not_being_rescaled(self):
+    def test_a_run_with_finished_replicas_is_still_running(self):
         run = self.start("-n", 2, "--name", "job", "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] || until [ -e end ]; do sleep 0.05; done")
         run.wait_for("2 replicas of sh")
         self.assertTrue(eventually(lambda: self.listed()["job"]["replicas"] == 1))
@@ -171,7 +171,7 @@ class LsTest(VerbsTest):
 
 
 class NameTest(VerbsTest):
-    def test_a_living_runs_name_is_refused_and_an_ended_ones_is_not(self):
+    def test_the_name_of_an_active_run_is_rejected_and_that_of_an_ended_run_is_reused(self):
         run = self.start_counting("job")
         self.assertEqual(
             self.refused("-n", 1, "--name", "job", "true"),
@@ -182,7 +182,7 @@ class NameTest(VerbsTest):
         run.finish()
         self.run_to_end("-n", 1, "--name", "job", "true")
 
-    def test_names_can_be_abbreviated_and_unknown_ones_are_answered_with_those_there_are(self):
+    def test_names_can_be_abbreviated_and_an_unknown_name_lists_existing_runs(self):
         for name in ("digits-a", "digits-b", "lm"):
             self.run_to_end("-n", 1, "--name", name, "echo", "I am", name)
         self.assertIn("[0] I am lm\n", self.adaptdl("logs", "l"))
@@ -192,17 +192,17 @@ class NameTest(VerbsTest):
         )
         self.assertEqual(self.refusal("delete", "x", code=2), "run 'x' not found; existing runs: lm, digits-b, digits-a")
 
-    def test_a_name_cannot_lead_out_of_the_directory_of_runs(self):
+    def test_a_name_cannot_escape_the_directory_of_runs(self):
         self.assertEqual(self.refused("--name", "..", "true"), "run: invalid --name '..': must not begin with '.'")
 
-    def test_a_program_that_cannot_be_executed_leaves_no_run(self):
+    def test_a_program_that_cannot_be_executed_leaves_no_record(self):
         program = self.script("broken", "no program")
         program.write_bytes(b"\x7fELF broken")
         run = self.run_to_end("-n", 1, "--name", "job", program, code=2)
         run.wait_for("not a program that this machine can run")
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
 
-    def test_the_newest_ended_runs_are_kept(self):
+    def test_only_the_50_newest_ended_runs_are_kept(self):
         self.run_to_end("-n", 1, "--name", "template", "true")
         template = json.loads((self.runs / "template" / "run.json").read_text())
         for i in range(60):
@@ -219,7 +219,7 @@ class LogsTest(VerbsTest):
     def without_headers(self, text):
         return [line for line in text.splitlines() if "=== " not in line]
 
-    def test_logs_outlive_the_run_and_keep_the_order_of_lines(self):
+    def test_logs_are_kept_after_the_run_with_lines_in_order(self):
         # Each rank says its line once the other's is in its log.
         program = self.python(
             "turns",
@@ -237,7 +237,7 @@ class LogsTest(VerbsTest):
             self.without_headers(self.adaptdl("logs", "job", "--rank", 1)), [f"turn {turn}" for turn in range(1, 10, 2)]
         )
 
-    def test_follow_ends_with_the_run(self):
+    def test_logs_follow_ends_with_the_run(self):
         run = self.start_counting(
             "job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done; echo over"]
         )
@@ -257,12 +257,12 @@ class LogsTest(VerbsTest):
         self.assertEqual(follow.wait(PATIENCE), 0)
         self.assertEqual(run.finish(), 0, run.text())
 
-    def test_a_named_directory_of_logs_is_read_too(self):
+    def test_logs_are_read_from_a_directory_given_with_logs(self):
         self.run_to_end("-n", 1, "--name", "job", "--logs", "there", "echo", "text")
         self.assertEqual(self.without_headers(self.adaptdl("logs", "job")), ["[0] text"])
         self.assertTrue((self.directory / "there" / "rank-0.log").exists())
 
-    def test_a_rank_that_is_not_there_is_answered_with_those_that_are(self):
+    def test_an_unknown_rank_is_rejected_with_the_available_ranks(self):
         self.run_to_end("-n", 2, "--name", "job", "true")
         self.assertEqual(
             self.refusal("logs", "job", "--rank", 2, code=2),
@@ -272,14 +272,14 @@ class LogsTest(VerbsTest):
             self.refusal("logs", "job", "--rank", "x", code=2), "logs: --rank must be an integer of at least 0, not 'x'"
         )
 
-    def test_a_name_that_is_used_again_begins_new_logs(self):
+    def test_a_reused_name_starts_new_logs(self):
         for text in ("first", "second"):
             self.run_to_end("-n", 1, "--name", "job", "echo", text)
         self.assertEqual(self.without_headers(self.adaptdl("logs", "job")), ["[0] second"])
 
 
 class CheckpointSaveTest(VerbsTest):
-    def test_a_checkpoint_is_saved_at_once_and_training_goes_on(self):
+    def test_checkpoint_save_saves_at_once_and_training_continues(self):
         run = self.start_counting("job", "--checkpoint", "c")
         for number in range(2):
             path = pathlib.Path(self.adaptdl("checkpoint", "save", "job").strip())
@@ -292,7 +292,7 @@ class CheckpointSaveTest(VerbsTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_one_request_makes_one_checkpoint_where_a_replica_is_late(self):
+    def test_one_request_saves_one_checkpoint_even_if_a_replica_is_late(self):
         run = self.start_counting("job", "--checkpoint", "c")
         late = replicas_of(run.pid)[1]
         os.kill(late, signal.SIGSTOP)
@@ -307,7 +307,7 @@ class CheckpointSaveTest(VerbsTest):
         self.assertTrue(eventually(lambda: step() > before + 10))
         self.assertEqual([path.name for path in (self.directory / "c").glob("checkpoint-*")], ["checkpoint-0"])
 
-    def test_a_program_that_cannot_is_named_as_such_and_lives_on(self):
+    def test_checkpoint_save_is_rejected_if_the_program_does_not_support_it(self):
         run = self.start_counting("job", program=["sh", "-c", "echo begins at step; exec sleep 1000"])
         self.assertEqual(
             self.refusal("checkpoint", "save", "job"),
@@ -315,7 +315,7 @@ class CheckpointSaveTest(VerbsTest):
         )
         self.assertEqual(len(replicas_of(run.pid)), 2)
 
-    def test_a_run_without_checkpoints_and_one_that_is_over_say_so(self):
+    def test_checkpoint_save_is_rejected_without_checkpoints_and_after_the_end(self):
         self.start_counting("job", "--no-checkpoint")
         self.assertEqual(self.refusal("checkpoint", "save", "job"), "run job: it was started with --no-checkpoint")
         self.run_to_end("-n", 1, "--name", "over", "true")
@@ -323,7 +323,7 @@ class CheckpointSaveTest(VerbsTest):
 
 
 class ResizeTest(VerbsTest):
-    def test_what_makes_no_sense_is_refused(self):
+    def test_invalid_sizes_and_ended_runs_are_rejected(self):
         self.run_to_end("-n", 1, "--name", "job", "true")
         for size in ("0", "x", "1:", ":2", "1:2:3", "-1", "2000", "1.5"):
             self.assertEqual(
@@ -333,7 +333,7 @@ class ResizeTest(VerbsTest):
         self.assertEqual(self.refusal("resize", "job", "3:2", code=2), "resize: MIN must not be greater than MAX in '3:2'")
         self.assertEqual(self.refusal("resize", "job", "2"), "run job is not running (state: done)")
 
-    def test_a_run_of_a_fixed_size_is_given_another(self):
+    def test_a_fixed_size_run_is_resized_by_a_restart(self):
         run = self.start_counting("job")
         self.adaptdl("resize", "job", "3")
         run.wait_for("of start 1", 3)
@@ -342,7 +342,7 @@ class ResizeTest(VerbsTest):
 
 
 class DeleteTest(VerbsTest):
-    def test_a_run_is_asked_to_stop_and_then_removed(self):
+    def test_delete_stops_a_run_and_removes_it(self):
         run = self.start_counting("job", "--checkpoint", "c")
         replicas = replicas_of(run.pid)
         self.assertEqual(
@@ -356,7 +356,7 @@ class DeleteTest(VerbsTest):
         self.assertEqual(list(self.runs.iterdir()), [])
         self.assertEqual(list((self.directory / "runtime" / "adaptdl").iterdir()), [])
 
-    def test_its_own_checkpoints_go_unless_they_are_to_be_kept(self):
+    def test_delete_removes_checkpoints_of_the_run_unless_keep_checkpoints_is_given(self):
         for name, options in {"gone": [], "kept": ["--keep-checkpoints"]}.items():
             self.start_counting(name)
             said = self.adaptdl("delete", name, *options)
@@ -364,13 +364,13 @@ class DeleteTest(VerbsTest):
             self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
         self.assertEqual(list(self.runs.glob("*/*/*")), [self.runs / "kept" / "checkpoints" / "checkpoint-0"])
 
-    def test_now_kills_at_once(self):
+    def test_delete_now_kills_the_run_at_once(self):
         run = self.start("-n", 2, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER, "--hang")
         run.wait_for("begins at step", 2)
         self.adaptdl("delete", "job", "--now")
         self.assertEqual(run.finish(), 130, run.text())
 
-    def test_checkpoints_that_another_run_goes_on_from_are_not_taken_away(self):
+    def test_delete_is_rejected_while_another_run_uses_the_checkpoints(self):
         run = self.start_counting("first")
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())

@@ -62,7 +62,7 @@ class SimulateTest(unittest.TestCase):
 
 
 class FiguresTest(SimulateTest):
-    def test_the_table_has_a_row_a_workload_and_policy_and_the_means(self):
+    def test_the_table_has_a_row_per_workload_and_policy_and_the_means(self):
         first, second = self.workload("first"), self.workload("second", source="load-1.0/workload-1.csv")
         lines = self.succeed(first, second, "--policy", "fifo,tiresias", "--policy", "fifo").splitlines()
         self.assertEqual(
@@ -80,7 +80,7 @@ class FiguresTest(SimulateTest):
         mean = (average["first", "fifo"] + average["second", "fifo"]) / 2
         self.assertAlmostEqual(average["mean", "fifo"], mean, delta=1)
 
-    def test_json_is_the_table_with_these_keys_and_nothing_else(self):
+    def test_json_has_the_rows_of_the_table_with_fixed_keys(self):
         rows = self.rows(self.workload(), "--policy", "adaptive,sia")
         self.assertEqual([list(row) for row in rows], [KEYS, KEYS])
         self.assertEqual([(row["workload"], row["policy"]) for row in rows], [("small", "adaptive"), ("small", "sia")])
@@ -89,7 +89,7 @@ class FiguresTest(SimulateTest):
             self.assertLessEqual(row["p50_jct_s"], row["p99_jct_s"])
             self.assertLessEqual(row["p99_jct_s"], row["makespan_s"])
 
-    def test_the_default_policy_is_the_first_that_help_names(self):
+    def test_the_default_policy_is_the_first_listed_in_the_help(self):
         described = json.loads(subprocess.run([ADAPTDL, "help", "--dump-json"], capture_output=True).stdout)
         command = next(command for command in described if command["name"] == "simulate")
         names = next(option["value"] for option in command["options"] if option["names"] == ["--policy"]).split("|")
@@ -98,7 +98,7 @@ class FiguresTest(SimulateTest):
         everything = self.rows(self.workload(jobs=2), "--policy", "all")
         self.assertEqual([row["policy"] for row in everything], names[:-1])
 
-    def test_a_directory_is_all_of_its_files_with_names_that_tell_them_apart(self):
+    def test_all_files_of_a_directory_are_simulated_under_unique_names(self):
         for load in ("light", "heavy"):
             (self.directory / load).mkdir()
             shutil.copy(self.workload(jobs=1), self.directory / load / "workload-2.csv")
@@ -109,7 +109,7 @@ class FiguresTest(SimulateTest):
         names = [row["workload"] for row in self.rows(self.directory / "light", "--policy", "fifo")]
         self.assertEqual(names, ["workload-2", "workload-10"])
 
-    def test_figures_are_those_of_the_jobs(self):
+    def test_figures_match_the_job_completion_times(self):
         out = self.directory / "cycles.jsonl"
         [row] = self.rows(self.workload(), "--policy", "tiresias", "--out", out)
         times = {}
@@ -122,7 +122,7 @@ class FiguresTest(SimulateTest):
         self.assertAlmostEqual(row["average_jct_s"], statistics.mean(times.values()), places=6)
         self.assertAlmostEqual(row["p99_jct_s"], max(times.values()), places=6)
 
-    def test_options_change_what_they_say(self):
+    def test_options_change_the_results_as_documented(self):
         workload = self.workload()
         base = self.rows(workload)[0]
         self.assertLess(self.rows(workload, "--restart-cost", "1s")[0]["average_jct_s"], base["average_jct_s"])
@@ -140,7 +140,7 @@ class FiguresTest(SimulateTest):
         self.assertGreater(max(sizes), 2)
         self.assertLessEqual(max(sizes), 8)
 
-    def test_the_same_command_gives_the_same_bytes_on_any_number_of_threads(self):
+    def test_results_are_identical_on_any_number_of_threads(self):
         words = [self.workload("a"), self.workload("b", source="load-1.0/workload-3.csv"), "--policy", "pollux,sia"]
         results = []
         for name, options in {"one": ["--threads", 1], "four": ["--threads", 4]}.items():
@@ -150,7 +150,7 @@ class FiguresTest(SimulateTest):
         self.assertNotEqual(self.succeed(*words, "--seed", 8, "--out", self.directory / "other"), "")
         self.assertNotEqual((self.directory / "other").read_bytes(), results[0][1])
 
-    def test_traces_and_workloads_of_ones_own(self):
+    def test_custom_traces_and_workloads_are_simulated(self):
         traces = self.directory / "traces"
         shutil.copytree(PAPER / "traces/cifar10", traces / "mine")
         workload = self.directory / "own.csv"
@@ -161,7 +161,7 @@ class FiguresTest(SimulateTest):
 
 
 class CyclesTest(SimulateTest):
-    def test_each_cycle_is_a_line_that_adds_up(self):
+    def test_each_cycle_is_a_consistent_json_line(self):
         out = self.directory / "cycles.jsonl"
         self.succeed(self.workload(), "--policy", "adaptive", "--nodes", 2, "--out", out)
         before = 0
@@ -180,7 +180,7 @@ class CyclesTest(SimulateTest):
             self.assertGreaterEqual(min(free.values()), 0)
         self.assertEqual(cycle["completed"], 6)
 
-    def test_a_file_that_cannot_be_written_is_refused_before_anything_is_simulated(self):
+    def test_an_output_file_that_cannot_be_written_is_reported(self):
         workload = self.workload()
         self.assert_refused([workload, "--out", "/nowhere/x"], "cannot write /nowhere/x: No such file or directory")
         self.assert_refused([workload, "--out", self.directory], "Is a directory")
@@ -189,7 +189,7 @@ class CyclesTest(SimulateTest):
             self.assertEqual(done.returncode, 1)
             self.assertIn("adaptdl: error: cannot write /dev/full: No space left on device\n", done.stderr)
 
-    def test_ctrl_c_ends_it_and_leaves_what_was_there(self):
+    def test_an_interrupt_stops_the_simulation_and_keeps_the_existing_file(self):
         out = self.directory / "cycles.jsonl"
         for number, code in {signal.SIGINT: 130, signal.SIGTERM: 143}.items():
             out.write_text("as it was")
@@ -210,7 +210,7 @@ class CyclesTest(SimulateTest):
             self.assertEqual(out.read_text(), "as it was")
             self.assertEqual(list(self.directory.iterdir()), [out])
 
-    def test_a_terminal_sees_how_far_it_is(self):
+    def test_progress_is_shown_on_a_terminal(self):
         leader, follower = pty.openpty()
         environment = {**os.environ, "TERM": "xterm"}
         running = subprocess.Popen(
@@ -242,7 +242,7 @@ class CyclesTest(SimulateTest):
 
 
 class RefusalTest(SimulateTest):
-    def test_what_makes_no_sense_is_one_line_and_exit_code_2(self):
+    def test_invalid_arguments_fail_with_one_line_and_exit_code_2(self):
         workload = self.workload(jobs=1)
         empty = self.directory / "empty"
         empty.mkdir()
@@ -275,7 +275,7 @@ class RefusalTest(SimulateTest):
         }.items():
             self.assert_refused(words, message)
 
-    def test_a_broken_file_is_refused_with_its_line_and_column(self):
+    def test_an_invalid_file_is_rejected_with_its_line_and_column(self):
         header = "name,time,application,num_replicas,batch_size\n"
         workload = self.directory / "broken.csv"
         for text, place in {
@@ -308,7 +308,7 @@ class PlotTest(SimulateTest):
     def picture(self, path):
         return xml.etree.ElementTree.parse(path).getroot()
 
-    def test_the_picture_names_nodes_jobs_and_units(self):
+    def test_the_plot_names_nodes_jobs_and_units(self):
         out = self.cycles("--policy", "adaptive", "--nodes", 3)
         said = self.succeed("plot", out)
         self.assertTrue(said.startswith(f"{out.with_suffix('.svg')}, "), said)
@@ -323,7 +323,7 @@ class PlotTest(SimulateTest):
         titles = {element.text for group in root.iter(self.SVG + "g") for element in group.iter(self.SVG + "title")}
         self.assertEqual(titles, jobs)
 
-    def test_title_and_output_are_as_asked(self):
+    def test_title_and_output_options_are_applied(self):
         out = self.cycles("--policy", "fifo")
         svg = self.directory / "p.svg"
         self.succeed("plot", out, "-o", svg, "--title", "A & B <c>")
@@ -332,7 +332,7 @@ class PlotTest(SimulateTest):
         self.assert_refused(["plot", out, "-o", out], "would overwrite the cycle file")
         self.assert_refused(["plot", out, "-o", "/nowhere/p.svg"], "cannot write /nowhere/p.svg", code=1)
 
-    def test_one_of_several_simulations_is_chosen(self):
+    def test_one_of_several_simulations_must_be_selected(self):
         out = self.cycles("--policy", "fifo,sia")
         self.assert_refused(
             ["plot", out],
@@ -342,7 +342,7 @@ class PlotTest(SimulateTest):
         self.succeed("plot", out, "--policy", "sia")
         self.assertIn("small under sia", out.with_suffix(".svg").read_text())
 
-    def test_long_traces_of_large_clusters_are_small_files(self):
+    def test_plots_of_long_traces_are_small_files(self):
         file = self.directory / "long.jsonl"
         nodes = [{"name": f"n{i}", "gpus": 8} for i in range(64)]
         with open(file, "w") as lines:
@@ -360,7 +360,7 @@ class PlotTest(SimulateTest):
         self.picture(file.with_suffix(".svg"))
         self.assertLess(file.with_suffix(".svg").stat().st_size, file.stat().st_size / 5)
 
-    def test_a_broken_file_is_refused_with_its_line(self):
+    def test_an_invalid_cycle_file_is_rejected_with_its_line(self):
         good = self.cycles("--policy", "fifo").read_text().splitlines()
         file = self.directory / "broken.jsonl"
         second = next(cycle for cycle in map(json.loads, good[1:]) if any(job["allocation"] for job in cycle["jobs"]))

@@ -15,7 +15,7 @@ SAMPLES, STEPS = 10_000, 20
 
 
 class SlowNetworkTest(RunTest):
-    def test_twenty_steps_end_with_packets_that_take_200_ms_and_one_in_twenty_lost(self):
+    def test_training_completes_with_200_ms_latency_and_5_percent_packet_loss(self):
         network = SlowNetwork(DELAY, LOSS)
         self.addCleanup(network.close)
         with socket.create_server(("127.0.0.1", 0)) as server:

@@ -127,7 +127,7 @@ class TensorBoardTest(unittest.TestCase):
         self.assertEqual(program.returncode, -signal.SIGKILL)
         return errors
 
-    def test_everything_that_was_logged_is_shown(self):
+    def test_tensorboard_shows_all_logged_data(self):
         subprocess.run([EVENTS_PROGRAM, "all", self.run_directory], check=True, timeout=PATIENCE, env=ENVIRONMENT)
 
         def check(board):
@@ -272,7 +272,7 @@ class TensorBoardTest(unittest.TestCase):
         values, count = board.scalars("step", lambda steps: steps == list(range(last + 1)))
         self.assertEqual((values, count), ({step: step for step in range(last + 1)}, last + 1))
 
-    def test_a_resumed_run_shows_no_step_twice_and_none_that_it_did_not_repeat(self):
+    def test_a_resumed_run_replaces_the_steps_after_the_one_where_it_resumed(self):
         self.log(0, 20)
         self.log(6, 9, purge=6)
 
@@ -283,7 +283,7 @@ class TensorBoardTest(unittest.TestCase):
 
         self.on_each_loader(check)
 
-    def test_a_file_that_ends_within_a_record_is_read_up_to_there_and_the_resumed_run_from_there(self):
+    def test_a_file_with_a_truncated_record_is_read_and_continued_by_a_resumed_run(self):
         self.assertIn("training continues", self.log(0, 200, limit=5003))
         [file] = self.run_directory.iterdir()
         whole, steps = self.whole_records(file)

@@ -19,7 +19,7 @@ class TransformersTest(RunTest):
     def progress(self):
         return self.listed("job")["job"]["progress"]
 
-    def test_the_run_shows_the_progress_of_a_program_on_the_trainer(self):
+    def test_a_run_shows_the_progress_of_the_hugging_face_trainer(self):
         go_on = self.directory / "go"
         run = self.start(
             "--name", "job", "--", self.python, PROGRAM, self.directory / "output", go_on,

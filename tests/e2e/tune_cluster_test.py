@@ -82,7 +82,7 @@ class TuneClusterTest(tune_support.TuneTest):
         [study] = json.loads(self.adaptdl("tune", "ls", "--json"))
         self.assertGreaterEqual(study["device_seconds"], 10 * len(trials))
 
-    def test_a_job_is_that_of_the_file_with_the_program_parameters_and_labels_of_its_trial(self):
+    def test_a_job_combines_the_job_file_with_the_parameters_and_labels_of_its_trial(self):
         self.environment["ADAPTDL_SUBMIT_REPO_CREDS"] = "creds"
         self.tune(*SEARCH, "--trials", 1, "-P", "note=$HOME", "--min-replicas", 2, "--checkpoint-every", "90s",
                   "--image", "trainer:2", *self.program("--epochs", 1))  # fmt: skip
@@ -112,7 +112,7 @@ class TuneClusterTest(tune_support.TuneTest):
     def has_study(self):
         return (self.studies / "s" / "journal.log").exists()
 
-    def test_after_ctrl_c_the_jobs_are_suspended_and_continue_from_their_checkpoints(self):
+    def test_an_interrupt_suspends_the_jobs_and_a_resumed_search_continues_them(self):
         search = self.start_held()
         search.send_signal(signal.SIGINT)
         self.assertEqual(search.wait(PATIENCE), 143)
@@ -122,7 +122,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assertEqual({trial["state"] for trial in self.trials("s")}, {"complete"})
         self.assert_every_epoch_once("s")
 
-    def test_jobs_outlive_a_killed_search_and_the_next_one_takes_them_over(self):
+    def test_jobs_outlive_a_killed_search_and_a_resumed_search_adopts_them(self):
         search = self.start_held()
         search.kill()
         search.wait()
@@ -134,7 +134,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assert_every_epoch_once("s")
         self.assertEqual(len([path for method, path in self.cluster.requests if (method, path) == ("POST", JOBS)]), 4)
 
-    def test_a_search_continues_after_an_absence_and_refusals_of_the_api_server(self):
+    def test_a_search_survives_an_outage_and_errors_of_the_api_server(self):
         search = self.start_held()
         self.cluster.close_server()
         self.release()
@@ -146,7 +146,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assertEqual({trial["state"] for trial in self.trials("s")}, {"complete"})
         self.assert_every_epoch_once("s")
 
-    def test_a_trial_whose_job_is_deleted_or_fails_has_failed_and_the_others_continue(self):
+    def test_a_trial_fails_if_its_job_is_deleted_or_fails_and_the_others_continue(self):
         search = self.start_held()
         with self.cluster.changed:
             self.cluster.remove(JOBS, self.cluster.objects[JOBS]["s-1"])
@@ -159,7 +159,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assertEqual(trials[1]["why"], "job 's-1' was deleted")
         self.assertEqual(trials[2]["why"], "replica 0 exited with code -9; see `adaptdl logs s-2`")
 
-    def test_a_second_ctrl_c_leaves_jobs_that_do_not_stop(self):
+    def test_a_second_interrupt_ends_the_search_without_waiting_for_jobs_to_stop(self):
         search = self.start_held()
         for replica in self.cluster.replicas.values():
             replica.process.send_signal(signal.SIGSTOP)
@@ -178,7 +178,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assertIn(reason, self.tune(*arguments, code=code))
         self.assertFalse((self.studies / "s").exists())
 
-    def test_options_files_and_names_that_cannot_be_used_are_refused_before_anything_is_created(self):
+    def test_invalid_options_files_and_names_are_rejected_before_anything_is_created(self):
         program = self.program()
         self.assert_refused("--devices works only for local trials; omit it with --cluster", *SEARCH, "--devices", 2, *program)
         self.assert_refused("with --cluster, --parallel must be a number", *SEARCH, "--parallel", "auto", *program)
@@ -195,7 +195,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.environment["KUBECONFIG"] = str(self.directory / "none")
         self.assert_refused("no file in KUBECONFIG exists", *SEARCH, *program, code=1)
 
-    def test_a_study_keeps_its_cluster_and_job(self):
+    def test_a_resumed_study_keeps_its_cluster_and_job(self):
         self.tune(*SEARCH, "--trials", 1, *self.program("--epochs", 1))
         for option in ("--image=other", "--min-replicas=2", "--context=other", "--checkpoint-every=1s"):
             said = self.tune("--resume", "--study", "s", option, code=2)

@@ -45,13 +45,13 @@ class TuneEventsTest(run_support.RunTest):
                 self.assertAlmostEqual(value, expected, 6)
             self.assertEqual(trial["value"], logged[-1][1])
 
-    def test_values_in_the_form_of_pytorch_are_results(self):
+    def test_values_in_the_pytorch_event_format_are_reported(self):
         self.check("accuracy", "simple")
 
-    def test_values_in_the_form_of_tensorflow_are_results(self):
+    def test_values_in_the_tensorflow_event_format_are_reported(self):
         self.check("accuracy", "tensor")
 
-    def test_of_two_writers_the_one_whose_directory_is_named_counts(self):
+    def test_the_directory_in_the_metric_name_selects_the_writer(self):
         self.check("validation/accuracy", "keras")
 
 

@@ -36,7 +36,7 @@ class TuneHoursTest(tune_support.TuneTest):
         lines = [json.loads(line) for line in complete.splitlines()]
         return [line["user_attr"][key] for line in lines if line.get("trial_id") == trial and key in line.get("user_attr", {})]
 
-    def test_a_study_has_the_device_hours_of_its_trials(self):
+    def test_device_hours_of_a_study_are_the_sum_of_its_trials(self):
         began = time.monotonic()
         said = self.tune(*STUDY, "--trials", 4, "--max-replicas", 1, *self.program("--epochs", 10, "--pause", "0.2"))
         took = time.monotonic() - began
@@ -52,14 +52,14 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertIn("DEVICE-H", self.adaptdl("tune", "show", "s"))
         self.assertIn(f"{total / 3600:.4f}", self.adaptdl("tune", "ls"))
 
-    def test_a_trial_of_two_replicas_counts_both_devices(self):
+    def test_device_hours_of_a_trial_with_two_replicas_count_both_devices(self):
         began = time.monotonic()
         self.tune(*STUDY, "--trials", 1, "--min-replicas", 2, "--max-replicas", 2, *self.program("--epochs", 10, "--pause", "0.2"))
         took = time.monotonic() - began
         self.assertGreater(self.total(), 2 * 2)
         self.assertLess(self.total(), 2 * took)
 
-    def test_a_run_counts_its_devices_and_replicas_without_devices(self):
+    def test_device_hours_of_a_run_count_devices_or_else_replicas(self):
         for name, options in [("shared", ["--replicas", "2:2", "--devices", 2, "--device-kind", "cpu"]), ("plain", ["--replicas", 2])]:
             with self.subTest(name):
                 began = time.monotonic()
@@ -70,7 +70,7 @@ class TuneHoursTest(tune_support.TuneTest):
                 self.assertLess(used, 2 * took)
                 self.assertIn("device-hours", self.adaptdl("describe", name))
 
-    def test_a_run_whose_launcher_is_killed_has_what_was_published_last(self):
+    def test_a_run_with_a_killed_launcher_keeps_its_published_device_hours(self):
         run = self.start("--name", "r", "--replicas", 1, "--", "sleep", 2 * PATIENCE)
         self.assertTrue(eventually(lambda: self.record("r").get("device_seconds", 0) > 1))
         self.assertGreater(self.listed()["r"]["device_seconds"], 1)
@@ -80,7 +80,7 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertEqual(lost["state"], "lost")
         self.assertGreater(lost["device_seconds"], 1)
 
-    def test_a_search_stops_at_its_limit_and_continues_with_a_higher_one(self):
+    def test_a_search_stops_at_its_device_hour_limit_and_resumes_with_a_higher_one(self):
         said = self.tune(*STUDY, "--trials", 3, "--max-replicas", 1, "--gpu-hours", "0.003",
                          *self.program("--epochs", 1000, "--pause", "0.3"), code=143)
         self.assertIn("device-hour limit reached: stopping", said)
@@ -105,7 +105,7 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertGreater(self.trials("s")[1]["device_seconds"], 0.3 * len(self.trained_so_far(1)))
         self.assertGreater(self.trials("s")[0]["device_seconds"], 0.3 * len(self.trained_so_far(0)))
 
-    def test_a_study_that_has_all_its_trials_is_done_whatever_it_has_used(self):
+    def test_a_study_with_all_its_trials_is_done_even_if_it_exceeds_its_limit(self):
         self.tune(*STUDY, "--trials", 1, *self.program("--epochs", 3))
         self.tune("--resume", "--study", "s", "--gpu-hours", "1e-5")
         self.assertIn("has used", self.tune("--resume", "--study", "s", "--trials", 2, code=2))
@@ -113,7 +113,7 @@ class TuneHoursTest(tune_support.TuneTest):
         self.tune("--resume", "--study", "s", "--gpu-hours", 1)
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete"] * 2)
 
-    def test_a_run_counts_once_when_search_and_launcher_are_killed(self):
+    def test_device_hours_are_counted_once_if_search_and_launcher_are_killed(self):
         search = self.start_tune(*STUDY, "--trials", 2, "--max-replicas", 1,
                                  *self.program("--epochs", 24, "--pause", "0.25", "--hold-after", 4))
         self.assertTrue(eventually(lambda: len(self.trained_so_far(0)) == 4 and self.trained_so_far(1)))
@@ -140,7 +140,7 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertAlmostEqual(before[2], before[1] + second["device_seconds"])
         self.assertAlmostEqual(self.total(), sum(trial["device_seconds"] for trial in trials))
 
-    def test_a_limit_that_is_not_a_number_above_zero_is_refused(self):
+    def test_a_device_hour_limit_that_is_not_a_positive_number_is_rejected(self):
         for limit in ["0", "-1", "nan", "inf", "1e999", "4h", "two"]:
             with self.subTest(limit):
                 said = self.tune(*STUDY, "--gpu-hours", limit, *self.program(), code=2)

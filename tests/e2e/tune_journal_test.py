@@ -61,11 +61,11 @@ class TuneJournalTest:
         data = self.file.read_bytes()
         return [end for end in range(len(data) + 1) if end == 0 or data[end - 1 : end] == b"\n"]
 
-    def test_we_read_what_optuna_writes(self):
+    def test_adaptdl_reads_a_journal_written_by_optuna(self):
         run(*self.optuna, "write", self.file)
         self.assert_same(self.prefixes(self.ends_of_lines()))
 
-    def test_optuna_reads_and_continues_what_we_write_up_to_any_line(self):
+    def test_optuna_reads_and_continues_a_journal_truncated_after_any_line(self):
         run(*self.ours, "write", self.file)
         files = self.prefixes(self.ends_of_lines())
         self.assertGreater(len(files), 40)
@@ -73,7 +73,7 @@ class TuneJournalTest:
         run(*self.optuna, "continue", *files)
         self.assert_same(files)
 
-    def test_a_file_that_ends_anywhere_is_read_by_both_and_continued_by_us(self):
+    def test_a_journal_truncated_within_a_line_is_read_and_continued(self):
         run(*self.ours, "write", self.file)
         size = self.file.stat().st_size
         begin = self.ends_of_lines()[4]
@@ -85,7 +85,7 @@ class TuneJournalTest:
         run(*self.optuna, "continue", *torn)
         self.assert_same(torn)
 
-    def test_importances_are_those_of_optuna(self):
+    def test_importances_match_optuna(self):
         run(*self.optuna, "draw", self.file)
         ours, theirs = (json.loads(run(*command, "importance", self.file)) for command in (self.ours, self.optuna))
         self.assertEqual(len(ours), 16)
@@ -96,7 +96,7 @@ class TuneJournalTest:
             for parameter, fraction in importances.items():
                 self.assertAlmostEqual(ours[study][parameter], fraction, delta=1e-9, msg=f"{study} {parameter}")
 
-    def test_both_write_at_the_same_time(self):
+    def test_adaptdl_and_optuna_write_concurrently(self):
         run(*self.ours, "write", self.file)
         for _ in range(3):
             run(*self.ours, "enqueue", self.file, "other")
@@ -129,7 +129,7 @@ class Optuna500Test(TuneJournalTest, unittest.TestCase):
 
 
 class SizeTest(unittest.TestCase):
-    def test_a_large_study_is_opened_fast(self):
+    def test_a_large_study_opens_quickly(self):
         with tempfile.TemporaryDirectory(prefix="adaptdl-e2e-") as directory:
             file = pathlib.Path(directory) / "study.journal"
             run(JOURNAL_PROGRAM, "grow", file, 1000, 20)

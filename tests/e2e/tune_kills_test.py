@@ -197,7 +197,7 @@ class TuneKillsTest(tune_support.TuneTest):
             furthest = max(furthest, last)
         return furthest
 
-    def test_a_search_that_is_killed_at_any_moment_continues_where_it_was(self):
+    def test_a_search_killed_at_random_moments_resumes_without_losing_trials(self):
         print(f"{KILLS} kills, ADAPTDL_TUNE_SEED={SEED}", flush=True)
         trials = TRIALS
         command = ["--study", "s", "--trials", trials, "--factor", 2, *SPACE, *DEVICES,

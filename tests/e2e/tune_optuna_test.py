@@ -128,19 +128,19 @@ class SearchTest(run_support.RunTest):
 class SamplerTests:
     """The tests with each version."""
 
-    def test_tpe_beside_paused_trials(self):
+    def test_tpe_with_paused_trials_matches_optuna(self):
         # A trial that is faster than the sampler would end before the search has looked at its first report.
         self.tune(*self.arguments("s", "TPESampler", 24, 3), "--hold-at-rungs")
         self.assertIn("pruned", {trial["state"] for trial in self.trials("s")})
         self.assert_as_optuna_alone("s", "TPESampler")
 
-    def test_cma_es_keeps_its_state_in_the_storage(self):
+    def test_cma_es_stores_its_state_and_matches_optuna(self):
         self.tune(*self.arguments("s", "CmaEsSampler", 24, 3, "--pruner", "none"))
         self.assert_as_optuna_alone("s", "CmaEsSampler")
         generations = {each["cma:generation"] for each in self.attributes("s").values() if "cma:generation" in each}
         self.assertGreaterEqual(generations, {0, 1})
 
-    def test_a_search_that_was_killed_gives_the_same(self):
+    def test_a_killed_and_resumed_search_tries_the_same_parameters(self):
         generator = random.Random(3)
         for sampler in ("TPESampler", "CmaEsSampler"):
             options = (sampler, 14, 1, "--pruner", "none")
@@ -157,7 +157,7 @@ class SamplerTests:
             self.tune(*command)
             self.assertEqual(self.parameters(killed), self.parameters(f"{sampler}-whole"))
 
-    def test_a_search_whose_helper_is_killed_ends_with_an_error_and_can_be_resumed(self):
+    def test_a_search_fails_if_its_helper_is_killed_and_can_be_resumed(self):
         options = ("TPESampler", 14, 1, "--pruner", "none")
         self.tune(*self.arguments("whole", *options))
         search = self.start_held("s", *options)
@@ -170,7 +170,7 @@ class SamplerTests:
         self.tune("--resume", "--study", "s")
         self.assertEqual(self.parameters("s"), self.parameters("whole"))
 
-    def test_an_interrupt_of_the_terminal_leaves_the_helper_to_the_search(self):
+    def test_the_helper_has_its_own_session_and_ends_with_an_interrupted_search(self):
         search = self.start_held("s", "TPESampler", 100, 2, "--pruner", "none")
         helper = self.helper_of(search)
         self.assertEqual(os.getsid(helper), helper)
@@ -179,7 +179,7 @@ class SamplerTests:
         self.assertEqual(search.wait(PATIENCE), 143, said)
         self.assertTrue(eventually(lambda: not run_support.is_alive(helper)))
 
-    def test_a_sampler_that_hangs_is_killed_after_an_interrupt(self):
+    def test_a_hung_sampler_is_killed_after_an_interrupt(self):
         options = ("TPESampler", 4, 1, "--pruner", "none")
         self.tune(*self.arguments("whole", *options))
         search = self.start_held("s", *options)
@@ -206,7 +206,7 @@ class SamplerTests:
         self.assertEqual((enqueued["lr"], enqueued["opt"]), (0.01, "sgd"))
         self.assertEqual(set(enqueued), {"lr", "opt", "momentum", "layers", "dropout"})
 
-    def test_a_sampler_that_cannot_be_used_is_refused_before_the_study_begins(self):
+    def test_an_unusable_sampler_is_rejected_before_the_study_is_created(self):
         for sampler, error in [
             ("GPSampler", r"Python package '(scipy|torch)' not found by .*; pip install scipy torch, or set ADAPTDL_PYTHON"),
             ("BruteForceSampler", "ValueError: FloatDistribution.step must be given"),
@@ -237,7 +237,7 @@ class SequenceTest(SearchTest):
     version = "5.0.0"
     packages = ["scipy==1.15.3"]
 
-    def test_the_position_in_a_sequence_is_kept_with_the_study(self):
+    def test_a_quasi_random_sequence_matches_optuna_and_is_stored_with_the_study(self):
         self.tune(*self.arguments("s", "QMCSampler", 12, 2, "--pruner", "none"))
         self.assert_as_optuna_alone("s", "QMCSampler")
         self.assertIn(b'"system_attr":{"qmc:', self.journal("s").read_bytes())
@@ -255,7 +255,7 @@ class GaussianProcessTest(SearchTest):
         super().setUp()
         self.environment["PYTHONPATH"] = self.torch
 
-    def test_gaussian_processes_learn_from_trials_that_completed(self):
+    def test_gaussian_process_sampling_matches_optuna(self):
         self.tune(*self.arguments("s", "GPSampler", 14, 2, "--pruner", "none"))
         self.assert_as_optuna_alone("s", "GPSampler")
         self.assertIn(b"gp:relative_params:0", self.journal("s").read_bytes())

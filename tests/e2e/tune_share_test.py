@@ -62,7 +62,7 @@ class TuneShareTest(run_support.RunTest):
         self.assertTrue(eventually(lambda: text in file.read_text()), file.read_text())
         return file.read_text()
 
-    def test_equal_shares_follow_the_number_of_trials(self):
+    def test_equal_shares_adapt_to_the_number_of_trials(self):
         # By goodput, each would have one replica.
         search = self.search_new("equal", "--scales-badly")
         self.wait_for_replicas(trial0=2, trial1=2)
@@ -94,13 +94,13 @@ class TuneShareTest(run_support.RunTest):
         other.finish()
         self.wait_for_replicas(trial0=2, trial1=2)
 
-    def test_by_promise_the_better_trial_has_more(self):
+    def test_share_by_promise_gives_the_better_trial_more_devices(self):
         self.search_new("promise")
         self.assertTrue(eventually(lambda: len(self.trials()) == 2))
         [good] = [trial["number"] for trial in self.trials() if trial["parameters"]["accuracy"] == 0.9]
         self.wait_for_replicas(**{f"trial{good}": 3, f"trial{1 - good}": 1})
 
-    def test_by_goodput_a_trial_that_scales_badly_has_one_replica(self):
+    def test_share_by_goodput_gives_one_device_to_trials_that_scale_poorly(self):
         self.search_new("goodput", "--scales-badly")
 
         def measured():

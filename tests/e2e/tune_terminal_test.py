@@ -100,7 +100,7 @@ class TuneTerminalTest(tune_support.TuneTest):
             self.assertEqual(len([line for line in lines if re.match(rf"adaptdl: trial {number}: complete", line)]), 1, lines)
         self.assertRegex(lines[-3], r"^adaptdl: best: trial \d, accuracy 0\.\d+: lr=")
 
-    def test_it_fits_the_terminal_whatever_its_size_becomes(self):
+    def test_the_table_fits_a_resized_terminal(self):
         terminal = self.start_on_terminal("--trials", 6, *ALL, *self.program("--hold-after", 1), columns=30)
         lines = self.wait_for_running(terminal)
         self.assertLessEqual(max(map(len, table(lines))), 29)
@@ -111,7 +111,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
 
-    def test_ctrl_c_is_answered_above_the_table(self):
+    def test_ctrl_c_is_acknowledged_above_the_table(self):
         terminal = self.start_on_terminal("--trials", 4, *ALL, *self.program("--hold-after", 1))
         self.wait_for_running(terminal)
         terminal.type(b"\x03")
@@ -121,7 +121,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertTrue(any("interrupted: waiting for the trials to save checkpoints (Ctrl-C kills them)" in line for line in lines))
         self.assertEqual(lines[-2], "adaptdl: to continue: adaptdl tune --resume --study s")
 
-    def test_after_a_stop_the_table_is_drawn_below_what_came_meanwhile(self):
+    def test_a_stopped_and_continued_search_redraws_the_table_below_other_output(self):
         terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--hold-after", 1))
         self.wait_for_running(terminal)
         terminal.process.send_signal(signal.SIGSTOP)
@@ -138,7 +138,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
 
-    def test_a_wait_for_the_lock_of_the_journal_is_shown_above_the_table(self):
+    def test_waiting_for_the_journal_lock_is_reported_above_the_table(self):
         # Held, so that the search has results to write while the lock is taken, however late that is.
         terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--hold-after", 1))
         self.wait_for_running(terminal)
@@ -159,7 +159,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         lock.unlink()
         self.assertEqual(terminal.finish(), 0)
 
-    def test_a_terminal_that_is_stopped_does_not_hold_up_the_search(self):
+    def test_a_stopped_terminal_does_not_block_the_search(self):
         terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--hold-after", 1))
         self.wait_for_screen(terminal, lambda lines: rows(lines)["running"])
         terminal.type(b"\x13")
@@ -171,7 +171,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(terminal.finish(), 0)
         self.assertIn("adaptdl: best: trial", terminal.text)
 
-    def test_a_terminal_that_is_gone_does_not_end_a_search_that_ignores_hangups(self):
+    def test_a_closed_terminal_does_not_end_a_search_that_ignores_sighup(self):
         leader, follower = pty.openpty()
 
         def as_under_nohup():
@@ -189,7 +189,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(search.wait(5 * PATIENCE), 0)
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete"] * 4)
 
-    def test_a_pipe_that_is_full_does_not_hold_up_the_search(self):
+    def test_a_full_pipe_does_not_block_the_search(self):
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
@@ -209,7 +209,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(len([line for line in lines if ": complete, accuracy" in line]), 5, lines)
         self.assertTrue(lines[-2].startswith("adaptdl: best: trial "), lines)
 
-    def test_a_dumb_terminal_gets_lines(self):
+    def test_a_dumb_terminal_shows_no_table(self):
         self.environment["TERM"] = "dumb"
         terminal = self.start_on_terminal("--trials", 2, *ALL, *self.program("--epochs", 2))
         self.assertEqual(terminal.finish(), 0)
@@ -261,7 +261,7 @@ class TuneEventsTest(tune_support.TuneTest):
         self.assertEqual(events[-1]["best"], json.loads(self.adaptdl("tune", "best", "s", "--json")))
         self.assertEqual(sum(events[-1]["states"].values()), 12)
 
-    def test_a_search_that_stops_and_resumes_reports_what_happens_meanwhile(self):
+    def test_a_stopped_and_resumed_search_reports_each_event_once(self):
         search = self.start_tune("--json", "--study", "s", "--trials", 4, *ALL, *SPACE, *DEVICES, *self.program("--hold-after", 1),
                                  stdout=subprocess.PIPE)
         self.assertTrue(eventually(lambda: all(self.trained_so_far(number) for number in range(3))))
@@ -285,14 +285,14 @@ class TuneEventsTest(tune_support.TuneTest):
             self.assertEqual(names.count("trial_complete"), 1)
             self.assertEqual(names.count("trial_result"), 16)
 
-    def test_what_is_not_a_number_is_null(self):
+    def test_values_that_are_not_numbers_are_null(self):
         events = self.events("--study", "s", "--trials", 1, *ALL, *SPACE, *DEVICES, *self.program("--nan", "--epochs", 2), code=1)
         self.assertEqual([event["value"] for event in events if event["event"] == "trial_result"], [None, None])
         self.assertEqual(events[-2]["event"], "trial_failed")
         self.assertEqual(events[-2]["reason"], "the last value of 'accuracy' is not a number")
         self.assertEqual((events[-1]["best"], events[-1]["exit_code"]), (None, 1))
 
-    def test_a_search_that_fails_has_a_last_event(self):
+    def test_a_failed_search_writes_a_final_event(self):
         done = subprocess.run([ADAPTDL, "tune", "--json", "--study", "s", *map(str, [*SPACE, *DEVICES, *self.program("--fail-above", "0")])],
                               capture_output=True, text=True, cwd=self.directory, env=self.environment, timeout=5 * PATIENCE)
         self.assertEqual(done.returncode, 1)
@@ -300,7 +300,7 @@ class TuneEventsTest(tune_support.TuneTest):
         self.assertEqual((last["event"], last["exit_code"]), ("search_stopped", 1))
         self.assertIn(last["reason"], done.stderr)
 
-    def test_a_reader_that_went_away_does_not_end_the_search(self):
+    def test_a_closed_event_pipe_does_not_end_the_search(self):
         search = self.start_tune("--json", "--study", "s", "--trials", 4, *ALL, *SPACE, *DEVICES, *self.program("--pause", "0.1"),
                                  stdout=subprocess.PIPE)
         self.assertIn("search_started", search.stdout.readline())
@@ -308,7 +308,7 @@ class TuneEventsTest(tune_support.TuneTest):
         self.assertEqual(search.wait(5 * PATIENCE), 0)
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete"] * 4)
 
-    def test_standard_output_that_is_closed_gets_nothing_of_the_study(self):
+    def test_events_are_not_written_to_the_journal_if_standard_output_is_closed(self):
         search = subprocess.Popen(["sh", "-c", 'exec "$@" >&-', "sh", ADAPTDL, "tune", "--json", "--study", "s", "--trials", "2",
                                    *map(str, [*ALL, *SPACE, *DEVICES, *self.program("--epochs", 2)])], stdin=subprocess.DEVNULL,
                                   cwd=self.directory, env=self.environment)

@@ -27,7 +27,7 @@ class TuneTest(tune_support.TuneTest):
                 values[operation["trial_id"]].append((operation["step"], operation["intermediate_value"]))
         return values
 
-    def test_a_search_ends_with_the_best_of_its_trials(self):
+    def test_a_search_prunes_trials_and_reports_the_best_one(self):
         said = self.tune("--study", "s", "--trials", 16, *SPACE, *DEVICES, *self.program("--results", "--hold-at-rungs"))
         trials = self.trials("s")
         self.assertEqual(len(trials), 16)
@@ -82,11 +82,11 @@ class TuneTest(tune_support.TuneTest):
             self.assertEqual(epochs, list(range(1, len(epochs) + 1)), trial)
             self.assertEqual(len(epochs) == 16, trial["state"] == "complete", trial)
 
-    def test_a_killed_search_continues_where_it_was(self):
+    def test_a_killed_search_resumes_without_repeating_epochs(self):
         self.kill_and_resume(12, 8, "--results")
         self.assert_nothing_runs()
 
-    def test_a_killed_search_reads_each_event_of_tensorboard_once(self):
+    def test_a_killed_search_reports_each_tensorboard_event_once(self):
         self.kill_and_resume(6, 4, "--events")
         reported = self.reported("s")
         for trial in self.trials("s"):
@@ -99,7 +99,7 @@ class TuneTest(tune_support.TuneTest):
                 self.assertAlmostEqual(value, accuracy, 6)
             self.assertEqual((self.studies / "s" / "trials" / str(number) / "source").read_text(), "events\n")
 
-    def test_an_interrupt_saves_all_trials_and_says_how_to_continue(self):
+    def test_an_interrupt_saves_all_trials_and_prints_how_to_resume(self):
         search = self.start_tune("--study", "s", "--trials", 4, *SPACE, *DEVICES, "--pruner", "none",
                                  *self.program("--hold-after", 2), stderr=subprocess.PIPE)
         self.assertTrue(eventually(lambda: all(len(self.trained_so_far(number)) == 2 for number in range(3))))
@@ -114,7 +114,7 @@ class TuneTest(tune_support.TuneTest):
         for number in range(4):
             self.assertEqual(self.trained("s", number), list(range(1, 17)))
 
-    def test_a_trial_that_fails_says_why_and_others_continue(self):
+    def test_a_failed_trial_shows_the_reason_and_the_others_continue(self):
         self.tune("--study", "s", "--trials", 10, "--pruner", "none", *SPACE, *DEVICES,
                   *self.program("--fail-above", "0.01", "--epochs", 2))
         trials = self.trials("s")
@@ -126,20 +126,20 @@ class TuneTest(tune_support.TuneTest):
         log = pathlib.Path(failed[0]["why"].split("see ")[1])
         self.assertIn("is too high", log.read_text())
 
-    def test_a_search_whose_trials_all_fail_ends(self):
+    def test_a_search_stops_if_its_first_trials_all_fail(self):
         said = self.tune("--study", "s", *SPACE, *DEVICES, *self.program("--fail-above", "0"), code=1)
         self.assertRegex(said, "the first [5-7] trials failed without a result")
         self.assertLess(len(self.trials("s")), 16)
         self.assert_nothing_runs()
 
-    def test_a_metric_that_is_not_reported_or_not_a_number_fails_the_trial(self):
+    def test_a_trial_fails_if_its_metric_is_missing_or_not_a_number(self):
         self.tune("--study", "a", "--trials", 2, *SPACE, *DEVICES, *self.program("--silent", "--epochs", 2), code=1)
         self.assertEqual({trial["why"] for trial in self.trials("a")}, {"metric 'accuracy' was never reported"})
         self.tune("--study", "b", "--trials", 2, "--pruner", "none", *SPACE, *DEVICES, *self.program("--nan", "--epochs", 2),
                   code=1)
         self.assertEqual({trial["why"] for trial in self.trials("b")}, {"the last value of 'accuracy' is not a number"})
 
-    def test_an_event_file_that_cannot_be_read_is_reported_once(self):
+    def test_an_unreadable_event_file_is_reported_once(self):
         script = self.script("trial.sh", """#!/bin/sh
 mkdir "$ADAPTDL_TENSORBOARD_LOGDIR"
 head -c 100 /dev/zero > "$ADAPTDL_TENSORBOARD_LOGDIR/a.tfevents"
@@ -162,7 +162,7 @@ echo '{"accuracy": 1}'
         lines = [json.loads(line) for line in (self.studies / "s" / "journal.log").read_text().splitlines()]
         return [line["user_attr"]["adaptdl:settings"] for line in lines if "adaptdl:settings" in line.get("user_attr", {})][-1]
 
-    def test_runs_of_something_else_are_left_alone(self):
+    def test_runs_that_do_not_belong_to_the_study_are_kept(self):
         checkpoint = self.runs / "s-1" / "checkpoints" / "checkpoint-1"
         checkpoint.mkdir(parents=True)
         (self.runs / "s-1" / "run.json").write_text(json.dumps({"name": "s-1", "state": "done", "checkpoints": str(checkpoint.parent)}))
@@ -173,7 +173,7 @@ echo '{"accuracy": 1}'
         self.tune("--study", "t", "--trials", 2, *SPACE, *DEVICES, *self.program())
         self.assertTrue(checkpoint.exists())
 
-    def test_a_study_that_cannot_continue_here_keeps_its_trials(self):
+    def test_a_study_that_cannot_resume_keeps_its_trials(self):
         program = self.directory / "program.py"
         program.write_text("#!/bin/sh\nexec " + f'"{sys.executable}" "{PROGRAM}" "$@"\n')
         program.chmod(0o755)
@@ -190,7 +190,7 @@ echo '{"accuracy": 1}'
             self.assertEqual(self.trained("s", number), list(range(1, 17)))
         self.assert_nothing_runs()
 
-    def test_a_trial_that_ended_while_no_search_ran_is_not_trained_again(self):
+    def test_a_trial_that_ended_without_a_search_is_not_trained_again(self):
         self.interrupted(*self.program())
         # As its launcher leaves it that ended by itself just after the search was killed.
         directory = self.studies / "s" / "trials" / "0"
@@ -227,7 +227,7 @@ echo '{"accuracy": 1}'
         self.assertIn("interrupted again: killing all replicas", run_log.read_text())
         self.assert_nothing_runs()
 
-    def test_a_study_whose_creation_was_interrupted_can_be_created(self):
+    def test_a_study_with_an_empty_journal_can_be_created(self):
         (self.studies / "s").mkdir(parents=True)
         (self.studies / "s" / "journal.log").touch()
         self.tune("--study", "s", "--trials", 2, *SPACE, *DEVICES, *self.program("--epochs", 2))
@@ -235,7 +235,7 @@ echo '{"accuracy": 1}'
         self.assertEqual(self.adaptdl("tune", "importance", "s", code=1),
                          "adaptdl: error: study 's' has 2 trials with a value, but importances require at least 10\n")
 
-    def test_a_sampler_of_optuna_needs_optuna(self):
+    def test_an_optuna_sampler_requires_optuna(self):
         packages = self.directory / "packages"
         packages.mkdir()
         # Where Optuna is installed, it is hidden.
@@ -269,7 +269,7 @@ echo '{"accuracy": 1}'
             self.assertIn("to continue: adaptdl tune --resume --study s", said)
             (self.directory / "imported").unlink()
 
-    def test_the_trials_of_a_study_without_a_storage_are_kept(self):
+    def test_trials_of_a_study_without_a_journal_are_kept(self):
         checkpoint = self.studies / "s" / "trials" / "0" / "checkpoints" / "checkpoint-1"
         checkpoint.mkdir(parents=True)
         self.assertIn("study 's' already exists", self.tune("--study", "s", *SPACE, *DEVICES, *self.program(), code=2))
@@ -290,7 +290,7 @@ echo '{"accuracy": 1}'
         search.send_signal(signal.SIGTERM)
         self.assertEqual(search.wait(PATIENCE), 143)
 
-    def test_what_makes_no_sense_is_refused_in_one_line(self):
+    def test_invalid_arguments_fail_with_one_line_and_exit_code_2(self):
         for arguments, error in [
             ([], "no program given"),
             (["--metric", "accuracy", "--", "true"], "invalid --metric 'accuracy'; expected NAME:max or NAME:min"),
@@ -321,7 +321,7 @@ echo '{"accuracy": 1}'
                 self.assertIn(error, done.stderr)
         self.assertFalse(self.studies.exists())
 
-    def test_a_file_of_the_search_space_is_checked_by_line(self):
+    def test_errors_in_a_search_space_file_name_the_line(self):
         space = self.directory / "space.yaml"
         space.write_text("parameters:\n  lr: {low: 1e-5, high: 1e-1, log: true}\n  opt: {low: 1}\n")
         done = subprocess.run([ADAPTDL, "tune", "--space", space, "--metric", "a:max", "--", "true"], capture_output=True, text=True,
