@@ -22,20 +22,25 @@ use_compiler_cache() {
   CCACHE_DIR="$(test_cache)/ccache"
 }
 
-# A line per stage in the order of their starts: NAME, then NAME<tab>SECONDS when it has ended. Inner scripts add to the
-# file of the outer one.
+# Two lines per stage, NAME<tab>begin<tab>TIME and NAME<tab>end<tab>TIME, in seconds since the epoch. Stages may overlap.
+# Inner scripts add to the file of the outer one.
 stages="${ADAPTDL_STAGES:-}"
 
 stage() { # NAME COMMAND...
-  local began=$SECONDS status=0
-  printf '%s\n' "$1" >>"$stages"
+  local status=0
+  printf '%s\tbegin\t%s\n' "$1" "$EPOCHSECONDS" >>"$stages"
   "${@:2}" || status=$?
-  printf '%s\t%s\n' "$1" $((SECONDS - began)) >>"$stages"
+  printf '%s\tend\t%s\n' "$1" "$EPOCHSECONDS" >>"$stages"
   return "$status"
 }
 
-# The stage that began and has not ended; of several, the innermost.
-current_stage() { awk -F'\t' 'NF == 1 {open[++n] = $1} NF == 2 {n--} END {print n ? open[n] : "none"}' "$stages"; }
+# The names of the stages that have begun and not ended, comma-separated.
+current_stages() {
+  awk -F'\t' '
+    $2 == "begin" {open[$1] = NR}
+    $2 == "end" {delete open[$1]}
+    END {for (name in open) names = names (names ? ", " : "") name; print names ? names : "none"}' "$stages"
+}
 
 # The MiB of memory in use on this machine beyond those at the start, at the highest, once a second.
 watch_memory() {

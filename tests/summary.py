@@ -22,20 +22,16 @@ def show_failure(path, entry):
 
 
 def show_stages(path):
-    seconds, under_way, total = {}, [], 0  # None for a stage that did not end
+    times = {}  # by name: begin, end
     for line in path.read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition("\t")
-        if value:
-            seconds[name] = int(value)
-            del under_way[under_way.index(name):]
-            total += 0 if under_way else int(value)  # a stage within another is part of its time
-        else:
-            seconds[name] = None
-            under_way.append(name)
+        name, event, time = line.split("\t")
+        times.setdefault(name, {})[event] = int(time)
     print("seconds  stage")
-    for name, value in seconds.items():
-        print(f"{'-' if value is None else value:>7}  {name}{' (did not end)' if value is None else ''}")
-    print(f"{total:>7}  in all")
+    for name, time in times.items():
+        ended = "end" in time
+        print(f"{time['end'] - time['begin'] if ended else '-':>7}  {name}{'' if ended else ' (did not end)'}")
+    ends = [time for each in times.values() for time in each.values()]
+    print(f"{max(ends) - min(ends):>7}  in all, as stages overlap")
     memory = path.with_name(path.name + ".memory")
     if memory.exists():
         print(f"peak memory: {int(memory.read_text()) / 1024:.1f} GiB above that at the start")

@@ -94,15 +94,18 @@ def load(archive):
 
 
 def end():
-    """Takes the cluster down as soon as nobody uses it, rather than a while later; returns when that is done."""
-    if not CACHE.exists():
-        return
-    with _open("keeper") as file:
+    """Takes all clusters down as soon as nobody uses them, rather than a while later; returns when that is done."""
+    waiting = []
+    for path in CACHE.glob("*.keeper"):
+        file = open(path, encoding="utf-8")
         if _try_lock(file, fcntl.LOCK_SH):
-            return
-        file.seek(0)
+            file.close()
+            continue
         os.kill(int(file.read()), signal.SIGTERM)
+        waiting.append(file)
+    for file in waiting:
         fcntl.flock(file, fcntl.LOCK_SH)
+        file.close()
 
 
 def keep():
