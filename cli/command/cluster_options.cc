@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "adaptdl/error.h"
 #include "kube/kubeconfig.h"
 #include "local/run_directory.h"
@@ -14,20 +12,20 @@ namespace {
 // Maximum time for the lookup of a job that may have the same name as a local run.
 constexpr auto kProbeTimeout = std::chrono::milliseconds(1500);
 
-bool named_exactly(const std::optional<sched::RunEntry>& run, const std::string& name) {
-  return run && run->status.name == name;
-}
+// The local runs that a name may refer to.
+struct LocalMatches {
+  bool exact = false;   // a run has this name
+  bool prefix = false;  // the names of other runs begin with it
+};
 
-// Returns the run with that name, or the only run whose name begins with it, or nullopt. Throws UsageError if several
-// names begin with it.
-std::optional<sched::RunEntry> find_local(const std::string& name) {
-  if (name.find('/') != std::string::npos) return std::nullopt;
-  const auto runs = sched::runs_directory();
-  const auto all = sched::list_runs(runs);
-  const bool any =
-      std::ranges::any_of(all, [&name](const sched::RunEntry& run) { return run.status.name.starts_with(name); });
-  if (!any) return std::nullopt;
-  return sched::find_run(runs, name);
+LocalMatches match_runs(const std::string& name) {
+  LocalMatches matches;
+  if (name.find('/') != std::string::npos) return matches;
+  for (const sched::RunEntry& run : sched::list_runs(sched::runs_directory())) {
+    if (run.status.name == name) matches.exact = true;
+    else if (run.status.name.starts_with(name)) matches.prefix = true;
+  }
+  return matches;
 }
 
 using Client = std::shared_ptr<kube::Client>;
@@ -41,13 +39,15 @@ Target job_target(const ClusterOptions& options, const std::string& name, Client
   return target;
 }
 
-// Returns the job with that name, or nullopt if there is no such job or the cluster does not answer in time.
-std::optional<nlohmann::json> ask_briefly(const kube::Access& access, const JobName& name) {
+enum class Answer { kFound, kNotFound, kNone };
+
+// Returns whether the job exists, or kNone if the cluster does not answer in time.
+Answer ask_briefly(const kube::Access& access, const JobName& name) {
   kube::Client client(access, {.connect_timeout = kProbeTimeout, .timeout = kProbeTimeout, .patience = {}});
   try {
-    return find_job(client, name);
+    return find_job(client, name) ? Answer::kFound : Answer::kNotFound;
   } catch (const Error&) {
-    return std::nullopt;  // the run is usable even if the cluster is not
+    return Answer::kNone;
   }
 }
 
@@ -116,24 +116,25 @@ nlohmann::json get_job(kube::Client& client, const JobName& name) {
 static Target find(const ClusterOptions& options, const std::string& name, Client& client) {
   if (options.cluster) return job_target(options, name, client);
   Target target;
-  if (options.local) {
+  const auto access = cluster_access(options);
+  if (!access) {
     target.run = sched::find_run(sched::runs_directory(), name);
     return target;
   }
-  target.run = find_local(name);
-  const auto access = cluster_access(options);
-  if (!access) {
-    if (!target.run) target.run = sched::find_run(sched::runs_directory(), name);  // throws: there is no such run
-    return target;
+  const LocalMatches matches = match_runs(name);
+  if (!matches.exact && !matches.prefix) return job_target(options, name, client);
+  const Answer answer = ask_briefly(*access, parse_job_name(name, *access));
+  if (answer == Answer::kFound && matches.exact) {
+    throw UsageError(fmt::format("'{}' is both a local run and a job in context '{}'; choose with --local or --cluster",
+                                 name, access->context));
   }
-  if (!target.run) return job_target(options, name, client);
-  if (const auto job = ask_briefly(*access, parse_job_name(name, *access))) {
-    if (named_exactly(target.run, name)) {
-      throw UsageError(
-          fmt::format("'{}' is both a local run and a job in context '{}'; choose with --local or --cluster", name,
-                      access->context));
-    }
-    return job_target(options, name, client);
+  if (answer == Answer::kFound) return job_target(options, name, client);
+  target.run = sched::find_run(sched::runs_directory(), name);
+  // A prefix of a run's name may be the whole name of a job.
+  if (answer == Answer::kNone && target.run->status.name != name) {
+    throw UsageError(fmt::format(
+        "cannot check whether '{}' is a job, because context '{}' did not answer; use --local for the run '{}'", name,
+        access->context, target.run->status.name));
   }
   return target;
 }

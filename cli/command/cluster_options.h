@@ -69,8 +69,9 @@ struct Target {
   nlohmann::json job;
 };
 
-// Finds the run or job with that name. An exact match takes precedence over a prefix of a run's name. Runs are found
-// even if the cluster is unreachable. Throws UsageError if the name is ambiguous, and Error if it is unknown.
+// Finds the run or job with that name. An exact match takes precedence over a prefix of a run's name. If the cluster is
+// unreachable, runs are found by their whole names only. Throws UsageError if the name is ambiguous, and Error if it is
+// unknown.
 Target find_target(const ClusterOptions& options, const std::string& name);
 // Does the same for several names, with one client.
 std::vector<Target> find_targets(const ClusterOptions& options, const std::vector<std::string>& names);

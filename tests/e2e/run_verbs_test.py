@@ -380,6 +380,21 @@ class DeleteTest(VerbsTest):
         self.adaptdl("delete", "first")
         self.assertEqual(list(self.runs.iterdir()), [])
 
+    def test_an_abbreviated_name_that_may_be_a_job_is_rejected_while_the_cluster_is_unreachable(self):
+        self.run_to_end("--name", "job-1", "-n", 1, "true")
+        config = self.directory / "kubeconfig"
+        config.write_text(json.dumps({
+            "clusters": [{"name": "lab", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "ada"}}],
+            "users": [{"name": "ada", "user": {}}],
+            "current-context": "lab",
+        }))  # fmt: skip
+        self.environment["KUBECONFIG"] = str(config)
+        self.assertRegex(self.refusal("delete", "job", code=2), "'job' .*'lab'.*--local.*'job-1'")
+        self.assertRegex(self.refusal("delete", "other"), "connection refused")
+        self.assertEqual(self.adaptdl("delete", "job-1"), "deleted job-1\n")
+        self.assertEqual(list(self.runs.iterdir()), [])
+
 
 if __name__ == "__main__":
     leave_network()
