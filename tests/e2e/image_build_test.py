@@ -172,6 +172,7 @@ class Copying(Journey):
         self.write({"Dockerfile": "FROM scratch\nCOPY missing /\n"})
         self.assertIn("Dockerfile:2: COPY: 'missing' not found in ", self.fails())
         self.write({"Dockerfile": "FROM scratch\nCOPY a /x\nCOPY a /x/y\nCOPY d /x\n", "a": "a", "d/a": "a"})
+        self.assertIn("Dockerfile:3: COPY: ", self.fails())
         self.write({"Dockerfile": "FROM scratch\nCOPY --chown=nobody a /x\n"})
         self.assertIn("Dockerfile:2: COPY: ", self.fails())
         self.write({"Dockerfile": "FROM scratch\nCOPY a /.wh.x\n"})
