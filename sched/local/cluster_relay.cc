@@ -39,8 +39,12 @@ ClusterRelay::ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTi
 
 void ClusterRelay::pump() {
   channel_.write();
-  if (!channel_.receive([this](const json& message) { take_message(message); }))
-    throw Error("the driver of the cluster has ended");
+  try {
+    if (!channel_.receive([this](const json& message) { take_message(message); }))
+      throw Error("the driver of the cluster has ended");
+  } catch (const json::exception& error) {
+    throw Error(fmt::format("invalid message from the driver of the cluster: {}", error.what()));
+  }
 }
 
 void ClusterRelay::take_message(const json& message) {
