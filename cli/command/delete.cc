@@ -10,6 +10,7 @@
 #include "adaptdl/error.h"
 #include "command/cluster_options.h"
 #include "command/command.h"
+#include "command/ray_jobs.h"
 #include "kube/job.h"
 #include "kube/resource.h"
 #include "local/run_client.h"
@@ -29,6 +30,7 @@ constexpr auto kSayAfter = std::chrono::seconds(5);
 struct DeleteOptions {
   ClusterOptions cluster;
   std::vector<std::string> names;
+  std::string ray;
   bool keep_checkpoints = false;
   bool now = false;
   bool yes = false;
@@ -180,12 +182,16 @@ void add_delete(CLI::App& app, int&) {
   app.add_flag("--now", options->now, "Kill the replicas immediately, without a checkpoint");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
+  add_ray_option(app, options->ray,
+                 {"--namespace", "--context", "--local", "--cluster", "--keep-checkpoints", "--now"});
   app.footer(
       "An active run is asked to save a checkpoint and exit, as with Ctrl-C, and the command waits until the run has\n"
       "ended. Directories given with --checkpoint or --logs are kept. A job's pods are deleted with the job, as are\n"
       "the volume claims that it owns. On a terminal, the command asks for confirmation before it deletes more than\n"
       "one run or job.");
-  app.callback([options] { remove_target(*options); });
+  app.callback([options] {
+    options->ray.empty() ? remove_target(*options) : delete_ray_jobs(options->ray, options->names, options->no_wait);
+  });
 }
 
 }  // namespace adaptdl::cli

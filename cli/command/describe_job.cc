@@ -6,6 +6,7 @@
 #include "command/cluster_options.h"
 #include "command/command.h"
 #include "command/listing.h"
+#include "command/ray_jobs.h"
 #include "kube/job_book.h"
 #include "kube/resource.h"
 #include "local/run_client.h"
@@ -17,7 +18,7 @@ namespace {
 
 struct DescribeOptions {
   ClusterOptions cluster;
-  std::string name;
+  std::string name, ray;
 };
 
 std::string describe_target(const Target& target) {
@@ -67,11 +68,15 @@ void add_describe(CLI::App& app, int&) {
       ->type_name("JOB");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
+  add_ray_option(app, options->ray, {"--namespace", "--context", "--local", "--cluster"});
   app.footer(
       "For a job, the output shows the requested resources, the nodes and states of the replicas, the mounts and\n"
       "their sources, the job's reports to the scheduler, the training speed predicted from them, and as much of the\n"
       "job's history as the cluster keeps.");
-  app.callback([options] { describe_one(*options); });
+  app.callback([options] {
+    options->ray.empty() ? describe_one(*options)
+                         : run_on_ray_head(options->ray, options->name, {"describe", "--local", options->name});
+  });
 }
 
 }  // namespace adaptdl::cli

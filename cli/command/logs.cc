@@ -14,6 +14,7 @@
 #include "adaptdl/error.h"
 #include "command/cluster_options.h"
 #include "command/command.h"
+#include "command/ray_jobs.h"
 #include "kube/job_logs.h"
 #include "local/run_directory.h"
 #include "local/run_logs.h"
@@ -28,7 +29,7 @@ constexpr auto kLookIntoLogsEvery = std::chrono::milliseconds(100);
 
 struct LogsOptions {
   ClusterOptions cluster;
-  std::string run, rank, tail, since;
+  std::string run, rank, tail, since, ray;
   bool follow = false;
   bool previous = false;
   bool notices = false;
@@ -159,6 +160,10 @@ void show_job(const Target& target, const LogsOptions& options, std::optional<in
 void logs(const LogsOptions& options) {
   const auto rank = parse_natural(options.rank, "--rank");
   const auto tail = parse_natural(options.tail, "--tail");
+  if (!options.ray.empty() && tail && options.follow)
+    throw UsageError("logs: --tail and --follow cannot be used together with --ray");
+  if (!options.ray.empty())
+    return show_ray_logs(options.ray, {.job = options.run, .rank = rank, .tail = tail, .follow = options.follow});
   const Target target = find_target(options.cluster, options.run);
   target.run ? show_run(*target.run, options, rank, tail) : show_job(target, options, rank, tail);
 }
@@ -185,6 +190,8 @@ void add_logs(CLI::App& app, int&) {
                "For detached runs: show the launcher's notices instead of the replicas' output");
   add_context_options(app, options->cluster);
   add_place_options(app, options->cluster);
+  add_ray_option(app, options->ray,
+                 {"--namespace", "--context", "--local", "--cluster", "--since", "--previous", "--notices"});
   app.footer("Lines from several ranks are shown in the order in which they were written, with the rank before each.");
   app.callback([options] { logs(*options); });
 }

@@ -11,6 +11,7 @@
 #include "command/cluster_watch.h"
 #include "command/command.h"
 #include "command/listing.h"
+#include "command/ray_jobs.h"
 #include "kube/job_list.h"
 #include "terminal/dump_json.h"
 #include "terminal/print.h"
@@ -26,7 +27,7 @@ constexpr auto kLookAtRunsEvery = std::chrono::milliseconds(500);
 struct LsOptions {
   ClusterOptions cluster;
   std::vector<std::string> names;
-  std::string output, selector;
+  std::string output, selector, ray;
   bool all = false;
   bool all_namespaces = false;
   bool json = false;
@@ -237,6 +238,9 @@ void add_ls(CLI::App& app, int&) {
   app.add_flag("--json", options->json, "Print JSON: an array of objects; with --watch, one array per line");
   app.add_flag("--watch", options->watch,
                "Keep running until Ctrl-C; redraw in place on a terminal, or print the list again after each change");
+  add_ray_option(app, options->ray,
+                 {"--namespace", "--context", "--all-namespaces", "--selector", "--local", "--cluster", "--all",
+                  "--output", "--watch"});
   app.footer(
       "If a kubeconfig selects a cluster, its jobs are also listed. WHY shows what a job or run is waiting for, or\n"
       "why it failed. The states of runs are starting, waiting (for devices), running, rescaling, stopping,\n"
@@ -244,6 +248,7 @@ void add_ls(CLI::App& app, int&) {
       "resume the run.");
   app.callback([options] {
     check(*options);
+    if (!options->ray.empty()) return list_ray_jobs(options->ray, options->names, options->json);
     options->watch ? watch(*options) : show_once(*options);
   });
 }

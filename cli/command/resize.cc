@@ -5,6 +5,7 @@
 
 #include "adaptdl/error.h"
 #include "command/command.h"
+#include "command/ray_jobs.h"
 #include "command/run_plan.h"
 #include "local/run_client.h"
 #include "local/run_directory.h"
@@ -14,7 +15,7 @@ namespace adaptdl::cli {
 namespace {
 
 struct ResizeOptions {
-  std::string run, replicas;
+  std::string run, replicas, ray;
 };
 
 int parse_replicas(std::string_view text, const std::string& whole) {
@@ -32,6 +33,7 @@ void resize(const ResizeOptions& options) {
   const int min = parse_replicas(text.substr(0, colon), options.replicas);
   const int max = colon == std::string_view::npos ? min : parse_replicas(text.substr(colon + 1), options.replicas);
   if (min > max) throw UsageError(fmt::format("resize: MIN must not be greater than MAX in '{}'", options.replicas));
+  if (!options.ray.empty()) return run_on_ray_head(options.ray, options.run, {"resize", options.run, options.replicas});
   const sched::RunEntry run = sched::find_run(sched::runs_directory(), options.run);
   sched::ask_run(run, {{"request", "resize"}, {"min", min}, {"max", max}});
   print_out("resizing {} to {} replica{}\n", run.status.name, options.replicas, options.replicas == "1" ? "" : "s");
@@ -46,6 +48,7 @@ void add_resize(CLI::App& app, int&) {
                  "Number of replicas, or a minimum and maximum between which the scheduler chooses")
       ->required()
       ->type_name("N|MIN:MAX");
+  add_ray_option(app, options->ray);
   app.footer("The run continues while it is resized; `adaptdl ls --watch` shows its state.");
   app.callback([options] { resize(*options); });
 }

@@ -15,6 +15,7 @@
 #include "command/numbers.h"
 #include "command/stop_signals.h"
 #include "command/submit_image.h"
+#include "command/submit_ray.h"
 #include "command/submit_wait.h"
 #include "http/http.h"
 #include "image/build_namespace.h"
@@ -43,6 +44,7 @@ struct SubmitOptions {
   std::string job_file, given_image, storage_class, proxy_port, min_replicas, max_replicas;
   std::string dry_run, output, timeout;
   bool follow = false, wait = false, json = false;
+  RaySubmitOptions ray;
 };
 
 void notice(const std::string& text) { print_notice("{}", text); }
@@ -304,6 +306,46 @@ void submit(SubmitOptions& options, int& exit_code) {
   at_work = nullptr;
 }
 
+// Throws UsageError if an option was given that has no effect in a Ray cluster.
+void refuse_cluster_options(const CLI::App& app) {
+  static const std::set<std::string, std::less<>> allowed = {"--ray",
+                                                             "--cpus",
+                                                             "--gpus",
+                                                             "--max-cluster-size",
+                                                             "--checkpoint-path",
+                                                             "--checkpoint-timeout",
+                                                             "--name",
+                                                             "--min-replicas",
+                                                             "--max-replicas",
+                                                             "--follow",
+                                                             "--wait",
+                                                             "--timeout",
+                                                             "--json",
+                                                             "project",
+                                                             "arg"};
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_single_name();
+    const std::string shown = option->get_positional() ? name : "--" + name;
+    if (option->count() > 0 && !allowed.contains(shown))
+      throw UsageError(fmt::format("submit: {} cannot be used with --ray", shown));
+  }
+}
+
+void submit_to_ray(const CLI::App& app, SubmitOptions& options, int& exit_code) {
+  refuse_cluster_options(app);
+  RaySubmitOptions& ray = options.ray;
+  ray.project = options.image.project;
+  ray.program = options.submission.arguments;
+  ray.name = options.submission.name;
+  ray.min_replicas = options.min_replicas;
+  ray.max_replicas = options.max_replicas;
+  ray.timeout = options.timeout;
+  ray.follow = options.follow;
+  ray.wait = options.wait;
+  ray.json = options.json;
+  submit_ray(ray, exit_code);
+}
+
 void add_image_options(CLI::App& app, SubmitOptions& options) {
   const auto several = [](CLI::Option* option) {
     option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -366,6 +408,7 @@ void add_submit(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   add_image_options(app, *options);
   add_job_options(app, *options);
+  add_ray_submit_options(app, options->ray);
   app.add_flag("--dry-run{client}", options->dry_run,
                "Create nothing, but print what would be created; with --dry-run=server, the cluster checks it first");
   app.add_option("-o,--output", options->output, "Output format of --dry-run (default: yaml)")->type_name("yaml|json");
@@ -380,7 +423,9 @@ void add_submit(CLI::App& app, int& exit_code) {
       "The image is pushed to the repository in ADAPTDL_SUBMIT_REPO, and nodes pull it with the secret named by\n"
       "ADAPTDL_SUBMIT_REPO_CREDS. If these variables are not set, the image is pushed to the cluster's own registry.\n"
       "If standard output is not a terminal, as in a script, only the job's name is printed.");
-  app.callback([options, &exit_code] { submit(*options, exit_code); });
+  app.callback([&app, options, &exit_code] {
+    options->ray.address.empty() ? submit(*options, exit_code) : submit_to_ray(app, *options, exit_code);
+  });
 }
 
 }  // namespace adaptdl::cli

@@ -92,8 +92,8 @@ class TextTest(RunTest):
         rules = {
             r"fmt::v?print\(|\b(?:f?puts|fputc|putchar|putc|fwrite|v?f?printf|perror)\(|std::(?:cout|cerr|clog)\b|\bwrite\(STD":
                 {"terminal/print.cc", "simulation/cycle_log.cc"},  # the latter writes a file
-            r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/simulate_plot.cc",
-                                 "command/submit_wait.cc"},
+            r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/ray_jobs.cc",
+                                 "command/simulate_plot.cc", "command/submit_ray.cc", "command/submit_wait.cc"},
             r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h", "terminal/search_screen.h",
                                   "terminal/search_screen.cc", "terminal/json_lines.h", "terminal/notice_lines.h"},
             # JSON for people and programs is written by dump_json(), and by these to a pipe, a template, YAML and a file.

@@ -25,11 +25,13 @@ def python():
 class RayCluster:
     """A head, which has no CPU, and nodes with one CPU each. The ports are fixed, so it must have a network of its own."""
 
-    def __init__(self, python, directory):
+    def __init__(self, python, directory, **environment):
+        """Starts the head. Its processes, and those of nodes, have the variables `environment` in addition."""
         self.python, self.directory = python, pathlib.Path(directory)
         self.nodes = {}  # process ids of `ray start`, by name
         self.address = f"127.0.0.1:{HEAD_PORT}"
-        self.environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        self.url = f"http://127.0.0.1:{DASHBOARD_PORT}"
+        self.environment = {**os.environ, **environment, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
                             "RAY_ADDRESS": self.address, "ADAPTDL_TEST_RAY": str(self.directory)}
         self._start("head", "--head", f"--port={HEAD_PORT}", "--num-cpus=0", "--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}",
                     f"--temp-dir={self.directory}/t")
@@ -84,9 +86,11 @@ class RayCluster:
 
     def _start(self, name, *arguments):
         log = self.directory / f"{name}.log"
+        # Ray's nodes take their session's directory for their own: each would replace the working directories of the others.
+        own = [] if name == "head" else ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', self.directory / "t"]
         with open(log, "wb") as file:
             self.nodes[name] = subprocess.Popen(
-                [pathlib.Path(self.python).with_name("ray"), "start", *arguments, "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
+                [*own, pathlib.Path(self.python).with_name("ray"), "start", *arguments, "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
                  "--disable-usage-stats", "--block"],
                 env={**self.environment, "ADAPTDL_TEST_NODE": name}, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE

@@ -1,6 +1,7 @@
-"""A run on a real Ray cluster, through the driver: it follows the nodes that come, are drained and die."""
+"""Jobs on a real Ray cluster: they follow the nodes that come, are drained and die, and obey commands from elsewhere."""
 
 import collections
+import json
 import os
 import pathlib
 import shutil
@@ -14,7 +15,6 @@ from local_network import leave_network
 from run_support import ADAPTDL, eventually
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
-DRIVER = pathlib.Path(os.environ["SOURCE_ROOT"]) / "share/adaptdl/ray/driver.py"
 SAMPLES, BATCH = 240, 12
 PATIENCE = 120
 
@@ -29,30 +29,37 @@ class RayTest(unittest.TestCase):
         # The path must be short: Ray's sockets are in it.
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ar-"))
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
-        self.cluster = ray_support.RayCluster(self.python, self.directory)
+        self.cluster = ray_support.RayCluster(
+            self.python, self.directory, HOME=str(self.directory), XDG_STATE_HOME=str(self.directory / "state"), OMP_NUM_THREADS="1",
+            ADAPTDL_CHECKPOINT_EVERY="0")
         self.addCleanup(self.cluster.end)
         self.samples, self.until = self.directory / "samples", self.directory / "until"
         self.samples.touch()
+        self.project = self.directory / "project"
+        self.project.mkdir()
+        shutil.copy(PROGRAM, self.project / "program")
+        (self.project / ".dockerignore").write_text("data\n")
+        (self.project / "data").write_text("not for the cluster")
 
-    def start(self, replicas):
-        log = open(self.directory / "out", "wb")
-        self.addCleanup(log.close)
-        self.driver = subprocess.Popen(
-            [self.python, DRIVER, "--adaptdl", ADAPTDL, "--cpus", "1", "--", "--name", "job", "--replicas", replicas, "--device-kind", "cpu",
-             "--checkpoint", self.directory / "checkpoints", "--grace", "60s", "--", PROGRAM, "--epochs", "1000000", "--samples", self.samples,
-             "--until", self.until, "--step-time", "200"],
-            cwd=self.directory, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            env={**self.cluster.environment, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(self.directory / "state"),
-                 "XDG_RUNTIME_DIR": str(self.directory), "PYTHONUNBUFFERED": "1", "ADAPTDL_CHECKPOINT_EVERY": "0"})
-        self.addCleanup(self.end_driver)
+    def adaptdl(self, command, *arguments, code=0, error=None):
+        """The standard output of the command on a machine without Python. `error` is a pattern for the only line of an error."""
+        done = subprocess.run([ADAPTDL, command, "--ray", self.cluster.url, *map(str, arguments)], capture_output=True, text=True,
+                              timeout=PATIENCE, env={"PATH": "", "HOME": str(self.directory)})
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        if error:
+            self.assertRegex(done.stderr, rf"\Aadaptdl: error: [^\n]*{error}[^\n]*\n\Z")
+        return done.stdout
 
-    def end_driver(self):
-        if self.driver.poll() is None:
-            self.driver.kill()
-        self.driver.wait()
+    def submit(self, *options):
+        program = ["--", "./program", "--epochs", "1000000", "--samples", self.samples, "--until", self.until, "--step-time", "200"]
+        self.job = self.adaptdl("submit", "--gpus", 0, *options, self.project, *program).strip()
+
+    def state(self):
+        [job] = json.loads(self.adaptdl("ls", "--json", self.job))
+        return job["state"]
 
     def text(self):
-        return (self.directory / "out").read_text(errors="replace")
+        return self.adaptdl("logs", self.job)
 
     def training(self):
         """The processes that trained on the last few batches."""
@@ -62,12 +69,15 @@ class RayTest(unittest.TestCase):
         """Waits until so many replicas train."""
         self.samples_before = len(self.samples.read_text().splitlines())
         enough = lambda: len(self.samples.read_text().splitlines()) > self.samples_before + 12 and len(self.training()) == replicas
-        self.assertTrue(eventually(lambda: enough() or self.driver.poll() is not None, PATIENCE), self.text())
-        self.assertIsNone(self.driver.poll(), self.text())
+        self.assertTrue(eventually(enough, PATIENCE), self.text())
 
-    def test_a_run_grows_with_the_cluster_and_survives_drained_and_dead_nodes(self):
-        self.start("1:3")
-        self.assertTrue(eventually(lambda: "adaptdl: " in self.text(), PATIENCE), self.text())
+    def wait_for_state(self, state):
+        self.assertTrue(eventually(lambda: self.state() == state, PATIENCE), self.text())
+
+    def test_a_job_grows_with_the_cluster_leaves_a_draining_node_and_survives_a_dead_one(self):
+        self.submit("--name", "job", "--max-cluster-size", 3)
+        self.assertRegex(self.job, r"\Ajob-\w{5}\Z")
+        self.assertTrue(eventually(lambda: "adaptdl: waits" in self.text(), PATIENCE), self.text())
         nodes = [self.cluster.add_node()]
         self.wait_for(1)
         nodes += [self.cluster.add_node(), self.cluster.add_node()]
@@ -79,7 +89,7 @@ class RayTest(unittest.TestCase):
         nodes.append(self.cluster.add_node())
         self.wait_for(2)
         self.until.touch()
-        self.assertEqual(self.driver.wait(PATIENCE), 0, self.text())
+        self.wait_for_state("Succeeded")
         times = collections.Counter()
         for line in self.samples.read_text().splitlines():
             _, epoch, *samples = line.split()
@@ -88,6 +98,37 @@ class RayTest(unittest.TestCase):
         epochs = 1 + max(int(epoch) for epoch, _ in times)
         self.assertGreaterEqual(len(times), epochs * SAMPLES - BATCH)
         self.assertLessEqual(sum(times.values()), epochs * SAMPLES + BATCH)
+
+    def test_commands_show_resize_and_delete_a_job(self):
+        self.cluster.add_node()
+        self.cluster.add_node()
+        self.submit("--min-replicas", 1, "--max-replicas", 2, "--checkpoint-path", self.directory / "checkpoints")
+        self.wait_for(2)
+        self.assertRegex(self.adaptdl("ls"), rf"(?m)^{self.job} +Running +1:2 +\d+:\d\d$")
+        self.assertRegex(self.adaptdl("describe", self.job), r"(?m)^Replicas: ")
+        self.assertEqual(self.adaptdl("resize", self.job, "1"), f"resizing {self.job} to 1 replica\n")
+        self.wait_for(1)
+        self.adaptdl("resize", self.job, "2:1", code=2, error="MIN must not be greater than MAX")
+        follow = subprocess.Popen([ADAPTDL, "logs", "--ray", self.cluster.url, self.job, "--follow"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(self.adaptdl("delete", self.job), f"deleted {self.job}\n")
+        output = follow.communicate(timeout=PATIENCE)[0]
+        self.assertIn("[0] epoch 0 replicas 2", output)
+        self.assertIn("stopped with checkpoint", output)
+        self.assertTrue((self.directory / "checkpoints" / "checkpoint-0").is_dir())
+        self.assertEqual(self.adaptdl("ls"), "no jobs\n")
+        self.adaptdl("logs", self.job, code=1, error=f"job '{self.job}' not found")
+
+    def test_a_failed_job_and_invalid_submissions_are_reported_in_one_line(self):
+        self.cluster.add_node()
+        self.assertIn("cannot run ./nothing: no such file", self.adaptdl("submit", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))
+        [failed] = json.loads(self.adaptdl("ls", "--json"))
+        self.assertEqual((failed["state"], failed["program"]), ("Failed", "./nothing"))
+        self.assertRegex(self.adaptdl("ls"), r"cannot run ./nothing: no such file\n\Z")
+        self.adaptdl("submit", self.project, code=2, error="requires a program")
+        self.adaptdl("submit", "--image", "x", self.project, "--", "./program", code=2, error="--image cannot be used with --ray")
+        self.adaptdl("submit", "--cpus", "0", "--gpus", "0", self.project, "--", "./program", code=2, error="cannot both be 0")
+        self.cluster.url = "http://127.0.0.1:1"
+        self.adaptdl("submit", self.project, "--", "./program", code=1, error="127.0.0.1:1: connection refused")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Checks that each room of the source includes exactly the rooms and libraries that docs/architecture.md gives it.
+"""Checks that each component of the source includes exactly the components and libraries that docs/architecture.md gives it.
 
-A room is a folder with its subfolders, unless these are rooms of their own.
+A component is a folder with its subfolders, unless these are components of their own.
 """
 
 import graphlib
@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-# Where the headers of a room are searched, besides beside the file itself.
+# Where the headers of a component are searched, besides beside the file itself.
 ROOTS = [ROOT / path for path in ("runtime/include", "runtime/src", "sched", "cli", "trainer/include", "trainer/src")]
 COMPATIBILITY = ROOT / "trainer/compat"  # headers that stand for a library's own
 
@@ -21,7 +21,7 @@ def cells(header):
     return [[re.findall(r"`([^`]+)`", cell) for cell in row.split("|")[1:-1]] for row in rows]
 
 
-def room_of(path):
+def component_of(path):
     parents = [str(parent.relative_to(ROOT)) for parent in path.parents if parent.is_relative_to(ROOT)]
     return next((parent for parent in parents if parent in allowed), None)
 
@@ -30,37 +30,37 @@ def resolve(file, name):
     return next((base / name for base in [file.parent, *ROOTS] if (base / name).is_file()), None)
 
 
-allowed = {room: set(included) for [room], _, included in cells("| Room | What it does | May include |")}
-libraries = {header: set(rooms) for _, [header], rooms in cells("| Library | Header | Rooms |")}
-found = {room: set() for room in allowed}
+allowed = {component: set(included) for [component], _, included in cells("| Component | What it does | May include |")}
+libraries = {header: set(components) for _, [header], components in cells("| Library | Header | Components |")}
+found = {component: set() for component in allowed}
 users = {header: set() for header in libraries}
 problems, files = [], 0
-for file in sorted(path for room in allowed for ending in ("h", "cc") for path in (ROOT / room).rglob(f"*.{ending}")):
-    room = room_of(file)
-    if file.is_relative_to(COMPATIBILITY) or room is None:
+for file in sorted(path for component in allowed for ending in ("h", "cc") for path in (ROOT / component).rglob(f"*.{ending}")):
+    component = component_of(file)
+    if file.is_relative_to(COMPATIBILITY) or component is None:
         continue
     files += 1
     for name in re.findall(r'^#include "(.+)"', file.read_text(encoding="utf-8"), re.MULTILINE):
         target = resolve(file, name)
         if target is None:
-            problems.append(f"{file.relative_to(ROOT)} includes {name}, which is in no room")
-        elif (other := room_of(target)) != room:
-            found[room].add(other)
-            if other not in allowed[room]:
-                problems.append(f"{file.relative_to(ROOT)} includes {name}, but {room} may not include {other}")
+            problems.append(f"{file.relative_to(ROOT)} includes {name}, which is in no component")
+        elif (other := component_of(target)) != component:
+            found[component].add(other)
+            if other not in allowed[component]:
+                problems.append(f"{file.relative_to(ROOT)} includes {name}, but {component} may not include {other}")
     for name in re.findall(r"^#include <(.+)>", file.read_text(encoding="utf-8"), re.MULTILINE):
         header = name.split("/")[0]
         if header in libraries:
-            users[header].add(room)
-            if room not in libraries[header]:
-                problems.append(f"{file.relative_to(ROOT)} includes {name}, which {room} may not")
-for kind, table, real in (("room", allowed, found), ("library", libraries, users)):
+            users[header].add(component)
+            if component not in libraries[header]:
+                problems.append(f"{file.relative_to(ROOT)} includes {name}, which {component} may not")
+for kind, table, real in (("component", allowed, found), ("library", libraries, users)):
     for name in table:
         for extra in sorted(table[name] - real[name]):
             problems.append(f"docs/architecture.md: {kind} {name} has {extra}, which no include needs; remove it")
 try:
     graphlib.TopologicalSorter(allowed).prepare()
 except graphlib.CycleError as error:
-    problems.append(f"docs/architecture.md: rooms include each other: {' -> '.join(reversed(error.args[1]))}")
-print("\n".join(dict.fromkeys(problems)) or f"{files} files in {len(allowed)} rooms")
+    problems.append(f"docs/architecture.md: components include each other: {' -> '.join(reversed(error.args[1]))}")
+print("\n".join(dict.fromkeys(problems)) or f"{files} files in {len(allowed)} components")
 sys.exit(1 if problems or files < 500 else 0)

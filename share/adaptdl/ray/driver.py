@@ -168,7 +168,7 @@ def main():
     options = parser.parse_args()
     if options.run[:1] == ["--"]:
         del options.run[0]
-    ray.init(address="auto", log_to_driver=False)
+    ray.init(address="auto", log_to_driver=False, logging_level="warning")
     return asyncio.run(Driver(options, [options.adaptdl, "run", *options.run]).run())
 
 

@@ -1,0 +1,44 @@
+// What commands do with --ray: they act on the jobs that `adaptdl submit --ray` started in a Ray cluster.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ray/access.h"
+#include "ray/job_server.h"
+
+namespace adaptdl::cli {
+
+// Keys of a job's metadata: the program with its arguments, and the limits "MIN:MAX" of its replicas.
+inline constexpr char kRayProgram[] = "adaptdl.program";
+inline constexpr char kRayReplicas[] = "adaptdl.replicas";
+// The directory of adaptdl's own files in a job's working directory.
+inline constexpr char kRayFiles[] = ".adaptdl";
+
+// Adds --ray, which cannot be used with the options `others`. The value "auto" takes the address from the environment
+// (see ray::find_access).
+CLI::Option* add_ray_option(CLI::App& app, std::string& address, const std::vector<const char*>& others = {});
+// Returns how to reach the cluster of --ray. Throws as ray::find_access does.
+ray::Access find_ray(const std::string& address);
+
+// Returns why a job failed, in one line: the last line of its output, or else Ray's message.
+std::string failure_of(const ray::Job& job);
+
+struct RayLogsOptions {
+  std::string job;
+  std::optional<int> rank, tail;
+  bool follow = false;
+};
+
+// All functions throw Error if the cluster cannot be reached or has no such job.
+void list_ray_jobs(const std::string& address, const std::vector<std::string>& names, bool as_json);
+// Runs `adaptdl WORDS... --local` or the like on the head node, where the run of an active job is, and prints its
+// output.
+void run_on_ray_head(const std::string& address, const std::string& job, const std::vector<std::string>& words);
+void show_ray_logs(const std::string& address, const RayLogsOptions& options);
+// Stops the jobs, waits until they have ended, unless `no_wait` is true, and removes their records and output.
+void delete_ray_jobs(const std::string& address, const std::vector<std::string>& names, bool no_wait);
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,86 @@
+// A client of Ray's job server (https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html).
+//
+// Threading: every member may be called from any thread. Errors: unless stated otherwise, all members throw Error, with
+// the reason and the server's URL, if the server cannot be reached, refuses the request, or does not answer as a job
+// server does. Requests that change nothing are repeated while the server cannot be reached, for up to `patience`.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "http/http.h"
+#include "ray/access.h"
+
+namespace adaptdl::ray {
+
+// A job, as the server describes it.
+struct Job {
+  enum class Status { kPending, kRunning, kStopped, kSucceeded, kFailed };
+  std::string id;  // the submission id
+  Status status = Status::kPending;
+  std::string message;      // describes the status; may be empty
+  std::string entrypoint;   // the shell command that runs on the head node
+  std::string package_uri;  // of its working directory; empty: none
+  std::map<std::string, std::string> metadata;
+  std::optional<std::chrono::system_clock::time_point> start, end;
+  std::optional<int> exit_code;  // of the entrypoint, once it has ended
+
+  bool ended() const { return status != Status::kPending && status != Status::kRunning; }
+};
+
+struct Submission {
+  std::string id;
+  std::string entrypoint;
+  std::string package_uri;  // the working directory, from upload()
+  std::map<std::string, std::string> environment;
+  std::map<std::string, std::string> metadata;
+};
+
+class JobServer {
+ public:
+  static constexpr std::chrono::seconds kPatience{15};
+
+  explicit JobServer(Access access, std::chrono::seconds patience = kPatience);
+
+  // Returns Ray's version, such as "2.60.0". Throws Error if it is older than the oldest supported one.
+  std::string check_version();
+
+  // Uploads a zip file, unless the server already has one of that name, and returns its URI. `name` must depend on the
+  // content. `progress` is called with the number of bytes sent so far.
+  std::string upload(const std::string& name, const std::filesystem::path& zip, const std::stop_token& stop,
+                     const std::function<void(std::uint64_t)>& progress);
+
+  // Starts a job. Throws UsageError if a job with that id exists.
+  void submit(const Submission& submission);
+
+  // Returns all jobs that were submitted to the server, the newest last.
+  std::vector<Job> list();
+  // Returns the job with that id, or nullopt if it does not exist.
+  std::optional<Job> find(const std::string& id);
+  // Returns the job's complete output so far.
+  std::string logs(const std::string& id);
+  // Asks the job to stop. Returns false if it has already ended.
+  bool stop(const std::string& id);
+  // Removes the record and the logs of a job that has ended.
+  void remove(const std::string& id);
+
+  const std::string& url() const { return access_.url; }
+
+ private:
+  http::Response call(const char* method, const std::string& path, const nlohmann::json* body = nullptr);
+  http::Response send(const http::Request& request);
+  nlohmann::json expect(const http::Response& response, const std::string& what) const;
+
+  const Access access_;
+  const std::chrono::seconds patience_;
+};
+
+}  // namespace adaptdl::ray
