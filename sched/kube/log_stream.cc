@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
 constexpr auto kLongestReopenPause = std::chrono::milliseconds(2000);
-// How long reading is retried without a new line if the log is not followed.
+// If the log is not followed: how long reading is retried while no new line arrives.
 constexpr auto kPatience = std::chrono::seconds(8);
 // How long a deleted pod's log may be silent before reading stops.
 constexpr auto kPodFarewell = std::chrono::seconds(2);
@@ -64,7 +64,7 @@ void LogStream::run(std::stop_token stop) {
   auto last_line = Clock::now();
   bool last_read = !options_.follow;  // the next read does not follow: the pod has ended, or `follow` is off
   bool opened = false;                // the server may have accepted a request
-  std::optional<Clock::time_point> refused;  // since when the server has refused the user
+  auto refused_since = Clock::time_point::max();  // when the server began to refuse the user
   for (int known_restarts = replica_.restarts; !stop.stop_requested();) {
     const auto before = position_.newest();
     Outcome outcome = Outcome::kBroken;
@@ -72,14 +72,15 @@ void LogStream::run(std::stop_token stop) {
     try {
       outcome = read(stop, !last_read, false);
       opened = true;
-      refused.reset();
+      refused_since = Clock::time_point::max();
     } catch (const http::ConnectionError&) {
       opened = true;
-      refused.reset();
+      refused_since = Clock::time_point::max();
       why = std::current_exception();
     } catch (const ApiError& error) {
-      if (opened && is_refusal(error) && !refused) refused = Clock::now();
-      const bool starts = is_refusal(error) && refused && Clock::now() - *refused < kStarting;
+      const auto now = Clock::now();
+      if (opened && is_refusal(error)) refused_since = std::min(refused_since, now);
+      const bool starts = is_refusal(error) && refused_since <= now && now - refused_since < kStarting;
       if (!may_pass(error) && !starts) throw;
       why = std::current_exception();
     }
@@ -95,7 +96,7 @@ void LogStream::run(std::stop_token stop) {
       try {
         const auto now = look(stop);
         if (!now) return;
-        // If the container has restarted since then, its last lines are in its previous log.
+        // If the container has restarted in the meantime, the last lines before the restart are in its previous log.
         if (now->restarts > known_restarts) read(stop, false, true);
         known_restarts = now->restarts;
         // Once the pod has ended, its whole log can be read, no matter why the last read ended.
