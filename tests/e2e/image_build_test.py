@@ -171,9 +171,7 @@ class Copying(Journey):
     def test_copy_errors_name_the_line_of_the_dockerfile(self):
         self.write({"Dockerfile": "FROM scratch\nCOPY missing /\n"})
         self.assertIn("Dockerfile:2: COPY: 'missing' not found in ", self.fails())
-        self.write({"Dockerfile": "FROM scratch\nCOPY a /x\nCOPY a /x/y\nCOPY d /x\n", "a": "a", "d/a": "a"})
-        self.assertIn("Dockerfile:3: COPY: ", self.fails())
-        self.write({"Dockerfile": "FROM scratch\nCOPY --chown=nobody a /x\n"})
+        self.write({"Dockerfile": "FROM scratch\nCOPY --chown=nobody a /x\n", "a": "a"})
         self.assertIn("Dockerfile:2: COPY: ", self.fails())
         self.write({"Dockerfile": "FROM scratch\nCOPY a /.wh.x\n"})
         self.assertIn("Dockerfile:2: COPY: ", self.fails())

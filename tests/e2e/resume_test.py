@@ -18,6 +18,7 @@ ADAPTDL = os.environ["ADAPTDL_BIN"]
 DIGITS = os.environ["DIGITS"]
 STOPPED = 143
 INTERRUPTIONS = 20 if FULL else 5
+FEWER = 20 if FULL else 3
 
 
 class Job:
@@ -104,10 +105,10 @@ class ResumeTest(unittest.TestCase):
         self.interrupted_as_uninterrupted(1, INTERRUPTIONS)
 
     def test_two_replicas_repeatedly_interrupted_end_with_bitwise_equal_parameters(self):
-        self.interrupted_as_uninterrupted(2, INTERRUPTIONS)
+        self.interrupted_as_uninterrupted(2, FEWER)
 
     def test_three_replicas_repeatedly_interrupted_end_with_bitwise_equal_parameters(self):
-        self.interrupted_as_uninterrupted(3, INTERRUPTIONS)
+        self.interrupted_as_uninterrupted(3, FEWER)
 
     def test_each_epoch_covers_all_samples_when_resumed_on_1_to_4_replicas(self):
         with tempfile.TemporaryDirectory() as directory:
