@@ -56,7 +56,8 @@ image::BuildOptions build_options(const BuildCommandOptions& options) {
   }
   for (const std::string& text : options.arguments) {
     auto [name, value] = pair_of(text, "--build-arg");
-    // As in Docker, a name without a value takes its value from the environment variable of that name, if it is set.
+    // As in Docker, a name without a value takes the value of the environment variable with the same name, if that
+    // variable is set.
     const char* variable = value ? nullptr : std::getenv(name.c_str());
     if (value || variable != nullptr) build.build_arguments[name] = value ? *value : variable;
   }
@@ -187,7 +188,7 @@ void add_build(CLI::App& app, int& exit_code) {
 
   CLI::App* verb = app.add_subcommand("prune", "Remove cached build data, least recently used first");
   verb->footer("The command waits until running builds have finished.");
-  verb->add_option("--keep-storage", options->keep, "Cache size to keep (default: as for --cache-limit)")
+  verb->add_option("--keep-storage", options->keep, "Cache size to keep (default: same as --cache-limit)")
       ->type_name("SIZE");
   verb->add_flag("--all", options->all, "Remove everything");
   verb->add_flag("--json", options->json, "Print JSON");

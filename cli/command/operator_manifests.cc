@@ -51,7 +51,8 @@ std::string operator_manifests(const OperatorManifestsOptions& options) {
 
 void add_operator_manifests(CLI::App& operator_app) {
   auto options = std::make_shared<OperatorManifestsOptions>();
-  CLI::App* verb = operator_app.add_subcommand("manifests", "Print the Kubernetes objects that install the operator");
+  CLI::App* verb =
+      operator_app.add_subcommand("manifests", "Print the Kubernetes manifests for installing the operator");
   verb->add_option("--image", options->image, "Operator's image; the same as --set image=IMAGE")->type_name("IMAGE");
   verb->add_option("-n,--namespace", options->name_space, "Operator's namespace (default: adaptdl)")
       ->type_name("NAMESPACE");

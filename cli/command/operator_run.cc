@@ -303,10 +303,10 @@ void add_operator_run(CLI::App& app) {
                    "Node utility above which the expander adds nodes (default: 0.65)")
       ->type_name("FRACTION");
   verb->add_option("--drain-taints", options->drain_taints,
-                   "Taints of nodes that are about to be removed (default: see docs/operator.md)")
+                   "Taints that mark a node as about to be removed (default: see docs/operator.md)")
       ->type_name("JSON");
   verb->add_option("--drain-conditions", options->drain_conditions,
-                   "Conditions of nodes that are about to be removed (default: see docs/operator.md)")
+                   "Conditions that mark a node as about to be removed (default: see docs/operator.md)")
       ->type_name("JSON");
   verb->callback([options] { run(*options); });
 }

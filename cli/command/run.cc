@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the command that resumes from `checkpoints`: the given command with --checkpoint. Of --env, it contains only
-// the variables' names: their values may be secrets, and the command is shown and stored.
+// Returns the command that resumes from `checkpoints`: the given command with --checkpoint. The command contains only
+// the names of the variables in --env, because their values may be secrets, and the command is shown and stored.
 std::string resume_command(const CLI::App& app, const RunOptions& options, const fs::path& checkpoints) {
   std::vector<std::string> words = {program_invocation_name, "run", "--checkpoint", checkpoints.string()};
   for (const CLI::Option* option : visible_options(app)) {
@@ -134,8 +134,8 @@ void add_run(CLI::App& app, int& exit_code) {
                  "Kind of devices: gpu, or cpu to try things out without GPUs (default: gpu if there are any)")
       ->type_name("gpu|cpu");
   app.add_option("--fairness", options->fairness,
-                 "Exponent of the power mean over the runs that share the devices; the first of these runs sets it; "
-                 "more negative is fairer (default: -1)")
+                 "Fairness exponent of the runs that share the devices, set by the first of them; more negative is "
+                 "fairer (default: -1)")
       ->type_name("P");
   app.add_option("--checkpoint", options->checkpoint,
                  "Checkpoint directory to continue from and save to (default: a new one, removed when the run "

@@ -111,8 +111,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
       ->type_name("DIR");
   add_cluster_options(app, *options);
   app.add_option("--fairness", options->fairness,
-                 "Exponent of the power mean over jobs, for policies that use one; more negative is fairer (default: "
-                 "-1)")
+                 "Fairness exponent, for policies that use one; more negative is fairer (default: -1)")
       ->type_name("P");
   app.add_option("--seed", options->seed, "Seed for a policy's random choices (default: 0)")->type_name("N");
   app.add_option("--threads", options->threads,

@@ -118,9 +118,11 @@ void add_tensorboard(CLI::App& app, int&) {
   auto options = std::make_shared<TensorBoardCommandOptions>();
   CLI::App* verb = add_tensorboard_verb(app, "create", "Create a TensorBoard that jobs can write to", *options);
   verb->add_option("--storageclass", options->board.storage_class,
-                   "Storage class of its volume; must support volumes shared by several nodes (default: the cluster's)")
+                   "Storage class of the TensorBoard's volume; must support volumes shared by several nodes (default: "
+                   "the cluster's)")
       ->type_name("NAME");
-  verb->add_option("--size", options->board.size, "Size of its volume (default: 1Gi)")->type_name("QUANTITY");
+  verb->add_option("--size", options->board.size, "Size of the TensorBoard's volume (default: 1Gi)")
+      ->type_name("QUANTITY");
   verb->add_option("--image", options->board.image,
                    "Image that contains the program `tensorboard` (default: tensorflow/tensorflow)")
       ->type_name("IMAGE");

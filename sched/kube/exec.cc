@@ -46,8 +46,8 @@ std::unique_ptr<Channels> open_channels(asio::io_context& context, Client& clien
   try {
     return open_websocket(context, client, at, query);
   } catch (const ApiError& error) {
-    // Report SPDY's refusal (of `create`): a message about `get` would make users ask for a permission that newer
-    // servers and kubectl do not need.
+    // Report the refusal of the SPDY request (verb `create`): a message about the verb `get` would make users ask for a
+    // permission that newer servers and kubectl do not need.
     if (error.code() == 403 && declined.code == 403) client.refuse(at, declined.code, declined.body);
     throw;
   }
@@ -148,7 +148,7 @@ struct Session::Impl {
     return http::ConnectionError(
         ended && broken.empty()
             ? fmt::format("the command in {} has ended and accepts no more input", what)
-            : fmt::format("the connection to {} broke{}{}", what, broken.empty() ? "" : ": ", broken));
+            : fmt::format("lost the connection to {}{}{}", what, broken.empty() ? "" : ": ", broken));
   }
 
   const std::string what;

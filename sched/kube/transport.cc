@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostAnswer = std::size_t{1} << 30;
-constexpr milliseconds kShortestConnect(1000);  // gives the last attempt a chance
+constexpr milliseconds kShortestConnect(1000);  // long enough for the last attempt to succeed
 
 milliseconds since(Clock::time_point start) { return std::chrono::duration_cast<milliseconds>(Clock::now() - start); }
 
@@ -202,7 +202,7 @@ void Transport::unreachable(const http::ConnectionError& error, milliseconds tri
   const std::string what =
       fmt::format("the cluster (context '{}') at {}", access_.context, http::without_user(access_.server));
   if (error.sent())
-    throw http::ConnectionError(fmt::format("the connection to {} broke: {}", what, error.reason()), error.reason(),
+    throw http::ConnectionError(fmt::format("lost the connection to {}: {}", what, error.reason()), error.reason(),
                                 true);
   throw http::ConnectionError(
       fmt::format(

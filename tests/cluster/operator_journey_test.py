@@ -30,10 +30,11 @@ PATIENCE = 600
 EPOCHS = 800
 PAGE = """# A cluster in use
 
-This page shows a session in a cluster, from installing the operator to the end of two jobs.
-`{command}` recorded it
-in a real cluster with two nodes. The four GPUs are virtual: they share two processor cores.
-`[N s]` is the number of seconds since the start.
+This page shows a session in a cluster, from the installation of the operator to the end of two
+jobs. The session was recorded in a real cluster with two nodes, with the command
+`{command}`. The cluster's
+four GPUs are virtual: they share two processor cores. `[N s]` is the number of seconds since the
+beginning of the session.
 """
 
 

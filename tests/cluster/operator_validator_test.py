@@ -49,7 +49,7 @@ class ValidatorTest(OperatorTest):
         pods = ("get", "pods", "-l", OPERATOR_LABEL, "-o", "name")
         self.wait_for("the operators are gone", lambda: not self.kubectl_in(self.operator_namespace, *pods).strip())
 
-    def test_without_an_operator_jobs_are_accepted_or_rejected_by_the_failure_policy(self):
+    def test_without_an_operator_jobs_are_accepted_or_rejected_according_to_the_failure_policy(self):
         self.addCleanup(self.scale, 2)
         self.addCleanup(self.set_policy, "Fail")
         self.scale(0)

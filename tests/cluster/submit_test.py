@@ -259,7 +259,7 @@ class SubmitTest(Submitting):
         self.assertRegex(self.refusal(*named, KUBECONFIG=self.as_user(rules)), "forbidden.*patch|patch.*forbidden")
         self.assertEqual(self.left(), [])
 
-    def test_a_quota_with_room_for_only_one_of_two_jobs_leaves_nothing_behind(self):
+    def test_submitting_two_jobs_with_quota_for_one_leaves_nothing_behind(self):
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
         for what in ("count/adaptdljobs.adaptdl.petuum.com", "persistentvolumeclaims"):
             self.apply({**quota, "spec": {"hard": {what: "1"}}})

@@ -22,7 +22,7 @@ class FailureSoakTest(failure_soak.FailureSoak):
     # The policy might have some leave just when the others are killed, and nothing would be left to continue from.
     preferred = failure_soak.DEVICES
 
-    def test_each_kind_of_failure_costs_bounded_work_and_preserves_the_loss(self):
+    def test_each_kind_of_failure_loses_only_bounded_work_and_preserves_the_loss(self):
         self.soak(ORDER, seed=1)
 
 

@@ -275,7 +275,7 @@ class RefusalTest(SimulateTest):
         }.items():
             self.assert_refused(words, message)
 
-    def test_an_invalid_file_is_rejected_with_its_line_and_column(self):
+    def test_the_error_for_an_invalid_file_names_the_line_and_column(self):
         header = "name,time,application,num_replicas,batch_size\n"
         workload = self.directory / "broken.csv"
         for text, place in {

@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
        .lr = 0.003},
       [&](const programs::Options& options) { train_transformer(options, own); },
       [&](CLI::App& app) {
-        app.add_option("--level", own.level, "Unit that forms a token")
+        app.add_option("--level", own.level, "Unit of text to use as a token")
             ->check(CLI::IsMember({"word", "char"}))
             ->capture_default_str();
         const auto add = [&](const char* name, int64_t& value, const char* help) {

@@ -19,10 +19,10 @@ StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_sampl
       skipped_(helper.skipdone()) {
   if (skipped_) return;
   if (helper.adaptive() && epoch_samples == 0) {
-    throw UsageError(
-        fmt::format("the batch size of data loader '{}' is adaptive, so its epochs end by progress; set epoch_samples "
-                    "to the number of samples per epoch",
-                    helper.name()));
+    throw UsageError(fmt::format(
+        "data loader '{}' has an adaptive batch size, which requires epoch_samples; set epoch_samples to the "
+        "number of samples per epoch",
+        helper.name()));
   }
   lay_out();
 }
@@ -112,8 +112,8 @@ bool StreamLoop::can_begin() {
                                "examples left of " + helper_.name()) == 0;
 }
 
-// Implements next() for a single pass. The replicas agree on its end one step ahead, so each must have an example for
-// every batch of the next step.
+// Implements next() for a single pass. The replicas agree on the end of the pass one step ahead, so each of them must
+// have an example for every batch of the next step.
 std::size_t StreamLoop::next_of_pass() {
   if (helper_.nested()) return next_of_nested();
   if (!helper_.boundary_passed_ && !can_begin()) return 0;

@@ -463,7 +463,7 @@ TEST_CASE("a save fails if the checkpoint path is a file") {
   CHECK(contains(save_error(), "file is not a directory"));
 }
 
-TEST_CASE("a save fails with the name of a state that throws, and leaves no files behind") {
+TEST_CASE("a failed save names the state that threw, and leaves no files behind") {
   const Directory directory;
   Job job(std::size_t{20} << 20);
   job.model.before_chunk = [](std::size_t offset) {

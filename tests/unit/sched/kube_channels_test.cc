@@ -142,7 +142,7 @@ std::string over_websocket(const std::string& bytes, std::size_t piece = 1 << 20
   }));
 }
 
-const std::string kBroke = "the connection to pod one broke: ";
+const std::string kBroke = "lost the connection to pod one: ";
 
 }  // namespace
 

@@ -290,7 +290,7 @@ TEST_CASE("until all pods were created, a missing pod is created in the same gro
   CHECK(scene.phase() == "Starting");
 }
 
-TEST_CASE("once all pods were created, a missing pod restarts the job") {
+TEST_CASE("once all pods have been created, a missing pod restarts the job") {
   Scene scene = starting({"a", "b"});
   scene.step();
   CHECK(scene.job["status"]["createdGroup"] == 0);

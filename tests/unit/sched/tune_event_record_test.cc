@@ -27,7 +27,7 @@ std::string shape(const std::vector<std::uint64_t>& sizes) {
   return bytes_field(2, dimensions);
 }
 
-TEST_CASE("a record in TensorFlow's format is whole") {
+TEST_CASE("a complete record written by TensorFlow is recognized as complete") {
   // This is the first record of each of TensorFlow's files: Event{wall_time, file_version: "brain.Event:2"}.
   const std::string data = double_field(1, 1.5e9) + bytes_field(3, "brain.Event:2");
   const std::string record = event_frame(data);

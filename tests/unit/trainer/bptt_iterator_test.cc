@@ -242,7 +242,7 @@ TEST_CASE("when the batch size changes within a pass, all replicas continue at t
   });
 }
 
-TEST_CASE("a finished pass is skipped after a restart, and one left by an exception continues") {
+TEST_CASE("a finished pass is skipped after a restart, and a pass interrupted by an exception resumes") {
   const ElasticJob job;
   const auto program = [&](bool stop) {
     AdaptiveBPTTIterator first(text_of(40), {.batch_size = 2, .bptt_len = 5});
