@@ -18,7 +18,8 @@
 namespace adaptdl::cli {
 namespace {
 
-// Go, and therefore Helm, escapes some of these in JSON; YAML does not allow the others, or reads them as line breaks.
+// Go, and therefore Helm, escapes some of these characters in JSON; YAML does not allow the others, or reads them as
+// line breaks.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kEscaped = {{{"<", "\\u003c"},
                                                                                     {">", "\\u003e"},
                                                                                     {"&", "\\u0026"},
@@ -60,7 +61,8 @@ bool is_true(const json& value) {
   return !value.empty();
 }
 
-// Evaluates an expression, given without its braces. Throws Error; the caller adds the template and the line.
+// Evaluates an expression, given without its braces. Throws Error; the caller adds the template and the line to the
+// message.
 std::string evaluate(const std::string& expression, const json& scope) {
   static const std::regex path("[ ]*((?:[.][A-Za-z][A-Za-z0-9]*)+)[ ]*");
   static const std::regex function(R"re([|][ ]*(?:(toJson)|replace "([^"\\]*)" "([^"\\]*)")[ ]*)re");

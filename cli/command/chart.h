@@ -3,8 +3,8 @@
 // Templates may use a small subset of Helm's language: expressions {{ VALUE | FUNCTION | FUNCTION }}, where VALUE is
 // .Values.KEY or .Values.KEY.KEY, .Release.Name, .Release.Namespace or .Chart.AppVersion, and FUNCTION is `toJson` or
 // `replace "OLD" "NEW"`; and blocks from a line {{- if VALUE }} to a line {{- end }}, which may not be nested. Anything
-// else is an error, so that Helm renders every accepted template to the same values. JSON is valid YAML: the output of
-// `toJson` is a single value wherever a plain scalar is allowed.
+// else is an error, so that Helm renders every accepted template to the same values. JSON is valid YAML, so the output
+// of `toJson` may appear wherever a plain scalar is allowed, and is read as a single value.
 #pragma once
 
 #include <filesystem>
@@ -40,7 +40,8 @@ Chart load_chart(const std::filesystem::path& directory);
 
 // Sets a value from an assignment "KEY=VALUE". VALUE is YAML, but scalars are taken literally if the chart's value is a
 // string. `.` separates the keys of nested mappings; `\.` is a dot in a key. Throws UsageError if the chart does not
-// contain the key, or if the key's value has another type; a list may replace an empty mapping.
+// contain the key, or if VALUE and the chart's value have different types, except that a list may replace an empty
+// mapping.
 void set_chart_value(Chart& chart, const std::string& assignment);
 
 // Evaluates the expressions in each template and parses the result. Templates with a Deployment come last. Throws

@@ -82,7 +82,7 @@ std::string saved_progress_text(const json& progress) {
   return text.empty() ? "-" : text;
 }
 
-// The status covers only manifests and file sizes; `verify` reads every byte.
+// The status is based only on manifests and file sizes; `verify` reads every byte.
 std::string status_of(const Entry& entry) {
   return entry.problem.empty() ? "sizes match" : "damaged: " + entry.problem;
 }
@@ -169,7 +169,7 @@ bool verify(const CheckpointOptions& options) {
   bool whole = true;
   json all = json::array();
   for (const Entry& entry : entries) {
-    // A file cannot be verified like a checkpoint directory; the entry already describes the problem.
+    // Only a directory can be verified; if the path is a file, the entry already describes the problem.
     const bool readable = fs::is_directory(entry.path);
     const auto problems = readable ? checkpoint::verify(entry.path) : std::vector{entry.problem};
     whole = whole && problems.empty();

@@ -31,7 +31,7 @@ void add_place_options(CLI::App& app, ClusterOptions& options);
 
 // Returns how to reach the selected cluster; nullopt with --local, or if no cluster is configured. Throws Error.
 std::optional<kube::Access> cluster_access(const ClusterOptions& options);
-// Does the same for a command that requires a cluster. Throws Error if no cluster is configured.
+// Like cluster_access(), for a command that requires a cluster: throws Error if no cluster is configured.
 kube::Access require_cluster(const ClusterOptions& options);
 
 // Identifies a job by its namespace and name.
@@ -43,10 +43,10 @@ JobName parse_job_name(const std::string& text, const kube::Access& access);
 
 // Returns the AdaptDLJob. Throws Error if it does not exist, or if the cluster does not have the AdaptDLJob resource.
 nlohmann::json get_job(kube::Client& client, const JobName& name);
-// Does the same, but returns nullopt if the job does not exist.
+// Like get_job(), but returns nullopt if the job does not exist.
 std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name);
 
-// Returns the error message for a cluster without the AdaptDLJob resource, which itself reports only a 404.
+// Returns the error message for a cluster that lacks the AdaptDLJob resource; the API server reports only a 404.
 std::string no_such_kind(const kube::Client& client);
 
 // Calls `work`. Turns a 404 that names no object, which means that the cluster lacks the AdaptDLJob resource, into an
@@ -69,11 +69,11 @@ struct Target {
   nlohmann::json job;
 };
 
-// Finds the run or job with that name. An exact match takes precedence over a prefix of a run's name. If the cluster is
-// unreachable, runs are found by their whole names only. Throws UsageError if the name is ambiguous, and Error if it is
-// unknown.
+// Finds the run or job that `name` refers to. An exact match takes precedence over a prefix of a run's name. If the
+// cluster is unreachable, runs are found by their whole names only. Throws UsageError if the name is ambiguous, and
+// Error if it is unknown.
 Target find_target(const ClusterOptions& options, const std::string& name);
-// Does the same for several names, with one client.
+// Like find_target(), for several names; all targets share one client.
 std::vector<Target> find_targets(const ClusterOptions& options, const std::vector<std::string>& names);
 
 }  // namespace adaptdl::cli

@@ -43,7 +43,7 @@ class ClusterWatch {
   std::array<bool, kKinds> synced_{};
   std::array<std::string, kKinds> outage_;
   std::exception_ptr failed_;
-  std::vector<std::jthread> threads_;  // last: they use all other members
+  std::vector<std::jthread> threads_;  // last, because the threads use all other members
 };
 
 }  // namespace adaptdl::cli

@@ -6,7 +6,7 @@
 // documented:
 //   - an option's type_name names its value: DIR and FILE complete to paths, RUN to names of runs, JOB to names of runs
 //     and cluster jobs (only to names of jobs if the command requires a cluster), "a|b|c" to one of these words, and
-//     anything else to nothing;
+//     any other type name has no completions;
 //   - a description begins with a capital letter, has no final full stop, and ends with the default in parentheses.
 //
 // Errors: a callback throws; `main` prints one line and chooses the exit code (see adaptdl/error.h).

@@ -36,7 +36,7 @@ Candidates run_names(std::string_view typed) {
   return candidates;
 }
 
-// A shell waits at most this long for a cluster, and offers at most this many of its jobs.
+// Completion waits at most this long for a cluster, and offers at most this many of the cluster's jobs.
 constexpr auto kCompletionTimeout = std::chrono::milliseconds(300);
 constexpr const char* kMostJobs = "200";
 

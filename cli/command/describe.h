@@ -18,7 +18,8 @@ std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code);
 bool works_alone(const CLI::App& app);
 
 // Follows the leading `words` through the verbs of `app`, and moves them to `path`. Stops at an option, when no words
-// are left, and at a word that is not a verb but may be an argument. Throws UsageError if any other word is not a verb.
+// are left, and at a word that is not a verb but may be an argument. Throws UsageError for any other word that is not a
+// verb.
 CLI::App& descend(CLI::App& app, std::vector<std::string>& words, std::string& path);
 
 // Returns a usage line, such as "adaptdl run [OPTION]... [--] PROGRAM [ARG]..." if `path` is "run".

@@ -82,7 +82,8 @@ void parse(CLI::App& app, const std::vector<std::string>& words, const std::stri
   refuse_empty_values(app, words, path);
   // The callback below reports words that CLI11 does not know, before the command does anything.
   app.allow_extras();
-  // Verbs precede arguments, and descend() has already followed them: after an argument, a verb's name is an argument.
+  // Verbs precede arguments, and descend() has already followed all verbs: a word after an argument is also an
+  // argument, even if a verb has the same name.
   for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) verb->disabled();
   app.parse_complete_callback([&app, &path] { refuse_unknown_words(app, path); });
   std::vector<std::string> reversed(words.rbegin(), words.rend());

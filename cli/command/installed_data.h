@@ -5,9 +5,9 @@
 
 namespace adaptdl::cli {
 
-// Returns the directory `name` in the share/adaptdl nearest to this program, which may be installed or in a source
-// tree. If there is none, returns the directory in the data directory that was set at build time, or an empty path if
-// that does not exist either.
+// Returns the directory `name` in the share/adaptdl directory nearest to this program, which may be installed or in a
+// source tree. If no such directory exists, returns the directory `name` in the data directory that was set at build
+// time, or an empty path if that does not exist either.
 std::filesystem::path installed_data(const std::filesystem::path& name);
 
 }  // namespace adaptdl::cli

@@ -34,7 +34,7 @@ nlohmann::json to_json(const kube::JobView& view);
 
 enum class Form { kTable, kWide, kJson, kYaml, kName };
 
-// Returns the whole text, in which every line ends with a newline. If `namespaces` is set, jobs are shown as
+// Returns the listing as text, in which every line ends with a newline. If `namespaces` is set, jobs are shown as
 // NAMESPACE/NAME.
 std::string render(const Listing& listing, Form form, bool namespaces);
 

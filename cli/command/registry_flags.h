@@ -17,7 +17,7 @@ struct RegistryFlags {
 // Adds --plain-http, --ca and --mirror.
 void add_registry_flags(CLI::App& app, RegistryFlags& flags);
 
-// Converts the flags, and reads ADAPTDL_REGISTRY_STALL. Throws UsageError with a message that begins with the command
+// Converts the flags, and reads ADAPTDL_REGISTRY_STALL. Throws a UsageError with a message that begins with the command
 // or the variable.
 image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_view command);
 

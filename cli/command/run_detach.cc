@@ -21,7 +21,7 @@ constexpr int kUsage = 2;
 constexpr int kFailed = 1;
 
 // Closes the caller's terminal, pipes and files, so that a process that reads them to the end does not wait for the
-// run. Only the descriptor of the report stays open.
+// run. Only the descriptor `report` stays open.
 void leave_terminal(int report) {
   ::setsid();
   ::signal(SIGHUP, SIG_IGN);

@@ -31,7 +31,7 @@ namespace {
 // An elastic run survives this many failures by default.
 constexpr int kElasticRestarts = 3;
 
-// A token that a user provides must have at least and at most this many characters.
+// The minimum and maximum number of characters in a token that a user provides.
 constexpr std::size_t kLeastToken = 16, kMostToken = 1024;
 
 // Parses a whole number in [least, most].
@@ -219,7 +219,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
 
 enum class Access { kUser, kUmask };
 
-// Creates the directory with this access if it does not exist, and returns its absolute path.
+// Creates the directory with the given access if it does not exist, and returns its absolute path.
 fs::path directory(const std::string& text, const std::string& what, Access access) {
   std::error_code error;
   fs::path path = fs::absolute(text, error).lexically_normal();

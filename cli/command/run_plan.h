@@ -30,10 +30,10 @@ struct RunOptions {
 struct Machine {
   std::string search_path;                         // $PATH
   std::string backend;                             // $ADAPTDL_BACKEND, used if --backend is not given
-  std::vector<std::string> devices;                // as sched::visible_devices returns them
+  std::vector<std::string> devices;                // as returned by sched::visible_devices
   unsigned cores = 1;                              // number of cores that this process may use
   std::map<std::string, std::string> environment;  // this process's environment variables
-  std::optional<sched::Relay> relay;               // as its driver specifies in $ADAPTDL_RELAY
+  std::optional<sched::Relay> relay;               // as this process's driver specifies in $ADAPTDL_RELAY
 };
 
 Machine this_machine();

@@ -28,7 +28,7 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(count / 1000)), count % 1000);
 }
 
-// Returns "" for an event that is not reported as JSON, because the last event contains its reason.
+// Returns "" for an event that is not reported as JSON, because the final event contains the same reason.
 std::string event_name(tune::SearchEvent::Kind kind) {
   using Kind = tune::SearchEvent::Kind;
   switch (kind) {

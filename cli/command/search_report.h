@@ -25,8 +25,8 @@ namespace adaptdl::cli {
 struct SearchEnd {
   bool done = false;  // the study is done; otherwise the search has stopped
   int exit_code = 0;
-  std::string reason;    // why it stopped
-  bool used_up = false;  // whether it stopped at the device-hours limit
+  std::string reason;    // why the search stopped
+  bool used_up = false;  // whether the search stopped at the device-hours limit
 };
 
 class SearchReport {
@@ -48,7 +48,8 @@ class SearchReport {
 
   // Draws what has changed, and writes pending text, without blocking.
   void update();
-  // Does the same on a new line, after the process was stopped (Ctrl-Z) and other text may have appeared.
+  // Like update(), but starts on a new line. Must be called after the process was stopped (Ctrl-Z), because other text
+  // may have appeared since then.
   void continue_after_stop();
   // Writes all pending text and wipes the table. Later text is printed as usual.
   void close();

@@ -34,7 +34,7 @@ struct SimulatePlan {
 SimulatePlan make_plan(const SimulateOptions& options);
 
 // Returns the workload files without duplicates: the given files, and all .csv files in or below the given directories,
-// in natural order. Throws UsageError for a path that does not exist, and for a directory without such files.
+// in natural order. Throws UsageError for a path that does not exist, and for a directory that contains no .csv files.
 std::vector<std::filesystem::path> workload_files(const std::vector<std::string>& arguments);
 
 // Returns a name for each file, without ".csv" and with as many parent directories as are needed to make it unique.

@@ -23,7 +23,8 @@ sigset_t stop_signals() {
 StopSignals::StopSignals(std::function<void()> last_resort) : last_resort_(std::move(last_resort)) {
   const sigset_t set = stop_signals();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  // Writes to a closed pipe then fail instead, so that the command can report the error and clean up.
+  // Makes writes to a closed pipe fail instead of ending the process, so that the command can report the error and
+  // clean up.
   ::signal(SIGPIPE, SIG_IGN);
   watcher_ = std::jthread([this](std::stop_token over) { watch(over); });
 }

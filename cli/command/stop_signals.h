@@ -1,7 +1,7 @@
 // StopSignals turns Ctrl-C, SIGTERM and SIGHUP into a request to stop, for a command that must clean up first.
 //
-// The command must check the token and end. If it has not ended after a few seconds, or if a second signal arrives,
-// `last_resort` is called and the process exits.
+// The command must check the stop token, and end when a stop is requested. If it has not ended after a few seconds, or
+// if a second signal arrives, `last_resort` is called and the process exits.
 //
 // Threading: must be created before other threads, which inherit its signal mask. Lifetime: one object at a time.
 #pragma once

@@ -85,7 +85,7 @@ class RegistryProxy {
 
  private:
   kube::PortForward forward_;
-  std::jthread thread_;  // last, because it uses the other member
+  std::jthread thread_;  // last, because the thread uses the other member
 };
 
 }  // namespace

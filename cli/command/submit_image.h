@@ -18,7 +18,7 @@ namespace adaptdl::cli {
 
 struct SubmitImageOptions {
   std::filesystem::path project;
-  std::filesystem::path dockerfile;          // if empty, the project's, or one of adaptdl's own
+  std::filesystem::path dockerfile;          // if empty, the project's own, or one that adaptdl provides
   std::vector<std::string> build_arguments;  // NAME=VALUE
   std::vector<std::string> secrets;
   std::string target;
@@ -27,8 +27,8 @@ struct SubmitImageOptions {
   std::uint16_t proxy_port = 0;  // local port for the cluster's registry; 0 selects a free port
 };
 
-// Returns the Dockerfile to build, or an empty path if the project has none and none of adaptdl's own is suitable.
-// Throws UsageError if the options name a Dockerfile that does not exist.
+// Returns the Dockerfile to build, or an empty path if the project has no Dockerfile and none of adaptdl's own
+// Dockerfiles is suitable. Throws UsageError if the options name a Dockerfile that does not exist.
 std::filesystem::path find_dockerfile(const SubmitImageOptions& options);
 
 // Explains why none of adaptdl's own Dockerfiles is suitable, and what to do.

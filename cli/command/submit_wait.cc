@@ -128,7 +128,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   } catch (const kube::ApiError& error) {
     with.notice(error.what());
   } catch (const Error&) {
-    // There was no output to show; how the job ended explains why.
+    // There is no output to show. The reason is in the message about how the job ended.
   }
   if (std::ferror(stdout) != 0) enough.request_stop();
   waiter.join();

@@ -30,7 +30,8 @@ struct WaitOptions {
 void wait_for_jobs(kube::Client& client, const std::vector<SubmittedJob>& jobs, const WaitOptions& options,
                    const std::stop_token& stop);
 
-// Does the same for one job, and writes its replicas' output to standard output, as `adaptdl logs --follow` does.
+// Like wait_for_jobs(), but for one job, and also writes the output of the job's replicas to standard output, like
+// `adaptdl logs --follow`.
 void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions& options, const std::stop_token& stop);
 
 }  // namespace adaptdl::cli

@@ -5,7 +5,7 @@
 namespace adaptdl::cli {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the dynamic program over prefixes: the current row, and the two before it, which swaps require.
+  // Rows of the dynamic program over prefixes: the current row, and the two rows before it, which are needed for swaps.
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

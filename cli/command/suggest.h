@@ -9,12 +9,13 @@
 
 namespace adaptdl::cli {
 
-// Returns how many insertions, deletions, replacements and swaps of adjacent characters turn `a` into `b`.
+// Returns the minimum number of insertions, deletions, replacements and swaps of adjacent characters that turn `a` into
+// `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // Returns the candidate that `word` most likely means, or nullopt if none is close. A candidate is close if it begins
-// with `word`, or if at most a third of its letters, or one letter, differ. Of equally close candidates, returns the
-// first.
+// with `word`, or if its edit distance from `word` is at most 1 or at most a third of the candidate's length. Of
+// equally close candidates, returns the first.
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace adaptdl::cli

@@ -59,7 +59,7 @@ bool has_trials(const tune::StudyDirectory& directory) {
 
 // Returns whether the study's search has begun. A study that was interrupted before its search began can be replaced.
 bool has_begun(const tune::StudyDirectory& directory) {
-  // A trial of a new study would continue from the checkpoint of an old one.
+  // A trial of a new study would continue from the checkpoint of an old study's trial.
   if (has_trials(directory)) return true;
   if (!directory.exists()) return false;
   const tune::Journal journal(directory.journal(), {.create = false});

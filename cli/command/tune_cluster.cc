@@ -42,7 +42,7 @@ void check_storage_size(const std::string& text) {
   try {
     if (kube::Quantity::parse(text) > kube::Quantity()) return;
   } catch (const Error&) {
-    // The error is thrown below, as for a size of 0.
+    // The error is thrown below, where a size of 0 is also rejected.
   }
   throw UsageError(
       fmt::format("tune: invalid --checkpoint-storage-size '{}'; expected an amount of storage, such as 10Gi", text));

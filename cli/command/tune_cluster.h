@@ -28,8 +28,8 @@ std::string job_study_name(std::string name);
 // plan.settings.cluster, as do the functions below.
 std::unique_ptr<kube::Client> cluster_client(const TunePlan& plan);
 
-// Lets the API server check a new study's jobs without creating them. Throws Error if it rejects them, or if other jobs
-// have their names.
+// Lets the API server check a new study's jobs without creating them. Throws Error if the API server rejects the jobs,
+// or if other jobs have the same names.
 void check_cluster(const TunePlan& plan, kube::Client& client);
 
 // Creates the runner for the study's trials. Throws the same errors as kube::Client.

@@ -36,9 +36,9 @@ struct TunePlan {
 // UsageError on the first invalid option.
 TunePlan make_plan(const TuneOptions& options, const Machine& machine);
 
-// Plans to resume a study: the options that may change override the study's settings. Throws UsageError for other
-// options, and if the study's program or devices do not exist. REQUIRES that the current directory is the directory in
-// the study's settings.
+// Plans the resumption of a study: the options that may change override the study's settings. Throws UsageError for
+// other options, and if the study's program or devices do not exist. REQUIRES that the current directory is the
+// directory in the study's settings.
 TunePlan make_plan(const TuneOptions& options, const sched::tune::Study& study, const Machine& machine);
 
 }  // namespace adaptdl::cli

@@ -17,7 +17,7 @@ std::unique_ptr<sched::tune::Sampler> make_study_sampler(const sched::tune::Stud
                                                          const std::string& study = "",
                                                          const std::filesystem::path& journal = {});
 
-// Throws UsageError if the settings name a sampler that cannot be used, or that cannot search their space.
+// Throws UsageError if the settings name a sampler that cannot be used, or that cannot search the study's space.
 void check_study_sampler(const sched::tune::StudySettings& settings);
 
 }  // namespace adaptdl::cli

@@ -59,7 +59,8 @@ class SearchSignals {
   SearchSignals(const SearchSignals&) = delete;
   SearchSignals& operator=(const SearchSignals&) = delete;
 
-  // Updates the report, and waits up to `limit` milliseconds for a stop signal. Returns its number, or 0.
+  // Updates the report, and waits up to `limit` milliseconds for a stop signal. Returns the signal's number, or 0 if
+  // none has arrived.
   int wait(SearchReport& report, int limit = kLookForResultsEvery) {
     // After Ctrl-Z, the report must not wipe what it drew before the stop, so SIGCONT is handled first.
     if (const int number = take(report)) return number;
@@ -101,8 +102,8 @@ class JournalNotices {
 
 std::string interruption(int signal) { return fmt::format("interrupted by SIG{}", ::sigabbrev_np(signal)); }
 
-// Waits until the runs of a killed search have saved their checkpoints, because their trials can continue only after
-// that. Returns the number of a stop signal that arrives before that, or 0 if all runs have saved.
+// Waits until the runs of a killed search have saved their checkpoints, because only then can their trials continue.
+// Returns the number of a stop signal that arrives during the wait, or 0 if all runs have saved checkpoints.
 int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, const tune::Study& study,
                         tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
   for (const sched::RunEntry& run : runs)
@@ -124,7 +125,7 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
 struct Trials {
   std::unique_ptr<kube::Client> client;  // null if the trials run on this machine
   std::unique_ptr<tune::SearchRunner> runner;
-  // Takes over an earlier search's trials. Returns the number of a stop signal that arrives before the end, or 0.
+  // Takes over an earlier search's trials. Returns the number of a stop signal that arrives while it waits, or 0.
   std::function<int(const tune::Study& study, SearchReport& report, SearchSignals& signals)> adopt;
 
   const char* interrupt_text() const { return client ? "press Ctrl-C to stop waiting" : "Ctrl-C kills them"; }
@@ -176,7 +177,8 @@ void stop_trials(const Trials& trials, SearchReport& report, SearchSignals& sign
     if (signals.wait(report) == SIGINT) runner.kill();
 }
 
-// Waits until the search's remaining work is done: for a limited time on this machine, or until a signal in a cluster.
+// Waits until the search's remaining work is done. The wait ends early after a limited time if the trials run on this
+// machine, or when a signal arrives if they run in a cluster.
 void settle(const TunePlan& plan, const Trials& trials, SearchReport& report, SearchSignals& signals) {
   bool noticed = false;
   for (int i = 0; !trials.runner->settle() && (trials.client || i < kMaxSettleTries); ++i) {
@@ -240,7 +242,7 @@ SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::S
     while (number == 0) number = signals.wait(report);
     return {false, kSearchStopped, interruption(number)};
   }
-  // This comes after everything that may be interrupted, because it begins to follow an earlier search's jobs.
+  // This comes after everything that may be interrupted, because adopt() starts to follow an earlier search's jobs.
   if (const int number = trials.adopt(study, report, signals)) return {false, kSearchStopped, interruption(number)};
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
@@ -269,7 +271,7 @@ void check_device_hours(const TunePlan& plan, const tune::Study& study) {
 }
 
 int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory) {
-  // The search must survive a reader of its notices that exits.
+  // The search must continue if the process that reads its notices exits.
   ::signal(SIGPIPE, SIG_IGN);
   // The report and the runner refer to each other.
   tune::SearchRunner* of_report = nullptr;

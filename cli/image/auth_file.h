@@ -25,8 +25,8 @@ struct AuthFile {
   std::string store;                           // credsStore: the helper for all other registries; may be empty
 };
 
-// Parses a credentials file. `name` identifies the file in messages. Throws Error that names the file and the part that
-// cannot be read.
+// Parses a credentials file. `name` identifies the file in messages. Throws an Error that names the file and the part
+// that cannot be read.
 AuthFile parse_auth_file(std::string_view text, const std::string& name);
 
 // Normalizes a key from a credentials file to host[:port][/path]: removes the scheme, and the path that older Docker

@@ -29,7 +29,7 @@ class BaseImages {
   BaseImages(const BuildCache& cache, Registry& registry, std::stop_token stop)
       : cache_(cache), registry_(registry), stop_(std::move(stop)) {}
 
-  // Throws Error that names the image, or http::Stopped.
+  // Throws an Error that names the image, or http::Stopped.
   const BaseImage& get(const std::string& name, const Platform& platform);
 
  private:

@@ -25,7 +25,7 @@ class BlobStore {
   explicit BlobStore(std::filesystem::path directory);
 
   const std::filesystem::path& directory() const { return directory_; }
-  // Returns the path at which a blob is stored if it exists. REQUIRES: is_digest(digest).
+  // Returns the path of the blob's file, which need not exist. REQUIRES: is_digest(digest).
   std::filesystem::path path_of(const std::string& digest) const;
   // Returns a blob's path and marks the blob as used; nullopt if it does not exist or its size is not `size`.
   std::optional<std::filesystem::path> find(const std::string& digest, std::optional<std::uint64_t> size = {}) const;
@@ -47,7 +47,8 @@ class BlobStore {
 
     void write(std::string_view bytes);  // throws Error, for example if the disk is full
     std::uint64_t size() const { return size_; }
-    // Stores the blob under its digest, and returns the digest. Throws Error if `expected` is not empty and differs.
+    // Stores the blob under its digest, and returns the digest. Throws Error if `expected` is not empty and differs
+    // from the digest.
     std::string commit(const std::string& expected = "");
 
    private:
@@ -67,7 +68,7 @@ class BlobStore {
   };
   // Returns all blobs, in no particular order.
   std::vector<Info> list() const;
-  // Returns true if the blob existed.
+  // Removes the blob. Returns whether the blob existed.
   bool remove(const std::string& digest) const;
   // Removes drafts that no process is writing anymore, and returns their total size in bytes.
   std::uint64_t remove_drafts() const;

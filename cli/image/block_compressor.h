@@ -58,7 +58,7 @@ class BlockCompressor {
   std::condition_variable work_, done_;
   bool ending_ = false;
   std::deque<std::unique_ptr<Block>> blocks_;  // in order, until they are delivered
-  std::size_t begun_ = 0;                      // number of blocks, from the oldest, that threads have started
+  std::size_t begun_ = 0;                      // number of blocks, counted from the oldest, that threads have begun
   std::vector<std::unique_ptr<Block>> spare_;
   std::vector<std::jthread> threads_;
 };

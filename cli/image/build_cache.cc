@@ -114,7 +114,7 @@ void BuildCache::check_after_boot() const {
   const fs::path mark = directory_ / "boot";
   if (current.empty() || text_of_file(mark) == current) return;
   for (const BlobStore::Info& blob : blobs_.list()) blobs_.check(blob.digest);
-  // Remove the marks of complete trees first: a tree without its mark counts as incomplete.
+  // Remove the marks of complete trees first: a tree without its mark is treated as incomplete.
   for (const auto& each : fs::directory_iterator(directory_ / "used")) fs::remove(each.path());
   for (const auto& each : fs::directory_iterator(directory_ / "trees")) remove_tree(each.path());
   write_whole(mark, current);
@@ -218,7 +218,8 @@ std::vector<Kept> all_kept(const fs::path& directory, const BlobStore& blobs) {
     all.push_back({each.last_write_time(), bytes, "", directory / "trees" / each.path().filename()});
   }
   for (const auto& each : fs::directory_iterator(directory / "mounts")) {
-    // Builds touch the lock file of each cache mount that they use; the directory's own time does not reflect its use.
+    // Builds touch the lock file of each cache mount that they use; the modification time of the mount's directory does
+    // not show when the mount was last used.
     std::error_code none;
     const auto used = fs::last_write_time(each.path().string() + ".lock", none);
     all.push_back({none ? each.last_write_time() : used, bytes_below(each.path()), "", each.path()});
@@ -254,7 +255,7 @@ BuildCache::Pruned BuildCache::prune(std::uint64_t limit, bool wait, const std::
     if (!each.digest.empty()) {
       blobs_.remove(each.digest);
     } else {
-      // A tree without its mark counts as incomplete.
+      // A tree without its mark is treated as incomplete.
       if (each.path.parent_path().filename() == "trees") fs::remove(directory_ / "used" / each.path.filename());
       remove_tree(each.path);
     }

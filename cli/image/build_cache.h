@@ -3,7 +3,7 @@
 //   blobs/        layers, configurations and manifests, by digest
 //   steps/KEY     a step's result: its layer, and the directories and links that it created
 //   trees/CHAIN   unpacked layers, by chain ID (layer_shelf.h), for overlays
-//   used/CHAIN    the size of a tree in bytes; its modification time is the tree's last use
+//   used/CHAIN    the size of a tree in bytes; the file's modification time is the tree's last use
 //   downloads/KEY the results of ADD with a URL
 //   files/KEY     the digests of a context's files
 //   mounts/       directories for RUN --mount=type=cache
@@ -43,8 +43,8 @@ struct BuiltLayer {
 struct StepRecord {
   std::optional<BuiltLayer> layer;       // unset if the step changed nothing
   std::int64_t date = 0;                 // the image's time after the step
-  std::vector<std::string> directories;  // that it created, so that all files in them are known
-  std::vector<std::string> links;        // that it created
+  std::vector<std::string> directories;  // directories that the step created, so that all files in them are known
+  std::vector<std::string> links;        // links that the step created
 };
 
 class BuildCache {
@@ -76,8 +76,8 @@ class BuildCache {
     std::uint64_t before = 0, after = 0;  // bytes
     bool busy = false;                    // nothing was removed because other builds are running
   };
-  // Shrinks the cache to `limit` bytes, removing the least recently used files first; 0 empties it. With `wait`, waits
-  // for other builds to end. REQUIRES: the process has no other BuildCache object. Throws Error or http::Stopped.
+  // Shrinks the cache to `limit` bytes, removing the least recently used files first; 0 empties it. If `wait` is set,
+  // waits for other builds to end. REQUIRES: the process has no other BuildCache object. Throws Error or http::Stopped.
   Pruned prune(std::uint64_t limit, bool wait, const std::stop_token& stop = {});
 
  private:

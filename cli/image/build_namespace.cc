@@ -60,7 +60,7 @@ BuildNamespace enter_user_namespace() {
   const gid_t group = ::getegid();
   IdMapper mapper;
   if (const int error = enter(kFlags); error != 0) return {why_no_user_namespace(error), "", false};
-  // Changing IDs clears the dumpable flag; without it, the process's files in /proc belong to another user.
+  // Changing IDs clears the dumpable flag; without that flag, the process's files in /proc belong to another user.
   ::prctl(PR_SET_DUMPABLE, 1);
   BuildNamespace result{"", mapper.map(), true};
   if (!result.one_id.empty()) map_one_id(user, group);

@@ -2,8 +2,8 @@
 // privileges.
 //
 // Root enters a mount namespace. Any other user also enters a user namespace, in which the process is root and the
-// subordinate IDs from /etc/subuid and /etc/subgid serve as the other users; without them, there is only one ID. After
-// that, builds run the same code for all users. No mount outlives the process.
+// subordinate IDs from /etc/subuid and /etc/subgid represent all other users and groups; without subordinate IDs, only
+// one ID is available. After that, builds run the same code for all users. No mount outlives the process.
 //
 // Threading: enter the namespaces at the start of a command, while the process has one thread; any thread may read the
 // result. Lifetime: the namespaces last as long as the process.
@@ -14,8 +14,8 @@
 namespace adaptdl::image {
 
 struct BuildNamespace {
-  // Why the kernel or a container forbids the namespaces, and the remedy; "" if the process has entered them. Even
-  // without them, steps that only read and write files as their owner work.
+  // Why the kernel or a container forbids the namespaces, and the remedy; "" if the process has entered them. Steps
+  // that only read and write files as the files' owner work even without the namespaces.
   std::string obstacle;
   // Why files cannot belong to users other than root, and the remedy; "" if they can.
   std::string one_id;

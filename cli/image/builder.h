@@ -31,8 +31,8 @@ struct BuildSecret {
   std::string id;
   std::filesystem::path file;  // the file that contains the secret; empty if `variable` is set
   std::string variable;        // or the variable in this process's environment that contains it
-  // Parses "id=ID[,src=FILE|,env=VARIABLE]" as docker build does: by default, the secret is in the environment variable
-  // ID if that is set, else in the file ID. Throws UsageError.
+  // Parses "id=ID[,src=FILE|,env=VARIABLE]" in the same way as docker build: by default, the secret is in the
+  // environment variable ID if that variable is set, and otherwise in the file ID. Throws UsageError.
   static BuildSecret parse(std::string_view text);
 };
 
@@ -97,7 +97,7 @@ struct StepInfo {
   std::string text;                   // as in the Dockerfile, on one line
 };
 
-// The progress of a transfer: of one layer, or of a whole push.
+// The progress of a transfer, which is either one layer or a whole push.
 struct TransferInfo {
   std::string what;             // "pull python:3.12 layer 2/5", "push localhost:5000/x:1"
   std::uint64_t done = 0;       // bytes
@@ -106,7 +106,7 @@ struct TransferInfo {
   std::uint64_t was_there = 0;  // the part of `total` that did not have to be transferred
 };
 
-// Receives a build's progress. An exception that it throws ends the build.
+// Receives a build's progress. An exception from any of its functions ends the build.
 class BuildReport {
  public:
   virtual ~BuildReport() = default;
@@ -124,8 +124,8 @@ std::filesystem::path build_cache_directory();
 std::optional<std::int64_t> environment_source_date();
 
 // REQUIRES: if the Dockerfile contains a RUN or another step that reads a base image, enter_build_namespace()
-// (build_namespace.h) was called. If it was not, or if the kernel forbids namespaces, such a step throws Error with the
-// reason. Throws Error, with file and line if a step fails, or http::Stopped after a stop request.
+// (build_namespace.h) was called. If it was not, or if the kernel forbids namespaces, such a step throws an Error with
+// the reason. Throws Error, with file and line if a step fails, or http::Stopped after a stop request.
 BuildResult build(const BuildOptions& options, BuildReport& report, const std::stop_token& stop = {});
 
 }  // namespace adaptdl::image

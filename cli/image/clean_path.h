@@ -10,7 +10,7 @@ namespace adaptdl::image {
 // possible; "." if nothing is left. Symbolic links are not considered.
 std::string clean_path(std::string_view path);
 
-// Joins the two with a '/', unless one of them is empty.
+// Joins `directory` and `name` with a '/', unless one of them is empty.
 std::string joined_path(const std::string& directory, const std::string& name);
 
 }  // namespace adaptdl::image

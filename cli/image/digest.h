@@ -19,7 +19,7 @@ std::string_view hex_of(std::string_view digest);
 // Computes a digest incrementally. Copies are independent of the original.
 class Digester {
  public:
-  // `algorithm` is sha256 or sha512. Throws Error for any other.
+  // `algorithm` is sha256 or sha512. Throws Error for any other algorithm.
   explicit Digester(std::string_view algorithm = "sha256");
   // Returns a Digester with the algorithm of `digest`. Throws Error if that is not a valid digest.
   static Digester of(std::string_view digest);

@@ -12,7 +12,7 @@ namespace adaptdl::image {
 
 class DraftFile {
  public:
-  // Creates a new file next to `file`; never opens an existing file or link. Throws Error that names `file`.
+  // Creates a new file next to `file`; never opens an existing file or link. Throws an Error that names `file`.
   explicit DraftFile(std::filesystem::path file);
   ~DraftFile();
   DraftFile(const DraftFile&) = delete;

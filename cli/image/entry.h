@@ -13,7 +13,7 @@ namespace adaptdl::image {
 struct Entry {
   enum class Type { kFile, kDirectory, kSymlink, kHardLink, kFifo, kCharacterDevice, kBlockDevice, kSocket };
 
-  std::string path;  // relative to the root, normalized as by inside_root(); "" is the root itself
+  std::string path;  // relative to the root, in the form that inside_root() returns; "" is the root itself
   Type type = Type::kFile;
   std::uint32_t mode = 0644;  // permissions, including set-id and sticky bits
   std::uint32_t uid = 0, gid = 0;
@@ -34,18 +34,19 @@ using Content = std::function<std::size_t(char* data, std::size_t size)>;
 inline constexpr std::string_view kWhiteoutPrefix = ".wh.";
 inline constexpr std::string_view kOpaqueName = ".wh..wh..opq";
 
-// Overlays instead use a character device 0,0 to hide a name, and this attribute of a directory, with the value "y", to
-// hide all of its entries. Mounts with "userxattr" use this attribute; root also mounts overlays in this way, so that
-// all trees have the same form.
+// Overlays instead use a character device 0,0 to hide a name, and the attribute kOverlayOpaque of a directory, with the
+// value "y", to hide all entries of the directory. Overlays use this attribute only if they are mounted with
+// "userxattr"; root also mounts overlays with "userxattr", so that all trees have the same form.
 inline constexpr const char* kOverlayXattrPrefix = "user.overlay.";
 inline constexpr const char* kOverlayOpaque = "user.overlay.opaque";
 
 // Returns the attributes of `name` in an open directory ("." for the directory itself), without following a link.
 // `path` is stored as given. The only extended attributes are those that layers can contain: security.capability, and
-// user.* except the overlay's. Sockets are returned, although layers cannot contain them. Throws Error that names the
-// path.
+// user.* except the overlay's. Sockets are returned, although layers cannot contain them. Throws an Error that names
+// the path.
 Entry read_entry(int directory, const std::string& name, std::string path);
-// Returns a function that reads an open file, which must outlive it. The function throws Error that names the path.
+// Returns a function that reads an open file, which must outlive the function. The function throws an Error that names
+// the path.
 Content read_content(int file, std::string path);
 
 // Normalizes a name from an archive or a user to a path relative to the root, without "." or ".." and without leading

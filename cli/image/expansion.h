@@ -3,8 +3,8 @@
 // Scopes follow the Dockerfile reference: ARGs before the first FROM apply only to FROMs, unless a stage declares them
 // again; --build-arg sets the value of a declared ARG; an ENV in the stage or its base takes precedence over an ARG
 // with the same name; a stage that begins FROM another stage inherits that stage's ARGs and ENVs. Proxy variables in
-// --build-arg (HTTP_PROXY and similar) require no ARG, and appear only in the environment of RUN; without an ARG, they
-// are not part of RUN's key.
+// --build-arg (HTTP_PROXY and similar) require no ARG, and appear only in the environment of RUN; unless an ARG
+// declares them, they are not part of RUN's key.
 //
 // Lifetime: the Dockerfile, its stage and the settings must outlive a StageWalk, which must outlive its steps.
 #pragma once
@@ -45,8 +45,8 @@ struct StageState {
   std::vector<Arg::One> arguments;  // in order, each name once; without a value if none was given
 };
 
-// Returns the variables that FROMs can use: the ARGs before the first FROM, and the platforms. Throws Error with file
-// and line.
+// Returns the variables that FROMs can use: the ARGs before the first FROM, and the platforms. Throws an Error with
+// file and line.
 std::map<std::string, std::string> global_arguments(const Dockerfile& dockerfile, const BuildSettings& settings);
 // Returns the names in --build-arg that no ARG declares and that are not proxies; these have no effect.
 std::vector<std::string> unused_build_arguments(const Dockerfile& dockerfile, const BuildSettings& settings);
@@ -74,9 +74,9 @@ class StageWalk {
   StageWalk(const Dockerfile& dockerfile, const Stage& stage, const BuildSettings& settings, StageState begin,
             std::vector<Instruction> triggers = {});
 
-  // Returns the next step; nullopt at the end. Throws Error with file and line.
+  // Returns the next step; nullopt at the end. Throws an Error with file and line.
   std::optional<Step> next();
-  const StageState& state() const { return state_; }  // after the last step
+  const StageState& state() const { return state_; }  // the state after the last step
 
  private:
   std::optional<std::string> variable(const std::string& name) const;

@@ -46,8 +46,8 @@ FileDigests::FileDigests(const FileTree& tree, fs::path memory, unsigned threads
   load();
 }
 
-// The file contains one line per file in the context: digest, device, inode, size, the two times, and the path up to
-// the end of the line. Paths that contain a newline are not stored.
+// The file contains one line per file in the context: digest, device, inode, size, modification time, change time, and
+// the path, which extends to the end of the line. Paths that contain a newline are not stored.
 void FileDigests::load() {
   std::ifstream stream(memory_);
   std::string line;

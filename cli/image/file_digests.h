@@ -1,7 +1,7 @@
 // The digests of a context's files, stored between builds so that unchanged files are not read again.
 //
-// A file counts as unchanged if its size, times, inode and device are the same. The digest of a file that changed just
-// before it was read is not stored, since a later change could leave the same times.
+// A file is treated as unchanged if its size, times, inode and device are the same. The digest of a file that changed
+// just before it was read is not stored, since another change shortly afterwards could leave the times unchanged.
 // Threading: an object must be used from one thread at a time; it reads files in several threads. Lifetime: the tree
 // must outlive the object.
 #pragma once

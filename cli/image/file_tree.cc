@@ -183,7 +183,7 @@ net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
-  // An overlay may report a different inode for the same file, and a stage's files do not change.
+  // A stage's files are not checked: they do not change, and an overlay may report a different inode for the same file.
   if (kind_ == Kind::kContext && stamp_of(info) != stamp)
     throw Error(one_line(fmt::format("{}/{} changed while it was being copied; build again", name_, path)));
   return fd;

@@ -39,8 +39,8 @@ class FileTree {
   // Throws Error if `root` is not a directory, or cannot be read.
   FileTree(const std::filesystem::path& root, Kind kind, IgnoreFile ignore = {});
 
-  // Paths are relative to the root; "" is the root itself. Links are not followed: a path with a link in the middle
-  // counts as missing. Returns nullopt if the file is missing or ignored. Throws Error that names the path.
+  // Paths are relative to the root; "" is the root itself. Links are not followed: a path with a link in the middle is
+  // treated as missing. Returns nullopt if the file is missing or ignored. Throws an Error that names the path.
   std::optional<TreeFile> find(const std::string& path) const;
   // Returns the entries of a directory, sorted by name, without ignored files and sockets.
   std::vector<TreeFile> list(const std::string& directory) const;
@@ -51,7 +51,8 @@ class FileTree {
   std::string resolve_parent(const std::string& path) const;
   // Opens a regular file. Throws Error if a context's file no longer matches `stamp`.
   net::Fd open(const std::string& path, const FileStamp& stamp) const;
-  // Reads a small regular file, following links; nullopt if there is none. Throws Error if it is larger than 8 MiB.
+  // Reads a small regular file, following links; nullopt if the file does not exist. Throws Error if it is larger than
+  // 8 MiB.
   std::optional<std::string> read(const std::string& path) const;
 
   const std::string& name() const { return name_; }  // the directory's name, for messages

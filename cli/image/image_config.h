@@ -28,7 +28,7 @@ struct ParsedConfig {
   std::vector<std::string> diff_ids;
   std::int64_t date = 0;  // creation time in seconds since 1970; 0 if not given
 };
-// Throws Error that describes the fault.
+// Throws an Error that describes the fault.
 ParsedConfig parse_config(std::string_view bytes);
 
 // Returns a built image's configuration: `base` (null for an empty image) with the changes from `config` and the steps.
@@ -42,7 +42,8 @@ std::string manifest_json(const std::string& config, const std::vector<BuiltLaye
 // Returns a step's text for the history, as Docker writes it; for an ARG, only the name.
 std::string history_text(const Step& step);
 
-// time_text() formats a time as "2026-01-31T12:00:00Z"; parse_time() parses one, and returns 0 if it is not valid.
+// time_text() formats a time as "2026-01-31T12:00:00Z"; parse_time() parses such a text, and returns 0 if the text is
+// not valid.
 std::string time_text(std::int64_t seconds);
 std::int64_t parse_time(const std::string& text);
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr unsigned kTransfers = 4;
 
-// Returns the repositories in the target's registry that may contain a layer: its origin, and the earlier push targets.
+// Returns the repositories in the target's registry that may contain a layer: the layer's origin, and the earlier push
+// targets.
 std::vector<std::string> repositories_with(const BuiltLayer& layer, const Reference& target,
                                            const std::vector<Reference>& pushed) {
   std::vector<std::string> repositories;

@@ -6,7 +6,7 @@
 
 namespace adaptdl::image {
 
-// Returns the string in a field; "" if it is missing or not a string.
+// Returns the string in a field; "" if the field is missing or not a string.
 inline std::string text_at(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";

@@ -146,7 +146,7 @@ bool is_archive(const std::filesystem::path& file) try {
     return count;
   });
   Entry first;
-  // An archive without entries also counts, unless the file is empty.
+  // A tar stream without entries is also an archive, but an empty file is not.
   return tar.next(first) || !empty;
 } catch (const Error&) {
   return false;

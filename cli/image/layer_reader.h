@@ -19,8 +19,8 @@ namespace adaptdl::image {
 
 // Layers that exceed these limits are rejected as decompression bombs.
 struct LayerLimits {
-  // The tar stream's maximum size in bytes is `expanded`, plus `ratio` per compressed byte. The ratio is lower than
-  // deflate's 1032, which only zeros reach, and far above the ratio of the files on real systems.
+  // The tar stream's maximum size in bytes is `expanded`, plus `ratio` per compressed byte. The ratio is below
+  // deflate's maximum of 1032, which only zeros reach, and far above the ratios of real files.
   std::uint64_t expanded = std::uint64_t{4} << 30;
   std::uint64_t ratio = 200;
   std::uint64_t entries = 4'000'000;

@@ -126,7 +126,7 @@ std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
     const std::size_t i = packed[number];
     UnpackOptions options{.limits = {}, .stop = stop, .budget = &budget, .lower = {}, .await_lower = {}};
     options.lower.assign(trees.end() - static_cast<std::ptrdiff_t>(i), trees.end());
-    // Lower layers were started earlier, so at least one layer can always continue.
+    // Lower layers are started first, so at least one layer can always make progress.
     options.await_lower = [&] {
       std::unique_lock lock(mutex);
       if (!changed.wait(lock, stop, [&] { return *going.begin() == i; })) throw http::Stopped();

@@ -51,8 +51,8 @@ class LayerWriter {
   ~LayerWriter();
 
   // Entries are written in the order of the calls; readers expect parents first. A non-empty file requires `content`.
-  // Throws Error if the content's length differs from the entry's size (the file has changed), if the name is special
-  // in layers (.wh.…), or if the disk is full, and http::Stopped after a stop request.
+  // Throws Error if the content's length differs from the entry's size (because the file has changed), if the name is
+  // special in layers (.wh.…), or if the disk is full, and http::Stopped after a stop request.
   void add(const Entry& entry, const Content& content = {});
   // Hides this path in lower layers.
   void whiteout(const std::string& path);

@@ -43,11 +43,11 @@ struct Index {
 };
 
 // Parses a manifest or an index. `type` is the media type that the server sent; if it is empty, the document's own
-// media type applies. The digest is a sha256 digest. Throws Error that describes the fault: not JSON, another kind of
-// document, or Docker's schema 1.
+// media type applies. The digest is a sha256 digest. Throws an Error that describes the fault: not JSON, another kind
+// of document, or Docker's schema 1.
 std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view type);
 
-// Returns the manifest that fits a machine best. Throws Error that lists the available platforms.
+// Returns the manifest that fits a machine best. Throws an Error that lists the available platforms.
 const Descriptor& choose(const Index& index, const Platform& machine);
 
 }  // namespace adaptdl::image

@@ -167,7 +167,8 @@ void MountTraces::remove() {
     if (!parent || ::fstatat(parent.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (now.st_ino != before.status.st_ino || (now.st_mode & S_IFMT) != (before.status.st_mode & S_IFMT)) continue;
     const bool directory = S_ISDIR(now.st_mode);
-    // A created mount point is removed if it is empty, a copied directory only if it is unchanged.
+    // A mount point that was created is removed if it is empty; a directory that was copied up is removed only if it is
+    // unchanged.
     if (before.made ? !directory && now.st_size != 0
                     : !same(now, before.status) || read_entry(parent.get(), name, path).xattrs != before.xattrs)
       continue;

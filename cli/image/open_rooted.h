@@ -16,12 +16,12 @@ enum class Links {
   kRefused,  // an error: ELOOP for links, EXDEV for a ".." that leaves `root`
 };
 
-// Opens `path` in the directory `root` and returns a close-on-exec descriptor; "" opens `root` itself. `flags` are as
-// in open(); `mode` must be 0 without O_CREAT. On failure the descriptor is empty and errno is set. Magic links, such
-// as /proc/self/fd/3, always fail with ELOOP.
+// Opens `path` in the directory `root` and returns a close-on-exec descriptor; "" opens `root` itself. `flags` and
+// `mode` have the same meaning as in open(2); `mode` must be 0 without O_CREAT. On failure the descriptor is empty and
+// errno is set. Magic links, such as /proc/self/fd/3, always fail with ELOOP.
 net::Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode = 0);
 
-// Opens `path` in the directory at `root` with O_PATH, following links in it. Throws Error that names `path`.
+// Opens `path` in the directory at `root` with O_PATH, following links in it. Throws an Error that names `path`.
 net::Fd open_inside(const std::filesystem::path& root, const std::string& path);
 
 }  // namespace adaptdl::image

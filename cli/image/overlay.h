@@ -1,7 +1,7 @@
 // An overlay of directories, mounted until the object is destroyed.
 //
 // Its directories use the `userxattr` format, even for root, so that root and other users can share them; entry.h
-// defines the names.
+// defines the names of the attributes.
 //
 // Threading: an object must be used from one thread at a time. Lifetime: files in the overlay must be closed before the
 // object is destroyed. REQUIRES: the process is in a build namespace (build_namespace.h).
@@ -27,7 +27,7 @@ class Overlay {
  public:
   // Mounts at `at`, an empty directory, which is created if it is missing. Paths may be long and contain any
   // characters; the kernel accepts up to 500 lower directories. Devices in the overlay cannot be opened, and changes
-  // are not synced to the disk. Throws Error with the kernel's reason, and the remedy.
+  // are not synced to the disk. Throws an Error with the kernel's reason, and the remedy.
   Overlay(const OverlayLayers& layers, std::filesystem::path at);
   Overlay(Overlay&& other) noexcept;
   Overlay& operator=(Overlay&&) = delete;

@@ -34,8 +34,8 @@ class Walk {
     if (!root_) throw Error(fmt::format("cannot read {}: {}", upper.string(), std::strerror(errno)));
   }
 
-  // Adds the contents of a directory, recursively. Its descriptor is closed during the recursion, since a tree may be
-  // deeper than the limit on open files.
+  // Adds the contents of a directory, recursively. The directory's descriptor is closed during the recursion, since a
+  // tree may be deeper than the limit on open files.
   void directory(const std::string& path) {
     net::Fd fd = open(path, O_RDONLY | O_DIRECTORY);
     if (is_opaque(fd.get())) layer_.opaque(path);

@@ -19,7 +19,7 @@ struct ChangesOptions {
 
 // Adds the contents of an upper directory (mounted with "userxattr") to `layer`, sorted by name, parents first:
 // whiteouts, opaque directories, hard links, extended attributes. The root is not an entry. Sockets are omitted, since
-// they are useless without their process. Returns the number of entries added. Throws Error that names the path.
+// they are useless without their process. Returns the number of entries added. Throws an Error that names the path.
 std::size_t add_overlay_changes(const std::filesystem::path& upper, LayerWriter& layer,
                                 const ChangesOptions& options = {});
 

@@ -14,8 +14,8 @@ class PatternReader {
   explicit PatternReader(std::string_view pattern) : pattern_(characters_of(pattern)) {}
 
   Glob read() {
-    // Moby treats "**" before plain text as a suffix match: "**.md" matches a/b.md. It does not if the text contains
-    // another wildcard.
+    // Moby treats "**" before plain text as a suffix match: "**.md" matches a/b.md. If another wildcard follows, "**"
+    // is not a suffix match.
     const bool any_ending = pattern_.starts_with(U"**") && !pattern_.starts_with(U"**/") &&
                             pattern_.find_first_of(U"*?[]\\", 2) == std::u32string::npos;
     while (at_ < pattern_.size()) {

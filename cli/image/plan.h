@@ -23,8 +23,8 @@ struct PlannedStage {
   std::size_t number = 0;
   Source base;
   Platform platform;
-  std::map<std::string, Source> sources;  // keyed by --from or from=, as written in its instructions and triggers
-  std::vector<Instruction> triggers;      // its base's ONBUILDs, which are executed first
+  std::map<std::string, Source> sources;  // by --from or from=, as written in the instructions and triggers
+  std::vector<Instruction> triggers;      // the base's ONBUILDs, which are executed first
 };
 
 struct NeededImage {
@@ -44,7 +44,8 @@ struct Plan {
 // then plan again.
 using ImageTriggers = std::map<std::string, std::vector<std::string>>;
 
-// `settings.target_stage` is a stage's name or number. Throws Error with file and line, or with the available stages.
+// `settings.target_stage` is a stage's name or number. Throws an Error with file and line, or with the available
+// stages.
 Plan make_plan(const Dockerfile& dockerfile, const BuildSettings& settings, const ImageTriggers& triggers = {});
 
 }  // namespace adaptdl::image

@@ -14,7 +14,7 @@ struct Reference {
   std::string tag;         // empty if none was given
   std::string digest;      // empty if none was given
 
-  // Throws UsageError that names the invalid part and the rule for it.
+  // Throws a UsageError that names the invalid part and the rule for it.
   static Reference parse(std::string_view text);
 
   // Returns the version to use in a manifest request: the digest, else the tag, else "latest".

@@ -222,8 +222,8 @@ bool Registry::has_blob(const Reference& image, const std::string& digest, const
   const Place place = impl_->own_place(image);
   http::Request request;
   request.method = "HEAD";
-  // A registry that redirects to the blob contains it. A registry that was killed while it stored the blob may have
-  // left an empty link to it, and then answers 500 until the blob is pushed again.
+  // A registry that answers with a redirect to the blob contains the blob. A registry that was killed while it stored
+  // the blob may have left an empty link to it, and then answers 500 until the blob is pushed again.
   const http::Response response = impl_->ask(place, request, place.path("/blobs/" + digest), pull_scopes(place),
                                              fmt::format("cannot check for {} in {}", digest, image.full()), stop,
                                              {404, 500, 301, 302, 303, 307, 308});

@@ -1,4 +1,4 @@
-// A client for image registries, which pulls and pushes as the OCI distribution specification defines. All content is
+// A client for image registries, which pulls and pushes according to the OCI distribution specification. All content is
 // checked against its digest.
 //
 // Calls retry transient failures (a broken connection, 429, 5xx), and resume transfers. Other failures throw a one-line
@@ -48,7 +48,7 @@ class Registry {
   std::variant<Manifest, Index> pull(const Reference& image, const std::stop_token& stop = {});
   // Returns the manifest for `machine`, which the reference names or its index lists.
   Manifest pull_manifest(const Reference& image, const Platform& machine, const std::stop_token& stop = {});
-  // Passes a blob's bytes to `sink`, in order and each once. Throws Error at the end if they do not match the digest.
+  // Passes a blob's bytes to `sink`, in order, each byte once. Throws Error at the end if they do not match the digest.
   void pull_blob(const Reference& image, const Descriptor& blob, const std::function<void(std::string_view)>& sink,
                  const std::stop_token& stop = {}, const Progress& progress = {});
 

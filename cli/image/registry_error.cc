@@ -85,7 +85,7 @@ Refusal parse_refusal(std::string_view body) {
   if (!content.is_object()) return refusal;
   const auto errors = content.find("errors");
   if (errors == content.end() || !errors->is_array()) {
-    // Token servers do not send a list.
+    // Token servers send a single error, not a list.
     for (const char* key : {"details", "message", "error_description", "error"})
       if (refusal.message.empty()) refusal.message = line_at(content, key);
     return refusal;

@@ -24,7 +24,8 @@ Scopes push_scopes(const Place& place) { return {repository_scope(place.reposito
   throw http::ConnectionError(what + ": " + reason, reason, true);
 }
 
-// Returns the number of bytes in a range such as "0-99". "0-0" may mean zero bytes or one, and counts as zero.
+// Returns the number of bytes in a range such as "0-99". "0-0" may mean zero bytes or one byte, and is treated as zero
+// bytes.
 std::uint64_t received(std::string_view range) {
   if (range.starts_with("bytes=")) range.remove_prefix(6);
   std::uint64_t last = 0;

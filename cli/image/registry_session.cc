@@ -16,7 +16,7 @@ bool is_this_machine(std::string_view host) {
                                                 : host.substr(0, host.find(':')));
 }
 
-// Returns the host that serves a registry. Docker Hub's differs from the registry's name.
+// Returns the host that serves a registry. The host of Docker Hub differs from the registry's name.
 std::string server_of(const std::string& registry) {
   return registry == "docker.io" ? "registry-1.docker.io" : registry;
 }

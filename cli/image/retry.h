@@ -11,7 +11,7 @@ namespace adaptdl::image {
 struct RetryRule {
   int tries = 6;  // consecutive attempts without progress, including the first
   std::chrono::milliseconds first = std::chrono::milliseconds(300), most = std::chrono::seconds(10);
-  // If a server requests a longer pause, the error is not retried.
+  // If a server requests a longer pause, the operation is not retried.
   std::chrono::seconds longest_asked = std::chrono::seconds(120);
 };
 
@@ -20,7 +20,7 @@ class Retrier {
   Retrier(const RetryRule& rule, std::stop_token stop) : rule_(rule), stop_(std::move(stop)) {}
 
   // REQUIRES: called from an exception handler. Rethrows the exception if the failure is permanent or no attempts are
-  // left; if not, returns after a pause that grows with each attempt. Throws http::Stopped after a stop request.
+  // left; otherwise, returns after a pause that grows with each attempt. Throws http::Stopped after a stop request.
   void wait();
   // Reports progress, which resets the number of attempts.
   void progressed() { failed_ = 0; }

@@ -22,7 +22,8 @@ PathParts split_path(const std::string& path);
 
 class RootedTree {
  public:
-  // Returns the attributes of a directory that is created only because it contains an entry, or a link to use instead.
+  // Returns the attributes of a directory that is created only because it contains an entry, or of a link that is
+  // created instead of the directory.
   using Unsaid = std::function<Entry(const std::string& path)>;
   RootedTree(net::Fd root, Unsaid unsaid);
 

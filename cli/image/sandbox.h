@@ -1,4 +1,4 @@
-// Runs a RUN's command in an image's files, and collects its changes in an upper directory.
+// Runs the command of a RUN in an image's files, and collects the command's changes in an upper directory.
 //
 // The command runs in its own mount, process, IPC, cgroup and host name namespaces and its own session, with a subset
 // of Docker's default capabilities and a clean environment. When it ends, all processes that it started are killed, and

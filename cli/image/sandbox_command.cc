@@ -132,7 +132,7 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
   if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(files.output, 1) < 0 || ::dup2(files.output, 2) < 0)
     fail_call("cannot redirect standard input");
   // Close all other descriptors before resolving a path in the image. The two descriptors move to high numbers first,
-  // since each may have the other's new number.
+  // since each of them may currently have the number that the other one will get.
   const int trouble = ::fcntl(files.trouble, F_DUPFD, 100), starter = ::fcntl(files.starter, F_DUPFD, 100);
   if (::dup2(trouble, kTroubleFd) < 0 || ::dup3(starter, kStarterFd, O_CLOEXEC) < 0 ||
       ::syscall(SYS_close_range, kStarterFd + 1U, ~0U, 0) != 0)

@@ -23,8 +23,8 @@ struct CommandFiles {
   int starter = -1;  // the program in step_exec.h
 };
 
-// Closes all other descriptors, drops privileges, and executes the command through the starter. Throws Error on
-// failure, which the caller writes to kTroubleFd.
+// Closes all other descriptors, drops privileges, and executes the command through the starter. On failure, throws
+// Error; the caller writes the error to kTroubleFd.
 [[noreturn]] void become_command(const SandboxStep& step, const UserIds& user, const CommandFiles& files);
 
 }  // namespace adaptdl::image

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using net::Fd;
 
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
-// Hidden as in other container runtimes.
+// Other container runtimes hide the same files.
 constexpr const char* kMaskedProc[] = {"acpi",          "asound",      "interrupts", "kcore",      "keys",
                                        "latency_stats", "sched_debug", "scsi",       "timer_list", "timer_stats"};
 constexpr const char* kMaskedSys[] = {"devices/virtual/powercap", "firmware"};
@@ -170,8 +170,8 @@ class RootMaker {
     return open_inside(tree, given.mount.source);
   }
 
-  // Opens the image's directory for a kernel file system. With a link, the file system would be mounted elsewhere, and
-  // the parts that must be hidden could be reached at another path.
+  // Opens the image's directory for a kernel file system. If the directory were a link, the file system would be
+  // mounted elsewhere, and the parts that must be hidden could be reached at another path.
   Fd system_directory(const std::string& name) {
     const Fd found = open_rooted(root_.get(), name, O_PATH | O_NOFOLLOW, Links::kRefused);
     struct stat status {};
@@ -204,7 +204,8 @@ class RootMaker {
     try {
       proc = new_mount("proc", kInert);
     } catch (const Error&) {
-      // A container that hides parts of its /proc cannot mount a new one. Its own /proc shows other process numbers.
+      // A container that hides parts of its /proc cannot mount a new one. The container's own /proc shows different
+      // process numbers.
       proc = clone_mount("/proc", true);
       restrict_mount(proc, kInert);
     }
@@ -231,7 +232,7 @@ class RootMaker {
     if (!sys) try {
         sys = clone_mount("/sys", false);
       } catch (const Error&) {
-        // In a user namespace, the kernel does not allow a clone without the mounts below it.
+        // In a user namespace, the kernel does not allow a mount to be cloned without the mounts below it.
         sys = clone_mount("/sys", true);
         has_mounts = true;
       }

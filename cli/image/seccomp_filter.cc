@@ -134,7 +134,7 @@ class Filter {
   }
 
   std::vector<sock_filter> program() const {
-    // The library writes programs only to files.
+    // The library can write programs only to files.
     const net::Fd file(::memfd_create("filter", MFD_CLOEXEC));
     struct stat status {};
     if (!file) fail_call(kFailure);

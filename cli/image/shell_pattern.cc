@@ -61,7 +61,7 @@ std::string replaced(std::string_view value, std::string_view pattern, std::stri
   for (std::size_t at = 0; at <= characters.size();) {
     const std::u32string_view rest = std::u32string_view(characters).substr(at);
     const auto length = glob.longest(rest);
-    // An empty match directly after another match does not count.
+    // An empty match directly after another match is ignored.
     const bool matched = length && !(*length == 0 && after_match);
     if (matched) result += replacement;
     if (matched && !all) return text_of(result += rest.substr(*length));

@@ -1,4 +1,5 @@
-// Limits the total space that an image's layers may occupy in a file system, so that they cannot fill it.
+// Limits the total space that an image's layers may occupy in a file system, so that the layers cannot fill the file
+// system.
 #pragma once
 
 #include <atomic>

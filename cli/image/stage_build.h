@@ -79,7 +79,7 @@ class StageBuild {
   void workdir(const Step& step, const Workdir& workdir, const StepInfo& info);
   void run_step(const Step& step, const Run& run, const StepInfo& info);
 
-  // Applies the record for `key`, from the cache or from `make`. With `runs`, any file may have changed.
+  // Applies the record for `key`, from the cache or from `make`. If `runs` is set, any file may have changed.
   void finish(const std::string& key, const StepInfo& info, const std::function<StepRecord()>& make, bool runs = false);
   std::string key_of(const nlohmann::json& parts) const;
   std::optional<Owner> owner(const std::string& name);
@@ -103,7 +103,7 @@ class StageBuild {
 // Returns whether a step creates a layer. Only such steps are shown.
 bool makes_layer(const Instruction& instruction);
 
-// Returns a digest of everything that matters in a context's files; their times do not matter.
+// Returns a digest of the contents and attributes of a context's files, except for their times, which do not matter.
 std::string sources_key(const std::vector<CopySource>& sources);
 
 }  // namespace adaptdl::image

@@ -102,7 +102,7 @@ void StageFiles::forget() {
 }
 
 void StageFiles::add(const std::vector<std::string>& directories, const std::vector<std::string>& links) {
-  // Entries from before a command may be gone, but newly created entries exist.
+  // Entries that existed before a command may be gone, but newly created entries exist.
   directories_.insert(directories.begin(), directories.end());
   links_.insert(links.begin(), links.end());
 }

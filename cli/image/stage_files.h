@@ -1,5 +1,5 @@
-// Tracks what is known about a stage's files without reading them, so that COPY can write a layer without the layers
-// below.
+// Tracks what is known about a stage's files without reading them, so that COPY can write a layer without reading the
+// layers below.
 //
 // For a base image whose layers have not been read, docs/images.md defines the rule: directories that exist in every
 // distribution (/etc, /usr/local/bin …) exist; paths that exist in no distribution (/app, /opt/x …) do not exist,

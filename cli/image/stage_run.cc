@@ -57,7 +57,7 @@ std::vector<CopySource> StageBuild::context_sources(const std::string& source, s
   return sources;
 }
 
-// Writes a bind's files as a layer that is never part of an image, so that they are unpacked once, without ignored
+// Writes a bind's files as a layer that is never part of an image, so that the files are unpacked once, without ignored
 // files, and belong to root.
 BuiltLayer StageBuild::context_layer(const std::string& source) {
   const Copy copy{.destination = "/", .parents = true};
@@ -166,7 +166,8 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     if (add_overlay_changes(sandbox.root.upper, writer) == 0) return record;
     const Layer layer = writer.finish();
     record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
-    // The upper directory equals the unpacked layer, except for limited times and the root, which no layer describes.
+    // The upper directory is the same as the unpacked layer would be, except for times that the layer limits, and for
+    // the attributes of the root, which no layer describes.
     const fs::path& upper = sandbox.root.upper;
     const std::string chain = chain_id(chain_id(built_.layers), layer.diff_id);
     if (!work_.options.source_date_epoch && !work_.cache.find_tree(chain) && ::chown(upper.c_str(), 0, 0) == 0 &&

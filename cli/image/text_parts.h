@@ -22,7 +22,7 @@ inline bool is_digit(int c) { return c >= '0' && c <= '9'; }
 // Returns whether an ADD source is a URL.
 inline bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
 
-// Converts ASCII letters.
+// lower() and upper() convert only ASCII letters.
 inline std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result)

@@ -23,8 +23,8 @@ struct UnpackOptions {
   std::stop_token stop;
   SpaceBudget* budget = nullptr;  // null for no limit
   // The directories of the layers below, topmost first. A directory that contains entries in the layer, but is not
-  // listed there, receives its attributes from the layers below; if it is a link there, it becomes the same link.
-  // Without these attributes, an overlay would show the directory as root's, with mode 0755. The result therefore
+  // listed there, receives its attributes from the layers below; if it is a link in those layers, it becomes the same
+  // link. Without these attributes, an overlay would show the directory as root's, with mode 0755. The result therefore
   // depends on the layers below, unless the layer lists all its directories.
   std::vector<std::filesystem::path> lower;
   // Called before `lower` is read, to wait until these directories are complete.
@@ -41,7 +41,7 @@ struct Unpacked {
 
 // Unpacks the blob's file to `directory`, which must not exist yet. The layer is unpacked to a draft next to it, which
 // is renamed when it is complete; if another process creates `directory` first, that directory is kept. An empty
-// `diff_id` matches any content. Throws Error that names the layer if it is damaged, malicious or does not match
+// `diff_id` matches any content. Throws an Error that names the layer if it is damaged, malicious or does not match
 // `diff_id`, and http::Stopped after a stop request.
 Unpacked unpack_layer(const std::filesystem::path& blob, const std::string& diff_id,
                       const std::filesystem::path& directory, const UnpackOptions& options = {});

@@ -15,7 +15,7 @@ struct UrlFile {
   std::string digest;
 };
 
-// `checksum` is the required digest; if it is empty, each call contacts the server. Throws Error that names the URL
+// `checksum` is the required digest; if it is empty, each call contacts the server. Throws an Error that names the URL
 // without its secrets, or http::Stopped.
 UrlFile fetch_url(const std::string& url, const std::string& checksum, const BuildCache& cache, BuildReport& report,
                   const std::stop_token& stop);

@@ -100,7 +100,7 @@ unsigned FileMode::apply(unsigned mode, bool is_directory) const {
     for (const char what : change.what) bits |= permission_bits(what, mode, is_directory);
     bits &= change.who;
     if (change.operation == '=') {
-      // chmod keeps a directory's set-id bits unless they are named.
+      // chmod keeps a directory's set-id bits unless the change names them.
       mode = (mode & ~(change.who & (is_directory ? 01777 : kMostMode))) | bits;
     } else {
       mode = change.operation == '+' ? mode | bits : mode & ~bits;

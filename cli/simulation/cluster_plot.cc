@@ -104,7 +104,8 @@ void Plot::find_colours() {
   }
 }
 
-// Merges equal adjacent slots on a node into blocks: the slots without a job if `free`, or else the slots with a job.
+// Merges equal adjacent slots on a node into blocks: the slots without a job if `free` is set, and otherwise the slots
+// with a job.
 std::vector<Block> Plot::blocks(bool free) const {
   std::vector<Block> all;
   std::map<std::tuple<int, double, double>, std::size_t> above;  // blocks that end with the previous slot

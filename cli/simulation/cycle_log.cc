@@ -46,7 +46,7 @@ void CycleLog::fail(int error) const {
   throw Error(fmt::format("cannot write {}: {}", file_.string(), std::strerror(error)));
 }
 
-// Creates the part next to the file, not in /tmp, which may be small.
+// Creates a task's part of the log next to the log file, not in /tmp, which may be small.
 CycleLog::File CycleLog::open_part() const {
   if (temporary_.empty()) return File(std::tmpfile());
   std::string name = temporary_.string() + ".XXXXXX";
@@ -85,7 +85,8 @@ void CycleLog::finished(std::size_t task) {
   finished_[task] = true;
   while (next_ < finished_.size() && finished_[next_]) {
     ++next_;
-    // The next task's earlier cycles are appended; its later cycles are written directly.
+    // Appends the cycles that the next task has added so far; add() writes the task's later cycles directly to the
+    // file.
     if (next_ < finished_.size() && parts_[next_]) append(parts_[next_].get());
     if (next_ < finished_.size()) parts_[next_].reset();
   }

@@ -27,8 +27,7 @@ sched::CycleRecord parse_cycle(const std::string& line);
 // Errors: throws Error, naming the file, if it cannot be written. Threading: must be used by one thread at a time.
 class CycleLog {
  public:
-  // Throws UsageError if `file` cannot be created or is a directory. A file that is not regular (a pipe, a device) is
-  // written at close().
+  // Throws UsageError if `file` cannot be created or is a directory. A pipe or a device is written only at close().
   CycleLog(std::filesystem::path file, std::size_t tasks);
   ~CycleLog();
   CycleLog(const CycleLog&) = delete;
@@ -36,7 +35,7 @@ class CycleLog {
 
   void add(const sched::CycleRecord& record);
   void finished(std::size_t task);  // no more cycles of this task will follow
-  // REQUIRES finished() of every task.
+  // REQUIRES that finished() was called for every task.
   void close();
 
  private:
@@ -51,9 +50,9 @@ class CycleLog {
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path file_;
-  std::filesystem::path temporary_;  // empty after the rename, or if there is none
+  std::filesystem::path temporary_;  // empty after the rename, or if the file is a pipe or a device
   File whole_;
-  std::vector<File> parts_;  // for each task that has begun and is not in `whole_` yet
+  std::vector<File> parts_;  // one per task; null unless the task has cycles that are not in `whole_` yet
   std::vector<bool> finished_;
   std::size_t next_ = 0;  // the first task that is not complete in `whole_`
 };

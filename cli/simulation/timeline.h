@@ -22,7 +22,7 @@ struct Timeline {
     std::string name;
     std::string gpu_type;
     int gpus = 0;
-    int first_slot = 0;  // index of its first slot; its slots are consecutive
+    int first_slot = 0;  // index of the node's first slot; a node's slots are consecutive
   };
   struct Job {
     std::string name;
@@ -34,7 +34,7 @@ struct Timeline {
   };
   struct Count {
     double time = 0;
-    int running = 0, waiting = 0;  // numbers of jobs from then on
+    int running = 0, waiting = 0;  // numbers of jobs from `time` on
   };
 
   std::string workload, policy;

@@ -13,13 +13,13 @@ namespace adaptdl::cli {
 std::string copy_text(const std::string& name, std::uint64_t done, std::optional<std::uint64_t> total,
                       std::chrono::milliseconds elapsed, std::size_t width);
 
-// Redraws the line on standard error, if that is a terminal, at most ten times per second.
+// Redraws the line on standard error at most ten times per second, if standard error is a terminal.
 class CopyLine {
  public:
   explicit CopyLine(std::string name);
   ~CopyLine() { clear(); }
   void show(std::uint64_t done, std::optional<std::uint64_t> total);
-  // Erases the line, for example before a permanent line.
+  // Erases the line, for example before a permanent line is printed.
   void clear();
 
  private:

@@ -21,7 +21,7 @@ struct MonthlyCost {
 MonthlyCost monthly_cost(const kube::UsageLedger& ledger, CostBy by, kube::Time now);
 
 // Returns a table with the columns MONTH, USER or NAMESPACE, JOBS, GPU-HOURS and COST. The last row of each month is
-// its total. Unknown users and costs are "-".
+// the month's total. Unknown users and costs are "-".
 Table cost_table(const std::vector<MonthlyCost>& months, CostBy by);
 
 // Returns an array of objects {month, user or namespace, jobs, gpuHours, cost}. An unknown user or cost is null.

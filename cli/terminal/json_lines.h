@@ -1,5 +1,5 @@
-// JsonLines writes JSON objects to standard output, one per line, only as fast as the reader accepts them. The other
-// objects wait in a queue, and are dropped if the reader exits.
+// JsonLines writes JSON objects to standard output, one per line, only as fast as the reader accepts them. Objects that
+// the reader has not accepted yet wait in a queue, and are dropped if the reader exits.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

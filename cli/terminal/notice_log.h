@@ -1,5 +1,5 @@
-// NoticeLog appends the notices of a run without a terminal to a file, each with the time. The replicas' lines are in
-// the replicas' own logs.
+// NoticeLog appends the notices of a run that has no terminal to a file, each with a timestamp. The replicas' output is
+// in the replicas' own logs.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +25,7 @@ class NoticeLog : public sched::LaunchObserver {
   bool congested() const override { return false; }
   bool output_closed() const override { return false; }
 
-  // Appends text of several lines, such as a summary.
+  // Appends text that has several lines, such as a summary.
   void print(std::string_view text);
 
  private:

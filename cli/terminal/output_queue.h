@@ -2,8 +2,8 @@
 //
 // The descriptors stay in blocking mode, because other processes that share them do not expect non-blocking
 // descriptors. Each write therefore contains only as many bytes as poll(2) guarantees to be accepted, and a reader that
-// stops delays only the text. Text keeps its order across both streams: if they are the same terminal or file, lines
-// appear in the order in which they were put.
+// stops reading delays only the text, not this process. Text keeps its order across both streams: if they are the same
+// terminal or file, lines appear in the order in which they were queued.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class OutputQueue {
   void put(int fd, std::string text);
 
   bool empty() const noexcept { return chunks_.empty(); }
-  // Returns whether the queue holds so much text that no more should be put.
+  // Returns whether the queue holds so much text that callers should not add any more.
   bool full() const noexcept { return size_ >= kFull; }
   // Returns the descriptor of the first queued text, or -1 if the queue is empty.
   int fd() const noexcept { return chunks_.empty() ? -1 : chunks_.front().fd; }

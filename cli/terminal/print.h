@@ -1,8 +1,9 @@
 // Only these functions write the command's own text to standard output and standard error. They ensure that this text
 // cannot control a terminal.
 //
-// String arguments of a format may contain untrusted text. They are made printable (see printable.h), including their
-// newlines, so that they cannot begin a new line. Whole texts keep their lines and the colors of coloured().
+// String arguments of a format string may contain untrusted text. They are made printable (see printable.h), including
+// their newlines, so that they cannot begin a new line. Texts that are printed as a whole keep their newlines, and the
+// colors of coloured().
 //
 // The functions throw std::system_error if standard output cannot be written. Errors on standard error are ignored.
 #pragma once
@@ -35,8 +36,8 @@ PrintArgument<T> print_argument(const T& value) {
 // Makes text printable, except for newlines and, if `colour` is set, the sequences of coloured().
 std::string printable_text(std::string_view text, bool colour);
 
-// Prints whole lines of the command's own text: a table, help, JSON. Untrusted text in them must already be printable,
-// as in a Table; otherwise, its newlines and colors are printed.
+// Prints whole lines of the command's own text: a table, help, JSON. Untrusted text in these lines must already be
+// printable, like the cells of a Table, because newlines and colors are printed unchanged.
 void print_text(std::string_view text, std::FILE* to = stdout);
 
 // Prints the output of a user's program, or a file, to standard output unchanged. Sets std::ferror(stdout) instead of
@@ -66,7 +67,7 @@ void print_prompt(fmt::format_string<PrintArgument<Args>...> format, const Args&
 // Erases the current line of the terminal on standard error.
 void erase_line() noexcept;
 
-// Replaces the current line of that terminal with a text, which must be one line.
+// Replaces the current line of the terminal on standard error with `text`, which must be a single line.
 void redraw_line(std::string_view text);
 
 // Erases the last `count` lines of the terminal on standard output.

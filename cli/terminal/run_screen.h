@@ -1,10 +1,10 @@
 // RunScreen shows a run that `adaptdl run` started: notices, the replicas' lines, each with its rank, and, on a
 // terminal, a status line below them.
 //
-// Lines keep their stream: replicas' output is written to standard output, and their errors and all notices to standard
-// error. Each stream is colored if it is a suitable terminal. The status line is drawn on standard error, if that is a
-// terminal that can redraw a line, at most ten times per second. It is wiped before other text appears and drawn again
-// after it.
+// The replicas' standard output is written to standard output; their standard error, like all notices, is written to
+// standard error. Each stream is colored if it is a suitable terminal. The status line is drawn on standard error, if
+// that is a terminal that can redraw a line, at most ten times per second. The status line is wiped before other text
+// appears, and redrawn afterwards.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class RunScreen : public sched::LaunchObserver {
   bool congested() const override { return queue_.full(); }
   bool output_closed() const override;
 
-  // Writes text of several lines to standard error, such as a summary.
+  // Writes text that has several lines, such as a summary, to standard error.
   void print(std::string_view text);
   // Wipes the status line permanently and writes all pending text. Blocks until that is done.
   void close();

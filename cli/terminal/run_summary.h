@@ -16,8 +16,9 @@ struct RunSummary {
   bool colour = false;
 };
 
-// Returns whole lines that describe how a run ended, or "" if it succeeded. They describe any failure first (the last
-// lines of the replica that failed first, its end, and how the others ended), then the checkpoint and how to continue.
+// Returns complete lines that describe how a run ended, or "" if the run succeeded. The lines first describe any
+// failure (the last output of the replica that failed first, how that replica ended, and how the others ended), and
+// then the checkpoint and how to continue from it.
 std::string run_summary(const sched::LaunchResult& result, const RunSummary& about);
 
 // Joins the words of a command, quoted for a shell where necessary.

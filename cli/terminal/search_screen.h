@@ -19,7 +19,7 @@
 
 namespace adaptdl::cli {
 
-// A trial as the table shows it; unknown values are "-".
+// A trial as the table shows it; the table shows "-" for unknown values.
 struct TrialRow {
   int number = 0;
   std::string state, parameters;
@@ -35,7 +35,7 @@ struct SearchSnapshot {
     int trials = 0;
   };
   std::string study, metric;
-  int trials = 0, all = 0;  // number of trials created so far, and in the end
+  int trials = 0, all = 0;  // number of trials created so far, and number of trials in the end
   std::vector<Count> counts;
   std::chrono::milliseconds elapsed{0};  // time since this search began
   double device_seconds = 0;             // the study's usage, including earlier searches
@@ -48,8 +48,9 @@ struct SearchSnapshot {
 std::vector<std::string> search_lines(const SearchSnapshot& snapshot, std::size_t width, std::size_t height,
                                       bool colour);
 
-// Draws on the terminal of standard error, without blocking: if the terminal is slow, stopped (Ctrl-S) or gone, the
-// table is drawn later, from newer lines. A process in the background draws no table.
+// Draws on the terminal on standard error, without blocking: while the terminal is slow, stopped (Ctrl-S) or gone,
+// nothing is drawn, and the next table that is drawn contains the newest lines. A process in the background draws no
+// table.
 class SearchScreen {
  public:
   using Clock = std::chrono::steady_clock;
@@ -66,11 +67,12 @@ class SearchScreen {
 
   Size size() const;
   bool colour() const noexcept { return colour_; }
-  // Shows a line above the table, from the next draw() on.
+  // Shows `text` as a line above the table; the line appears at the next draw().
   void notice(std::string_view text);
-  // Replaces the previous lines with these, at most ten times per second.
+  // Replaces the lines on the screen with `lines`, at most ten times per second.
   void draw(std::vector<std::string> lines, Clock::time_point now = Clock::now());
-  // Call this if the cursor has moved, as after Ctrl-Z and fg: the drawn table stays, and a new one is drawn below it.
+  // Call this if the cursor has moved, for example after Ctrl-Z and fg: the drawn table stays, and a new one is drawn
+  // below it.
   void forget() { drawn_.clear(); }
   // Wipes the table and writes all notices. Blocks until that is done.
   void close();

@@ -36,7 +36,7 @@ std::string epoch_text(double epoch) {
 std::optional<std::string> percent_text(const nlohmann::json& progress) {
   const auto done = progress_number(progress, "progress"), target = progress_number(progress, "targetProgress");
   if (!done || !target || *target <= 0) return std::nullopt;
-  // Rounding down shows 100% only for completed work. Multiplying first shows 29 of 100 as 29%.
+  // Rounds down, so that 100% means that the work is complete. Multiplies first, so that 29 of 100 is shown as 29%.
   return fmt::format("{:.0f}%", std::floor(std::clamp(*done * 100 / *target, 0.0, 100.0)));
 }
 

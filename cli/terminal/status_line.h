@@ -9,16 +9,17 @@
 
 namespace adaptdl::cli {
 
-// Returns the number under a report's key, or nullopt if it is missing or not a finite number.
+// Returns the value of `key` in a report, or nullopt if the value is missing or not a finite number.
 std::optional<double> progress_number(const nlohmann::json& progress, const char* key);
 
-// Format a number for users to read: as a whole number with thousands separators. Small rates have two digits instead.
+// Format a number for users to read, as a whole number with thousands separators. rate_text() formats rates below 10
+// with two significant digits instead.
 std::string count_text(double value);
 std::string rate_text(double per_second);
 // An unfinished epoch has two decimals: "0.53".
 std::string epoch_text(double epoch);
-// Returns the completed part of the work, from `progress` and `targetProgress`: "42%". Returns nullopt if one of them
-// is missing.
+// Returns the completed part of the work as a percentage, computed from `progress` and `targetProgress`: "42%". Returns
+// nullopt if one of them is missing.
 std::optional<std::string> percent_text(const nlohmann::json& progress);
 
 // Formats the replicas' last report, the number of replicas and the time since the start, in at most `width` columns:

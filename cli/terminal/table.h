@@ -28,7 +28,8 @@ class Table {
   // Returns the table's lines, truncated to `width` if given: the header, in bold if `colour` is set, and the rows.
   std::string render(std::optional<std::size_t> width = {}, bool colour = false) const;
 
-  // Prints the table to standard output. If that is a terminal, the table fits its width and may be colored.
+  // Prints the table to standard output. If standard output is a terminal, the table is truncated to the terminal's
+  // width and may be colored.
   void print() const;
 
  private:

@@ -28,7 +28,7 @@ inline constexpr std::size_t kUsualWidth = 80;
 // The minimum time between two redraws of a line or a screen.
 inline constexpr std::chrono::milliseconds kRedrawEvery{100};
 
-// Returns the terminal's current number of lines, or nullopt in the same cases.
+// Returns the terminal's current number of lines, or nullopt in the same cases as terminal_width().
 std::optional<std::size_t> terminal_height(int fd);
 
 enum class Colour { kRed, kGreen, kYellow, kBlue, kMagenta, kCyan, kBold, kDim };

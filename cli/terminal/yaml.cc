@@ -8,7 +8,8 @@
 namespace adaptdl::cli {
 namespace {
 
-// Returns whether parsers read the text as a string even without quotes. The emitter adds quotes that syntax requires.
+// Returns whether parsers read the text as a string even without quotes. The emitter itself adds the quotes that YAML's
+// syntax requires.
 bool reads_as_text(const std::string& text) {
   static const std::regex word("[A-Za-z/][A-Za-z0-9 _./:,;()+-]*");
   static const std::regex value("true|false|null|yes|no|on|off|y|n", std::regex::icase);

@@ -6,7 +6,7 @@
 
 namespace adaptdl::cli {
 
-// Returns lines that any YAML parser reads as the same value.
+// Returns lines that any YAML parser reads as a value equal to `value`.
 std::string to_yaml(const nlohmann::json& value);
 
 }  // namespace adaptdl::cli

@@ -10,8 +10,8 @@ namespace adaptdl {
 
 struct EmbeddedLibrary {
   std::string_view bytes;
-  const char* purpose;  // what its function is used for, for the error message: "integer programs"
-  const char* package;  // package to install, and how, for the error message
+  const char* purpose;  // what the library is used for, for the error message: "integer programs"
+  const char* package;  // which package to install, and how, for the error message
 };
 
 // Loads the library and returns its function `name`. Throws Error if that fails, for example because a dependency is

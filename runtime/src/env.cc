@@ -42,7 +42,7 @@ struct Membership {
   int rank, replicas, nodes;
 };
 
-// Replaced as a whole. Earlier values are never freed, because other threads may still read them.
+// Each change replaces the whole object. Earlier objects are never freed, because other threads may still read them.
 std::atomic<const Membership*> membership{nullptr};
 
 }  // namespace

@@ -24,7 +24,7 @@ Gate::Gate(Options options, net::Fd listener, Judge judge)
       listener_(std::move(listener)),
       judge_(std::move(judge)) {
   if (!epoll_) throw Error("no file descriptors left for listening; raise `ulimit -n`");
-  // Reports a missing library to the owner here, instead of to the thread that serves the gate.
+  // Load the library here, so that the owner gets the error if it is missing, not the thread that serves the gate.
   if (!options_.terms.secret.empty()) libcrypto();
   watch(listener_.get());
 }
@@ -67,7 +67,7 @@ void Gate::accept_all() {
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      // No descriptors are left. The connection stays in the queue, and its event would be reported again and again.
+      // No descriptors are left. The connection stays in the queue, so its event would be reported again and again.
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
       accepting_ = false;
       return;

@@ -45,10 +45,10 @@ class Gate {
   int fd() const noexcept { return epoll_.get(); }
   // Handles all pending events; never waits.
   void serve();
-  // Must be called once per second. Drops strangers that took too long, and resumes accepting after descriptors ran
-  // out.
+  // Must be called once per second. Drops strangers that took too long, and resumes accepting connections if it had
+  // stopped because no descriptors were left.
   void on_tick(net::Clock::time_point now);
-  // Why the last stranger that used this protocol was refused, with its address; "" if none was.
+  // Why the last stranger that used this protocol was refused, with its address; "" if none was refused.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
   // Closes the listener and drops all strangers. Idempotent.
   void close() noexcept;

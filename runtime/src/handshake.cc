@@ -99,7 +99,7 @@ Step AcceptingEnd::take(std::string_view bytes, std::string& reply) {
   received_.append(bytes);
   if (!opened_) {
     const Step step = take_opening();
-    // The opening also informs an end with another version of this end's version.
+    // An end with another version also gets a reply, from which it learns this end's version.
     if (step == Step::kProved || !why().empty()) reply = opening();
     if (step != Step::kProved) return step;
     opened_ = true;

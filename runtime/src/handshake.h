@@ -3,7 +3,8 @@
 //
 // The connecting end sends its opening, and the accepting end answers with its own. Then the connecting end sends its
 // request with a proof. If that proof is valid, the accepting end sends its answer with a proof. Requests and answers
-// are protected from modification, but they are not encrypted. With an empty secret, nothing is proved.
+// are protected from modification, but they are not encrypted. If the secret is empty, the proofs are zeros and prove
+// nothing.
 //
 // These classes perform no input or output. Each buffers the received bytes, up to the size of one message.
 // Threading: not thread-safe.
@@ -51,7 +52,7 @@ class End {
   // These functions remove the other end's message from the received bytes.
   Step take_opening();
   Step take_body(std::string& body);
-  // These functions return the minimum number of bytes that are missing from such a message.
+  // These functions return the minimum number of bytes that must still arrive to complete the opening or the body.
   std::size_t missing_of_opening() const;
   std::size_t missing_of_body() const;
 
@@ -75,7 +76,8 @@ class AcceptingEnd : public End {
   // Processes received bytes. If `reply` is not empty afterwards, it must be sent. REQUIRES that every earlier call
   // returned kIncomplete. Bytes after the request are an error, since the other end must wait for the answer.
   Step take(std::string_view bytes, std::string& reply);
-  // After kProved: the other end's request, and the bytes to send to answer it with `body`.
+  // After kProved, request() returns the other end's request, and answer() returns the bytes to send to answer it with
+  // `body`.
   const std::string& request() const noexcept { return request_; }
   std::string answer(std::string_view body) const { return seal(body); }
 
@@ -96,7 +98,7 @@ class ConnectingEnd : public End {
   std::string begin() const { return opening(); }
   // See AcceptingEnd::take.
   Step take(std::string_view bytes, std::string& reply);
-  // After kProved: the other end's answer.
+  // After kProved, returns the other end's answer.
   const std::string& answer() const noexcept { return answer_; }
   // Returns whether the request was sent. If the connection is closed afterwards, the proof was probably rejected.
   bool asked() const noexcept { return asked_; }

@@ -15,9 +15,9 @@ namespace adaptdl {
 struct HelperProgram {
   std::string name;                                       // looked up in PATH unless it contains a slash
   std::vector<std::string> arguments;                     // without the program's name
-  std::optional<std::vector<std::string>> environment{};  // as "NAME=value"; nullopt: this process's
-  // Its complete standard input, at most 64 KiB. If nullopt, the helper inherits this process's standard input, which
-  // may be a terminal.
+  std::optional<std::vector<std::string>> environment{};  // as "NAME=value"; nullopt: this process's environment
+  // The helper's complete standard input, at most 64 KiB. If nullopt, the helper inherits this process's standard
+  // input, which may be a terminal.
   std::optional<std::string> input{};
 };
 
@@ -31,9 +31,9 @@ struct HelperOutcome {
 inline constexpr std::size_t kMostHelperOutput = std::size_t{1} << 20;
 
 // Runs a helper until it has closed its output and ended. The helper is killed if that takes longer than `patience`, if
-// a stop is requested, or if it prints more than kMostHelperOutput bytes. The processes that it started are also
-// killed, unless it inherits the standard input: in this case, it must stay in the terminal's foreground process group
-// to be able to prompt the user.
+// a stop is requested, or if it prints more than kMostHelperOutput bytes. The processes that the helper started are
+// also killed, unless the helper inherits the standard input: in this case, it must stay in the terminal's foreground
+// process group to be able to prompt the user.
 HelperOutcome run_helper(const HelperProgram& program, std::chrono::milliseconds patience,
                          const std::stop_token& stop = {});
 

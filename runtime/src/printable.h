@@ -1,8 +1,8 @@
 // Makes untrusted text, such as names and messages from an API server, an archive or a file, safe to print.
 //
-// These are unprintable: control characters (C0, DEL and C1), which move the cursor or change a terminal's settings;
-// the Unicode characters that change the direction of text or separate lines; and bytes that are not valid UTF-8. All
-// other text, ASCII or not, is printable.
+// The following are unprintable: control characters (C0, DEL and C1), which move the cursor or change a terminal's
+// settings; the Unicode characters that change the direction of text or separate lines; and bytes that are not valid
+// UTF-8. All other text, ASCII or not, is printable.
 #pragma once
 
 #include <cstddef>

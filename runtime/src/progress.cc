@@ -62,7 +62,8 @@ class Channel {
     struct stat info {};
     if (given_ < 0 || ::fstat(given_, &info) != 0) return given_ >= 0;
     socket_ = S_ISSOCK(info.st_mode);
-    // O_NONBLOCK is a property of the open file, which other processes share. A pipe can be opened again.
+    // Setting O_NONBLOCK would also affect the other processes that share the open file, but a pipe can be opened
+    // again.
     if (S_ISFIFO(info.st_mode))
       own_ = ::open(fmt::format("/proc/self/fd/{}", given_).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     return true;

@@ -24,7 +24,8 @@ constexpr int kMostPollMs = 60000;
 constexpr std::size_t kMaxStrangers = 256;  // in addition to the awaited ranks
 constexpr std::string_view kAccepted = "accepted";
 
-// Returns an invalid descriptor if the other end closed the connection, as it does when it has too many strangers.
+// Returns an invalid descriptor if the other end closed the connection, which happens when that end has too many
+// strangers.
 net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
                     net::Clock::time_point deadline) {
   const auto fail = [&](const std::string& why) {

@@ -23,8 +23,8 @@ void say(std::string_view line) noexcept {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-// Ends the process with SIGINT, so that its parent sees the cause. The running handler blocks the signal, so unblock
-// it.
+// Ends the process with SIGINT, so that its parent sees the cause. The signal is blocked while its handler runs, so
+// unblock it.
 void end_by_interrupt() noexcept {
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;

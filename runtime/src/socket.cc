@@ -33,7 +33,7 @@ Addresses resolve(const std::string& host, std::uint16_t port, int flags, std::s
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  // This name must not need a lookup (RFC 6761), and a minimal container has no /etc/hosts that defines it.
+  // "localhost" must not need a lookup (RFC 6761), and a minimal container has no /etc/hosts that defines it.
   const std::string& name = host == "localhost" ? kLoopback : host;
   const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
@@ -52,7 +52,8 @@ bool is_loopback(const sockaddr* address) {
 }
 
 void set_option(int fd, int level, int option, int value) {
-  // Ignore errors: without an option, connections are slower or failures are noticed later, but nothing breaks.
+  // Ignore errors: if an option cannot be set, connections are slower or failures are noticed later, but nothing
+  // breaks.
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 

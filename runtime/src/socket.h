@@ -42,7 +42,7 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens where peers that connect to `host` reach it: on that address if it is a loopback address or "localhost", and
+// Listens so that peers can connect to `host`: only on that address if it is a loopback address or "localhost", and
 // otherwise on all interfaces, because a host's own name may resolve to a loopback address on that host. If `port` is
 // 0, chooses a free port. The port may be reserved by a socket that is bound with SO_REUSEADDR but does not listen.
 // Throws Error.
@@ -67,9 +67,9 @@ struct Patience {
 // Tests reduce these values before they connect.
 inline Patience patience;
 
-// Returns whether the other host has not acknowledged sent data for as long as `patience` allows. By default, the
-// kernel would keep trying for a quarter of an hour. (TCP_USER_TIMEOUT would also cover idle connections, but it ends
-// connections to a live peer that reads slowly.)
+// Returns whether the other host has failed to acknowledge sent data for longer than `patience` allows. By default, the
+// kernel would keep retransmitting for a quarter of an hour. (TCP_USER_TIMEOUT would also cover idle connections, but
+// it ends connections to a live peer that reads slowly.)
 bool host_is_silent(int fd);
 
 // Waits until the socket is ready for the `events` of poll(2) or has failed. Returns false at the deadline.

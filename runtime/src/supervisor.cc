@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr std::chrono::seconds kPoll{30};       // the supervisor holds a request for this long, then answers 408
 constexpr std::chrono::seconds kPollSlack{15};  // additional time for that answer
-// In a cluster, the operator, which answers the requests, may first have to be started on another node.
+// In a cluster, the operator answers these requests; it may first have to be restarted on another node.
 constexpr std::chrono::minutes kMaxDisconnected{5};
 constexpr std::chrono::milliseconds kPause{200};  // before the next attempt
 constexpr std::size_t kMaxBody = 1 << 20;
@@ -48,7 +48,7 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
   request.max_body = kMaxBody;
   if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);
   constexpr auto kConnected = Clock::time_point::max();
-  auto disconnected = kConnected;  // time since which connections have failed
+  auto disconnected = kConnected;  // when connections began to fail
   std::string last;                // why the last attempt did not succeed
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());

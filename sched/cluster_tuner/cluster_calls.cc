@@ -31,8 +31,8 @@ void ClusterCalls::answered() {
 }
 
 bool ClusterCalls::may_pass(Attempt& attempt, const std::exception& error) {
-  // An attempt that took long, such as following a log, was accepted before it failed, so earlier refusals no longer
-  // count.
+  // An attempt that took a long time, such as following a log, was accepted by the server before it failed, so earlier
+  // refusals no longer count.
   const auto now = std::chrono::steady_clock::now();
   if (now - attempt.began > kube::kStarting) attempt = {.began = attempt.began};
   if (const auto* const answer = dynamic_cast<const kube::ApiError*>(&error)) {

@@ -1,5 +1,5 @@
-// Retries calls to the cluster's API server until they are answered, because a search takes days and the cluster may be
-// unreachable for part of that time.
+// Retries calls to the cluster's API server until they are answered, because a search can take days, during which the
+// cluster may be unreachable at times.
 //
 // Threading: any thread may call the functions. The client must outlive this object.
 #pragma once
@@ -25,10 +25,10 @@ class ClusterCalls {
 
   kube::Client& client() const noexcept { return client_; }
 
-  // Retries `work` until it succeeds, and returns its result. Throws http::Stopped when a stop is requested. Rethrows
-  // what `work` throws if no retry can succeed: some ApiErrors, and any exception that is not an Error. A refusal, or a
-  // 404 that names no object, is an error only if it persists, because a starting server may answer like this before it
-  // has loaded its rules and resources.
+  // Retries `work` until it succeeds, and returns its result. Throws http::Stopped when a stop is requested. If no
+  // retry can succeed, rethrows the exception from `work`: some ApiErrors, and any exception that is not an Error. A
+  // refusal, or a 404 that names no object, is an error only if it persists, because a starting server may respond in
+  // this way before it has loaded its rules and resources.
   template <typename Work>
   auto persist(const std::stop_token& stop, const Work& work) {
     for (Attempt attempt;;) {

@@ -18,18 +18,19 @@ namespace {
 
 using nlohmann::json;
 
-// The pause before a log is read again if it ended but the job continues.
+// How long to wait before reading a log again if the log has ended but the job has not.
 constexpr std::chrono::milliseconds kFollowAgain{500};
 // How long to retry reading the log of a trial that has ended.
 constexpr std::chrono::seconds kReadLog{30};
 
-// The job's name belongs to another object. This is not an Error, because calls that throw an Error are retried.
+// Thrown if the job's name belongs to another object. Not derived from Error, because calls that throw an Error are
+// retried.
 class Taken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// A result cannot be stored. This is not an Error, because calls that throw an Error are retried.
+// Thrown if a result cannot be stored. Not derived from Error, because calls that throw an Error are retried.
 struct Unstored {
   std::exception_ptr why;
 };
@@ -145,7 +146,7 @@ std::optional<json> ClusterTrial::find_job() const {
   }
 }
 
-// An earlier search, or an attempt whose response was lost, may already have done part of this.
+// An earlier search, or an attempt whose response was lost, may already have performed some of these steps.
 void ClusterTrial::begin(const std::stop_token& stop) {
   calls_.persist(stop, [this] {
     std::optional<json> job = find_job();
@@ -183,7 +184,7 @@ void ClusterTrial::resume(const json& job) {
                           suspension(kube::text_field(job, {"metadata", "uid"}), false));
 }
 
-// Returns once the job has ended, was deleted or is suspended, and sometimes earlier.
+// Returns once the job has ended, has been deleted or is suspended; may also return earlier.
 void ClusterTrial::follow(const std::stop_token& stop) {
   calls_.persist(stop, [&] { read_logs(true, stop); });
   if (stop.stop_requested()) throw http::Stopped();

@@ -1,8 +1,8 @@
-// Follows a trial's job from its start, or from the time when the search found it running, to its end.
+// Follows a trial's job until the job ends, beginning when the job starts or when the search finds it running.
 //
 // Starting a trial creates its job and volume claim, or resumes its suspended job. Stopping the trial suspends the job.
-// While the job runs, this object follows the log of rank 0, and stores and delivers the results in it. The job
-// continues after this object is destroyed.
+// While the job runs, this object follows the log of rank 0, and stores and delivers the results that the log contains.
+// The job continues after this object is destroyed.
 //
 // Threading: call the functions from one thread. The trial's own threads call the Owner functions.
 #pragma once
@@ -29,10 +29,11 @@ class ClusterTrial {
   struct Owner {
     std::function<void(const nlohmann::json& job)> found;  // the job exists; may be called more than once
     std::function<void(TrialEvent event)> deliver;
-    std::function<void(std::exception_ptr error)> fail;  // the search must end, e.g. a result cannot be stored
+    std::function<void(std::exception_ptr error)> fail;  // the search must end, e.g. because a result cannot be stored
   };
 
-  // Starts the trial, whose job is `submission`. All references must outlive this object; its thread uses `output`.
+  // Starts the trial, whose job is `submission`. All references must outlive this object; its thread writes to
+  // `output`.
   ClusterTrial(int number, kube::Submission submission, ClusterCalls& calls, OutputRecord& output, Owner owner);
   // Ends the threads without changing the job.
   ~ClusterTrial();
@@ -43,7 +44,8 @@ class ClusterTrial {
   void stop();
   // Tells the threads to end without delivering the trial's end, and returns immediately.
   void abandon();
-  // Returns whether the trial's end was delivered, or its job is no longer followed because of an error or abandon().
+  // Returns whether the trial's end has been delivered, or the job is no longer followed because of an error or
+  // abandon().
   bool is_over() const noexcept { return over_; }
 
  private:

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kReadUsageEvery{5};
-// The pause before a watch that ended is restarted.
+// How long to wait before restarting a watch that has ended.
 constexpr std::chrono::seconds kWatchAgain{5};
 
 std::string lower_case(std::string text) {
@@ -69,8 +69,8 @@ void ClusterTrialRunner::adopt(const Study& study) {
     if (number >= static_cast<int>(study.trials.size()) || job.suspend) continue;
     const Trial& trial = study.trials[static_cast<std::size_t>(number)];
     const bool runs = is_running(trial);
-    // If the trial is not running, a search was killed after it ended or paused the trial but before it suspended the
-    // job.
+    // If the trial is not running, an earlier search was killed after it had ended or paused the trial, but before it
+    // had suspended the job.
     if (runs || is_paused(trial) || !job.ended()) {
       kube::Submission submission;
       submission.job = {{"metadata",
@@ -131,7 +131,7 @@ std::vector<TrialEvent> ClusterTrialRunner::poll() {
     taken.swap(events_);
   }
   for (TrialEvent& event : taken) {
-    // An abandoned trial's thread may also have delivered an end.
+    // The thread of an abandoned trial may have delivered the trial's end, too.
     if (!trials_.contains(event.number)) continue;
     if (std::holds_alternative<TrialEnd>(event.what)) trials_.erase(event.number);
     events.push_back(std::move(event));

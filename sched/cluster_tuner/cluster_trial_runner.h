@@ -2,8 +2,8 @@
 //
 //   STUDY/trials/N/output.jsonl   the results of trial N (see output_record.h)
 //
-// The jobs outlive the search: while no search is running, trials continue, and the next search takes them over. It
-// reads their output from the logs of the pods that still exist.
+// The jobs outlive the search: while no search is running, trials continue. The next search takes them over, and reads
+// their output from the logs of the pods that still exist.
 //
 // Threading: call the functions from one thread. Each active trial has its own thread.
 #pragma once
@@ -43,7 +43,7 @@ struct ClusterTrialPlan {
 
 class ClusterTrialRunner final : public SearchRunner {
  public:
-  // The client must outlive this object. Throws as Client does if the study's jobs cannot be listed.
+  // The client must outlive this object. Throws the same errors as Client if the study's jobs cannot be listed.
   ClusterTrialRunner(kube::Client& client, ClusterTrialPlan plan);
   // Does not change the jobs.
   ~ClusterTrialRunner() override;
@@ -95,13 +95,13 @@ class ClusterTrialRunner final : public SearchRunner {
 
   mutable std::mutex mutex_;  // guards the members from here to `wake_`
   std::map<int, kube::Job> jobs_;
-  std::map<int, std::string> claims_;  // by trial: the volume claim of its job, until that is removed
+  std::map<int, std::string> claims_;  // by trial: the volume claim of its job, until both are removed
   std::map<int, Holding> holding_;
   std::vector<TrialEvent> events_;
   std::exception_ptr failure_;
   std::deque<std::string> notices_;
   std::deque<int> removals_;                      // trials whose jobs must be removed; the first is in progress
-  std::optional<Clock::time_point> interrupted_;  // when the watch of the jobs was interrupted, if it is
+  std::optional<Clock::time_point> interrupted_;  // since when the watch of the jobs has been interrupted
   std::condition_variable_any wake_;
 
   std::map<int, std::unique_ptr<OutputRecord>> outputs_;

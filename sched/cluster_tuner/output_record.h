@@ -1,8 +1,9 @@
 // Stores, on this machine, the results that a trial's replicas print.
 //
-// In a cluster, a log is deleted with its pod. After a connection broke or a search was killed, logs are read again
-// from the start. Each result is therefore stored before it is delivered, with its pod and the time at which it was
-// printed. A later search delivers the stored results in the same order and recognizes lines that it reads again.
+// In a cluster, a log is deleted with its pod. After a connection is lost or a search is killed, logs are read again
+// from the start. Each result is therefore stored, together with its pod and the time at which it was printed, before
+// it is delivered. A later search delivers the stored results in the same order and recognizes lines that it reads
+// again.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -32,8 +33,9 @@ class OutputRecord {
   std::vector<Result> take_stored();
   // Must be called before all logs are read again from the start.
   void restart() { seen_.clear(); }
-  // Stores the result in a line that a pod printed, and returns it once it is on disk. `pod` is the uid of the pod.
-  // Returns nullopt if the line contains no result or was added before. Throws Error if the result cannot be stored.
+  // Stores the result that a line of a pod's output contains, and returns the result once it is on disk. `pod` is the
+  // uid of the pod. Returns nullopt if the line contains no result or was added before. Throws Error if the result
+  // cannot be stored.
   std::optional<Result> add(const std::string& pod, Time time, std::string_view line);
 
  private:
@@ -43,8 +45,8 @@ class OutputRecord {
 
   const std::filesystem::path file_;
   const std::string metric_;
-  std::map<Line, int> known_;  // how often each line is in the file
-  std::map<Line, int> seen_;   // how often each line was read since restart()
+  std::map<Line, int> known_;  // how many times each line is in the file
+  std::map<Line, int> seen_;   // how many times each line has been read since restart()
   std::vector<Result> stored_;
 };
 

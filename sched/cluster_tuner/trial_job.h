@@ -1,8 +1,8 @@
 // Builds the AdaptDLJob that runs a trial in a cluster.
 //
 // A trial's job is named STUDY-N, and its labels identify the study and the trial. The program receives the parameters
-// as in a local run (command_template.h). Its results file (adaptdl/report.h) is its standard output, because that can
-// be read while the job runs.
+// in the same way as in a local run (command_template.h). The program's results file (adaptdl/report.h) is its standard
+// output, because a job's standard output can be read while the job runs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ namespace adaptdl::sched::tune {
 // Labels of a trial's job.
 inline constexpr char kStudyLabel[] = "adaptdl/study";
 inline constexpr char kTrialLabel[] = "adaptdl/trial";
-// A random value that distinguishes a study from others with the same name.
+// A random value that distinguishes a study from other studies with the same name.
 inline constexpr char kStudyIdLabel[] = "adaptdl/study-id";
 
 struct TrialJobPlan {
@@ -35,7 +35,7 @@ std::optional<int> trial_of(const nlohmann::json& job);
 std::string trial_selector(const std::string& study_id);
 
 // Returns a trial's job and its volume claim. The claim's name depends only on the study and the trial. Throws
-// UsageError as make_submission() does.
+// UsageError in the same cases as make_submission().
 kube::Submission make_trial_job(const TrialJobPlan& plan, int number, const Values& values);
 
 // Throws UsageError if the study's name cannot be the beginning of a job name.

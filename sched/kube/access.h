@@ -1,7 +1,7 @@
-// How to reach a cluster, as a kubeconfig's context or a pod's service account describes it.
+// Describes how to reach a cluster, according to a context of a kubeconfig or to a pod's service account.
 //
 // These are plain values. Files that may change while a command runs (a token or a rotated certificate) are only named
-// here; credentials.h reads them and runs credential plugins. Never print these values whole: they contain secrets.
+// here; credentials.h reads them and runs credential plugins. Never print a whole value: it may contain secrets.
 #pragma once
 
 #include <map>
@@ -42,7 +42,7 @@ struct Access {
   std::string proxy_url;        // http, https or socks5; empty: the environment's proxy settings apply
 
   Secret client_certificate, client_key;
-  Secret token;  // sent as Bearer; a file is re-read every minute and after a 401
+  Secret token;  // sent as a bearer token; a file is re-read every minute and after a 401
   std::string username, password;
   std::optional<ExecPlugin> exec;
   std::string impersonate_user, impersonate_uid;

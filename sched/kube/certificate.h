@@ -1,4 +1,4 @@
-// Reads the name and the expiry date of a certificate in PEM.
+// Reads the name and the expiry date of a PEM certificate.
 #pragma once
 
 #include <chrono>

@@ -1,9 +1,9 @@
 // The channels of a command in a container: its input, its outputs, and a status that reports how it ended.
 //
 // The channels use SPDY/3.1, which every API server supports (and which kubectl used before 1.31), or a WebSocket if a
-// proxy on the way does not pass SPDY. SPDY is preferred: nodes decode a WebSocket's input at half the speed, and
-// before Kubernetes 1.30 they do not recognize the end of that input. Besides, a WebSocket is opened with GET, which
-// fewer users are permitted to use than SPDY's POST.
+// proxy in between does not support SPDY. SPDY is preferred: nodes decode input from a WebSocket at half the speed, and
+// before Kubernetes 1.30 they do not recognize the end of that input. Also, opening a WebSocket is a GET request, which
+// fewer users are permitted to send than the POST request that opens SPDY.
 //
 // Threading: every member must be called in the thread that runs the context, with at most one `receive` and one `send`
 // pending.
@@ -35,9 +35,9 @@ class Channels {
   using Sent = std::function<void(boost::system::error_code)>;
 
   virtual ~Channels() = default;
-  // Passes the next bytes from any channel to `done`; they are valid only during that call. At the end or on failure,
-  // passes an error: `eof` if all channels have ended or the server has closed the connection, or else kCutOff,
-  // kMalformed or the connection's error. Do not call `receive` again after an error.
+  // Passes the next bytes from any channel to `done`; the bytes are valid only during that call. At the end or on
+  // failure, passes an error: `eof` if all channels have ended or the server has closed the connection, and otherwise
+  // kCutOff, kMalformed or the connection's error. Do not call `receive` again after an error.
   virtual void receive(Received done) = 0;
   // Sends input. The bytes must stay valid until `done` is called.
   virtual void send(std::span<const std::byte> bytes, Sent done) = 0;
@@ -45,14 +45,14 @@ class Channels {
   virtual void keep_alive() = 0;
 };
 
-// A server's answer if it does not switch to SPDY.
+// The response of a server that does not switch to SPDY.
 struct Declined {
   int code = 0;
   std::string body;
 };
 
 // Both functions run `context` until the channels are open, and throw http::ConnectionError and Error. If the server
-// does not switch to SPDY, `open_spdy` returns null and sets `declined` to its answer.
+// does not switch to SPDY, `open_spdy` returns null and sets `declined` to the server's response.
 std::unique_ptr<Channels> open_spdy(boost::asio::io_context& context, Client& client, const std::string& path,
                                     const Query& query, Declined& declined);
 // Also throws ApiError.

@@ -102,8 +102,8 @@ std::string Client::list(const std::string& collection, const ListOptions& optio
     try {
       page = impl_->call(call, stop);
     } catch (const ApiError& error) {
-      // The server keeps a list's version for only a few minutes. Its answer contains a token to continue the list
-      // with.
+      // The server keeps the version of a list for only a few minutes. The error response contains a token with which
+      // the list can be continued.
       if (!error.gone() || next.empty() || error.continue_token().empty()) throw;
       next = error.continue_token();
       continue;

@@ -1,4 +1,4 @@
-// A client of one Kubernetes API server, over REST.
+// A REST client for one Kubernetes API server.
 //
 // Connections are reused, and concurrent calls use separate connections. Failed calls are retried after a back-off or
 // after the time in Retry-After: reads always, changes only if the server did not accept them (no connection, 429, or
@@ -33,8 +33,8 @@ enum class Propagation { kBackground, kForeground, kOrphan };
 struct ListOptions {
   std::string label_selector, field_selector;
   int page = 500;  // objects per response
-  // Read from the server's watch cache (resourceVersion=0). This costs the server much less, but the objects may be a
-  // moment old, and a server that reads from its cache may ignore `page`.
+  // Read from the server's watch cache (resourceVersion=0). This costs the server much less, but the objects may be
+  // slightly out of date, and a server that reads from its cache may ignore `page`.
   bool from_memory = false;
 };
 
@@ -59,8 +59,8 @@ class Client {
 
   const Access& access() const;
 
-  // Returns the object or list at `path`. This and the members below throw ApiError, http::ConnectionError and Error; a
-  // requested stop ends a call within 0.1 s with http::Stopped.
+  // Returns the object or list at `path`. This function and those below throw ApiError, http::ConnectionError and
+  // Error; a requested stop ends a call within 0.1 s with http::Stopped.
   nlohmann::json get(const std::string& path, const Query& query = {}, std::stop_token stop = {});
   nlohmann::json create(const std::string& collection, const nlohmann::json& object, const Query& query = {});
   nlohmann::json replace(const std::string& path, const nlohmann::json& object, const Query& query = {});
@@ -80,10 +80,10 @@ class Client {
               const std::function<bool(std::string_view)>& sink);
 
   // Opens a connection for a WebSocket without sending anything on it. TLS, proxy and client certificate are the same
-  // as for other calls. The first request must carry `authorization_headers` (each "Name: value").
+  // as those of other calls. The first request must carry `authorization_headers` (each "Name: value").
   std::unique_ptr<RawConnection> connect();
   std::vector<std::string> authorization_headers();
-  // Throws the ApiError for a response on such a connection.
+  // Throws the ApiError for an error response on a connection from connect().
   [[noreturn]] void refuse(const std::string& path, int code, std::string_view body) const;
 
  private:

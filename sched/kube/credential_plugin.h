@@ -23,7 +23,7 @@ struct PluginAnswer {
 // output.
 PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience);
 
-// Parses an ExecCredential of that API version. Throws Error.
+// Parses an ExecCredential of the given API version. Throws Error.
 PluginAnswer parse_plugin_answer(const std::string& text, const std::string& api_version);
 
 }  // namespace adaptdl::kube

@@ -80,7 +80,7 @@ std::vector<std::string> impersonation(const Access& access) {
   return headers;
 }
 
-// Returns the token from the file if the file exists, or else the inline token, as kubectl does.
+// Returns the token from the file if the file exists, otherwise the inline token. kubectl does the same.
 std::string token_of(const Access& access) {
   if (access.token.file.empty()) return access.token.value;
   const std::string what = fmt::format("the token of user '{}'", access.user);

@@ -1,11 +1,11 @@
 // The credentials that authorize the next request to an API server.
 //
-// Tokens and certificates may change while a command runs. Files are read again every minute, a plugin is run again
-// when its credentials expire, and both happen after the server has refused the credentials. No message contains a
+// Tokens and certificates may change while a command runs. Files are read again every minute, and a plugin is run again
+// when its credentials expire. Both also happen after the server has refused the credentials. No message contains a
 // secret.
 //
 // Threading: every member may be called from any thread at any time; concurrent callers share one run of a plugin.
-// Lifetime: keeps a copy of the access.
+// Lifetime: the object keeps its own copy of the access.
 #pragma once
 
 #include <chrono>
@@ -30,15 +30,16 @@ class Credentials {
  public:
   explicit Credentials(Access access);
 
-  // Throws Error if a file cannot be read, a certificate has expired, or a plugin is missing, fails, prints no valid
-  // credentials or takes too long.
+  // Throws Error if a file cannot be read, a certificate has expired, or a plugin is missing, fails, does not print
+  // valid credentials or takes too long.
   Authorization current();
 
-  // Reports that the server answered 401 to the credentials of that version. Returns whether it is worth calling
+  // Reports that the server answered the credentials of this version with a 401. Returns whether it is worth calling
   // `current` again, which then re-reads the files or runs the plugin again.
   bool refused(std::uint64_t version);
 
-  // Describes the user in a message about 401 or 403: "user 'ada' in context 'lab', with a token that expired at ...".
+  // Describes the user, for messages about a 401 or 403: "user 'ada' in context 'lab', with a token that expired at
+  // ...".
   std::string in_words();
 
  private:

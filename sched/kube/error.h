@@ -34,7 +34,7 @@ class ApiError : public Error {
   std::string continue_token_, server_message_;
 };
 
-// A metav1.Status. It can be built from any answer, including a proxy's HTML page.
+// A metav1.Status. It can be built from any response, including a proxy's HTML page.
 struct Status {
   std::string message, reason;
   nlohmann::json details;

@@ -1,7 +1,8 @@
 // Runs a command in a container, or attaches to the container's own process, over SPDY or a WebSocket (channels.h).
 //
 // Threading: one thread may write while another reads. Lifetime: destroying a Session closes the connection, but old
-// servers let the command continue. Input has no end of file, so mark its end (by a size or an end mark).
+// servers let the command continue. The command never receives an end of file, so its input must mark its own end (with
+// a size or an end marker).
 #pragma once
 
 #include <cstddef>
@@ -35,8 +36,8 @@ class Session {
 
   // Waits until the bytes are sent. Throws http::ConnectionError.
   void write(std::span<const std::byte> bytes);
-  // The command's exit code, once `read` has returned false. Throws an Error with the reason if the command could not
-  // be run.
+  // Returns the command's exit code. Must be called only after `read` has returned false. Throws an Error with the
+  // reason if the command could not be run.
   int exit_code() const;
 
  private:

@@ -8,8 +8,8 @@
 
 namespace adaptdl::kube {
 
-// Reads a whole file of at most 8 MiB; returns null if it does not exist. Throws an Error with the file's name, `what`
-// it contains, and the reason if it cannot be read.
+// Reads a whole file of at most 8 MiB; returns null if it does not exist. If the file cannot be read, throws an Error
+// with the file's name, a description of its contents (`what`), and the reason.
 std::optional<std::string> read_if_there(const std::filesystem::path& file, std::string_view what);
 
 // Like read_if_there, but also throws Error if the file does not exist.

@@ -27,7 +27,7 @@ struct Job {
   std::string reason, message;          // why the job is in this phase
   std::string condition;                // message of the newest condition that has one; may be empty
   std::vector<std::string> allocation;  // one node name per replica
-  std::optional<int> group;             // how often the job was started before; its pods record it, too
+  std::optional<int> group;             // how many times the job was started before; its pods record this, too
   std::optional<int> replicas, ready;
   std::optional<Time> completed;
   nlohmann::json train;  // the training hints; null if there are none
@@ -59,7 +59,7 @@ struct Replica {
 Replica parse_replica(const nlohmann::json& pod);
 
 struct Event {
-  std::string kind, name_space, name;  // the object it is about
+  std::string kind, name_space, name;  // the object that the event is about
   std::string uid;                     // uid of that object; may be empty
   std::string type;                    // Normal or Warning
   std::string reason, message;

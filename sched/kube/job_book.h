@@ -37,7 +37,7 @@ class JobBook {
   const Pods& pods_of(const Job& job) const;
 
   std::map<std::string, Job> jobs_;                             // by namespace/name
-  std::map<std::string, Pods> pods_;                            // by namespace/name of the job; see Pods
+  std::map<std::string, Pods> pods_;                            // pods of each job, by namespace/name of the job
   std::map<std::string, std::map<std::string, Event>> events_;  // by namespace/name of the subject, then by event name
 };
 

@@ -53,7 +53,8 @@ std::optional<std::size_t> count_stored(Client& client, const std::string& colle
   return here + rest->get<std::size_t>();
 }
 
-// Reads the cache, and then the store if its number of jobs differs because the cache lags behind.
+// Lists the jobs in the cache. If the number of jobs in the store differs, the cache lags behind, so the jobs are read
+// from the store.
 std::vector<json> list_all_jobs(Client& client, const JobQuery& query) {
   const std::string collection = path(kAdaptDLJobs, query.name_space);
   ListOptions options{.label_selector = query.selector, .field_selector = {}};

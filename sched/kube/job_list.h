@@ -16,11 +16,11 @@ struct JobQuery {
 };
 
 // Lists jobs and pods concurrently, then events if they could explain more. Names for which no job exists are ignored.
-// Throws what Client throws.
+// Throws the same errors as Client.
 //
-// Jobs given by name are read from the server's store. Everything else comes from its watch cache, which may be a
-// moment old but costs the server much less. If the number of jobs in the store differs from the number in the cache,
-// the jobs are read from the store, so that a job that was just created is listed.
+// Jobs given by name are read from the server's store. Everything else is read from the server's watch cache, which may
+// be slightly out of date but costs the server much less. If the number of jobs in the store differs from the number in
+// the cache, the jobs are read from the store, so that a job that was just created is listed.
 std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now);
 
 }  // namespace adaptdl::kube

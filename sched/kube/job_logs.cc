@@ -139,7 +139,7 @@ class JobLogs {
 
   bool take_job(const Change& change, const std::stop_token& stop) {
     if (change.kind == Change::Kind::kInterrupted) return true;
-    // Without an event before kSynced, the job was deleted before the watch began.
+    // If no event precedes kSynced, the job was deleted before the watch began.
     const bool is_there = std::exchange(job_seen_, true) || change.kind != Change::Kind::kSynced;
     if (is_there && change.kind == Change::Kind::kSynced) return true;
     if (is_there && change.kind != Change::Kind::kDeleted && !is_over(parse_job(change.object))) return true;
@@ -147,8 +147,8 @@ class JobLogs {
     return false;
   }
 
-  // Called when the job has ended, was deleted or, if the query stops there, is suspended. Starts to read the logs of
-  // its remaining pods.
+  // Called when the job has ended, has been deleted or, if the query ends at suspension, is suspended. Starts to read
+  // the logs of the job's remaining pods.
   void end(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       try {

@@ -1,4 +1,4 @@
-// Merges the logs of a job's replicas by timestamp, across restarts and changes of size.
+// Merges the logs of a job's replicas by timestamp, across restarts and rescaling.
 //
 // The replicas' logs are streamed concurrently. Lines are ordered by the nodes' timestamps. While logs are followed, a
 // line waits for older lines from other replicas, but only for a moment.
@@ -26,13 +26,13 @@ struct JobLogsQuery {
   std::optional<int> tail;                    // maximum number of lines per replica that exists at the start
   bool previous = false;                      // show the previous containers, which have ended
   bool follow = false;                        // read until the job ends or is deleted
-  bool until_suspended = false;               // with `follow`: also until it is suspended and its replicas have ended
+  bool until_suspended = false;               // with `follow`: also stop once the job is suspended and has no replicas
 };
 
 struct JobLogsSinks {
   // Receives a line without its line break, and the line's time. Return false to stop reading.
   std::function<bool(const Replica& replica, Time time, std::string_view line)> line;
-  // Called when no more lines are ready, to show what was buffered. Return false to stop reading.
+  // Called when no more lines are ready, so that buffered lines can be shown. Return false to stop reading.
   std::function<bool()> flush;
   // Receives other messages, for example that the cluster is unreachable.
   std::function<void(const std::string& text)> notice;
@@ -44,7 +44,7 @@ class NoLogs : public Error {
   using Error::Error;
 };
 
-// Throws NoLogs and what Client throws.
+// Throws NoLogs, and the same errors as Client.
 void read_job_logs(Client& client, const JobLogsQuery& query, std::stop_token stop, const JobLogsSinks& sinks);
 
 }  // namespace adaptdl::kube

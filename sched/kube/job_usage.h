@@ -23,13 +23,14 @@ struct JobUsage {
   double gpu_hours(Time now) const;
   // Returns null if the job has never held anything with a price.
   std::optional<double> total_cost(Time now) const;
-  // Adds what the job held until `now`; from then on, the job holds the new amounts.
+  // Adds the usage up to `now`; from then on, the job holds the new amounts.
   void hold(double new_gpus, std::optional<double> new_cost_per_hour, Time now);
-  // Adds what the job held until `now`; from then on, the job holds nothing.
+  // Adds the usage up to `now`; from then on, the job holds nothing.
   void release(Time now);
 };
 
-// Returns a job's usage. Missing and invalid fields are treated as 0 or as missing.
+// Returns a job's usage. A field that is missing or invalid is read as 0 if it is a number of GPUs or GPU-seconds, and
+// as null otherwise.
 JobUsage parse_usage(const nlohmann::json& job);
 nlohmann::json to_json(const JobUsage& usage);
 

@@ -136,7 +136,7 @@ struct Phrase {
   Phrase(const char* text, const char* words) : pattern(text), plain(words) {}
 };
 
-// The wordings of several scheduler versions.
+// Phrases that occur in the messages of several scheduler versions.
 const auto& phrases() {
   static const std::array all = {
       Phrase{R"((\d+) Insufficient (\S+))", "$1 with insufficient $2"},

@@ -1,5 +1,5 @@
-// Explains a job's state: selects, from everything that a cluster reports about the job, its pods and their events, the
-// reason why the job does not start or why it failed.
+// Explains a job's state: finds the reason why the job does not start or why it failed in everything that the cluster
+// reports about the job, its pods and their events.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ namespace adaptdl::kube {
 // healthy.
 std::string pod_trouble(const nlohmann::json& pod);
 
-// Describes the pod's unhealthy device; empty if there is none. Nodes report unhealthy devices from Kubernetes 1.36 on.
+// Describes the pod's unhealthy device; empty if there is none. Nodes report unhealthy devices since Kubernetes 1.36.
 // The pod continues to run, but its program may fail because of the device.
 std::string unhealthy_device(const nlohmann::json& pod);
 
@@ -29,7 +29,7 @@ std::string plain_unschedulable(std::string_view message);
 // may include events about other objects.
 std::string job_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events, Time now);
 
-// Returns whether events could add to what the job and its pods report.
+// Returns whether events could explain more than the job and its pods do.
 bool wants_events(const Job& job, std::span<const Replica> replicas);
 
 }  // namespace adaptdl::kube

@@ -30,7 +30,7 @@ std::string names_of(const Files& files) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Returns the item with that name in `list`, from the first file that contains one.
+// Returns the item with this name in `list`, from the first file that contains such an item.
 std::optional<Entry> named(const Files& files, std::string_view list, std::string_view name) {
   for (const Entry& file : files) {
     std::optional<Entry> found;

@@ -1,4 +1,4 @@
-// Reads kubeconfig files as kubectl does:
+// Reads kubeconfig files in the same way as kubectl:
 // https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
 #pragma once
 
@@ -26,7 +26,7 @@ std::vector<std::filesystem::path> kubeconfig_files();
 // KUBECONFIG nor a context is specified. Throws an Error that names the file, the line if known, and what to do.
 std::optional<Access> find_access(const AccessChoice& choice);
 
-// Like find_access, but for one text, whose relative paths refer to `directory`. For tests and fuzzing.
+// Like find_access, but for one text, whose relative paths are resolved from `directory`. For tests and fuzzing.
 Access parse_kubeconfig(std::string_view yaml, const std::filesystem::path& directory, const AccessChoice& choice);
 
 }  // namespace adaptdl::kube

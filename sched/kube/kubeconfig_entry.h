@@ -1,6 +1,7 @@
 // A part of a kubeconfig file that knows its position, so that errors can name the file and the line.
 //
-// Threading: all entries of one text must be used by one thread at a time. Lifetime: keeps the text's nodes alive.
+// Threading: all entries of one text must be used by one thread at a time. Lifetime: an entry keeps the nodes of its
+// text alive.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -17,7 +18,8 @@ namespace adaptdl::kube {
 
 class Entry {
  public:
-  // Parses a whole text. Messages refer to it as `name`; relative paths refer to `directory`. Throws Error.
+  // Parses a whole text. Messages refer to the text as `name`; relative paths are resolved from `directory`. Throws
+  // Error.
   static Entry parse(std::string_view text, const std::string& name, const std::filesystem::path& directory);
 
   // Returns the value for a key in a map; nullopt if it is missing or null. Throws Error if this entry is not a map.
@@ -36,7 +38,7 @@ class Entry {
   std::string scalar() const;
   // Returns all fields of a map.
   std::vector<std::pair<std::string, Entry>> fields() const;
-  // Converts the entry to JSON. Throws Error if it is too deep or too large.
+  // Converts the entry to JSON. Throws Error if the entry is too large or too deeply nested.
   nlohmann::json json() const;
 
   const std::filesystem::path& directory() const { return source_->directory; }

@@ -1,9 +1,9 @@
 // Records how much of a log has been shown, so that it can be requested again without losing or repeating a line.
 //
-// A log can be requested only from a given time on, so repeated lines must be distinguished from new ones: for each
-// time, the server repeats as many lines as were shown. Times may decrease by less than a second from line to line,
-// because container runtimes read standard output and standard error separately. The answer may also include lines from
-// before the first shown line, which were not requested.
+// A log can be requested only from a given time on, so repeated lines must be distinguished from new ones: of the lines
+// with the same time, the server first repeats all those that were shown. Times may decrease by less than a second from
+// line to line, because container runtimes read standard output and standard error separately. The response may also
+// include lines that precede the first shown line and were not requested.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -22,17 +22,17 @@ namespace adaptdl::kube {
 
 class LogPosition {
  public:
-  // Call this when the log is requested again; the new answer begins at since().
+  // Call this when the log is requested again; the new response begins at since().
   void reopen() { again_ = shown_; }
-  // The time from which to request the log; empty while nothing has been shown.
+  // Returns the time from which to request the log; empty while nothing has been shown.
   std::string since() const;
-  // The latest time of a shown line.
+  // Returns the latest time of a shown line.
   std::optional<Time> newest() const { return newest_; }
-  // Returns whether the next line, which has that time, is new. A new line is then recorded as shown.
+  // Returns whether the next line, which has the given time, is new. If it is new, records it as shown.
   bool take(Time time);
 
  private:
-  // The time from which the log is requested again. REQUIRES: newest_ is set.
+  // Returns the time from which the log is requested again. REQUIRES: newest_ is set.
   Time begin() const { return std::chrono::floor<std::chrono::seconds>(*newest_) - std::chrono::seconds(1); }
 
   std::optional<Time> first_, newest_;  // the first shown line's time, and the latest time of a shown line
@@ -43,8 +43,8 @@ class LogPosition {
 // Splits a log with timestamps into lines. Very long lines are passed on in pieces that share one time.
 //
 // Container runtimes store a long line in records of 16 KiB, and kubelets before 1.21 write the time before each
-// record, in the middle of the line; these times are removed. A line has its last record's time, because a log that is
-// requested again may begin with any record.
+// record, in the middle of the line; these times are removed. A line is given the time of its last record, because a
+// log that is requested again may begin with any record.
 class TimedLines {
  public:
   static constexpr std::size_t kLongest = std::size_t{1} << 20;        // bytes per piece
@@ -52,7 +52,7 @@ class TimedLines {
 
   // Returns false once `sink` has returned false.
   bool add(std::string_view bytes, const Sink& sink);
-  // Ends the log: passes on a last line without a line break.
+  // Ends the log: passes on the last line if it has no line break.
   bool finish(const Sink& sink);
   // Discards an incomplete line, which the server will send again.
   void reset();

@@ -6,10 +6,10 @@
 
 namespace adaptdl::kube {
 
-// Returns why the name is not a DNS label, as container and namespace names must be ("is 'A_b', but must be …"); empty
-// if the name is valid.
+// Returns why the name is not a DNS label, as the names of containers and namespaces must be ("is 'A_b', but must be
+// …"); empty if the name is valid.
 std::string not_a_label(std::string_view name);
-// Do the same for a job's name and for a prefix to which generate_name appends. A job's name must fit into its
+// Do the same for a job's name and for a prefix that is passed to generate_name. A job's name must fit into its
 // replicas' host names, JOB-GROUP-RANK.
 std::string not_a_job_name(std::string_view name);
 std::string not_a_job_prefix(std::string_view prefix);

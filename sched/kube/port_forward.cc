@@ -79,7 +79,7 @@ struct PortForward::Impl {
     try {
       relay.open(client, options.name_space, current());
     } catch (const Error&) {
-      // The pod may have been deleted, but a service may have others.
+      // The pod may have been deleted, but a service may have other pods.
       if (options.service.empty()) throw;
       forget();
       relay.open(client, options.name_space, current());
@@ -160,7 +160,7 @@ void PortForward::serve(std::stop_token stop, const std::function<void(const std
   }
   for (tcp::acceptor& acceptor : impl_->acceptors) acceptor.close();
   for (Impl::Connection& connection : impl_->connections) {
-    // Repeat this, because a connection that is being opened can be stopped only once it runs.
+    // Call stop() repeatedly, because a connection that is being opened can be stopped only once it runs.
     for (; !connection.over; std::this_thread::sleep_for(std::chrono::milliseconds(10))) connection.relay.stop();
   }
   impl_->connections.clear();

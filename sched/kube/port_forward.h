@@ -1,8 +1,8 @@
 // Forwards a local port to a port of a pod, or of one of a service's ready pods, through the API server.
 //
 // Bytes are passed unchanged, so HTTP, redirects, WebSockets and uploads behave as if the server were local. Each local
-// connection has its own stream, whose failure does not affect others. If a service's pod disappears, later connections
-// use another ready pod.
+// connection has its own stream, so that a failure of one connection does not affect the others. If a service's pod
+// disappears, later connections use another ready pod.
 #pragma once
 
 #include <cstdint>

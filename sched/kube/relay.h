@@ -16,7 +16,7 @@ class Relay {
   Relay() : local_(context_) {}
   // The socket for accepting the local connection.
   boost::asio::ip::tcp::socket& local() { return local_; }
-  // Opens a WebSocket to the pod. Throws what WebSocket's constructor throws.
+  // Opens a WebSocket to the pod. Throws the same errors as the constructor of WebSocket.
   void open(Client& client, const std::string& name_space, const ForwardTarget& target);
   // Passes bytes in both directions until the connection ends. Returns why the pod's port could not be reached, or "".
   std::string run();

@@ -11,13 +11,13 @@ namespace adaptdl::kube {
 struct Failure {
   bool read = false;      // the call changes nothing
   bool answered = false;  // false: the connection failed
-  bool sent = false;      // no answer came, but the server may have received the call
+  bool sent = false;      // no response arrived, but the server may have received the call
   int status = 0;         // HTTP status of the answer
   std::optional<std::chrono::seconds> retry_after;
 };
 
 struct RetryRule {
-  std::chrono::milliseconds patience;  // maximum time from the first attempt's start to the last one's
+  std::chrono::milliseconds patience;  // maximum time from the start of the first attempt to the start of the last one
   std::chrono::milliseconds first = std::chrono::milliseconds(100), most = std::chrono::milliseconds(2000);
 };
 

@@ -38,7 +38,7 @@ class SpdyChannels : public Channels {
   SpdyChannels(asio::io_context& context, std::unique_ptr<RawConnection> connection)
       : connection_(std::move(connection)), socket_(socket_of(context, *connection_)), ping_(context) {}
 
-  // Returns false if the server answers anything but 101, and stores that answer in `declined`.
+  // If the server responds with a status other than 101, stores its response in `declined` and returns false.
   bool upgrade(asio::io_context& context, Client& client, const std::string& path, const Query& query,
                Declined& declined) {
     beast::http::request<beast::http::empty_body> request{beast::http::verb::post,
@@ -191,8 +191,8 @@ class SpdyChannels : public Channels {
   asio::local::stream_protocol::socket socket_;
   asio::steady_timer ping_;
   std::uint32_t pings_ = 1;
-  std::vector<Stream> streams_;  // by their ids: 1, 3, 5, ...
-  std::vector<Channel> open_;    // channels that the server still writes
+  std::vector<Stream> streams_;  // in the order of their ids: 1, 3, 5, ...
+  std::vector<Channel> open_;    // channels that the server still writes to
   std::deque<Frame> queue_;
   std::size_t answers_ = 0;  // number of queued answers to pings
   spdy::FrameReader frames_;

@@ -22,7 +22,7 @@ constexpr const char* kOldDefaultClassAnnotation = "storageclass.beta.kubernetes
 constexpr std::array<std::string_view, 17> kSharedWords{
     "efs",  "nfs",     "cephfs", "azurefile", "filestore", "glusterfs", "fsx",     "lustre",   "beegfs",
     "weka", "juicefs", "smb",    "longhorn",  "quobyte",   "cfs",       "moosefs", "seaweedfs"};
-// Other such provisioners, identified by a part of their name.
+// Other provisioners of shared file systems, identified by a part of their name.
 constexpr std::array<std::string_view, 6> kSharedNames{"microk8s.io/hostpath",     "file.csi.azure.com",
                                                        "kubernetes.io/azure-file", "vpc.file.csi.ibm.io",
                                                        "ibm.io/ibmc-file",         "nfs-subdir-external-provisioner"};

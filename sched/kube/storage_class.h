@@ -21,13 +21,14 @@ struct StorageChoice {
   std::string access_mode = "ReadWriteMany";
 };
 
-// Returns the class for a job's volume: `wanted` if it is not empty, or else a class with volumes that are known to be
+// Returns the class for a job's volume: `wanted` if it is not empty, otherwise a class whose volumes are known to be
 // shared, preferably the default class. If there is no such class and the cluster has a single node (`several` is
 // false), returns the default or only class. Throws an Error that lists the classes.
 StorageChoice choose_job_storage(const std::vector<nlohmann::json>& classes, const std::string& wanted, bool several);
 
-// Does the same with a cluster's classes and nodes. If the user may not list the nodes, several nodes are assumed; if
-// the user may not list the classes, `wanted` is assumed to exist. Throws Error and what Client throws.
+// Does the same with the classes and nodes of a cluster. If the user is not permitted to list the nodes, several nodes
+// are assumed; if the user is not permitted to list the classes, `wanted` is assumed to exist. Throws Error, and the
+// same errors as Client.
 StorageChoice choose_job_storage(Client& client, const std::string& wanted);
 
 }  // namespace adaptdl::kube

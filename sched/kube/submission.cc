@@ -99,7 +99,7 @@ json sample_pod(const json& job) {
   return pod;
 }
 
-// Throws the error for a job name, from the file or the user, that another job already has.
+// Throws the error for a job name that is already taken. The name is from the job file or from the user.
 [[noreturn]] void refuse_taken(const Submission& one) {
   throw Error(
       fmt::format("job '{}' already exists in namespace '{}'; delete it with `adaptdl delete {}`, or choose another "
@@ -153,7 +153,7 @@ Submission make_submission(json job, const SubmissionOptions& options) {
   add_volumes(pod, claim, options.tensorboard.empty() ? "" : "adaptdl-tensorboard-" + options.tensorboard);
   Submission made;
   made.claim = make_claim(claim, job, options);
-  // As in jobs created by kubectl, generateName records that the name was generated.
+  // generateName records that the name was generated, same as in jobs created by kubectl.
   if (!options.name.empty()) metadata["generateName"] = options.name + '-';
   made.job = std::move(job);
   return made;
@@ -175,15 +175,15 @@ Submission Submitter::dry_run(const Submission& one) {
 void Submitter::check(const std::vector<Submission>& all, const std::function<void(const std::string&)>& notice) {
   for (const Submission& one : all) {
     dry_run(one);
-    // The server accepts any pod template in a job. It checks a template only when a pod is created, as in this dry
-    // run.
+    // The server accepts any pod template in a job. It checks a template only when a pod is created, which this dry run
+    // simulates.
     try {
       client_.create(path(kPods, one.name_space()), sample_pod(one.job),
                      {{"dryRun", "All"}, {"fieldValidation", "Strict"}});
     } catch (const ApiError& error) {
       if (error.code() == 422 || error.code() == 400)
         throw Error(fmt::format("the pods of job {} would be rejected: {}", one.name(), error.what()));
-      // Users may submit jobs without the permission to create pods.
+      // Users who are not permitted to create pods may still submit jobs.
       if (error.code() == 403 &&
           std::string_view(error.what()).find("cannot create resource") == std::string_view::npos)
         notice(fmt::format("the pods of job {} would currently be rejected: {}", one.name(), error.what()));
@@ -213,7 +213,7 @@ void Submitter::begin(const Submission& one) {
 
 json Submitter::create_one(Submission one, const std::stop_token& stop) {
   if (stop.stop_requested()) throw http::Stopped();
-  // The claim comes first: a job without its claim would be stuck, but a claim without a job is merely unused.
+  // The claim is created first: a job without its claim would be stuck, but a claim without a job is merely unused.
   begin(one);
   client_.create(path(kPersistentVolumeClaims, one.name_space()), one.claim);
   if (stop.stop_requested()) throw http::Stopped();
@@ -246,8 +246,8 @@ void Submitter::undo(const std::function<void(const std::string&)>& notice) {
   };
   for (const Submission& one : begun) {
     attempt("job " + one.name(), [&] {
-      // If an answer was lost, the job may or may not exist. A job with that name but another claim was not created
-      // here.
+      // If the server's response was lost, the job may or may not exist. A job that has this name but another claim was
+      // not created by this object.
       const json job = client_.get(job_path(one));
       if (claim_of(job) != claim_of(one.job)) return;
       client_.remove(job_path(one),

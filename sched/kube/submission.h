@@ -25,7 +25,7 @@ inline constexpr const char* kTensorBoardPath = "/adaptdl/tensorboard";
 
 struct SubmissionOptions {
   std::string name_space;              // for jobs without a namespace
-  bool name_space_asked_for = false;   // a job with another namespace is rejected
+  bool name_space_asked_for = false;   // if true, a job with another namespace is rejected
   std::string name;                    // if not empty, the job is named NAME-xxxxx
   std::string image;                   // for the first container; empty: the image in the file
   std::string pull_secret;             // for the image's registry; empty: none
@@ -46,7 +46,7 @@ struct Submission {
 
 // Returns the name of the job's volume claim; empty if the job has none.
 std::string claim_of(const nlohmann::json& job);
-// Makes the job, as the server returned it, the owner of its volume claim. Throws what Client throws.
+// Makes the job, as the server returned it, the owner of its volume claim. Throws the same errors as Client.
 void own_claim(Client& client, const nlohmann::json& job);
 
 // Completes a job from parse_job_file. Throws UsageError for an invalid name, size or number of replicas.
@@ -57,15 +57,16 @@ class Submitter {
   explicit Submitter(Client& client) : client_(client) {}
 
   // Checks all submissions on the server without creating anything, and throws Error if the server rejects one.
-  // `notice` receives problems that may keep a job waiting.
+  // Problems that may keep a job waiting are reported to `notice`.
   void check(const std::vector<Submission>& all, const std::function<void(const std::string&)>& notice);
-  // Returns what the server would create for a submission, without creating it.
+  // Returns the objects that the server would create for a submission, without creating them.
   Submission dry_run(const Submission& one);
   // Creates each claim, then the job, then makes the job own the claim, and returns the jobs. On an error or a stop
-  // (http::Stopped), deletes everything it created; `notice` receives what could not be deleted.
+  // (http::Stopped), deletes everything that it has created, and reports the objects that could not be deleted to
+  // `notice`.
   std::vector<nlohmann::json> create(std::vector<Submission> all, const std::stop_token& stop,
                                      const std::function<void(const std::string&)>& notice);
-  // Deletes what a `create` in progress has created so far.
+  // Deletes the objects that the `create` in progress has created so far.
   void undo(const std::function<void(const std::string&)>& notice);
 
  private:

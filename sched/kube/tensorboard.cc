@@ -107,7 +107,7 @@ TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options) {
                        {"command", {"tensorboard"}},
                        {"args", {"--host=0.0.0.0", "--logdir=/adaptdl/tensorboard"}},
                        {"ports", {{{"containerPort", kTensorBoardPort}}}},
-                       // With this probe, the Service does not route browsers to TensorBoard before it answers.
+                       // With this probe, the Service routes no requests to TensorBoard until it accepts connections.
                        {"readinessProbe", {{"tcpSocket", {{"port", kTensorBoardPort}}}, {"periodSeconds", 2}}},
                        {"volumeMounts", {{{"name", "logdir"}, {"mountPath", "/adaptdl/tensorboard"}}}}};
   const json volume{{"name", "logdir"}, {"persistentVolumeClaim", {{"claimName", name}}}};
@@ -175,8 +175,8 @@ void create_tensorboard(Client& client, const std::string& name_space, const Ten
   client.create(path(kPersistentVolumeClaims, name_space), objects.claim, dry);
   client.create(path(kServices, name_space), objects.service, dry);
   client.create(path(kDeployments, name_space), objects.deployment, dry);
-  // If another process creates a TensorBoard with that name at the same time, this fails before anything exists that
-  // would have to be deleted.
+  // If another process creates a TensorBoard with this name at the same time, this call fails before anything exists
+  // that would have to be deleted.
   const json deployment = client.create(path(kDeployments, name_space), objects.deployment);
   try {
     const json owner{{"apiVersion", "apps/v1"},

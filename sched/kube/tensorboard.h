@@ -32,10 +32,12 @@ std::string tensorboard_object_name(const std::string& name);
 // Throws UsageError for an invalid name or size.
 TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options);
 
-// Returns `wanted`, or else the cluster's default class, or one that several nodes can share. Throws Error.
+// Returns `wanted` if it is not empty, otherwise the cluster's default class or, if there is none, a class whose
+// volumes several nodes can share. Throws Error if there is no such class.
 std::string choose_storage_class(const std::vector<nlohmann::json>& classes, const std::string& wanted);
 
-// Throws Error if one of the objects already exists or cannot be created; in the latter case, none of them remains.
+// Throws Error if one of the objects already exists or cannot be created; if one cannot be created, none of them
+// remains.
 void create_tensorboard(Client& client, const std::string& name_space, const TensorBoardOptions& options);
 
 struct TensorBoard {
@@ -51,7 +53,8 @@ std::vector<TensorBoard> list_tensorboards(Client& client, const std::string& na
 TensorBoard get_tensorboard(Client& client, const std::string& name_space, const std::string& name);
 
 // Waits until the TensorBoard is ready or a stop is requested. `notice` receives a line at the start and each reason
-// why the TensorBoard is not ready. Throws Error if it does not exist, or if such reasons last for 60 s.
+// why the TensorBoard is not ready. Throws Error if the TensorBoard does not exist, or if there have been such reasons
+// for 60 s.
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
                       const std::function<void(const std::string&)>& notice);
 

@@ -14,7 +14,7 @@ __extension__ using Wide = __int128;
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Reads from the front of a text. Once something does not match, good() remains false.
+// Reads from the front of a text. Once a part does not match, good() returns false from then on.
 class TimeReader {
  public:
   explicit TimeReader(std::string_view text) : text_(text) {}

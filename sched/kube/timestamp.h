@@ -1,4 +1,5 @@
-// Kubernetes times (metav1.Time and MicroTime, RFC 3339) and durations as in kubectl's flags ("1h30m", "90s").
+// Kubernetes times (metav1.Time and MicroTime, RFC 3339) and durations in the syntax of kubectl's flags ("1h30m",
+// "90s").
 #pragma once
 
 #include <chrono>

@@ -29,15 +29,15 @@ class Transport {
   ~Transport();
   const Access& access() const { return access_; }
 
-  // Returns the body of a 2xx answer; retries as retry.h describes. Throws ApiError, http::ConnectionError,
-  // http::Stopped, Error.
+  // Returns the body of a 2xx response. Retries according to the rules in retry.h. Throws ApiError,
+  // http::ConnectionError, http::Stopped, Error.
   std::string call(const Call& call, const std::stop_token& stop);
-  // Sends the call once, and again only after a first 401.
+  // Sends the call once; resends it only after a first 401.
   void stream(const Call& call, const std::stop_token& stop, const std::function<bool(std::string_view)>& sink);
   std::unique_ptr<RawConnection> connect();
   std::vector<std::string> authorization_headers();
 
-  // Throws the ApiError for an unsuccessful answer, including one on a raw connection.
+  // Throws the ApiError for an error response, including one on a raw connection.
   [[noreturn]] void refuse(const std::string& method, const std::string& path, int code, std::string_view body) const;
 
  private:

@@ -13,7 +13,7 @@ namespace adaptdl::kube {
 
 // An API server waits up to 30 s for a node before it reports the node as unavailable.
 inline constexpr std::chrono::seconds kHandshakeTimeout(40);
-// Proxies and firewalls may drop a connection that is silent for long.
+// Proxies and firewalls may drop a connection that is silent for a long time.
 inline constexpr std::chrono::seconds kPing(30);
 
 // Returns a socket on a duplicate of the connection's descriptor. Throws Error.

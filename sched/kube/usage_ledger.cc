@@ -177,14 +177,15 @@ void UsageLedger::record(const std::vector<UsageRecord>& existing, const std::ve
   }
 }
 
-// Returns what a job had used when the month ended, given its stored and its current usage.
+// Returns a job's usage at the end of the month, given its stored and its current usage.
 JobUsage UsageLedger::until_end(JobUsage stored, JobUsage current) const {
   const Time end = month_.end();
   const bool exact = current.since && *current.since <= end;
   stored.release(end);
   current.release(end);
   if (exact) return current;
-  // After the month ended, the job released its resources or received others, so its current usage may be too high.
+  // After the month ended, the job released its resources or received other resources, so its current usage may be too
+  // high.
   stored.gpu_seconds = std::min(stored.gpu_seconds, current.gpu_seconds);
   if (stored.cost && current.cost) stored.cost = std::min(*stored.cost, *current.cost);
   return stored;

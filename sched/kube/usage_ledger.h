@@ -1,10 +1,10 @@
-// The usage of all jobs in a calendar month, including deleted jobs. The operator stores it in one ConfigMap per month,
-// so its size is limited to 1 MiB: about 3,000 jobs that have not been deleted.
+// The usage of all jobs in a calendar month, including deleted jobs. The operator stores each month in a ConfigMap,
+// which limits the size to 1 MiB: enough for about 3,000 jobs that have not been deleted.
 //
-// An existing job's usage is the usage in its status (job_usage.h) minus what the job had used when the month began. A
-// deleted job is added to a sum in two steps: the job is first marked as deleted, and once the mark is stored, the sum
-// is increased and the job is removed. A step whose answer was lost can thus be repeated without counting anything
-// twice.
+// An existing job's usage is the usage in its status (job_usage.h) minus its usage before the month began. A deleted
+// job is added to a sum in two steps: the job is first marked as deleted, and once the mark is stored, the sum is
+// increased and the job is removed. If the response to a step is lost, the step can thus be repeated without counting
+// anything twice.
 #pragma once
 
 #include <compare>
@@ -72,7 +72,7 @@ class UsageLedger {
  public:
   explicit UsageLedger(Month month) : month_(month) {}
 
-  // Parses the data of a ConfigMap. Throws Error if it is not a JSON object; missing or invalid fields count as 0.
+  // Parses the data of a ConfigMap. Throws Error if it is not a JSON object; missing or invalid fields are read as 0.
   static UsageLedger parse(Month month, const nlohmann::json& config_map);
   // Returns the data to store in a ConfigMap.
   nlohmann::json data() const;
@@ -86,12 +86,12 @@ class UsageLedger {
   // ledger's current state is stored.
   void record(const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted, Time now);
 
-  // Closes this month and returns the ledger for a later month, in which the jobs have used nothing yet. What a job
-  // used between its last record and the end of this month is charged to the later month, unless the job still holds
-  // it.
+  // Closes this month and returns the ledger for a later month, in which the jobs have used nothing yet. If a job still
+  // holds the resources that it held at the end of this month, its usage until then is exact. Otherwise, the usage
+  // since its last record is estimated, and any difference is charged to the later month.
   UsageLedger close(Month later, const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted);
 
-  // Returns the usage until `now`, or until the end of the month, by user and namespace.
+  // Returns the usage until `now` or the end of the month, whichever is earlier, by user and namespace.
   std::vector<UsageSum> sums(Time now) const;
 
  private:
@@ -109,7 +109,7 @@ class UsageLedger {
   void update(const UsageRecord& record, bool deleted);
 
   Month month_;
-  std::map<std::string, Job> jobs_;  // by uid
+  std::map<std::string, Job> jobs_;  // by uid of the job
   std::map<Key, UsageSum> deleted_;
 };
 

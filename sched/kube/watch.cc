@@ -40,14 +40,14 @@ class Watcher {
 
   void run() {
     list();
-    options_.from_memory = false;  // objects older than those already reported must not follow
+    options_.from_memory = false;  // so that no object is older than one that was already reported
     while (!done()) {
       try {
         if (interrupted_) probe();
         if (expired_) list();
         follow();
       } catch (const http::ConnectionError& error) {
-        refused_since_.reset();  // the server is starting again
+        refused_since_.reset();  // the server is restarting
         pause(error.what());
       } catch (const ApiError& error) {
         if (error.gone())
@@ -69,8 +69,8 @@ class Watcher {
     if (!done() && !handle_({kind, std::move(object), std::move(message)})) ended_ = true;
   }
 
-  // Reports the objects, or their differences from those reported before. Deletions come first, because a new object
-  // may have the same name.
+  // Reports the objects, or only the differences if objects have been reported before. Deletions come first, because a
+  // new object may have the same name.
   void list() {
     std::vector<json> objects;
     std::unordered_map<std::string, Known> gone = known_;
@@ -165,7 +165,7 @@ class Watcher {
     if (!expired_) tell(Change::Kind::kSynced);
   }
 
-  // Throws the error if waiting does not fix it.
+  // Throws the error if waiting cannot resolve it.
   void check(const ApiError& error) {
     const bool may_pass = error.code() >= 500 || error.code() == 429 || error.code() == 408;
     if (may_pass) return;

@@ -1,9 +1,9 @@
 // Watches a collection: first reports every existing object, then each change, until the caller stops it.
 //
-// When a watch ends, another one is started. After a broken connection or a restart of the API server, it continues
-// from the last resourceVersion (kept recent by bookmarks). After 410, it begins with a new list, of which only the
-// differences are reported. No change of state is lost or reported twice, though several changes to one object may be
-// reported as one.
+// When the server ends a watch, another one is started. After a broken connection or a restart of the API server,
+// watching continues from the last resourceVersion (kept recent by bookmarks). After a 410, the objects are listed
+// again, and only the differences are reported. No change of state is lost or reported twice, though several changes to
+// one object may be reported as one.
 #pragma once
 
 #include <chrono>
@@ -30,9 +30,9 @@ struct Change {
   std::string message;
 };
 
-// Calls `handle` in this thread until it returns false or a stop is requested, which takes effect within 0.1 s. Throws
-// what the first list throws. Later, throws ApiError for errors that waiting does not fix (403, 404), but only if they
-// last for kStarting: a starting server may report them before it has loaded its rules and resources.
+// Calls `handle` in this thread until it returns false or a stop is requested, which takes effect within 0.1 s.
+// Rethrows any error of the first list. Later, throws ApiError for errors that waiting cannot resolve (403, 404), but
+// only if they last for kStarting: a starting server may report them before it has loaded its rules and resources.
 inline constexpr std::chrono::seconds kStarting{15};
 void watch(Client& client, const std::string& collection, const ListOptions& options, std::stop_token stop,
            const std::function<bool(Change&&)>& handle);

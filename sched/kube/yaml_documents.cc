@@ -23,7 +23,7 @@ constexpr std::size_t kLargestDocument = std::size_t{4} << 20;
 constexpr int kDeepestDocument = 64;
 constexpr int kMostDocumentValues = 100'000;  // aliases may multiply values
 
-// Converts an unquoted scalar. As in kubectl's YAML 1.1, yes and on are true.
+// Converts an unquoted scalar. The values yes and on are true, as they are in YAML 1.1, which kubectl uses.
 json plain_scalar(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   bool flag = false;

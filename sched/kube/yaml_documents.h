@@ -1,4 +1,4 @@
-// Parses YAML as kubectl does, into JSON documents with the line of each value.
+// Parses YAML in the same way as kubectl, into JSON documents with the line of each value.
 #pragma once
 
 #include <map>

@@ -121,7 +121,8 @@ void AgentClient::send() {
     if (outgoing_.empty()) {
       if (!unsaid_) break;
       outgoing_ = message(first_);
-      // The first message reports the whole allocation as held, so a second one must report what is really held.
+      // The first message reports the whole allocation as held, so a second message must report the devices that are
+      // really held.
       unsaid_ = std::exchange(first_, false) && !allocated_.empty();
     }
     const ssize_t sent = ::send(socket_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);

@@ -32,7 +32,7 @@ std::string error_line(std::string_view what);
 
 // Throws UsageError with a one-line description of the problem.
 RunMessage parse_run_message(std::string_view line);
-// Throws Error if the line is invalid or if it is an error from the agent, with the agent's text.
+// Throws Error if the line is invalid. If the line is an error from the agent, throws Error with the agent's text.
 DeviceShare parse_share(std::string_view line);
 
 }  // namespace adaptdl::sched

@@ -40,7 +40,8 @@ int peer_pid(int socket) {
 
 bool alive(int pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
-// Returns the process ids of the runs that the previous agent left in its lock file and that are still alive, by id.
+// Returns, by run id, the process ids of the runs that the previous agent left in its lock file and that are still
+// alive.
 std::map<std::string, int> living_runs(int lock) {
   std::string text(kMostSessions * 64, '\0');
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(::pread(lock, text.data(), text.size(), 0), 0)));
@@ -178,7 +179,7 @@ void AgentServer::take(const std::shared_ptr<Session>& session, std::string_view
   const bool came = session->run_id.empty();
   Run& run = runs_[message.id];
   if (came) {
-    // A run that lost its connection opens another one, and reports again what it holds.
+    // A run that has lost its connection opens a new one, and reports the devices that it holds again.
     if (run.user != 0) shares_.remove(run.user);
     run.user = next_user_++;
     run.vanished.reset();
@@ -218,7 +219,7 @@ void AgentServer::forget(const std::string& run_id) {
   await_idle();
 }
 
-// The agent stops waiting for runs of the previous agent that have not connected by then.
+// After this time, the agent stops waiting for those runs of the previous agent that have not connected.
 void AgentServer::settle() {
   settle_.expires_after(times_.settle);
   settle_.async_wait([this](Result) { expected_.clear(); });
@@ -270,7 +271,7 @@ void AgentServer::await_idle() {
 void AgentServer::write_lock() {
   std::string text;
   for (const auto& [id, run] : runs_) text += fmt::format("{} {}\n", run.pid, id);
-  // The next agent must also wait for the runs that this one still waits for.
+  // The next agent must also wait for the runs that this agent is still waiting for.
   for (const auto& [id, pid] : expected_) text += fmt::format("{} {}\n", pid, id);
   if (::pwrite(lock_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) [[maybe_unused]]
     const int cut = ::ftruncate(lock_, static_cast<off_t>(text.size()));

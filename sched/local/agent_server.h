@@ -31,7 +31,7 @@ class AgentServer {
   class Session;
   struct Run {
     UserId user = 0;
-    std::weak_ptr<Session> session;                       // its connection; expired if it was lost
+    std::weak_ptr<Session> session;                       // expired if the run has lost its connection
     std::unique_ptr<boost::asio::steady_timer> vanished;  // expires when the run is forgotten
     int pid = 0;
   };
@@ -55,11 +55,11 @@ class AgentServer {
   boost::asio::steady_timer tick_{context_}, settle_{context_}, idle_{context_}, retry_{context_};
   const int lock_;
   const AgentTimes times_;
-  std::map<std::string, int> expected_;  // process ids of the previous agent's runs that have not connected yet, by id
+  std::map<std::string, int> expected_;  // by run id: process id of a run of the previous agent that has yet to connect
   bool settled_ = false;
   bool deciding_ = false;
   std::set<std::shared_ptr<Session>> sessions_;
-  std::map<std::string, Run> runs_;  // by the id that each run sends
+  std::map<std::string, Run> runs_;  // by run id
   UserId next_user_ = 1;
   DeviceShares shares_;
   std::string policy_ = "adaptive";

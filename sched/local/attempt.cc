@@ -221,7 +221,7 @@ void Attempt::publish_membership() {
 void Attempt::rescale(const std::string& change) {
   for (const auto& replica : replicas_.all()) {
     if (!replicas_.membership().is_member(replica->number()) || replica->handles_stop()) continue;
-    // The replica would die without a checkpoint. If it is just starting, it can be asked in a moment.
+    // The replica would die without a checkpoint. A replica that is still starting can be asked again in a moment.
     if (!replica->is_starting() && !std::exchange(unwilling_said_, true)) {
       context_.observer.notice(
           "the program does not handle SIGTERM and cannot be restarted from a checkpoint: "
@@ -250,11 +250,11 @@ void Attempt::stop(const std::string& why) {
   enter(Phase::kStopping, context_.plan.grace);
 }
 
-// The run ends with this replica, but only after the others have saved a checkpoint.
+// The end of this replica ends the run, but only after the other replicas have saved a checkpoint.
 void Attempt::save_and_fail(const ReplicaEnd& end) {
   end_.ends.push_back(end);
   replicas_.stop();
-  replicas_.survives(end);  // as for every death while a run stops
+  replicas_.survives(end);  // same as for every replica that ends while the run stops
   context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
   context_.observer.notice(fmt::format("stopping: waiting up to {} for {} to checkpoint (Ctrl-C twice kills at once)",
                                        seconds(context_.plan.grace), remaining()));
@@ -284,11 +284,11 @@ void Attempt::take_ends() {
     if (auto end = replica->take_end()) now.push_back(std::move(*end));
   }
   if (!now.empty()) {
-    // Whether the others survive depends on what they reported before, which may have arrived after the last read.
+    // Whether the other replicas survive depends on their reports, which may have arrived since the last read.
     context_.host.read();
     replicas_.hear();
   }
-  // By now, everything that a replica reported before its end was taken has arrived.
+  // By now, all reports that the ended replicas sent have been read.
   replicas_.take_progress();
   order_simultaneous(now);
   for (const ReplicaEnd& end : now) handle_end(end);
@@ -308,8 +308,8 @@ void Attempt::handle_end(const ReplicaEnd& end) {
     context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
     fail();
   } else if (phase_ == Phase::kRunning && end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit}) {
-    // Another process asked this replica to stop. If the other replicas know of that, they exit, too. If they do not,
-    // the job cannot continue without this replica.
+    // Another process asked this replica to stop. If the other replicas know of the request, they exit, too. If they do
+    // not, the job cannot continue without this replica.
     stop(fmt::format("replica {} was asked to stop", end.rank));
   }
 }

@@ -22,11 +22,11 @@ namespace adaptdl::sched {
 
 class Attempt {
  public:
-  // Starts the replicas. Their checkpoints are recognized as new only if the context's checkpoints were marked before.
+  // Starts the replicas. Their checkpoints are recognized as new only if context.checkpoints.mark() was called before.
   // Throws UsageError if the program cannot be executed, and Error if a system call fails; no replica is left in either
   // case.
   Attempt(LaunchContext& context, int restarts);
-  // Kills the remaining replicas if run() did not return.
+  // Kills the remaining replicas if run() has not returned.
   ~Attempt();
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
@@ -63,8 +63,8 @@ class Attempt {
   // If every replica can be asked to stop, stops all of them with a checkpoint so that the run can restart at its new
   // size.
   void rescale(const std::string& change);
-  // From now on, asks each replica to checkpoint and exit as soon as it can handle the request. `why` begins the
-  // notice.
+  // From now on, asks each replica to checkpoint and exit as soon as it can handle the request. The notice begins with
+  // `why`.
   void stop(const std::string& why);
   void save_and_fail(const ReplicaEnd& end);
   void fail();
@@ -81,7 +81,7 @@ class Attempt {
   bool stop_requested_ = false;
   bool rescales_ = false;
   bool unwilling_said_ = false;             // the user was notified that the program cannot checkpoint and stop
-  std::optional<ReplicaEnd> last_failure_;  // the last one that the run survived
+  std::optional<ReplicaEnd> last_failure_;  // the last failure that the run survived
 };
 
 }  // namespace adaptdl::sched

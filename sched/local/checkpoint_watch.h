@@ -2,7 +2,7 @@
 //
 // A directory may contain checkpoints from adaptdl's runtime, which record whether they are complete, or directories
 // with names of the same form that another runtime wrote (AdaptDL's Python package names them after the number of
-// restarts). For the latter, the committed name is the only information.
+// restarts). For the latter, only the directory's name shows that the checkpoint was committed.
 #pragma once
 
 #include <cstdint>

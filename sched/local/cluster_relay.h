@@ -73,7 +73,7 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   RunSize& size_;
   const DeviceTime& device_time_;
   LineChannel channel_;
-  std::map<std::string, Node> nodes_;               // by id
+  std::map<std::string, Node> nodes_;               // by node id
   std::map<std::string, Link> links_;               // by device
   std::map<std::string, Clock::time_point> retry_;  // when each lost device may be opened again
   std::deque<nlohmann::json> events_;               // for receive()
@@ -81,9 +81,9 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   DeviceUser user_;
   std::uint64_t seen_ = 0;
   std::vector<std::string> wanted_;     // devices that the policy has chosen
-  std::vector<std::string> allocated_;  // devices that the run's size contains
+  std::vector<std::string> allocated_;  // devices that were passed to the run's size
   std::string reason_ = "no node of the cluster has a free device";
-  int requested_ = 0;  // devices, of the autoscaler
+  int requested_ = 0;  // number of devices requested from the autoscaler
   bool changed_ = true;
   Clock::time_point decided_{}, first_connected_{};
 };

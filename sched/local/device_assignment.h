@@ -1,5 +1,5 @@
-// Assigns devices by name to runs that each need a number of them. This is a matching problem, since each run may use
-// only some of the devices.
+// Assigns named devices to runs, each of which needs a given number of devices. This is a matching problem, since each
+// run may be restricted to some of the devices.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,8 @@ struct DeviceDemand {
 
 // Returns the devices for each demand, preferred devices first, or nullopt if there are not enough devices for all
 // demands. A `busy` device (one that a run holds or was offered) is assigned to a demand that does not prefer it only
-// if the demand allows no other unassigned device. If two demands prefer the same device, it is assigned to the first.
+// if the demand allows no other unassigned device. If two demands prefer the same device, the device is assigned to the
+// first demand.
 std::optional<std::vector<std::vector<std::string>>> assign(const std::vector<DeviceDemand>& demands,
                                                             const std::set<std::string>& busy = {});
 

@@ -110,8 +110,8 @@ std::vector<DeviceDemand> DeviceShares::demands(const Order& order, const std::v
   return demands;
 }
 
-// Returns how many devices each run is guaranteed: its minimum if that fits after those of the runs before it,
-// otherwise 0.
+// Returns how many devices each run is guaranteed: its minimum if enough devices remain after the minimums of the
+// preceding runs, otherwise 0.
 std::vector<int> DeviceShares::least_sizes(const Order& order) {
   std::vector<int> sizes(order.size(), 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -141,7 +141,7 @@ std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> s
   }
 }
 
-// Asks the policy about the runs whose minimum fits. The others must wait, regardless of the policy.
+// Asks the policy about the runs whose minimum is guaranteed. The other runs must wait, regardless of the policy.
 Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::vector<int>& floors,
                            const std::vector<int>& fair, double now) {
   Problem problem;
@@ -254,7 +254,7 @@ std::map<UserId, DeviceShare> DeviceShares::take_news() {
     }
     const std::size_t missing = entry.target.size() - share.devices.size();
     if (missing > 0) share.reason += fmt::format("; {} more when others release them", missing);
-    // Fewer devices than the run needs are useless: a run that trains keeps its devices until there are enough.
+    // Fewer devices than the run needs are useless: a run that trains keeps its devices until enough are available.
     const int enough = least(entry.user);
     if (static_cast<int>(share.devices.size()) < enough) {
       const bool goes_on = !entry.user.held.empty() && static_cast<int>(entry.target.size()) >= enough;

@@ -2,13 +2,15 @@
 //
 // A policy decides how many devices each run gets, and DeviceShares chooses which ones. A run keeps the devices that it
 // has where possible, so that few devices move. A device that a run must give up is offered to its next holder only
-// after the run has reported its release. An unacknowledged offer counts as held.
+// after the run has reported that it released the device. A device whose offer has not been acknowledged is treated as
+// held.
 //
 // A run that trains keeps at least its minimum. Waiting runs are served in the order of their submission. A run that
 // has not been measured yet gets at most its fair share by weight, since the gain from more devices is unknown.
 //
-// A run may prefer a number of devices, regardless of the speedup that the policy expects. It gets its fair share by
-// weight, limited to that number. If the policy leaves devices unused, the run gets more of them, up to the number.
+// A run may prefer a number of devices, regardless of the speedup that the policy expects. Such a run gets its fair
+// share by weight, up to that number. If the policy leaves devices unused, the run gets more devices, also up to that
+// number.
 //
 // Threading: one thread at a time. Times are seconds since the epoch.
 #pragma once
@@ -37,7 +39,7 @@ struct DeviceUser {
   bool pinned = false;               // once the run has devices, it keeps exactly those until it ends
   double submitted = 0;
   double service = 0;  // device-seconds that it has held so far
-  int changes = 0;     // of its allocation; the first allocation is not counted
+  int changes = 0;     // number of changes of its allocation, not counting the first one
   nlohmann::json hints = nlohmann::json::object();
   double weight = 1;                     // weight of its speedup relative to other runs; > 0
   std::optional<int> preferred_count{};  // number of devices, from `min` to `max`; nullopt: the policy decides
@@ -61,7 +63,7 @@ class DeviceShares {
   void remove(UserId id);
   bool empty() const noexcept { return users_.empty(); }
 
-  // Decides again how many and which devices each run should have.
+  // Makes a new decision on how many devices, and which ones, each run should have.
   void decide(const Policy& policy, double now);
 
   // Returns the shares that must be sent; each share is returned only once. A share contains no device that another run
@@ -76,7 +78,7 @@ class DeviceShares {
     std::string reason;               // empty before the first decision
     bool fresh = true;                // no share has been sent to the run yet
     DeviceShare told;
-    std::vector<DeviceShare> unseen;  // earlier shares that the run may still use: it acknowledged no later one
+    std::vector<DeviceShare> unseen;  // earlier shares that the run may still use: it has acknowledged no later one
   };
   using Order = std::vector<std::pair<UserId, Entry*>>;
   struct Size {

@@ -20,7 +20,7 @@ std::vector<std::string> split_list(const std::string& list) {
   std::istringstream items(list);
   for (std::string item; std::getline(items, item, ',');) {
     std::erase_if(item, [](unsigned char c) { return std::isspace(c) != 0; });
-    // CUDA ignores everything from the first invalid entry on; -1 is the usual one.
+    // CUDA ignores everything from the first invalid entry on. The usual invalid entry is -1.
     if (item.empty() || item.front() == '-') break;
     devices.push_back(item);
   }

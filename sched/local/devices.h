@@ -8,9 +8,9 @@
 
 namespace adaptdl::sched {
 
-// Returns the GPUs that programs may use, named as in CUDA_VISIBLE_DEVICES. If that variable is set (`visible`),
-// returns the GPUs that it lists; an empty list or -1 means no GPUs. Otherwise, returns a GPU for each device node
-// nvidia<N> in `device_directory` or, if there are none, the GPUs that nvidia-smi lists if it is installed.
+// Returns the GPUs that programs may use, with the same names as in CUDA_VISIBLE_DEVICES. If that variable is set
+// (`visible`), returns the GPUs that it lists; an empty list or -1 means no GPUs. Otherwise, returns a GPU for each
+// device node nvidia<N> in `device_directory` or, if there are none, the GPUs that nvidia-smi lists if it is installed.
 std::vector<std::string> visible_devices(const std::optional<std::string>& visible,
                                          const std::filesystem::path& device_directory = "/dev");
 

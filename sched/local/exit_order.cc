@@ -22,7 +22,7 @@ void ExitOrder::watch(pid_t pid) {
 
 void ExitOrder::update() {
   epoll_event event{};
-  // Fetching one event at a time keeps the kernel's order, however many there are.
+  // Fetching one event at a time keeps the kernel's order, however many events there are.
   while (::epoll_wait(epoll_.get(), &event, 1, 0) == 1) {
     const auto pid = static_cast<pid_t>(event.data.u64);
     ended_.push_back(pid);

@@ -1,8 +1,8 @@
 // ExitOrder determines the order in which processes end.
 //
-// The replica that fails first brings the others down within milliseconds, and a busy launcher may notice only after
-// all have ended. The kernel records the order: it lists process descriptors (pidfds) in the order in which they became
-// ready.
+// The replica that fails first brings the other replicas down within milliseconds, and a busy launcher may notice only
+// after all of them have ended. The kernel records the order: it lists process descriptors (pidfds) in the order in
+// which they became ready.
 #pragma once
 
 #include <sys/types.h>

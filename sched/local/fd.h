@@ -48,7 +48,7 @@ void close_from(int first, int keep = -1) noexcept;
 void close_on_exec_from(int first) noexcept;
 
 // Opens /dev/null as each of the descriptors 0 to 2 that is closed. Otherwise, a file that is opened later could get
-// that number and receive printed output.
+// one of these numbers and receive printed output.
 void open_standard_descriptors() noexcept;
 
 // Throws Error on failure.

@@ -1,8 +1,8 @@
-// LaunchObserver receives what a launcher reports to the user.
+// LaunchObserver receives everything that a launcher reports to the user.
 //
 // All functions are called on the launcher's main thread, and must not block: the observer keeps text that cannot be
 // written yet, and the launcher waits until output_fd() can accept it. While congested() is true, the launcher does not
-// read the replicas' output. Their pipes then fill up and slow them down.
+// read the replicas' output. The pipes then fill up and slow the replicas down.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

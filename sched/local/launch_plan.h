@@ -30,7 +30,7 @@ struct LaunchPlan {
   std::string job_id = "local/job";    // namespace/name
 
   int replicas = 1;      // maximum number of replicas that this launcher runs; >= 1
-  int min_replicas = 1;  // minimum number
+  int min_replicas = 1;  // minimum number of replicas
   bool elastic = false;  // the number of replicas may change during the run, and replicas may be replaced
   // The maximum number of replicas of an elastic run until its program has been measured or is known to follow changes
   // of that number. nullopt: `replicas`.
@@ -39,7 +39,7 @@ struct LaunchPlan {
   bool share_devices = false;                 // several replicas may use the same device
   DeviceKind device_kind = DeviceKind::kGpu;  // the kind of `devices`
   bool shares_machine = false;                // the agent divides `devices` among this user's runs
-  std::optional<double> fairness;             // the agent's, if this run is its first; nullopt: the policy's default
+  std::optional<double> fairness;             // used if this is the agent's first run; nullopt: the policy's default
   int nodes = 1;                              // number of machines, each with the same number of replicas
   int node_rank = 0;  // 0 <= node_rank < nodes; the ranks on this machine begin at node_rank * replicas
   std::string master_host = "127.0.0.1";  // host on which the replica with rank 0 listens
@@ -48,15 +48,15 @@ struct LaunchPlan {
   std::string token;  // the token of a job on several machines, or empty; a run on one machine creates its own
 
   std::optional<std::filesystem::path> checkpoints;  // absolute path; nullopt: nothing is saved
-  std::optional<std::filesystem::path> share;        // absolute path; nullopt: as in the caller's environment
+  std::optional<std::filesystem::path> share;        // absolute path; nullopt: same as in the caller's environment
   std::optional<std::filesystem::path> logs;         // directory for the rank-<R>.log files; nullopt: no logs
   std::vector<std::pair<std::string, std::string>>
       settings;  // additional environment variables for the replicas; the last value for a name wins
 
   // How many failures the run survives, by restarting the failed replica or all replicas. 0: a failure ends the run.
   int max_restarts = 0;
-  // How long a replica waits for the others in a collective call. nullopt: as in the caller's environment, or the
-  // default.
+  // How long a replica waits for the other replicas in a collective call. nullopt: the value in the caller's
+  // environment or, if there is none, the default.
   std::optional<std::chrono::milliseconds> hang_timeout;
   // How long replicas may take to checkpoint and exit on request. Replicas that have not ended by then are killed. The
   // value should be longer than the slowest step plus the time to write a checkpoint. 0: replicas are killed
@@ -70,7 +70,7 @@ inline constexpr std::chrono::milliseconds kStartUp = std::chrono::seconds(5);
 // How long a process may take to die after SIGKILL. After that time, the launcher gives up on the process, since it
 // must be blocked in the kernel.
 inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(10);
-// The minimum time between two changes of size by checkpoint and restart. It does not apply to changes that a user
+// The minimum time between two resizes that checkpoint and restart the run. It does not apply to resizes that a user
 // requests.
 inline constexpr std::chrono::milliseconds kRestartEvery = std::chrono::minutes(1);
 

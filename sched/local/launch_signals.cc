@@ -38,7 +38,7 @@ LaunchSignals::LaunchSignals() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, &pipe_before_);
-  // If SIGCHLD were inherited as ignored, the kernel would reap the replicas and discard how they ended.
+  // If SIGCHLD were inherited as ignored, the kernel would reap the replicas and discard their exit statuses.
   action.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &action, &child_before_);
 }

@@ -1,10 +1,10 @@
 // LaunchSignals reads the signals of a launcher as data in its event loop, so that they do not interrupt it.
 //
-// While a LaunchSignals exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGCHLD and SIGWINCH
-// are blocked and read from a descriptor, and writing to a closed pipe fails instead of raising SIGPIPE. The destructor
-// discards unread signals, since the run that they were meant to end has ended, and restores everything except SIGTERM
-// and SIGHUP. Those two are ignored from then on, so that a late signal cannot change how the launcher ends. Ctrl-C
-// still can, even if hold_stop_signals() had blocked it.
+// While a LaunchSignals exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, for example under nohup), SIGCHLD and
+// SIGWINCH are blocked and read from a descriptor, and writing to a closed pipe fails instead of raising SIGPIPE. The
+// destructor discards unread signals, since the run that they were meant to end has ended, and restores everything
+// except SIGTERM and SIGHUP. Those two are ignored from then on, so that a late signal cannot change how the launcher
+// ends. Ctrl-C still can, even if hold_stop_signals() had blocked it.
 #pragma once
 
 #include <signal.h>

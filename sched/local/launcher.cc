@@ -41,7 +41,7 @@ bool take_requests(LaunchContext& context) {
   return end;
 }
 
-// Handles all events except those of replicas for a moment. Returns false if the user requested the end of the run.
+// For a moment, handles all events except those of replicas. Returns false if the user requested the end of the run.
 bool idle(LaunchContext& context) {
   const int control = context.control == nullptr ? -1 : context.control->fd();
   const int share = context.share == nullptr ? -1 : context.share->fd();
@@ -142,8 +142,8 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
   }
 }
 
-// Returns whether all replicas must be restarted after a failure. If so, it has already waited for the pause before the
-// restart.
+// Returns whether all replicas must be restarted after a failure. If so, this function has already waited for the pause
+// before the restart.
 bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
   const auto& failure = result.outcome.first_failure;
   const std::string last_line = result.last_lines.empty() ? "" : result.last_lines.back();
@@ -201,7 +201,7 @@ LaunchResult run_to_end(LaunchContext& context) {
   }
 }
 
-// Without an agent to share devices with other runs, the run uses any that the plan allows.
+// If there is no agent that divides the devices among runs, the run uses any devices that the plan allows.
 std::unique_ptr<DeviceSource> share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunControl* control,
                                             RunSize& size, const DeviceTime& device_time) {
   try {

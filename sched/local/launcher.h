@@ -5,8 +5,8 @@
 // process behind, even when it is killed itself. docs/running.md describes its behavior for users.
 //
 // Threading: launch() handles the process's signals until it returns, and it forks. It must be called while the process
-// has a single thread, unless the other threads block all signals. It starts such threads itself, but only after it has
-// forked the guardian, which never calls exec.
+// has a single thread, unless the other threads block all signals. launch() itself starts such threads, but only after
+// it has forked the guardian, which never calls exec.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ struct LaunchResult {
   std::vector<ReplicaEnd> ends;              // replicas of the last start, in the order in which they ended
   std::vector<std::string> last_lines;       // output of the replica that failed first
   int restarts = 0;                          // how many times all replicas were restarted
-  std::optional<CheckpointNote> checkpoint;  // to continue from; new if the verdict is kCheckpointed
+  std::optional<CheckpointNote> checkpoint;  // the checkpoint to continue from; new if the verdict is kCheckpointed
 };
 
 // Runs the plan. `control` publishes the status of the run and passes on requests to change it; if null, the run has no

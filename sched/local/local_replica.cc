@@ -81,8 +81,8 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   const auto status = process_.exit_status();
   if (!status) return std::nullopt;
   read_all(kPipeCapacity);
-  // A script that does not forward signals dies of a stop and leaves its program behind. The program must then be asked
-  // instead.
+  // A script that does not forward signals dies of the request to stop, and leaves its program behind. In this case,
+  // the program itself must be asked to stop.
   const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
   state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
   ReplicaEnd end{.rank = rank(),

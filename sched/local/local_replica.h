@@ -1,8 +1,8 @@
 // LocalReplica is a replica on this machine within one start of the run: its process, its output, and how it ends.
 //
-// It is first running. It is lingering if a stop ended the process but not the processes that it had started, as
-// happens with a shell script around the program. It is sweeping while the rest of its session is killed, and finally
-// it is gone.
+// A replica is first running. It is lingering if a stop has ended the process but not the processes that it had
+// started, which happens if a shell script runs the program. The replica is sweeping while the rest of its session is
+// killed, and finally it is gone.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -42,11 +42,11 @@ class LocalReplica final : public Replica {
 
   // Adds the replica's descriptors to `polled`, but those for output only if `with_output` is true.
   void add_to(std::vector<pollfd>& polled, bool with_output) const;
-  // Reads what the replica has written so far, up to a limit.
+  // Reads the output that the replica has written so far, up to a limit.
   void read();
 
   std::optional<ReplicaEnd> take_end() override;
-  // Continues the wind-down. `alive` is whether any process that the replica started is left. After a stop, such
+  // Continues the wind-down. `alive` tells whether any process that the replica started is left. After a stop, such
   // processes may finish; otherwise, the caller must kill them. The replica is gone when none is left. REQUIRES
   // winding_down().
   void wind_down(bool alive);

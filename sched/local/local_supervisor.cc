@@ -28,7 +28,7 @@ Fd make_event() {
 }
 
 void write_token(const std::filesystem::path& path, const std::string& token) {
-  // A file that a killed run left may contain another token.
+  // A file that a killed run left behind may contain another token.
   std::error_code error;
   std::filesystem::remove(path, error);
   error = create_private_file(path);

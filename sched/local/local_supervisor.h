@@ -1,5 +1,5 @@
-// LocalSupervisor runs a run's supervisor in the launcher's process, and passes what it receives to the launcher's
-// event loop.
+// LocalSupervisor runs a run's supervisor in the launcher's process, and passes the supervisor's reports to the
+// launcher's event loop.
 //
 // Threading: used by the launcher's thread. The server's thread stores the replicas' reports until the launcher takes
 // them.
@@ -20,7 +20,7 @@ namespace adaptdl::sched {
 
 class LocalSupervisor : private SupervisorListener {
  public:
-  // A replica's request for the generation after `after`.
+  // A replica's request for a generation later than `after`.
   struct Call {
     std::string replica_id;
     int after = 0;
@@ -30,17 +30,18 @@ class LocalSupervisor : private SupervisorListener {
   // What was received since the last take().
   struct Heard {
     bool hints_changed = false;  // also set when a replica uses a runtime without generations
-    std::vector<Call> calls;     // the last call of each replica, separately for `broken`
+    std::vector<Call> calls;     // the last call of each replica for each value of `broken`
   };
 
   // Starts the server. Writes the token to `token_file` for programs that read it from a file, and removes the file at
-  // the end; if empty, no file is written. `address` is the IP address to listen on for replicas on other nodes; if
-  // empty, only this machine can connect. Throws Error if the file or the server cannot be created.
+  // the end. If `token_file` is empty, no file is written. `address` is the IP address to listen on for replicas on
+  // other nodes. If `address` is empty, only this machine can connect. Throws Error if the file or the server cannot be
+  // created.
   explicit LocalSupervisor(std::string job_id, std::filesystem::path token_file = {}, const std::string& address = "");
   ~LocalSupervisor() override;
 
   std::string url() const { return server_.url(); }
-  // The token that replicas must send.
+  // Returns the token that replicas must send.
   const std::string& token() const noexcept { return token_; }
   // Returns the token file's path, or an empty path if there is none.
   const std::filesystem::path& token_file() const noexcept { return token_file_; }

@@ -29,14 +29,14 @@ bool killed_from_outside(const ReplicaEnd& end) {
   return !end.killed && end.status == ExitStatus{.signalled = true, .code = SIGKILL};
 }
 
-// Returns whether the status shows a memory error or similar, which is the program's own fault.
+// Returns whether the status shows a memory error or a similar error, which is the program's own fault.
 bool crashed(const ExitStatus& status) {
   constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
   return status.signalled && std::ranges::find(kSignals, status.code) != std::end(kSignals);
 }
 
 // Returns which replica this one lost last, according to the runtime's error (runtime/src/collective/{root,peer}.cc).
-// Warnings do not count, since they report losses that it survived.
+// Warnings are ignored, since they report losses that the replica survived.
 std::optional<int> lost_replica(const ReplicaEnd& end) {
   if (crashed(end.status)) return {};
   static const std::regex lost("replica ([0-9]{1,6}) left the job ");

@@ -27,7 +27,7 @@ struct ReplicaEnd {
   bool out_of_memory = false;
   std::size_t place = 0;                // position in the order in which processes ended
   int number = 0;                       // the replica's number, which is unique within this start
-  bool hung = false;                    // the launcher killed it because the others lost it; counts as its own failure
+  bool hung = false;                    // the launcher killed it because the others lost it; treated as its own failure
   std::vector<std::string> last_lines;  // last lines of output, for a failure
   std::string how;                      // describes the end if the status does not; otherwise empty
 };
@@ -63,7 +63,7 @@ bool is_failure(const ReplicaEnd& end);
 // order of cause and effect: deaths by a signal, then failures by exit code, then the others, each group by rank.
 void order_simultaneous(std::vector<ReplicaEnd>& ends);
 
-// Returns the outcome. `new_checkpoint` is whether a new checkpoint was saved.
+// Returns the outcome. `new_checkpoint` tells whether a new checkpoint was saved.
 //
 // The first failure is the first end that is a failure, with two exceptions. First, a dying process closes its
 // connections before the kernel reports its end, so a peer may notice the loss and end earlier. If a peer's last lines

@@ -51,7 +51,8 @@ std::vector<Member> session_members(const std::set<pid_t>& sessions, bool withou
 }
 
 std::vector<Member> kill_sessions(const std::set<pid_t>& sessions) {
-  // The leader's group is killed first, in one call that no fork escapes, and then the processes outside of it.
+  // The leader's process group is killed first, in one call that no fork can escape, and then the processes outside of
+  // the group.
   for (const pid_t session : sessions) ::kill(-session, SIGKILL);
   auto members = session_members(sessions);
   for (const Member& member : members) ::kill(member.pid, SIGKILL);

@@ -1,7 +1,7 @@
 // Finds and signals the processes of a session: a replica and everything that it started.
 //
-// Each replica leads its own session. Its descendants stay in it even if they create process groups, unless they call
-// setsid(2) on purpose. A session's id is not reused while any process is in the session.
+// Each replica leads its own session. The replica's descendants stay in its session even if they create process groups,
+// unless they call setsid(2) on purpose. A session's id is not reused while any process is in the session.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ struct Member {
 std::vector<Member> session_members(const std::set<pid_t>& sessions, bool without_leaders = false);
 
 // Sends SIGKILL to every living process of these sessions, and returns these processes. Must be called until it returns
-// an empty list, since it may miss a process that is just being forked in its own process group.
+// an empty list, since it may miss a process that is just being forked in another process group of the session.
 std::vector<Member> kill_sessions(const std::set<pid_t>& sessions);
 
 // Sends a signal to the topmost processes of a session: those whose parents are not in the session, because its leader

@@ -38,7 +38,7 @@ fs::path find_program(const std::string& name, const std::string& search_path) {
   }
   std::istringstream directories(search_path);
   for (std::string directory; std::getline(directories, directory, ':');) {
-    // By tradition, an empty entry is the current directory.
+    // By tradition, an empty entry means the current directory.
     const fs::path candidate = fs::path(directory.empty() ? "." : directory) / name;
     if (can_execute(candidate)) return candidate;
   }

@@ -158,7 +158,7 @@ void RemoteHost::connected(const std::string& device, const std::string& address
   links_.send(device, {{"do", "plan"}, {"plan", node_plan_to_json(plan_)}});
 }
 
-// Events wait for read(), since free_port() is called while the caller changes the replicas.
+// Events are stored until read() handles them, since free_port() is called while the caller changes the replicas.
 void RemoteHost::received(const std::string& device, const json& message) {
   if (message.at("is") == "port") {
     if (const auto found = devices_.find(device); found != devices_.end())

@@ -40,7 +40,7 @@ class ReplicaLinks {
   // Adds the descriptors to poll to `polled`. If `with_output` is false, the caller accepts no output of replicas for
   // now.
   virtual void add_to(std::vector<pollfd>& polled, bool with_output) const = 0;
-  // Reports the events since the last call to `listener`.
+  // Passes all events since the last call of receive() to `listener`.
   virtual void receive(Listener& listener) = 0;
 };
 

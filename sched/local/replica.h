@@ -39,10 +39,10 @@ class Replica {
 
   // Returns whether the process has ended and take_end() has returned how it ended.
   virtual bool ended() const = 0;
-  // Returns whether, in addition, no process that the replica started is left.
+  // Returns whether ended() is true and no process that the replica started is left.
   virtual bool gone() const = 0;
-  // Returns how the process ended if it has ended since the last call, otherwise nullopt. All of its output has been
-  // read by then.
+  // Returns how the process ended if it has ended since the last call, otherwise nullopt. By then, all output of the
+  // process has been read.
   virtual std::optional<ReplicaEnd> take_end() = 0;
 
   // Asks the replica to checkpoint and exit, with SIGTERM.
@@ -53,15 +53,15 @@ class Replica {
     if (!is_starting()) ask_to_stop();
   }
   // Asks the replica to checkpoint without stopping, with SIGUSR1, if the process handles that signal. Returns whether
-  // it does.
+  // the process handles the signal.
   virtual bool ask_to_save() = 0;
   virtual bool handles_save() const = 0;
   // Returns whether the process has just started and does not handle SIGTERM yet.
   virtual bool is_starting() const = 0;
-  // Returns whether the process has ended, or handles SIGTERM and so does not die of a request to stop.
+  // Returns whether the process has ended, or handles SIGTERM and therefore does not die of a request to stop.
   virtual bool handles_stop() const = 0;
-  // Sends SIGKILL to the process and to every process that it started. If `hung` is true, its death counts as its own
-  // failure.
+  // Sends SIGKILL to the process and to every process that it started. If `hung` is true, the end of the process is
+  // treated as the replica's own failure.
   virtual void kill(bool hung) = 0;
 
  protected:

@@ -75,7 +75,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
     result.erase(kKubeflowToken);
   }
   std::erase_if(result, [](const auto& entry) { return is_launchers_own(entry.first); });
-  // More threads than cores cost more than they gain, and libraries use all cores in each process by default.
+  // Using more threads than cores is slower, and by default, libraries use all cores in each process.
   result.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1u, cores / static_cast<unsigned>(plan.replicas))));
   // Python buffers output to a pipe, and loses the buffer when it is killed.
   result.emplace("PYTHONUNBUFFERED", "1");
@@ -100,7 +100,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   bypass_proxies(result, place.supervisor_url);
   result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
   report_by_kubeflow(result, plan.job_id, place);
-  // The Python package rejects a scheduler of another major version than its own.
+  // The Python package rejects a scheduler whose major version differs from its own.
   result["ADAPTDL_SCHED_VERSION"] = kSchedVersion;
   return result;
 }

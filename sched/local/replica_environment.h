@@ -20,7 +20,7 @@ Environment caller_environment();
 // runs inside a replica itself, is not passed on to its replicas.
 bool is_launchers_own(std::string_view name);
 
-// The properties that distinguish a replica from the others in its job.
+// The properties that distinguish a replica from the other replicas in its job.
 struct ReplicaPlace {
   int rank = 0;
   int size = 1;             // number of replicas in the job
@@ -29,14 +29,14 @@ struct ReplicaPlace {
   std::uint16_t master_port = 0;
   std::string device;  // empty: no particular device
   std::string id;      // stays the same when the rank changes; empty: the job has no supervisor
-  int generation = 0;  // the generation that the replica may join or starts in
+  int generation = 0;  // the generation that the replica starts in or may join
   std::string supervisor_url, supervisor_token;
   std::string token_file;  // file that contains supervisor_token; empty: no file
 };
 
-// Returns a replica's environment: the caller's without the launcher's own variables, overridden by plan.settings, and
-// both overridden by the variables that the launcher sets. `cores` is the number of cores that this machine's replicas
-// share.
+// Returns a replica's environment: the caller's environment without the launcher's own variables, then plan.settings,
+// then the variables that the launcher sets. If a variable is set more than once, the last value is used. `cores` is
+// the number of cores that this machine's replicas share.
 Environment replica_environment(const LaunchPlan& plan, const Environment& caller, const ReplicaPlace& place,
                                 unsigned cores);
 

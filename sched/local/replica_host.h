@@ -24,7 +24,7 @@ class ReplicaHost {
   // Returns the address at which other replicas reach a replica on this device. An empty name means no particular
   // device.
   virtual std::string address(const std::string& device) const = 0;
-  // Returns a port that is free at that address. Throws Error if no port is free.
+  // Returns a port that is free at the device's address. Throws Error if no port is free.
   virtual std::uint16_t free_port(const std::string& device) = 0;
 
   // Must be called before each start of all replicas, when no earlier replica is left.
@@ -38,7 +38,7 @@ class ReplicaHost {
   virtual void add_to(std::vector<pollfd>& polled, bool with_output) const = 0;
   // Returns how long the caller may wait for these descriptors before the next tick().
   virtual std::chrono::milliseconds wait_limit() const = 0;
-  // Reads what the replicas have written so far, up to a limit, and calls their OnReport functions.
+  // Reads the output that the replicas have written so far, up to a limit, and calls their OnReport functions.
   virtual void read() = 0;
   // Ends the processes that replicas have left behind. Must be called at short intervals.
   virtual void tick() = 0;

@@ -17,7 +17,7 @@ namespace adaptdl::sched {
 
 ReplicaLog::ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts)
     : path_(directory / fmt::format("rank-{}.log", rank)), rank_(rank) {
-  // If one of them fails, opening the file reports why.
+  // If one of these calls fails, opening the file reports why.
   create_private_directories(directory);
   create_private_file(path_);
   file_.open(path_, std::ios::app | std::ios::binary);
@@ -39,7 +39,7 @@ std::optional<std::string> ReplicaLog::flush() {
   if (!std::exchange(appended_, false)) return std::nullopt;
   file_.flush();
   if (file_ && order_) {
-    // A single write keeps the entry whole among those of other ranks.
+    // A single write ensures that the entry is not interleaved with the entries of other ranks.
     const std::string entry = fmt::format("{} {}\n", rank_, static_cast<long long>(file_.tellp()));
     [[maybe_unused]] const ssize_t size = ::write(order_.get(), entry.data(), entry.size());
   }

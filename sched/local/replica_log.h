@@ -1,7 +1,7 @@
 // ReplicaLog is the log file of one rank. It contains both output streams of the rank's replicas, over all starts.
 //
-// Next to the logs, a file .order shows RunLogs in which order the ranks wrote. It contains a line "RANK END" for each
-// flush, where END is the length of that rank's log after the flush.
+// Next to the logs, a file .order records, for RunLogs, the order in which the ranks wrote. The file contains a line
+// "RANK END" for each flush, where END is the length of that rank's log after the flush.
 #pragma once
 
 #include <filesystem>
@@ -31,7 +31,7 @@ class ReplicaLog {
   std::filesystem::path path_;
   int rank_;
   std::ofstream file_;
-  Fd order_;  // empty if it cannot be written; no order is recorded then
+  Fd order_;  // empty if the file .order cannot be written, in which case no order is recorded
   bool appended_ = true;
   std::optional<Stream> unfinished_;  // the stream of the unfinished line at the end of the file
   bool failed_ = false;

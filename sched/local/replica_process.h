@@ -1,7 +1,7 @@
 // ReplicaProcess is the process of one replica. It has its own session, and pipes for its output and status.
 //
-// The kernel sends the process SIGKILL when the launcher dies, and the guardian watches it before it runs any
-// instruction of the program.
+// The kernel sends the process SIGKILL when the launcher dies, and the guardian watches the process before it executes
+// any instruction of the program.
 //
 // Threading: created and used by one thread, which must live as long as the replicas (PR_SET_PDEATHSIG is tied to the
 // thread). Other threads may run, since the code between fork and exec takes no lock that one of them could hold.
@@ -35,15 +35,15 @@ class ReplicaProcess {
   // created.
   ReplicaProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                  std::vector<std::string> environment, Guardian& guardian);
-  // Kills what is left of the session, and reaps the process.
+  // Kills the remaining processes of the session, and reaps the process.
   ~ReplicaProcess();
   ReplicaProcess(const ReplicaProcess&) = delete;
   ReplicaProcess& operator=(const ReplicaProcess&) = delete;
 
   pid_t pid() const noexcept { return pid_; }
 
-  // Returns how the process ended, or nullopt if it is still running. It stays a zombie until reap(), so that its id
-  // and session stay reserved.
+  // Returns how the process ended, or nullopt if it is still running. A process that has ended stays a zombie until
+  // reap(), so that its id and session stay reserved.
   std::optional<ExitStatus> exit_status();
   // Returns whether the process catches or ignores the signal instead of dying of it.
   bool handles(int signal_number) const;
@@ -54,7 +54,7 @@ class ReplicaProcess {
   // Makes the guardian forget the process, and reaps it. REQUIRES exit_status().
   void reap() noexcept;
 
-  // The read ends of its pipes, all non-blocking.
+  // The read ends of the process's pipes, all non-blocking.
   Fd out, err, status;
 
  private:

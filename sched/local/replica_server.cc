@@ -160,7 +160,8 @@ class ReplicaServer {
 }  // namespace
 
 int serve_replicas(Fd in, Fd out) {
-  // A terminal or a node's service manager may signal the whole group; the RemoteHost decides when replicas stop.
+  // A terminal or a node's service manager may signal the whole process group, but only the RemoteHost decides when
+  // replicas stop.
   for (const int number : {SIGHUP, SIGINT, SIGPIPE}) ::signal(number, SIG_IGN);
   LineChannel channel(std::move(in), std::move(out));
   std::optional<LaunchPlan> plan;

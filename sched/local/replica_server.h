@@ -10,8 +10,8 @@ namespace adaptdl::sched {
 inline constexpr char kReplicaServerName[] = "adaptdl-replicas";
 
 // Serves one RemoteHost until it closes the connection, and returns the process's exit code. No replica outlives this
-// process, even if it is killed. Must be called while the process has one thread. Throws Error if a process or
-// descriptor cannot be created, or if a replica cannot be killed.
+// process, even if this process is killed. Must be called while the process has one thread. Throws Error if a process
+// or descriptor cannot be created, or if a replica cannot be killed.
 int serve_replicas(Fd in, Fd out);
 
 }  // namespace adaptdl::sched

@@ -121,9 +121,9 @@ void ReplicaSet::take_report(const Replica& replica, const nlohmann::json& repor
     trained_ = true;
     if (membership_.is_member(replica.number())) membership_.progressed(Clock::now());
   } else if (*event == "generation" && number != report.end() && number->is_number_integer()) {
-    trained_ = trained_ || number->get<int>() > 0;  // replicas of generation 0 report it before their first step
-    // The supervisor may still have hints of an earlier start. They apply once a replica of this start reports its
-    // generation; its own hints arrive later.
+    trained_ = trained_ || number->get<int>() > 0;  // replicas report generation 0 before their first step
+    // The supervisor may still have hints of an earlier start. Those hints are used as soon as a replica of this start
+    // reports its generation, since the hints of this start arrive later.
     if (context_.supervisor != nullptr) {
       const auto hints = context_.supervisor->hints();
       if (hints.contains("liveRescale")) membership_.set_follows(hints["liveRescale"].get<bool>());
@@ -229,7 +229,7 @@ void ReplicaSet::start_newcomer(const MembershipAction& action) {
   try {
     start(action.replica, action.generation, action.rank, action.size, action.device);
   } catch (const Error& error) {
-    // The others can continue without it.
+    // The other replicas can continue without the new one.
     context_.observer.notice(fmt::format("warning: cannot start another replica: {}", error.what()));
     membership_.ended(action.replica, Membership::End::kFailed, Clock::now());
   }
@@ -237,7 +237,7 @@ void ReplicaSet::start_newcomer(const MembershipAction& action) {
 
 void ReplicaSet::issue(const MembershipAction& action) {
   context_.observer.notice(action.why);
-  // Each generation gets a new port, since the old one may still have connections of the previous generation.
+  // Each generation gets a new port, since the old port may still have connections of the previous generation.
   choose_master();
   context_.supervisor->set_generation(restarts_, generation());
   context_.observer.replicas(static_cast<int>(action.members.size()));

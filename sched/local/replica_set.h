@@ -25,7 +25,7 @@ class ReplicaSet {
   // Returns the replicas that are not gone, and the gone replicas whose end also ends the run.
   const std::vector<std::unique_ptr<Replica>>& all() const noexcept { return replicas_; }
   bool all_gone() const;
-  // Returns whether `replica` has the lowest rank in the set, and so reports for the others.
+  // Returns whether `replica` has the lowest rank in the set, and therefore reports on behalf of the other replicas.
   bool is_first(const Replica& replica) const;
   // Returns whether any replica has reported that it trained.
   bool trained() const noexcept { return trained_; }
@@ -48,9 +48,9 @@ class ReplicaSet {
   std::optional<std::string> resize();
   // Reports the end of a replica to the membership. Returns whether the run continues without the replica.
   bool survives(const ReplicaEnd& end);
-  // Returns whether the others can save a checkpoint before the run ends, if it ends because this replica was killed.
+  // Returns whether, if the run ends because this replica was killed, the other replicas can first save a checkpoint.
   bool can_save_without(const ReplicaEnd& end) const;
-  // Removes those gone replicas without which the run continues.
+  // Removes the gone replicas whose end the run survived.
   void clear();
   // Reports that the run is ending, and that all replicas must save a checkpoint.
   void stop();
@@ -84,7 +84,7 @@ class ReplicaSet {
   std::string master_host_;  // host on which rank 0 of the current generation listens
   std::uint16_t master_port_ = 0;
   std::set<int> survived_;              // replicas whose end the run survived
-  std::map<int, std::string> devices_;  // by the numbers of all replicas that were started
+  std::map<int, std::string> devices_;  // by replica number, for all replicas that were started
   bool trained_ = false;
   bool reports_itself_ = false;  // replicas report progress on the status descriptor
   bool stopping_ = false;

@@ -28,14 +28,15 @@
 
 namespace adaptdl::sched {
 
-// Converts the parts of a plan that a node needs in order to start replicas. They have the same meaning on every node.
+// Converts the parts of a plan that a node needs in order to start replicas. These parts have the same meaning on every
+// node.
 nlohmann::json node_plan_to_json(const LaunchPlan& plan);
 LaunchPlan node_plan_from_json(const nlohmann::json& plan);
 
 nlohmann::json place_to_json(const ReplicaPlace& place);
 ReplicaPlace place_from_json(const nlohmann::json& place);
 
-// The JSON contains neither the last lines nor the place in the order of ends.
+// The JSON does not contain the fields `last_lines` and `place`.
 nlohmann::json end_to_json(const ReplicaEnd& end);
 ReplicaEnd end_from_json(const nlohmann::json& end);
 

@@ -13,7 +13,7 @@ namespace adaptdl::sched {
 
 // Sends the request and waits for the answer for as long as the launcher needs, but at most `limit`. Returns
 // RunControl's answer without "ok". Throws Error if the launcher cannot be reached or, with the launcher's reason, if
-// it refuses.
+// the launcher refuses the request.
 nlohmann::json ask_run(const RunEntry& run, const nlohmann::json& request,
                        std::optional<std::chrono::milliseconds> limit = {});
 

@@ -3,10 +3,10 @@
 //
 // A socket that only this user can read and write accepts one request per connection. The request and the answer are
 // each a line of JSON. {"request": "status"} is answered immediately with the last published status. The other requests
-// are passed to the launcher, which answers each one when it has carried it out or cannot do so: {"request": "resize",
-// "min": 1, "max": 4}, {"request": "share", ...} (run_share.h), {"request": "checkpoint"}, {"request": "stop"},
-// {"request": "kill"}. Answers are {"ok": true, ...} or {"ok": false, "why": SENTENCE}. Invalid input is refused and
-// does not affect the run.
+// are passed to the launcher, which answers each request when it has carried out the request or cannot do so:
+// {"request": "resize", "min": 1, "max": 4}, {"request": "share", ...} (run_share.h), {"request": "checkpoint"},
+// {"request": "stop"}, {"request": "kill"}. Answers are {"ok": true, ...} or {"ok": false, "why": SENTENCE}. Invalid
+// input is refused and does not affect the run.
 //
 // Threading: a separate thread, which blocks all signals, handles the socket and the record. All functions must be
 // called on the launcher's main thread; only finish() and discard() wait for the disk. A RunRequest may be answered on
@@ -77,17 +77,18 @@ class RunControl {
   // The status to publish: change it, then call publish().
   RunStatus& status() noexcept { return status_; }
   const RunRecord& record() const noexcept { return record_; }
-  // Makes the current status() the answer to status requests. It is written to the record within a second, or
-  // immediately if the state, its reason, or the number of replicas or restarts changed.
+  // Makes the current status() the answer to status requests. The status is also written to the record, within a second
+  // or immediately if the state, its reason, or the number of replicas or restarts changed.
   void publish();
   // Writes the status to the record before it returns, and stops answering. Must be called when the run has ended.
   void finish();
-  // Like finish(), but removes the record, as if there had been no run, unless an earlier run had the record.
+  // Like finish(), but removes the record, as if there had been no run, unless the record was taken over from an
+  // earlier run.
   void discard();
 
  private:
   RunRecord record_;
-  bool fresh_;  // no earlier run had the record
+  bool fresh_;  // the record was not taken over from an earlier run
   RunStatus status_;
   std::unique_ptr<RunControlServer> server_;
 };

@@ -1,4 +1,4 @@
-// Locates the directories of runs, so that runs can be found again and an interrupt never loses work.
+// Locates the directories of runs, so that runs can be found again and an interruption never loses work.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ std::filesystem::path studies_directory(const std::filesystem::path& runs = runs
 void prepare_runs_directory(const std::filesystem::path& runs);
 
 // Creates the directory `parent`/NAME-<date>-<time>, accessible only to the user, and returns its path. A number is
-// appended if that name is in use. Throws Error if it cannot be created.
+// appended if the name is in use. Throws Error if the directory cannot be created.
 std::filesystem::path make_run_directory(const std::filesystem::path& parent, const std::string& name);
 
 }  // namespace adaptdl::sched

@@ -42,7 +42,7 @@ bool is_of_trial(const fs::path& studies, const RunEntry& run) {
   return fs::equivalent(fs::path(run.status.checkpoints).parent_path(), trial, ignored);
 }
 
-// If the launcher was killed, its record still contains the state from before.
+// If the launcher was killed, its record still contains the state from before it was killed.
 void mark_lost(RunEntry& run) {
   run.status.state = "lost";
   run.status.why = "its launcher was killed";
@@ -60,7 +60,8 @@ void mark_lost(RunEntry& run) {
 
 std::optional<RunEntry> read_entry(const fs::path& directory) {
   RunEntry run{.directory = directory, .status = {}, .alive = is_locked(directory), .socket = {}};
-  // The record is read after the lock was checked, so that it contains what the launcher wrote before it ended.
+  // The record is read after the lock was checked, so that it contains everything that the launcher wrote before the
+  // launcher ended.
   const json record = read_json(directory / "run.json");
   if (!record.is_object()) return std::nullopt;
   run.status = run_status(record);

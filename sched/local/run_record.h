@@ -9,8 +9,8 @@
 //   RUNS/NAME/run.log        the launcher's own notices, if it has no terminal to show them on
 //
 // RUNS is runs_directory(). Only the user can access it and its contents. If an older version left a record accessible
-// to other users, their access is removed when a run continues there. The lock shows whether the launcher is alive; a
-// process id would not, since it may have been reused.
+// to other users, their access is removed when a run takes over the record. The lock shows whether the launcher is
+// alive; a process id would not, since it may have been reused.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ namespace adaptdl::sched {
 // The launcher's view of a record. Threading: used by one thread at a time.
 class RunRecord {
  public:
-  // Creates a record named PROGRAM-<date>-<time>. Throws Error if it cannot be created.
+  // Creates a record named PROGRAM-<date>-<time>. Throws Error if the record cannot be created.
   static RunRecord unnamed(const std::filesystem::path& runs, const std::string& program);
   // Creates the record with this name, or takes over the record of an ended run. Throws UsageError if an active run has
   // the name, and Error if the record cannot be created.

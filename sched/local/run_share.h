@@ -1,4 +1,5 @@
-// RunShare determines a run's share of the devices among the user's runs. If the run is a trial, the search chooses it.
+// RunShare determines a run's share of the devices among the user's runs. If the run is a trial, the search chooses the
+// share.
 //
 // The request that sets it is {"request": "share", "weight": 1.5, "replicas": 2}; both fields are optional (see
 // run_control.h).
@@ -14,8 +15,8 @@ inline constexpr double kMinRunWeight = 1e-3, kMaxRunWeight = 1e3;
 
 struct RunShare {
   double weight = 1;  // weight of the run's speedup relative to other runs
-  // The number of replicas that the run prefers, within its bounds and as far as other runs leave devices. nullopt: the
-  // policy decides.
+  // The number of replicas that the run prefers, within its bounds and limited by the devices that other runs leave.
+  // nullopt: the policy decides.
   std::optional<int> replicas;
 
   bool operator==(const RunShare&) const = default;

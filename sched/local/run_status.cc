@@ -29,7 +29,7 @@ std::optional<Time> to_time(const json& value) {
          std::chrono::milliseconds(std::lround(fraction * 1000));
 }
 
-// Sets `target` to the field if it exists and has that type.
+// Sets `target` to the field's value if the field exists and has the type of `target`.
 template <typename T>
 void take_field(const json& object, const char* name, T& target) {
   const auto found = object.find(name);

@@ -19,8 +19,8 @@ struct RunStatus {
   // Readers of the record see the state lost if the launcher was killed.
   std::string state = "starting";
   std::string why;                                     // reason for the state; may be empty
-  int replicas = 0;                                    // current number
-  int wanted = 0;                                      // target number; usually the same as `replicas`
+  int replicas = 0;                                    // current number of replicas
+  int wanted = 0;                                      // target number of replicas; usually the same as `replicas`
   int min = 0, max = 0;                                // the bounds of `wanted`; equal if the run is not elastic
   std::vector<std::string> devices;                    // the replicas' devices, by rank; empty if they need none
   nlohmann::json progress = nlohmann::json::object();  // last report of the replica with the lowest rank
@@ -41,7 +41,7 @@ struct RunStatus {
 // Returns whether a run in this state has ended (done, failed, stopped, lost).
 bool has_ended(const RunStatus& status);
 
-// Returns all fields, with times as "2025-01-31T12:00:00.123Z"; unknown values are null.
+// Returns all fields, with times formatted as "2025-01-31T12:00:00.123Z"; unknown values are null.
 nlohmann::json to_json(const RunStatus& status);
 
 // Reads the result of to_json(). A field that is missing or has another type keeps its default. Never throws.

@@ -1,8 +1,9 @@
 // SaveRequests handles requests for a checkpoint without a stop, until the checkpoint is committed.
 //
-// A replica is asked with SIGUSR1. A replica that does not handle the signal would die of it, so it is not asked. Only
-// one replica is asked, since all replicas save when one requests it: two that noticed the signal at different steps
-// would save twice. If the replica ends before there is a checkpoint, another is asked.
+// A replica is asked to save with SIGUSR1. A replica that does not handle the signal would die of it, and is therefore
+// not asked. Only one replica is asked, since all replicas save when one of them requests it. If two replicas were
+// asked and noticed the signal at different steps, all replicas would save twice. If the replica ends before there is a
+// checkpoint, another replica is asked.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -25,8 +26,8 @@ class SaveRequests {
 
   // Adds a request. All requests that wait at the same time are answered by the same checkpoint.
   void add(RunRequest request);
-  // Asks one of the replicas that can be asked, and answers the requests that can be answered. Must be called at short
-  // intervals while the replicas run.
+  // Asks a replica to save if there are requests and none has been asked yet, and answers the requests that can be
+  // answered. Must be called at short intervals while the replicas run.
   void tick(const std::vector<std::unique_ptr<Replica>>& replicas);
   // Records that a replica reported this checkpoint as committed.
   void reported(const std::filesystem::path& path) { watch_.reported(path); }

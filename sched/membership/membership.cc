@@ -142,8 +142,8 @@ void Membership::broken(int replica, int generation, Time now) {
   Replica* member = find(replica);
   if (member == nullptr || member->role != Role::kMember || generation != state_.generation) return;
   member->broken = true;
-  // A newcomer's report does not count: its group may break only because the others are still in a long step, or
-  // saving, in the previous generation.
+  // A newcomer's report is ignored: its group may have broken only because the other members are still in a long step,
+  // or saving a checkpoint, in the previous generation.
   if (!state_.broken_since && member->trained) state_.broken_since = now;
 }
 
@@ -174,12 +174,12 @@ bool Membership::ended(int replica, End end, Time now) {
     if (stopping_ && gone.trained && !a_member_has_trained() && !state_.finished_at) state_.finished_at = now;
     return survived;
   }
-  // A newcomer that was killed because it was not needed has not failed, but a newcomer that was killed because it was
-  // late has.
+  // A newcomer that was killed because it was not needed has not failed. A newcomer that was killed because it was late
+  // has failed.
   const bool unneeded = gone.killed && !gone.late;
   if (gone.role == Role::kLeaving || unneeded || stopping_) return true;
   newcomer_failed(now);
-  // If the newcomer was killed from outside, the next one need not fail.
+  // If something outside the job killed the newcomer, the next newcomer may succeed.
   if (end == End::kKilled && !gone.killed) --state_.newcomer_failures;
   return true;
 }
@@ -235,7 +235,8 @@ std::vector<MembershipAction> Membership::decide(Time now) {
   return std::exchange(actions_, {});
 }
 
-// Leavers must not end before all members train without them. From then on, they have the grace period to end.
+// Leavers must not end before all members train without them. Once the members do, the leavers must end within the
+// grace period.
 void Membership::take_leave(Time now) {
   if (!settled()) return;
   for (Replica& replica : state_.replicas) {

@@ -39,7 +39,7 @@ struct MembershipAction {
     kStart,    // start `replica` on `device` as a newcomer that may join `generation`, presumably as `rank` of `size`
     kIssue,    // issue `generation`, whose members by rank are `members`
     kKill,     // kill `replica` because of `why`; `hung` if it hung
-    kRestart,  // stop all with a checkpoint and start again on the target; repeated until stop() is called
+    kRestart,  // stop all replicas with a checkpoint, and start again on the target; repeated until stop()
     kFail,     // the run cannot continue because of `why`
     kNotice,   // show `why` to the user
   };
@@ -54,7 +54,7 @@ struct MembershipAction {
   std::string why;
 };
 
-// A FailureBudget decides how many failures a job survives, and how long it waits after each.
+// A FailureBudget decides how many failures a job survives, and how long the job waits after each failure.
 class FailureBudget {
  public:
   using Time = BackOff::Time;
@@ -66,8 +66,8 @@ class FailureBudget {
   virtual std::chrono::milliseconds back_off(Time now) = 0;
 };
 
-// Everything that a Membership knows about its replicas, which must be kept to continue it elsewhere. Times are the
-// caller's.
+// Everything that a Membership knows about its replicas, which must be stored so that another Membership can continue
+// from it. Times are on the caller's clock.
 struct MembershipState {
   using Time = FailureBudget::Time;
   enum class Role { kLoading, kWaiting, kMember, kLeaving };
@@ -118,7 +118,7 @@ class Membership {
 
   // Begins with generation 0, whose members are replicas 0, 1, ..., one for each device in the target.
   Membership(Options options, MembershipTarget target, FailureBudget& budget);
-  // Continues from the state of another Membership with this target. The program's reports must be repeated.
+  // Continues from the state of another Membership with the same target. The caller must repeat the program's reports.
   Membership(Options options, MembershipTarget target, FailureBudget& budget, MembershipState state);
 
   // Changes the target. A change in progress is completed or undone as needed.
@@ -129,9 +129,9 @@ class Membership {
   void progressed(Time now);
   // Reports that a newcomer is ready to join.
   void waits(int replica, Time now);
-  // Reports that a member's group broke in this generation.
+  // Reports that a member's group broke in `generation`.
   void broken(int replica, int generation, Time now);
-  // Reports that a member trains in this generation.
+  // Reports that a member trains in `generation`.
   void trains(int replica, int generation);
   // Reports that a newcomer has found that replicas cannot join its program.
   void cannot_join(int replica);

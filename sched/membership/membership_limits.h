@@ -14,7 +14,7 @@ inline constexpr std::chrono::milliseconds kLongestBackOff = std::chrono::second
 // After this long without a failure, the next pause is kFirstBackOff again.
 inline constexpr std::chrono::milliseconds kBackOffMemory = std::chrono::minutes(1);
 // How long newcomers may take to load before the job continues with those that have loaded. Even the slowest programs
-// start in less time, and until then, the job trains as before.
+// start in less time, and the job trains as before while newcomers load.
 inline constexpr std::chrono::milliseconds kJoinLimit = std::chrono::seconds(60);
 // The number of consecutive newcomer failures after which no more newcomers are started.
 inline constexpr int kNewcomerTries = 3;
@@ -23,8 +23,8 @@ inline constexpr int kNewcomerTries = 3;
 inline constexpr std::chrono::milliseconds kHangWait = std::chrono::seconds(5);
 // How long a program may take after its first progress to report that it can follow generations.
 inline constexpr std::chrono::milliseconds kHintWait = std::chrono::seconds(2);
-// The same limit after the start of a program that reports no progress. Most programs load in less time; a program that
-// takes longer is rescaled by a restart that may be unnecessary.
+// How long a program that reports no progress may take, after its start, to report that it can follow generations. Most
+// programs load in less time; a program that takes longer is rescaled by a restart, which may be unnecessary.
 inline constexpr std::chrono::milliseconds kSilence = std::chrono::seconds(60);
 
 }  // namespace adaptdl::sched

@@ -32,8 +32,8 @@ NodeInfo to_info(const NodeFacts& node, const Resources& resources) {
   return {.name = node.name, .resources = resources, .gpu_type = node.gpu_type};
 }
 
-// Finds the nodes for which a predicate permits the pods of a job. The results are cached, because most jobs have the
-// same node selector, affinity and tolerations as others.
+// Finds the nodes on which a predicate permits the pods of a job. The results are cached, because most jobs have the
+// same node selector, affinity and tolerations as other jobs.
 class NodeFilter {
  public:
   using Nodes = std::vector<const NodeFacts*>;
@@ -61,7 +61,8 @@ class NodeFilter {
   std::map<nlohmann::json, Nodes> found_;  // by the parts of a pod that may_run() and could_run() read
 };
 
-// Returns the nodes that the job could use if they were ready and not cordoned, including those that could be added.
+// Returns the nodes that the job could use if the nodes were ready and not cordoned, including nodes that could be
+// added.
 std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, NodeFilter& could,
                                              const std::optional<PoolDecision>& pool) {
   std::vector<const NodeFacts*> possible = could.of(job);
@@ -76,7 +77,7 @@ int requested_nodes(const AllocatorJob& job, const std::optional<PoolDecision>& 
   return fits ? std::max(pool->desired_nodes - pool->nodes, 0) : 0;
 }
 
-// Returns whether the nodes could hold the job's minimum number of replicas if they were empty.
+// Returns whether the nodes could hold the job's minimum number of replicas if the nodes were empty.
 bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   const std::int64_t needed = std::max(job.min_replicas, 1);
   std::int64_t room = 0;
@@ -86,7 +87,7 @@ bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   return room >= needed;
 }
 
-// Returns whether the job runs and must not be moved. Such jobs are hidden from policies, which would take them off
+// Returns whether the job runs and must not be moved. Such jobs are hidden from policies, which would move them off
 // nodes that are cordoned, not ready, or temporarily lack a resource.
 bool stays(const AllocatorJob& job) { return is_pinned(job) && !job.live.empty(); }
 
@@ -114,7 +115,7 @@ std::vector<JobClass> classes_of(const AllocatorCluster& cluster, const std::set
 }
 
 // Returns the nodes that a job keeps while nodes are allocated to jobs that may use fewer nodes: its whole allocation
-// if it is pinned, or else the nodes of its minimum number of replicas.
+// if it is pinned, otherwise the nodes of its minimum number of replicas.
 Allocation kept(const AllocatorJob& job) {
   if (is_pinned(job)) return job.current;
   const auto count = std::min(job.current.size(), static_cast<std::size_t>(std::max(job.info.min_replicas, 1)));

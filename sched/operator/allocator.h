@@ -31,7 +31,7 @@ struct AllocatorJob {
   nlohmann::json pod;                         // a replica's pod, which determines the nodes that the job may use
   Allocation current;                         // the allocation that the job has or is about to receive
   std::map<std::string, int> live;            // number of pods that may still run, by node
-  std::map<std::string, Resources> requests;  // requests of these pods, by node
+  std::map<std::string, Resources> requests;  // requests of the pods in `live`, by node
   std::string uid;
   bool waits_for_first_fit = false;
   bool held = false;  // the job must not be started now
@@ -39,9 +39,10 @@ struct AllocatorJob {
 
 // Returns whether the job has nodes and must not be moved, because it is not preemptible.
 bool is_pinned(const AllocatorJob& job);
-// Subtracts what a job holds or is about to hold from `free` (by node): its allocation, and pods that may still run.
+// Subtracts the resources that a job holds or is about to hold from `free` (by node): those of its allocation and of
+// its pods that may still run.
 void subtract_job(const AllocatorJob& job, std::map<std::string, Resources>& free);
-// Returns how many replicas that each request `replica` fit into `free`.
+// Returns how many replicas fit into `free` if each of them requests `replica`.
 std::int64_t room_for(const Resources& replica, const Resources& free);
 
 // Returns the number of different nodes in the allocation.
@@ -72,14 +73,15 @@ class Allocator {
  public:
   explicit Allocator(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
 
-  // Returns whether a job must be moved off a node that is about to be removed. This must not wait for the next cycle.
+  // Returns whether a job must be moved off a node that is about to be removed. Such a move must not wait for the next
+  // cycle.
   static bool must_move_job(const AllocatorCluster& cluster);
   // Returns decisions for all jobs except held jobs and running jobs that must not be moved.
   CycleDecisions cycle(const AllocatorCluster& cluster);
   // Returns whether the policy can decide on the size of a pool. If it cannot, the cluster must not have a pool.
   bool chooses_size() const { return policy_->chooses_size(); }
   // Returns whether new jobs receive nodes by first fit. This is false for policies that do not adapt the batch size,
-  // because their next cycle would undo the allocation.
+  // because the next cycle of such a policy would undo the allocation.
   bool uses_first_fit() const { return policy_->adapts_batch_size(); }
   // Allocates nodes to the jobs that wait for first fit, the oldest first, and returns the decisions. Jobs that do not
   // fit into the free resources are omitted.

@@ -1,4 +1,4 @@
-// Defines how threads of the operator that must not block for long call the API server.
+// Defines the options of API calls by those threads of the operator that must not block for long.
 #pragma once
 
 #include <chrono>

@@ -84,7 +84,8 @@ AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const Po
   return each;
 }
 
-// Clears an allocation that another client must have written: it exceeds the job's maximum and the number of its pods.
+// Clears an allocation that exceeds both the job's maximum and the number of its pods: another client must have written
+// it.
 void drop_foreign_allocation(AllocatorJob& job) {
   const auto max = static_cast<std::size_t>(std::max(job.info.max_replicas, job.info.min_replicas));
   std::size_t live = 0;
@@ -269,7 +270,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   const std::lock_guard lock(mutex_);
   AllocatorCluster cluster;
   cluster.now = seconds_of(now);
-  std::map<std::string, std::size_t> index;  // indices into cluster.jobs, by id of the job
+  std::map<std::string, std::size_t> index;  // index into cluster.jobs, by job id
   std::vector<bool> stopping;                // by index into cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     kube::Job job = kube::parse_job(entry.object);
@@ -292,7 +293,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
       Resources requests = pod.requests;
       devices_.complete_requests(pod.claims, false, requests);
       job.requests[pod.node] += requests;
-      // The job cannot start elsewhere until the pod has ended, and its node cannot confirm that.
+      // The job cannot start elsewhere until the pod has ended, and the pod's node cannot confirm that it has.
       const auto node = nodes_.find(pod.node);
       if (stopping[found->second] && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {
@@ -309,7 +310,8 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     if (pod == pods_.end()) return DeviceInventory::Owner::kUnknownPod;
     return index.contains(pod->second.job) ? DeviceInventory::Owner::kReplica : DeviceInventory::Owner::kOtherPod;
   };
-  // Amounts are not added, because devices that other pods request by an extended resource's name are also in claims.
+  // The amounts are not added up, because devices that other pods request by an extended resource's name are in claims,
+  // too.
   for (const auto& [node, devices] : devices_.allocated(owner)) {
     for (const auto& [resource, amount] : devices) {
       std::int64_t& used = cluster.used[node][resource];
@@ -320,7 +322,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
 }
 
 // Returns the node with its published devices. If a device plugin provides the same resource, only the plugin's devices
-// are counted, as in the Kubernetes scheduler.
+// are counted. The Kubernetes scheduler does the same.
 NodeFacts ClusterState::with_devices(NodeFacts node) const {
   const auto found = devices_.by_node().find(node.name);
   if (found == devices_.by_node().end()) return node;

@@ -60,7 +60,7 @@ class ClusterState {
   NodeState node_state(const std::string& name, kube::Time now);
   // Returns the node's label kubernetes.io/hostname, which may differ from its name; empty if there is no such label.
   std::string hostname(const std::string& node) const;
-  // Returns what the replicas of a job would hold on these nodes.
+  // Returns the usage rate of a job if its replicas run on these nodes.
   UsageRate usage_rate(const nlohmann::json& job, const Allocation& nodes, const PodSettings& settings,
                        const std::vector<NodePrice>& prices) const;
   // Returns the keys of all jobs.
@@ -99,13 +99,13 @@ class ClusterState {
   const DrainSigns signs_;
   mutable std::mutex mutex_;
   std::map<std::string, JobEntry> jobs_;                      // by namespace/name
-  std::map<std::string, std::string> key_by_id_;              // keys of jobs, by id
-  std::map<std::string, Pod> pods_;                           // by uid
-  std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by id of the job
-  std::map<std::string, NodeFacts> nodes_;                    // by name, without the devices in devices_
+  std::map<std::string, std::string> key_by_id_;              // keys of jobs, by job id
+  std::map<std::string, Pod> pods_;                           // by uid of the pod
+  std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by job id
+  std::map<std::string, NodeFacts> nodes_;                    // by node name, without the devices in devices_
   DeviceInventory devices_;
-  std::map<std::string, kube::Time> missing_since_;  // since when nodes have no object, by name
-  std::set<std::string> deleted_;                    // uids
+  std::map<std::string, kube::Time> missing_since_;  // by node name: since when the node has had no object
+  std::set<std::string> deleted_;                    // uids of deleted objects
   std::deque<std::string> deleted_order_;
   std::vector<kube::UsageRecord> deleted_usage_;
 };

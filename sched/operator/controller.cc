@@ -140,7 +140,7 @@ bool Controller::advance(const std::string& key) {
     const auto wait = std::max(*plan.look_again - situation.now, kube::Time::duration(0));
     queue_.add_at(key, WorkQueue::Clock::now() + std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
-  // The missing pods depend on the status. If it has just changed, the next step determines them again.
+  // The missing pods depend on the status. If the status has just changed, the next step determines them again.
   if (!plan.status.is_null()) return true;
   for (const int number : plan.missing) {
     try {
@@ -164,7 +164,8 @@ bool Controller::advance(const std::string& key) {
   return false;
 }
 
-// Returns whether the status contains only hints that must not be written yet. If so, the job is queued for that time.
+// Returns whether the status contains only hints that must not be written yet. If so, queues the job for the time when
+// they may be written.
 bool Controller::hints_must_wait(const std::string& key, const json& job, const json& status) {
   const json& hints = kube::field(status, {"train"});
   // The first hints and changes to liveRescale are written immediately, because they change how the job is treated.
@@ -195,7 +196,7 @@ bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
 }
 
 // Writes an event with the reason why the job does not start. Of consecutive errors with the same cause, only the first
-// is reported, because their messages may differ in details.
+// is reported. The causes are compared, because the messages may differ in details.
 void Controller::report_create_error(const std::string& key, const json& job, const std::string& cause,
                                      const std::string& message) {
   {
@@ -310,7 +311,8 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int number, co
     return {};
   } catch (const kube::ApiError& error) {
     if (error.reason() == "AlreadyExists") {
-      // Usually, this operator or its terminating predecessor has created it, and the watch has not reported it yet.
+      // Usually, this operator or its terminating predecessor has created the pod, and the watch has not reported it
+      // yet.
       const json pod = client_.get(kube::path(kube::kPods, name_space_of(job), name));
       state_.put_pod(pod);
       if (text_field(owner_of(pod), {"uid"}) != text_field(job, {"metadata", "uid"}))

@@ -88,7 +88,7 @@ class Controller {
   std::atomic<kube::Time> leads_since_{kube::Time()};
   HintPace hint_pace_{std::chrono::milliseconds(100)};
   mutable std::mutex mutex_;
-  std::map<std::string, Memory> memory_;  // by key
+  std::map<std::string, Memory> memory_;  // by key of the job
 };
 
 }  // namespace adaptdl::sched

@@ -21,7 +21,7 @@ using kube::text_field;
 using nlohmann::json;
 
 constexpr std::string_view kClassResource = "deviceclass.resource.kubernetes.io/";
-// Kubernetes does not allow more devices per claim.
+// Kubernetes does not allow more devices per claim than this.
 constexpr int kMaxDevicesPerClaim = 32;
 
 std::string full_name(const json& object) {
@@ -235,7 +235,7 @@ void DeviceInventory::complete_node(Resources& resources) const {
 
 // Returns the names of the resources under which a request in a claim is counted.
 std::vector<std::string> DeviceInventory::requested_names(const json& claim, const std::string& request) const {
-  // The result of an alternative names the request and the alternative, for example gpu/large.
+  // If an alternative was allocated, the name consists of the request and the alternative, for example gpu/large.
   const std::size_t slash = request.find('/');
   for (const json& each : array_field(claim, {"spec", "devices", "requests"})) {
     if (text_field(each, {"name"}) != request.substr(0, slash)) continue;

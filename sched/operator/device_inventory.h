@@ -1,13 +1,13 @@
 // Counts the devices that drivers publish through dynamic resource allocation (resource.k8s.io/v1) as node resources.
 //
 // A device is counted once for each DeviceClass that selects it, as deviceclass.resource.kubernetes.io/CLASS. If the
-// class has an extended resource (spec.extendedResourceName), its devices are counted instead as that resource, which a
-// device plugin may provide on other nodes, and as "CLASS (DeviceClass)", which excludes the devices of plugins.
-// Pods request devices by a resource name or by claims for a class. The Kubernetes scheduler decides which device a pod
-// receives.
+// class has an extended resource (spec.extendedResourceName), its devices are instead counted under two names: as that
+// resource, which a device plugin may provide on other nodes, and as "CLASS (DeviceClass)", which excludes the devices
+// of plugins. Pods request devices by a resource name or by claims for a class. The Kubernetes scheduler decides which
+// device a pod receives.
 //
 // Only devices that belong to a single node are counted. A claim that several pods share is not counted as a request;
-// its devices are held once it is allocated.
+// its devices are treated as held once the claim is allocated.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -33,11 +33,11 @@ inline constexpr const kube::Resource* kDeviceResources[] = {&kube::kDeviceClass
 
 class DeviceInventory {
  public:
-  // Adds or replaces an object of one of kDeviceResources. Returns why the devices of a DeviceClass cannot be counted;
-  // empty if they can be counted and for all other objects.
+  // Adds or replaces an object of one of kDeviceResources. If the object is a DeviceClass whose devices cannot be
+  // counted, returns the reason, otherwise an empty string.
   std::string put(const kube::Resource& resource, const nlohmann::json& object);
   void drop(const kube::Resource& resource, const nlohmann::json& object);
-  // Replaces all objects of the resource. Returns why devices cannot be counted.
+  // Replaces all objects of the resource. Returns the reasons why devices cannot be counted.
   std::vector<std::string> replace(const kube::Resource& resource, const std::vector<nlohmann::json>& objects);
 
   // Returns the usable devices of each node.
@@ -45,12 +45,12 @@ class DeviceInventory {
   // Returns the product name of a node's GPUs; empty if it is not known or the GPUs differ.
   std::string product(const std::string& node) const;
 
-  // Adds the devices that a replica's pod requests by claims to `requests`, and replaces class names by the resources
-  // as which the classes' devices are counted. If `is_new`, a ResourceClaimTemplate that does not exist, or whose
-  // number of devices depends on the node, becomes a request that no node satisfies, because a new pod would wait for
-  // it.
+  // Adds the devices that a replica's pod requests by claims to `requests`, and replaces the names of classes with the
+  // names of the resources under which their devices are counted. If `is_new`, a ResourceClaimTemplate that does not
+  // exist, or whose number of devices depends on the node, becomes a request that no node satisfies, because a new pod
+  // would wait for it.
   void complete_requests(const nlohmann::json& pod, bool is_new, Resources& requests) const;
-  // Completes the resources of a node that does not exist yet with the other names of its devices.
+  // Adds the other names of a node's devices to the node's resources, for a node that does not exist yet.
   void complete_node(Resources& resources) const;
 
   enum class Owner { kReplica, kOtherPod, kUnknownPod };
@@ -73,7 +73,7 @@ class DeviceInventory {
   };
   struct Device {
     std::string node;
-    std::set<std::string> names;  // names of the resources as which the device is counted
+    std::set<std::string> names;  // names of the resources under which the device is counted
   };
   using DeviceId = std::string;  // driver, pool and device
 

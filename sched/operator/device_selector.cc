@@ -22,7 +22,7 @@ class SelectorReader {
  public:
   explicit SelectorReader(std::string_view text) : text_(text) {}
 
-  // Skips white space, then `token` if it follows. Returns whether it does.
+  // Skips white space, and then `token` if it comes next. Returns whether `token` was skipped.
   bool take(std::string_view token) {
     text_.remove_prefix(std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
     if (!text_.starts_with(token)) return false;

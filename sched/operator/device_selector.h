@@ -5,7 +5,7 @@
 //   device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].type == 'gpu'
 //
 // GPU drivers use such expressions to select all their devices of a kind. A comparison uses == or != with a string, an
-// integer or a Boolean; !device.attributes[…].NAME and device.attributes[…].NAME compare with false and true.
+// integer or a Boolean; !device.attributes[…].NAME and device.attributes[…].NAME are comparisons with false and true.
 #pragma once
 
 #include <nlohmann/json.hpp>

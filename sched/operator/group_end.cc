@@ -9,7 +9,7 @@ namespace {
 
 using Kind = GroupEnd::Kind;
 
-// Kubernetes marks a node as not ready after 40 s without a heartbeat, 50 s since version 1.32.
+// Kubernetes marks a node as not ready after 40 s without a heartbeat, or after 50 s since version 1.32.
 constexpr std::chrono::seconds kNodeLossNoticed{90};
 
 GroupEnd restart_group(const std::string& reason, const std::string& message) {
@@ -23,7 +23,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
     const PodFacts* pod = replicas[rank];
     const std::string who = fmt::format("replica {}", rank);
     if (pod == nullptr) {
-      // Until all pods of the group have been created, a missing pod is not a lost one.
+      // Until all pods of the group have been created, a missing pod is not a lost pod.
       if (all_created) return restart_group("ReplicaLost", who + " was deleted");
       continue;
     }
@@ -41,11 +41,11 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
   return end;
 }
 
-// Decides on the failure of a replica, which may have failed because a peer's node failed. Kubernetes detects that with
-// a delay.
+// Decides how to handle the failure of a replica, which may be a consequence of the failure of a peer's node.
+// Kubernetes detects the failure of a node only after some time.
 GroupEnd end_of_failure(const JobSituation& at, const std::vector<const PodFacts*>& replicas, const PodFacts& failure) {
   const std::string who = fmt::format("replica {}", failure.rank);
-  // The node does not assign the device to a pod again while it is unhealthy.
+  // The node does not assign the device to another pod while the device is unhealthy.
   if (failure.unhealthy_device) return restart_group("ReplicaLost", fmt::format("{}: {}", who, failure.message));
   const kube::Time noticed = failure.ended ? *failure.ended + kNodeLossNoticed : at.now;
   for (const PodFacts* pod : replicas) {

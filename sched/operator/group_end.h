@@ -1,4 +1,4 @@
-// Decides whether the job must be restarted, or has failed, because of the replicas of its group.
+// Decides, from the state of the replicas in a job's group, whether the job must be restarted or has failed.
 //
 // Only a failure of a replica's own program can fail the job. If a replica ends for another reason, the job is
 // restarted. The same applies to failures that may be the consequence of a lost node or an unhealthy device.

@@ -21,8 +21,8 @@ class HintPace {
   // `pause` is the average time between two writes.
   explicit HintPace(Clock::duration pause) : pause_(pause) {}
 
-  // Returns the time from which the job's hints may be written. It does not change until written() is called, unless
-  // the job misses it.
+  // Returns the time from which the job's hints may be written. This time does not change until written() is called,
+  // unless the job misses its turn.
   Clock::time_point due(const std::string& job, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = due_.try_emplace(job);
@@ -44,13 +44,13 @@ class HintPace {
   }
 
  private:
-  // A job that misses its turn by this much is assigned a new one, so that jobs are not all due together after an
+  // A job that misses its turn by this much is assigned a new turn, so that jobs are not all due together after an
   // outage.
   static constexpr std::chrono::seconds kMissed{5};
 
   const Clock::duration pause_;
   std::mutex mutex_;
-  std::map<std::string, Clock::time_point> due_;  // by namespace/name
+  std::map<std::string, Clock::time_point> due_;  // by namespace/name of the job
   Clock::time_point last_{};                      // when a job was last permitted to write
   Clock::time_point next_{};                      // the turn after the last one that was assigned
 };

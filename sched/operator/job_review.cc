@@ -30,7 +30,8 @@ constexpr const char* kTemplate = "spec.template.";
 constexpr std::size_t kMaxFault = 1000, kMaxWarning = 250;  // bytes
 constexpr std::size_t kMaxFaults = 10;
 constexpr std::size_t kMaxValues = 250'000;
-// The dry run's group. Replicas' host names contain its number and must not become too long while a job trains.
+// The group number in the dry run. It is large, because the host names of replicas contain the group number, and must
+// not become too long after a job has been restarted many times.
 constexpr int kLateGroup = 999;
 
 // Reads a few strings of a review and stores nothing else.
@@ -78,9 +79,10 @@ bool is_empty(const json& value) {
   return value.is_null() || (value.is_structured() && value.empty()) || value == "" || value == false || value == 0;
 }
 
-// Returns the element of `list` that corresponds to element `place` of `sent`, or null if there is none. This is the
-// element with the same name (if several have it, the one at the same position among them) or, without a name, the
-// element at the same place. Other webhooks may insert named elements anywhere, but only append unnamed ones.
+// Returns the element of `list` that corresponds to element `place` of `sent`, or null if there is none. If the element
+// of `sent` has a name, this is the element with the same name (if several elements have that name, the one at the same
+// position among them), otherwise the element at the same place. Other webhooks may insert named elements anywhere, but
+// only append unnamed ones.
 const json* counterpart(const json& sent, std::size_t place, const json& list) {
   const std::string name = text_field(sent[place], {"name"});
   if (name.empty()) return place < list.size() && list.size() >= sent.size() ? &list[place] : nullptr;
@@ -165,7 +167,7 @@ std::vector<std::string> unknown_fields(const std::string& message) {
   return fields;
 }
 
-// Adds the faults of the pod that the API server reports, with the corresponding fields of the job.
+// Adds the faults that the API server reports for the pod, and names the corresponding fields of the job.
 void add_pod_faults(const kube::ApiError& error, ReviewVerdict& verdict) {
   const std::size_t before = verdict.faults.size();
   for (const json& cause : array_field(error.details(), {"causes"})) {
@@ -183,14 +185,14 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
   try {
     pod = make_replica_pod(job, {.nodes = {}, .group = kLateGroup, .rank = 0, .token = {}, .hostname = {}},
                            settings.pods);
-  } catch (const Error& error) {  // one of the operator's patches does not fit the template
+  } catch (const Error& error) {  // one of the operator's patches cannot be applied to the template
     verdict.faults.emplace_back(error.what());
     return;
   }
   try {
     const json stored = settings.dry_run(text_field(job, {"metadata", "namespace"}), pod);
     if (!settings.compare_fields) return;
-    // The API server has not dropped fields that the operator's patches have removed.
+    // Fields that the operator's patches removed are missing, too, but they are not unknown fields.
     const json& given = field(job, {"spec", "template"});
     const std::vector<Pointer> removed = dropped_fields(given, pod);
     for (const Pointer& path : dropped_fields(given, stored)) {

@@ -22,11 +22,11 @@ struct ReviewSettings {
   PodSettings pods;
   // Returns why an image's name is invalid; empty if it is valid.
   std::function<std::string(const std::string&)> image_fault;
-  // Creates the pod in the namespace without storing it, and returns it as the API server would store it. Throws what
-  // kube::Client::create() throws.
+  // Creates the pod in the namespace without storing it, and returns it as the API server would store it. Throws the
+  // same errors as kube::Client::create().
   std::function<nlohmann::json(const std::string& name_space, const nlohmann::json& pod)> dry_run;
-  // Whether unknown fields of a pod are found by comparing it with what the API server returns. If false, the dry run
-  // must reject them (fieldValidation=Strict), so that webhooks that remove fields do not affect the check.
+  // Whether unknown fields of a pod are found by comparing the pod with the one that the API server returns. If false,
+  // the dry run must reject them (fieldValidation=Strict), so that webhooks that remove fields do not affect the check.
   bool compare_fields = false;
 };
 
@@ -40,7 +40,7 @@ struct ReviewVerdict {
 ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& settings);
 
 // Returns the JSON patch that adds the annotation kube::kSubmitterAnnotation to a new job, and that reverts changes
-// that later requests make to it. Empty if nothing must be changed.
+// that later requests make to the annotation. Empty if nothing must be changed.
 nlohmann::json submitter_patch(const nlohmann::json& request);
 
 // Returns why parsing the AdmissionReview could use too much memory or stack; empty if it may be parsed.

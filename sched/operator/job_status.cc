@@ -55,7 +55,7 @@ JobStatus::JobStatus(const json& job, Time now) : before_(status_of(job)), after
 }
 
 // Replaces a time that is invalid or later than this operator could have set it, so that the job does not wait for it.
-// Another client wrote such a time, or the clock was set back.
+// Such a time appears if another client wrote it or the clock was set back.
 void JobStatus::correct_time(const char* name, std::chrono::seconds ahead) {
   // The clocks of two operators may differ.
   constexpr std::chrono::minutes kClockDifference{1};

@@ -31,7 +31,7 @@ class JobStatus {
 
   std::string reason() const;
   std::string message() const;
-  kube::Time phase_since() const;  // now if unknown
+  kube::Time phase_since() const;  // the current time if unknown
   int retries() const;
   bool created() const;  // whether all pods of the group were created
   std::optional<kube::Time> retry_after() const;
@@ -52,10 +52,11 @@ class JobStatus {
   void set_unplaceable(bool is);
   // Returns whether the job holds resources, according to its usage.
   bool holds() const;
-  // Record that the job has held this, or nothing, since `when`. They do nothing if there is nothing to account for.
+  // Record that the job has held resources at this rate, or no resources, since `when`. They have no effect if there is
+  // nothing to account for.
   void hold(const UsageRate& rate, kube::Time when);
   void release(kube::Time when);
-  // Records that the job holds this amount from now on. REQUIRES holds().
+  // Records that the job holds resources at this rate from now on. REQUIRES holds().
   void change_hold(const UsageRate& rate);
   // Begins a new phase.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);

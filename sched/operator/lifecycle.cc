@@ -24,9 +24,10 @@ using std::chrono::seconds;
 
 // A group that ran at least this long ends a series of failed starts.
 constexpr seconds kSettled{60};
-// Group numbers in a status must be below this limit, because no job is started this often.
+// Group numbers in a status must be below this limit, because no job is started this many times.
 constexpr int kMaxGroups = 1'000'000;
-// Interval of checks while members change, because no event reports that they take too long.
+// The interval of checks while the members of a job change. They are necessary because no event reports that a change
+// takes too long.
 constexpr seconds kMembersCheck{1};
 constexpr seconds kFirstPause{10};
 // Reasons in a status. kSuspended is also a phase.
@@ -48,7 +49,8 @@ class Planner {
   }
 
   Plan run() {
-    // Kubernetes deletes the pods of a job that is being deleted. Finalizers of the job may take longer than the pods.
+    // Kubernetes deletes the pods of a job that is being deleted. Because of finalizers, the job may exist longer than
+    // its pods.
     if (job_.deleted) {
       account_usage(at_, job_, membership_.has_value(), status_);
       plan_.status = status_.patch();
@@ -78,7 +80,7 @@ class Planner {
   bool live(const PodFacts& pod) const { return pod.live() && !is_gone(at_, pod); }
 
   void remove(const PodFacts& pod) {
-    // A terminating pod needs no second request, unless its node is gone and nothing else would remove it.
+    // A terminating pod need not be deleted again, unless its node is gone and nothing else would remove the pod.
     if (pod.leaving && !is_gone(at_, pod)) return;
     if (std::ranges::find(plan_.removals, pod.uid, &PodRemoval::uid) != plan_.removals.end()) return;
     plan_.removals.push_back({pod.name, pod.uid, is_gone(at_, pod)});
@@ -113,8 +115,8 @@ class Planner {
     plan_.events.push_back({warning, reason, message});
   }
 
-  // Returns the nodes, or none if the job must not be started on one of them. Nodes that the allocator chose (`chosen`)
-  // include cordoned nodes only if the job tolerates the cordon.
+  // Returns the nodes, or no nodes if there is one among them on which the job must not be started. Nodes that the
+  // allocator chose (`chosen`) include cordoned nodes only if the job tolerates the cordon.
   Allocation if_open(const Allocation& nodes, bool chosen) const {
     const auto open = [this, chosen](const std::string& node) {
       const NodeState state = at_.node_state(node);
@@ -239,8 +241,8 @@ class Planner {
   // Returns whether the replicas of this group follow generations. The hint alone may be from an earlier group.
   bool is_followed() const { return follows_generations(at_.hints) && at_.reports.trains >= 0; }
 
-  // Returns whether a job that has just started may still report that it follows generations. A change that can wait
-  // for the next cycle must not restart it before that.
+  // Returns whether a job that has just started may still report that it follows generations. Until then, a change that
+  // can wait for the next cycle must not restart the job.
   bool may_follow_soon() const {
     const bool silent = at_.hints.empty() || (follows_generations(at_.hints) && !is_followed());
     // Hints are stored in the status, whereas replicas must repeat other reports to a new operator.
@@ -291,7 +293,7 @@ class Planner {
     for (JobEvent& event : members.events) plan_.events.push_back(std::move(event));
   }
 
-  // Collects the pods of the group by number, which is the rank here, and removes all others.
+  // Collects the pods of the group by number, which is the rank here, and removes all other pods.
   void collect() {
     replicas_.assign(static_cast<std::size_t>(std::clamp(job_.replicas.value_or(0), 0, kMostReplicas)), nullptr);
     for (const PodFacts& pod : at_.pods) {
@@ -315,7 +317,7 @@ class Planner {
     return true;
   }
 
-  // Restarts or fails the job if its replicas make that necessary. Returns whether anything else must wait.
+  // Restarts or fails the job if its replicas make that necessary. Returns whether all other actions must wait.
   bool ended() {
     const bool all_created = job_.phase == "Running" || status_.created();
     const GroupEnd end = group_end(at_, job_, replicas_, all_created);
@@ -395,7 +397,7 @@ class Planner {
 
   // ---- Stopping
 
-  // `pause`: whether repeated stops for such a reason must pause the job. `wait`: the minimum pause.
+  // `pause`: whether the job must pause if stops for such reasons are repeated. `wait`: the minimum pause.
   void stop(const std::string& reason, const std::string& message, const Allocation& next, bool pause,
             seconds wait = {}) {
     const seconds stayed = std::chrono::duration_cast<seconds>(at_.now - status_.phase_since());
@@ -405,7 +407,7 @@ class Planner {
       wait = std::max(wait, std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause));
     // During a pause, the allocator may allocate the job's nodes to other jobs.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
-    // The hint may be from an earlier group. This is harmless, because then no replica requests a generation.
+    // The hint may be from an earlier group. This is harmless, because in that case, no replica requests a generation.
     const bool unchanged = field(at_.job, {"status", "membership"}).is_null();
     if (unchanged && job_.phase == "Running" && follows_generations(at_.hints))
       status_.set_membership(to_json(initial_membership(job_)));
@@ -485,7 +487,7 @@ class Planner {
 
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings) {
   if (!kube::bool_field(situation.job, {"spec", "suspend"}, false)) return Planner(situation, settings).run();
-  // A suspended job must wait, regardless of what the allocator decided before it knew of the suspension.
+  // A suspended job must wait, regardless of any decision that the allocator made before it knew of the suspension.
   JobSituation suspended = situation;
   suspended.decision = JobDecision{{}, kWhySuspended, true, ""};
   return Planner(suspended, settings).run();

@@ -33,7 +33,7 @@ namespace adaptdl::sched {
 struct LifecycleSettings {
   // How long pods may fail to start before the job fails or, if they are not scheduled, before nodes are chosen again.
   std::chrono::seconds start_timeout{600};
-  // How long a job may wait if the nodes could not hold it even if they were empty. 0 means forever.
+  // How long a job may wait if it would not fit on the nodes even if they were empty. 0 means forever.
   std::chrono::seconds unschedulable_timeout{600};
   bool live_rescale = false;      // whether the members of jobs that support it change without a restart
   std::vector<NodePrice> prices;  // empty if costs are not accounted for
@@ -49,7 +49,7 @@ struct JobDecision {
 
 // Describes why the API server or an admission webhook refused to create a pod.
 struct PodRefusal {
-  std::optional<int> replica;  // number of a replica that joins the job later; empty for one that begins its group
+  std::optional<int> replica;  // number of a replica that joins the job later; empty if it is there from the start
   bool quota = false;          // the pod exceeds a quota of the namespace, so a retry may succeed
   std::string message;
 };
@@ -65,7 +65,7 @@ enum class NodeState {
 // The reports that the replicas of the current group have sent to the supervisor.
 struct ReplicaReports {
   struct Wait {
-    int after = 0;  // the replica requests a generation after this one
+    int after = 0;  // the replica requests a generation later than this one
     bool broken = false;
     bool operator==(const Wait&) const = default;
   };

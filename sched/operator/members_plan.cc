@@ -15,13 +15,14 @@ using Role = MembershipState::Role;
 using Replica = MembershipState::Replica;
 using End = Membership::End;
 
-// Longer than the differences between the timeouts of the members' collective calls and requests (see kHangWait).
+// This time is longer than the differences between the timeouts of the members' collective calls and requests (see
+// kHangWait).
 constexpr std::chrono::seconds kHangWaitInCluster{15};
 // How long replicas may take to repeat their reports to a new operator.
 constexpr std::chrono::seconds kReportsRepeated{60};
 // How long a job receives no more replicas after several newcomers have failed in a row.
 constexpr std::chrono::minutes kNoGrowth{10};
-// How long after the loss of a member others may fail because of it.
+// How long after the loss of a member other members may fail because of the loss.
 constexpr std::chrono::seconds kLossFelt{90};
 // How long members wait until the pods of the newcomers that replace them run.
 constexpr std::chrono::seconds kReplacementWait{60};
@@ -85,13 +86,14 @@ class MembersPlanner {
     // A job that is not preemptible does not survive the loss of a member: the allocator does not replace its nodes.
     Membership::Options options{
         .survives = job_.preemptible, .hang_wait = kHangWaitInCluster, .join_limit = settings.start_timeout};
-    // Replicas must first repeat to a new operator that their group broke. Until then, none of them is considered hung.
+    // After a change of operators, replicas must first report again that their group broke. Until then, none of them is
+    // considered hung.
     if (at_.now - at_.leads_since < kReportsRepeated) options.hang_wait = std::chrono::hours(1'000'000);
     const MembershipTarget target{.devices = job_.allocation, .min = min_replicas()};
     return stored_ ? Membership(options, target, budget_, stored_->state) : Membership(options, target, budget_);
   }
   int min_replicas() const { return std::max(job_.min_replicas.value_or(0), 1); }
-  // Returns whether the job may have these nodes. For some time after newcomers failed, it must not receive other
+  // Returns whether the job may have these nodes. For some time after newcomers have failed, it must not receive other
   // nodes.
   bool may_have(const Allocation& nodes) const {
     if (!no_growth_until_ || now_ >= *no_growth_until_) return true;
@@ -109,7 +111,7 @@ class MembersPlanner {
   }
   bool gone(const PodFacts& pod) const { return !pod.node.empty() && at_.node_state(pod.node) == NodeState::kGone; }
 
-  // Returns whether a member that has trained is done, which means that the others are about to be done.
+  // Returns whether a member that has trained has finished, which means that the others are about to finish.
   bool is_done() const {
     return std::ranges::any_of(membership_.state().replicas, [this](const Replica& replica) {
       const PodFacts* pod = pod_of(replica.number);
@@ -145,8 +147,8 @@ class MembersPlanner {
     for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
   }
 
-  // Restarts a job whose members wait for replacements, if they cannot wait or would wait in vain. A replacement may
-  // not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
+  // Restarts a job whose members wait for replacements, if they cannot wait or if waiting would not help. A replacement
+  // may not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
   void release_waiting_leavers() {
     if (!membership_.leavers_wait()) return;
     if (at_.refusal && at_.refusal->quota) {
@@ -205,7 +207,7 @@ class MembersPlanner {
                                             pod == nullptr || pod->message.empty() ? "" : ": " + pod->message)});
       }
       if (!end || membership_.ended(replica.number, *end, now_) || stopping_) continue;
-      // The others do not survive this, so the group is checked as it was before.
+      // The other members cannot survive this end, so the group as a whole is checked for its end.
       plan_.whole = true;
       for (const Replica& each : replicas) {
         if (each.role == Role::kMember) plan_.members.push_back(pod_of(each.number));
@@ -218,7 +220,7 @@ class MembersPlanner {
     const PodFacts* pod = pod_of(replica.number);
     if (stopping_ && replica.role == Role::kMember) {
       // The pods of a job that stops are deleted, and may disappear before it is known how they ended. Members that
-      // have not met the others in this generation yet cannot have saved a checkpoint.
+      // have not met the other members in this generation yet cannot have saved a checkpoint.
       const bool met = membership_.generation() == 0 || replica.trains == membership_.generation();
       if (pod == nullptr) return met ? End::kCheckpointed : End::kKilled;
       if (pod->end == PodEnd::kCheckpointed) return End::kCheckpointed;
@@ -280,7 +282,7 @@ class MembersPlanner {
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
       if (replica.role == Role::kLoading && !replica.killed && pod == nullptr) plan_.missing.push_back(replica.number);
-      // The pod is removed repeatedly until it has ended, because a request may be lost.
+      // The removal of the pod is requested repeatedly until the pod has ended, because a request may be lost.
       if (replica.killed && pod != nullptr && pod->live()) remove(*pod, true);
     }
     list_members();
@@ -328,7 +330,7 @@ class MembersPlanner {
   OperatorBudget budget_;
   Membership membership_;
   bool stopping_ = false;                // whether the job's phase is Stopping
-  std::map<int, const PodFacts*> pods_;  // of the group, by number
+  std::map<int, const PodFacts*> pods_;  // pods of the group, by replica number
   MembersPlan plan_;
 };
 

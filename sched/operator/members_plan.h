@@ -2,8 +2,8 @@
 // removed, and the others continue after one of them is lost. The job's program must follow generations
 // (docs/formats.md), which it reports with the hint liveRescale.
 //
-// These are pure functions around the state machine of membership/membership.h, where a device is a node. A replica is
-// identified by a number: its rank in the first generation of a group or, if it joins the group later, a number that
+// These are pure functions around the state machine of membership/membership.h, whose devices are nodes here. A replica
+// is identified by a number: its rank in the first generation of a group or, if it joins the group later, a number that
 // was never used in the group.
 #pragma once
 

@@ -20,7 +20,7 @@ namespace adaptdl::sched {
 
 class OperatorMetrics {
  public:
-  // Records that the operator has written a job's status. `before` and `after` are the whole job.
+  // Records that the operator has written a job's status. `before` and `after` are complete job objects.
   void status_written(const nlohmann::json& before, const nlohmann::json& after);
   // Records that a scheduling cycle has ended, and how long it took.
   void cycle_ended(std::chrono::duration<double> time, kube::Time now);

@@ -32,13 +32,13 @@ struct NodeFacts {
   double created = 0;  // seconds since 1970
   bool ready = false;
   std::string leaving;            // the sign that the node is about to be removed; empty if there is none
-  nlohmann::json labels, taints;  // an object; an array that includes the taint of a cordon
+  nlohmann::json labels, taints;  // labels: an object; taints: an array that includes the taint of a cordon
 };
 
 NodeFacts parse_node(const nlohmann::json& node, const DrainSigns& signs = {});
 
-// Returns what the Kubernetes scheduler reserves for a pod: the sum of its containers' requests, or the request of an
-// init container if that is larger, plus its overhead. A limit without a request is treated as a request.
+// Returns the resources that the Kubernetes scheduler reserves for a pod: the sum of its containers' requests, or the
+// request of an init container if that is larger, plus its overhead. A limit without a request is treated as a request.
 Resources pod_requests(const nlohmann::json& pod);
 
 // Returns whether the node is ready, not about to be removed, and not cordoned.

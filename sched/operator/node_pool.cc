@@ -128,7 +128,7 @@ std::vector<Member> members_of(const NodePool& pool, const AllocatorCluster& clu
   return members;
 }
 
-// Returns how many nodes the limits allow, and the reason; empty if the reason is max_nodes.
+// Returns how many nodes the limits allow, and the reason, which is empty if the limit is max_nodes.
 std::pair<int, std::string> limit_of(const NodePool& pool, const std::vector<Member>& members,
                                      const NodeFacts& new_node) {
   const int now = static_cast<int>(members.size());
@@ -263,8 +263,8 @@ bool waits(const AllocatorJob& job, const NodeFacts& new_node) {
   return !job.held && job.current.empty() && could_run(job.pod, new_node);
 }
 
-// Returns false if all nodes of the pool are so new that a resource that a waiting job requests, and no node offers,
-// may still be added to them.
+// Returns false if a waiting job requests a resource that no node offers, but all nodes of the pool are so new that the
+// resource may still be added to them.
 bool is_set_up(const NodePool& pool, const std::vector<Member>& members, const AllocatorCluster& cluster,
                const NodeFacts& new_node) {
   const auto is_new = [&](const Member& member) { return cluster.now - member.node->created <= kSetUpTime; };
@@ -309,7 +309,7 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
     desired = decision.desired_nodes - problem.min_nodes;
     needed = desired > result.nodes && decision.for_waiting_jobs;
   } else {
-    // One node is requested, because the resources of new nodes are known once there is one.
+    // One node is requested, because the resources of new nodes become known only when a node has been added.
     desired = std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) { return waits(job, new_node); }) ? 1 : 0;
   }
   if (!is_set_up(pool, members, cluster, new_node)) {

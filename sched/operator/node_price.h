@@ -21,7 +21,7 @@ struct NodePrice {
 // Parses a list of {"labels": {NAME: VALUE}, "perHour": NUMBER}. Throws UsageError, whose message begins with `what`.
 std::vector<NodePrice> parse_node_prices(const nlohmann::json& list, const std::string& what);
 
-// Returns the price of a node per hour, by the first entry that matches, or 0 if no entry matches.
+// Returns the price of a node per hour according to the first entry that matches, or 0 if no entry matches.
 double price_of(const NodeFacts& node, const std::vector<NodePrice>& prices);
 
 struct UsageRate {
@@ -34,7 +34,7 @@ struct UsageRate {
   bool empty() const { return gpus <= 0 && !cost_per_hour; }
 };
 
-// Returns what the replicas of a job hold if each of them requests `replica`. Nodes that are not in `nodes` cost
+// Returns the usage rate of a job's replicas if each of them requests `replica`. Nodes that are not in `nodes` cost
 // nothing.
 UsageRate usage_rate(const Resources& replica, const Allocation& allocation,
                      const std::map<std::string, NodeFacts>& nodes, const std::vector<NodePrice>& prices);

@@ -16,12 +16,13 @@ namespace adaptdl::sched {
 namespace {
 
 constexpr const char* kLeaderLabel = "adaptdl/leader";
-// Minimum pause between two cycles that nodes about to be removed cause. A job may not be able to move yet.
+// Minimum pause between two cycles that are caused by nodes that are about to be removed, because a job may not be able
+// to move yet.
 constexpr std::chrono::seconds kMoveAgain{5};
 constexpr const kube::Resource* kWatched[] = {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes};
 constexpr std::size_t kKinds = std::size(kWatched) + std::size(kDeviceResources);
-// Pauses before the operator again watches objects that it could not read. The first pause is shorter, because an API
-// server that is starting may not know all its resources.
+// How long the operator waits before it tries again to watch objects that it could not read. The first pause is
+// shorter, because an API server that is starting may not know all its resources.
 constexpr std::chrono::seconds kWatchAgain{15}, kWatchAgainLater{300};
 // Range of the pause between two allocations, so that jobs that are submitted together are allocated together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
@@ -210,8 +211,9 @@ bool Operator::is_synced(const kube::Resource& resource) {
   return synced_.contains(resource.kind);
 }
 
-// Watches the objects, and retries: clusters before Kubernetes 1.34 do not have the resource, and an operator that was
-// updated without its ClusterRole lacks the permission. After an error, objects are kept until they are listed again.
+// Watches the objects, and retries after errors: clusters before Kubernetes 1.34 do not have the resource, and an
+// operator that was updated without its ClusterRole lacks the permission. After an error, objects are kept until they
+// are listed again.
 void Operator::watch_devices(const kube::Resource& resource, std::stop_token stop) {
   std::string last;
   bool received = false;
@@ -332,7 +334,7 @@ bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
 
 void Operator::allocate_once(bool all) {
   const Clock::time_point begin = Clock::now();
-  // Read the decisions before the jobs: a decision that is carried out between the two is then in its job's status.
+  // Read the decisions before the jobs: a decision that is carried out in between is then in the status of its job.
   std::map<std::string, Allocation> undone;
   for (const std::string& key : state_.jobs()) {
     if (auto nodes = controller_->undone(key)) undone[key] = *std::move(nodes);
@@ -356,7 +358,8 @@ void Operator::allocate_once(bool all) {
   for (const AllocatorJob& job : cluster.jobs) {
     const auto found = decisions.jobs.find(job.info.name);
     if (found == decisions.jobs.end()) continue;
-    // In a large cluster, hundreds of reasons change in a cycle. Jobs that start or change must not wait for them.
+    // In a large cluster, hundreds of reasons change in a cycle. Jobs that start or change must not wait until all of
+    // these reasons have been written.
     const bool stays = found->second.nodes == job.current;
     controller_->decide(job.info.name, std::move(found->second),
                         stays ? WorkQueue::Priority::kLow : WorkQueue::Priority::kNormal);

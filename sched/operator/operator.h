@@ -133,7 +133,8 @@ class Operator final : private SupervisorListener {
   std::string metrics_text_;         // used by the thread of metrics_server_ only
   Clock::time_point metrics_until_;  // used by the same thread only: until when the text is served
   std::unique_ptr<Supervisor> metrics_server_;
-  // Used by the allocator's thread only: when a leaving node last caused a cycle, and when it causes the next one.
+  // Used by the allocator's thread only: the time at which a leaving node last caused a cycle, and the time at which it
+  // causes the next one.
   Clock::time_point moved_ = Clock::time_point::min(), move_again_ = Clock::time_point::max();
 
   // Used by the allocator's thread only.

@@ -54,8 +54,8 @@ ContainerEnds container_ends(const json& pod) {
     for (const json& status : array_field(pod, {"status", list})) {
       const json& ended = field(status, {"state", "terminated"});
       auto when = kube::time_field(ended, {"finishedAt"});
-      // A time in 1970 means that the time is not known. If the node did not end its pod, the status may still report a
-      // running container.
+      // A time in 1970 means that the time is not known. If something other than the node ended the pod, the status may
+      // still report a running container.
       if (!is_valid_end(when)) when.reset();
       all_known = all_known && (when || (ended.is_null() && field(status, {"state", "running"}).is_null()));
       ends.last = std::max(ends.last, when);

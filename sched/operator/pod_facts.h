@@ -28,7 +28,7 @@ struct PodFacts {
   std::string name, uid, node, ip;
   int group = -1;        // from the pod's name, which never changes; -1 if it is not the name of a replica
   int number = -1;       // also from the name; unique in the group, and the initial rank if the replica began the group
-  int rank = -1;         // from the pod's annotation, or else the number
+  int rank = -1;         // from the pod's annotation or, if it is missing, the number
   int replicas = 0;      // number of replicas of the job, from the pod's annotation
   std::string token;     // the job's token, from the pod's environment
   bool leaving = false;  // the pod is terminating

@@ -101,8 +101,8 @@ bool agree(const std::string& resource, const json& request, const json& limit) 
   return can_be_overcommitted(resource) ? !(requested && limited && *requested > *limited) : requested == limited;
 }
 
-// Adds the default amounts of resources that the container does not specify itself, unless its own limit or request of
-// the resource would make them invalid.
+// Adds the default amounts of resources that the container does not specify itself, unless the container's own limit or
+// request of the same resource would make them invalid.
 void add_default_resources(json& container, const json& defaults) {
   if (defaults.empty()) return;
   const json own = field(container, {"resources"});

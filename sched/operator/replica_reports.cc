@@ -5,7 +5,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// Maximum number of replicas with reports per group. A client with a job's token can report for any number of them.
+// Maximum number of replicas with reports per group. A client with a job's token can send reports for any number of
+// replicas.
 constexpr std::size_t kMaxReplicas = 100'000;
 
 }  // namespace

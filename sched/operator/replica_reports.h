@@ -15,9 +15,10 @@ namespace adaptdl::sched {
 
 class ReplicaReportStore {
  public:
-  // Records that a replica requests a generation after `after`. Returns whether the report is new.
+  // Records that a replica requests a generation later than `after`. Returns whether the report is new.
   bool waits(const std::string& job, const std::string& replica_id, int after, bool broken);
-  // Records that a member of generation `after`, whose members all train, requests the next. Returns whether it is new.
+  // Records that a member of generation `after`, whose members all train, requests the next one. Returns whether the
+  // report is new.
   bool follows(const std::string& job, int after);
 
   // Returns the reports of the replicas of this group, and forgets the reports of earlier groups.
@@ -31,7 +32,7 @@ class ReplicaReportStore {
   };
 
   std::mutex mutex_;
-  std::map<std::string, Job> jobs_;  // by namespace/name
+  std::map<std::string, Job> jobs_;  // by namespace/name of the job
 };
 
 }  // namespace adaptdl::sched

@@ -20,7 +20,7 @@ void account_usage(const JobSituation& situation, const kube::Job& job, bool mem
       end = std::max(end, *pod.last_ended);
     }
   }
-  // The end of deleted pods is not known, and the clock of a node may be ahead.
+  // It is not known when deleted pods ended, and the clock of a node may be ahead.
   if (nodes.empty()) return status.release(ended > 0 && ended == job.replicas ? std::min(end, now) : now);
   if (!situation.usage_rate) return;
   if (status.holds()) {

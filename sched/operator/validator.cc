@@ -56,7 +56,7 @@ bool patches(const PodSettings& pods) {
 
 std::string to_text(const json& answer) { return answer.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-// A minor version may be followed by a sign, such as "27+".
+// A minor version may be followed by a plus sign, as in "27+".
 int minor_version(const json& version) {
   const std::string text = text_field(version, {"minor"});
   int number = 0;
@@ -171,7 +171,8 @@ json Validator::configuration(const kube::Resource& kind) {
   }
 }
 
-// Returns null if the object does not exist, as with older manifests, or must not be read. Jobs are still checked.
+// Returns null if the object does not exist, which is the case with older manifests, or if the operator is not
+// permitted to read it. Jobs are checked nevertheless.
 json Validator::mutating_configuration() {
   try {
     json object = client_.get(kube::path(kube::kMutatingWebhookConfigurations, "", settings_.name));

@@ -38,7 +38,7 @@ struct ValidatorSettings {
 
 class Validator {
  public:
-  // Starts to serve. There is no certificate yet if the API server does not answer in time. Throws UsageError if the
+  // Starts to serve. If the API server does not answer in time, there is no certificate yet. Throws UsageError if the
   // address is invalid, and Error if the socket cannot be opened.
   Validator(kube::Access access, const PodSettings& pods, ValidatorSettings settings);
   // Closes all connections.

@@ -61,9 +61,9 @@ constexpr seconds kCloseTime{1};
 constexpr std::chrono::milliseconds kReservePause{5};
 // A client that has announced a body but has not sent it within this time makes way for others.
 constexpr std::chrono::milliseconds kSlowBody{500};
-constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example without free descriptors
+constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example if no descriptors are free
 
-// Increases a count by one while it exists.
+// Increases a count by one until this object is destroyed.
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
@@ -75,7 +75,7 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-// Reserves bytes of kMaxBodies while it exists.
+// Reserves bytes of kMaxBodies until this object is destroyed.
 class ReservedBytes {
  public:
   explicit ReservedBytes(std::atomic<std::int64_t>& total) : total_(total) {}
@@ -184,7 +184,7 @@ struct WebhookServer::Impl {
   std::vector<std::thread> threads;
 };
 
-// Waits until the bytes are free. Returns false if that takes longer than `patience`.
+// Waits until the bytes can be reserved, and reserves them. Returns false if that takes longer than `patience`.
 asio::awaitable<bool> WebhookServer::Impl::reserve(ReservedBytes& bytes, std::int64_t length) {
   const auto end = std::chrono::steady_clock::now() + patience;
   while (!bytes.reserve(length)) {
@@ -225,7 +225,7 @@ asio::awaitable<void> WebhookServer::Impl::answer_requests(const std::shared_ptr
     parser.header_limit(kMaxHeader);
     parser.body_limit(kMaxBody);
     co_await web::async_read_header(*stream, buffer, parser, use_awaitable);
-    // The API server sends the length of every request. A request without it reserves the maximum.
+    // The API server sends the length of every request. A request without a length reserves the maximum.
     const auto length = static_cast<std::int64_t>(parser.content_length().value_or(kMaxBody));
     ReservedBytes reserved(bodies);
     WebhookServer::Answer answer{405, "use POST\n"};

@@ -23,18 +23,18 @@ class WebhookServer {
 
   struct Answer {
     int status = 200;
-    std::string body;  // JSON if the status is 200, else text
+    std::string body;  // JSON if the status is 200, otherwise text
   };
   // `path` is the path of the URL.
   using Handler = std::function<Answer(const std::string& path, const std::string& body)>;
 
   // Starts to listen. Connections are closed immediately until serve() is called. `handler` must not throw, and several
   // threads call it concurrently. A request that would exceed the limit on the total size of all requests waits for
-  // others to end, for at most `patience`. Throws UsageError if the address is invalid, and Error if the socket cannot
-  // be opened.
+  // other requests to end, for at most `patience`. Throws UsageError if the address is invalid, and Error if the socket
+  // cannot be opened.
   WebhookServer(const std::string& address, std::uint16_t port, Handler handler,
                 std::chrono::milliseconds patience = std::chrono::seconds(5));
-  // Closes all connections and waits for the handlers.
+  // Closes all connections and waits until the handlers have returned.
   ~WebhookServer();
   WebhookServer(const WebhookServer&) = delete;
   WebhookServer& operator=(const WebhookServer&) = delete;

@@ -30,7 +30,7 @@ class WorkQueue {
     if (add_waiting(key, priority)) wake_.notify_one();
   }
 
-  // Adds the key at this time. If the key is already scheduled, the earlier time applies.
+  // Adds the key at the time `when`. If the key is already scheduled, the earlier time applies.
   void add_at(const std::string& key, Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = later_.try_emplace(key, when);

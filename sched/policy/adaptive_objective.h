@@ -5,12 +5,12 @@
 //   w = rank^0.4 full^-0.4 left^-0.1 late^0.3 weight
 //
 // `left` is the job's remaining training time on one replica, and `full` is its speedup on the whole cluster. `rank` is
-// its rank among all jobs, 1 for the job with the largest left / full. `late` is the job's total time, if it has a fair
-// share of the cluster from now on, divided by the total time if it had always had one, and at least 1 (finish-time
-// fairness: Mahajan et al., NSDI 2020). As in SRPT, a job with less time left weighs more. Weights by rank and by the
-// best possible speedup are optimal if the speedups of all jobs are the same power of the number of replicas (heSRPT:
-// Berg et al., Performance Evaluation 2020). The exponents were tuned on the workloads of docs/scheduling.md. `weight`
-// is JobInfo::weight, which is 1 unless the owner weighs the job against others.
+// the job's rank among all jobs; the job with the largest left / full has rank 1. `late` is the job's total time if it
+// gets a fair share of the cluster from now on, divided by its total time with a fair share from the start; it is at
+// least 1 (finish-time fairness: Mahajan et al., NSDI 2020). As in SRPT, a job with less time left has a larger weight.
+// Weights by rank and by the best possible speedup are optimal if the speedups of all jobs are the same power of the
+// number of replicas (heSRPT: Berg et al., Performance Evaluation 2020). The exponents were tuned on the workloads of
+// docs/scheduling.md. `weight` is JobInfo::weight, which is 1 unless the owner weighs the job against others.
 //
 // A changed allocation costs the job restart_cost seconds, which the job must regain while it keeps the allocation:
 //

@@ -120,8 +120,8 @@ std::vector<int> solve(const AssignmentProgram& program) {
   const double gap = found - whole.interface().getObjValue();
   if (gap <= kGap * std::abs(found)) return best;
 
-  // A solution that takes an option costs at least the option's reduced cost more than the relaxation. Options whose
-  // reduced cost is above the gap can therefore be left out, which leaves a small program.
+  // A solution that takes an option costs at least as much as the relaxation plus the option's reduced cost. Options
+  // whose reduced cost is above the gap can therefore be left out, which leaves a small program.
   const double* reduced = whole.interface().getReducedCost();
   std::vector<Column> rest;
   for (std::size_t i = 0; i < useful.size(); ++i) {

@@ -1,8 +1,8 @@
 // Tracks the free resources of the nodes while a policy allocates replicas to one job after another.
 //
-// A replica fits on a node where all resources that it requests are free. The emptiest node is the one with room for
-// the most replicas of the job. Ties are broken in favor of nodes that are not preemptible, then by the order in the
-// problem.
+// A replica fits on a node if all resources that the replica requests are free there. The emptiest node is the one with
+// room for the most replicas of the job. Ties are broken in favor of nodes that are not preemptible, then by the order
+// in the problem.
 #pragma once
 
 #include <string>

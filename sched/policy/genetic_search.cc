@@ -143,7 +143,7 @@ void Genome::cross(Individual& a, Individual& b, Random& random) const {
 void Genome::mutate(Individual& individual, Random& random) {
   for (std::size_t index = 0; index < jobs(); ++index) {
     Count* cells = row(individual, index);
-    // One draw decides both mutations, each with one half of its bits.
+    // One random number decides both mutations; each of them uses one half of its bits.
     const std::uint64_t bits = random.bits();
     if (static_cast<std::uint32_t>(bits) < kReset * 0x1p32) std::copy_n(base_.data() + index * nodes_, nodes_, cells);
     if (static_cast<double>(bits >> 32) >= kThin * 0x1p32) continue;
@@ -178,8 +178,8 @@ bool Genome::fits(std::size_t index, std::size_t node) const {
   return true;
 }
 
-// On average, adds replicas to one of the jobs for which another replica fits on the node, and to one of those that
-// already have replicas there.
+// On average, adds replicas to one of the jobs for which another replica fits on the node, and to one of the jobs that
+// already have replicas on the node.
 void Genome::fill(Individual& individual, std::size_t node, Random& random) {
   bool any = false;
   for (std::size_t type = 0; type < types_; ++type) any = any || free_[node * types_ + type] > 0;

@@ -10,8 +10,9 @@ namespace {
 using Front = std::vector<std::size_t>;
 
 // Returns the individuals by front, best front first, until the fronts contain `enough` of them. Each front is sorted
-// by the first objective. Points are visited in that order, so a front's last point has its smallest second objective,
-// and the front dominates a new point only if its last point does. A bisection therefore finds the new point's front.
+// by the first objective. Points are visited in the order of the first objective, so the last point of a front has the
+// front's smallest second objective, and the front dominates a new point only if its last point does. A bisection
+// therefore finds the new point's front.
 std::vector<Front> fronts_of(const std::vector<Objectives>& objectives, std::size_t enough) {
   Front order(objectives.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -39,7 +40,7 @@ std::vector<double> crowding_of(const std::vector<Objectives>& objectives, const
   std::vector<double> crowding(front.size(), 0);
   const auto at = [&](std::size_t place) -> const Objectives& { return objectives[front[unique[place]]]; };
   const std::size_t last = unique.size() - 1;
-  // Within a front, the second objective falls as the first rises, so a point has the same neighbors in both.
+  // Within a front, the second objective falls as the first rises, so a point has the same neighbors in both orders.
   const double spans[] = {at(last)[0] - at(0)[0], at(0)[1] - at(last)[1]};
   for (std::size_t place = 0; place <= last; ++place) {
     double distance = 0;

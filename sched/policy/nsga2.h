@@ -48,7 +48,7 @@ struct Standing {
 std::vector<Standing> survivors(const std::vector<Objectives>& objectives, std::size_t count, Random& random);
 
 // Returns the indices of the winners of `count` binary tournaments. All individuals take part in about the same number
-// of tournaments. An individual that dominates the other wins. If there is none, the less crowded one wins; if they
+// of tournaments. If one individual dominates the other, it wins. If neither does, the less crowded one wins; if they
 // are equally crowded, the winner is random. `objectives` and `crowding` have one element per individual.
 std::vector<std::size_t> tournaments(const std::vector<Objectives>& objectives, const std::vector<double>& crowding,
                                      std::size_t count, Random& random);

@@ -83,15 +83,15 @@ struct Problem {
   // With a template, Decision::desired_nodes is between min_nodes and max_nodes. If the current number of nodes is
   // outside this range, the range extends to it. A max_nodes of 0 means twice the current number.
   int min_nodes = 0, max_nodes = 0;
-  std::optional<int> last_desired;  // the last desired_nodes, kept if it still makes sense
+  std::optional<int> last_desired;  // desired_nodes of the last decision, kept if it still makes sense
 };
 
 struct Decision {
   Allocations allocations;                     // for every job in the problem
   std::map<std::string, std::string> reasons;  // by job: one clause that explains its allocation
   int desired_nodes = 0;  // how many nodes the cluster should have; the current number if its size is fixed
-  // If the policy chooses the size: the utility of the current nodes (cluster_size.h), and whether it desires more
-  // nodes than their utility would justify, because jobs wait.
+  // If the policy chooses the size: the utility of the current nodes (cluster_size.h), and whether the policy desires
+  // more nodes than the utility alone would justify, because jobs wait.
   std::optional<double> utility;
   bool for_waiting_jobs = false;
   std::shared_ptr<const PolicyState> state;  // for the next cycle
@@ -101,22 +101,23 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // Every allocation respects the nodes' resources and the job's minimum and maximum, and pinned jobs keep theirs. If
-  // the policy separates distributed jobs (jobs on several nodes), each node runs replicas of at most one unpinned
-  // distributed job. `state` is the last decision's state, or null. REQUIRES unique names. Unusual input is allowed (no
-  // nodes, jobs that fit nowhere, speedups that are not finite): a job that cannot run waits, and its reason explains
-  // why.
+  // Every allocation respects the nodes' resources and the job's minimum and maximum, and pinned jobs keep their
+  // allocations. If the policy separates distributed jobs (jobs on several nodes), each node runs replicas of at most
+  // one unpinned distributed job. `state` is the last decision's state, or null. REQUIRES unique names. Unusual input
+  // is allowed (no nodes, jobs that fit nowhere, speedups that are not finite): a job that cannot run waits, and its
+  // reason explains why.
   virtual Decision optimize(const Problem& problem, const std::shared_ptr<const PolicyState>& state) const = 0;
 
   // Whether each job chooses the batch size with the best goodput on its allocation. Otherwise, jobs keep the batch
   // sizes that their users chose.
   virtual bool adapts_batch_size() const { return true; }
 
-  // Whether the policy chooses the size of a cluster with a node template, by the utility of its nodes.
+  // Whether the policy chooses the size of the cluster, based on the utility of the nodes, if the problem has a node
+  // template.
   virtual bool chooses_size() const { return false; }
 
   // Whether the policy keeps distributed jobs off each other's nodes (see optimize()), because such jobs slow each
-  // other down on a shared network interface. The classic policies do not.
+  // other down on a shared network interface. The classic policies do not separate them.
   virtual bool separates_distributed_jobs() const { return true; }
 };
 

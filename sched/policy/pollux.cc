@@ -20,7 +20,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// The last states of the genetic search, from which it continues, with the names of their jobs and nodes.
+// The last states of the genetic search, from which the next search continues, with the names of their jobs and nodes.
 struct LastPopulation : PolicyState {
   std::uint64_t cycle = 0;
   std::vector<std::string> jobs, nodes;
@@ -109,7 +109,7 @@ int used_nodes(const std::vector<Placement>& placements) {
   return static_cast<int>(nodes.size());
 }
 
-// Returns the utility of the nodes (see cluster_size.h), by the scarcest resource.
+// Returns the utility of the nodes (see cluster_size.h), computed for the resource with the highest utility.
 double utility(const PolluxProblem& problem, const std::vector<SearchNode>& nodes,
                const std::vector<Placement>& placements) {
   const std::size_t types = nodes.empty() ? 0 : nodes.front().capacity.size();

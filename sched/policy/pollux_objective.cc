@@ -13,7 +13,7 @@ namespace adaptdl::sched {
 namespace {
 
 constexpr double kNothing = 1e-3;         // added to each scaled speedup in a power mean
-constexpr double kReleasedRestart = 0.9;  // the factor of a speedup whose allocation changes
+constexpr double kReleasedRestart = 0.9;  // multiplies a speedup if the allocation changes
 constexpr double kLargestSpeedup = 1e12;  // larger speedups come from nonsensical hints
 
 std::int64_t possible_replicas(const SearchJob& job, const std::vector<SearchNode>& nodes) {

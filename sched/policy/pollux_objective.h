@@ -1,7 +1,8 @@
 // The objective of Pollux: the sum or a power mean of the jobs' scaled speedups.
 //
 // A job's scaled speedup is its speedup x the share of its dominant resource that one replica takes x the number of
-// nodes, so that a scaled speedup of 1 justifies one node. It is lower if the job must restart to reach it.
+// nodes, so that a scaled speedup of 1 justifies one node. The scaled speedup is lower if the job must restart to get
+// the allocation.
 //
 //   paper      power mean of speedups relative to a fair share of the cluster: ceil(1 / share / jobs) replicas on one
 //              node. A changed allocation, including the first one, multiplies the speedup by
@@ -25,10 +26,11 @@ namespace adaptdl::sched {
 enum class PolluxObjective { kPaper, kReleased, kAdaptive };
 
 // The power mean of scaled speedups, as a sum of terms. Exponent 0 yields the geometric mean; a more negative exponent
-// is fairer. A job without replicas counts as 1e-3, so that it does not make the mean 0.
+// is fairer. A job without replicas contributes as if its scaled speedup were 1e-3, so that it does not make the mean
+// 0.
 class PowerMean {
  public:
-  // Clamps the exponent to [-20, 20]. NaN counts as -1.
+  // Clamps the exponent to [-20, 20]. NaN is replaced by -1.
   explicit PowerMean(double exponent);
   double term(double scaled_speedup) const;
   double mean(double sum_of_terms, std::size_t jobs) const;

@@ -28,8 +28,8 @@ struct SearchFrame {
 // below the job's minimum.
 SearchFrame make_search_frame(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas);
 
-// For each job, returns the share of its dominant resource on all nodes that one replica takes. The share is 0 if the
-// replica requests nothing, and infinite if it requests a resource that no node has.
+// For each job, returns the share of the job's dominant resource on all nodes together that one replica takes. The
+// share is 0 if the replica requests nothing, and infinite if it requests a resource that no node has.
 std::vector<double> dominant_shares(const SearchProblem& problem);
 
 // Returns a job's maximum number of replicas: twice the number that it was measured with, or one if it has not been
@@ -41,11 +41,11 @@ bool side_by_side(const Allocation& allocation);
 
 Allocation to_allocation(const SearchFrame& frame, const Placement& placement);
 
-// Translates node names to indices with `nodes`. Returns an empty placement if a node is gone, because the job then
+// Translates node names to indices, using `nodes`. Returns an empty placement if a node is gone, because the job then
 // cannot continue.
 Placement to_placement(const Allocation& allocation, const std::map<std::string_view, int>& nodes);
 
-// Returns the amount of each type, in the order of `types`. Missing and negative amounts count as 0.
+// Returns the amount of each type, in the order of `types`. Missing and negative amounts become 0.
 std::vector<std::int64_t> amounts(const Resources& resources, const std::vector<std::string>& types);
 
 // Returns how many replicas with this demand fit into `free`, or 0 if they request nothing.

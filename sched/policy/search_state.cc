@@ -136,7 +136,7 @@ std::optional<Placement> SearchState::find_many_nodes(int job, int replicas) con
     placement.push_back({next->node, next->room});
     replicas -= next->room;
   }
-  // The remaining replicas go to the node with the least room that still holds them.
+  // The remaining replicas go to the node with the least room that can still hold them.
   const auto last = std::min_element(next, candidates.end(), [&](const Candidate& a, const Candidate& b) {
     if ((a.room < replicas) != (b.room < replicas)) return b.room < replicas;
     return a.room != b.room ? a.room < b.room : a.known && !b.known;

@@ -1,6 +1,6 @@
 // An allocation under construction: each job's placement, the free resources, and the value of the allocation.
 //
-// Threading: one thread only.
+// Threading: must be used by one thread.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,7 @@ class SearchState {
   // Returns whether the placement fits beside the current ones. REQUIRES that the job has no placement.
   bool fits(int job, const Placement& placement) const;
 
-  // REQUIRES that the job has no placement, and fits().
+  // REQUIRES that the job has no placement, and that fits() returns true.
   void place(int job, Placement placement);
   void remove(int job);
 

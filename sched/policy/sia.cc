@@ -32,8 +32,8 @@ class Rows {
     for (const sia::Job& job : model.jobs) {
       for (std::size_t row = 0; row < rows; ++row) unit[row] = std::gcd(unit[row], job.demand[row % resources_]);
     }
-    // Amounts are in units of the demands' greatest common divisor. A solver copes better with these than with bytes,
-    // and the remainder on a node, which no demand can use, does not weaken the relaxation.
+    // Amounts are in units of the demands' greatest common divisor. A solver handles such units better than bytes, and
+    // the remainder on a node, which no demand can use, does not weaken the relaxation.
     for (const std::int64_t each : unit) unit_.push_back(std::max<std::int64_t>(each, 1));
     capacity_.assign(rows, 0);
     for (const sia::Node& node : model.cluster.nodes) {

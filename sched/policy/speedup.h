@@ -4,7 +4,7 @@
 // The model distinguishes one node from several, but not how many there are, so two rows of values cover all
 // placements. A value is computed when it is first needed and then cached, so that millions of calls are cheap.
 //
-// Threading: one thread at a time, even for const functions, which share a cache.
+// Threading: must be used by one thread at a time, even for const functions, which share a cache.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ class SpeedupFunction {
   // Goodput relative to one replica; 0 without replicas or where the job cannot run. REQUIRES 0 <= nodes <= replicas.
   double operator()(int nodes, int replicas) const;
 
-  // Samples per second, weighted by their efficiency; 0 in the same cases.
+  // Samples per second, weighted by their efficiency; 0 in the same cases as operator().
   double goodput(int nodes, int replicas) const;
 
   // Returns whether the job can run on one node with some number of replicas up to 64.

@@ -15,7 +15,7 @@ namespace {
 constexpr double kFirstQueueService = 16 * 3600;  // replica-seconds
 
 struct TiresiasState final : PolicyState {
-  std::vector<std::string> second_queue;  // names of jobs in the order in which they entered it
+  std::vector<std::string> second_queue;  // names of jobs in the order in which they entered the queue
 };
 
 struct Queues {

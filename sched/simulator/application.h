@@ -27,7 +27,7 @@ struct Epoch {
 
 struct ApplicationData {
   std::string name;
-  std::map<std::size_t, std::vector<Epoch>> validation;  // by total batch size; not empty; each has at least `epochs`
+  std::map<std::size_t, std::vector<Epoch>> validation;  // by total batch size; not empty; at least `epochs` each
   int epochs = 1;                                        // epochs to train
   std::size_t min_local_bsz = 1, max_local_bsz = 1;
   std::optional<std::size_t> fixed_batch_size;  // total size that adaptive policies keep; if unset, they choose it
@@ -55,8 +55,8 @@ class Application {
   // Returns the scale-invariant iterations after `epochs` epochs: the minimum over the validated batch sizes, or 0
   // after 0 epochs. REQUIRES 0 <= epochs <= epochs(), here and below.
   double progress_after(int epochs) const { return progress_[static_cast<std::size_t>(epochs)]; }
-  // Returns the steps at this total batch size after `epochs` epochs, interpolated as in grad_params(), or 0 after 0
-  // epochs.
+  // Returns the steps at this total batch size after `epochs` epochs, interpolated in the same way as by grad_params(),
+  // or 0 after 0 epochs.
   double iterations_after(std::size_t batch_size, int epochs) const;
 
  private:
@@ -75,7 +75,7 @@ using Applications = std::map<std::string, std::shared_ptr<const Application>>;
 // wrong; what to do", without line and column if the whole file is missing or unreadable.
 // `known` is another such directory. If an application has no application.json, but its namesake in `known` has the
 // same placements.csv, it uses the namesake's application.json. The data that the paper's authors published does not
-// contain such files.
+// contain application.json files.
 Applications load_traces(const std::filesystem::path& directory, const std::filesystem::path& known = {});
 
 }  // namespace adaptdl::sched

@@ -7,9 +7,9 @@
 
 namespace adaptdl::sched {
 
-// Overrides the values derived from the measurements with the settings. Leaves `data` unchanged if there is no such
-// file. Throws Error, "FILE:LINE:COLUMN: what is wrong; what to do", if a setting is unknown, has the wrong type, or is
-// outside the measured range.
+// Overrides the values derived from the measurements with the settings. Leaves `data` unchanged if `file` does not
+// exist. Throws Error, "FILE:LINE:COLUMN: what is wrong; what to do", if a setting is unknown, has the wrong type, or
+// is outside the measured range.
 void apply_settings(const std::filesystem::path& file, ApplicationData& data);
 
 }  // namespace adaptdl::sched

@@ -13,7 +13,7 @@
 
 namespace adaptdl::sched {
 
-// The resource of which each replica uses one.
+// The resource of which each replica uses one unit.
 inline constexpr char kGpu[] = "nvidia.com/gpu";
 
 class Cluster {
@@ -24,15 +24,15 @@ class Cluster {
   // Returns a node that could be added, or nullopt if the size is fixed.
   std::optional<NodeInfo> node_template() const;
   int gpus() const noexcept { return gpus_; }  // on all nodes at the cluster's largest size
-  // Speeds by GPU type, relative to the traces. Types with speed 1 are omitted.
+  // Speeds by GPU type, relative to the GPU in the traces. Types with speed 1 are omitted.
   const std::map<std::string, double>& gpu_speed() const noexcept { return gpu_speed_; }
 
   // Returns the number of replicas on each node, in the order of the allocation.
   static std::vector<int> placement(const Allocation& allocation);
   // Returns the speed of the slowest GPU. REQUIRES that all nodes in the allocation exist, as check() ensures.
   double speed(const Allocation& allocation) const;
-  // Returns the price of the allocation per hour, according to its share of each node's GPUs. REQUIRES the same as
-  // speed().
+  // Returns the price of the allocation per hour, according to its share of each node's GPUs. REQUIRES the same
+  // conditions as speed().
   double price(const Allocation& allocation) const;
   // Returns the price of all nodes per hour.
   double price() const;

@@ -12,8 +12,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// A point with a weight this far below zero is still inside, because a point on a face must not fall between two
-// tetrahedra.
+// A point with a weight this far below zero is still considered inside, so that a point on a face does not fall between
+// two tetrahedra.
 constexpr double kTolerance = 1e-10;
 
 Point3 minus(const Point3& a, const Point3& b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2]}; }

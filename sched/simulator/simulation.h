@@ -23,8 +23,8 @@ class Simulation {
   Simulation(std::size_t index, const SimulationTask& task, const SimulationOptions& options,
              SimulationObserver* observer);
 
-  // Runs until all jobs have completed, or until the next cycle after one of the flags has become true. Throws Error as
-  // simulate() does.
+  // Runs until all jobs have completed, or until the next cycle after one of the flags has become true. Throws Error in
+  // the same cases as simulate().
   SimulationResult run(const std::vector<const std::atomic<bool>*>& stop);
 
  private:
@@ -53,7 +53,7 @@ class Simulation {
   double node_seconds_ = 0;       // from the first submission to the last completion
   double node_cost_ = 0;          // of the node-seconds
   std::vector<bool> told_;        // by job: whether its completion was recorded
-  std::vector<double> progress_;  // by job: its value when it last grew
+  std::vector<double> progress_;  // by job: the job's progress when it last grew
   int idle_cycles_ = 0;           // cycles with jobs to schedule since any job's progress last grew
 };
 

@@ -28,7 +28,7 @@ struct NodeGroup {
   std::string gpu_type;  // "" if all nodes have the same type
   int nodes = 16;
   int gpus = 4;      // per node; each replica uses one
-  double speed = 1;  // of a GPU, relative to the traces; divides the computation time
+  double speed = 1;  // of a GPU, relative to the GPU in the traces; divides the computation time
   double price = 0;  // of a node per hour, in any currency
 };
 
@@ -55,7 +55,7 @@ struct JobOutcome {
   std::string name;
   std::string application;
   double submission_time = 0;
-  std::optional<double> completion_time;  // unset if the simulation was stopped before that
+  std::optional<double> completion_time;  // unset if the simulation was stopped before completion
   int restarts = 0;
   double gpu_seconds = 0;  // while it held GPUs, including restarts
   double alone_time = 0;   // time it would take alone (see SimulationResult::worst_ftf); 0 if not completed
@@ -120,8 +120,8 @@ struct CycleRecord {
   std::size_t total = 0;       // number of jobs in the workload
 };
 
-// Its functions are called from worker threads: in order for one simulation, and at the same time for several. An
-// exception from one of them ends all simulations, and simulate() rethrows it.
+// Its functions are called from worker threads: in order within one simulation, and concurrently for several
+// simulations. An exception from one of them ends all simulations, and simulate() rethrows it.
 class SimulationObserver {
  public:
   virtual ~SimulationObserver() = default;
@@ -140,8 +140,8 @@ struct SimulationTask {
 
 // Runs the tasks on up to `threads` threads (0 means one per processor) and returns the results in task order.
 // `observer` and `stop` may be null. When `stop` becomes true, simulations end at their next cycle, and their results
-// have `stopped` set. Throws UsageError as check() does, and Error if a simulation is stuck, that is, no job has made
-// progress for 1000 cycles with jobs and for the time of ten restarts.
+// have `stopped` set. Throws UsageError in the same cases as check(), and Error if a simulation is stuck, that is, no
+// job has made progress for 1000 cycles with jobs and for the time of ten restarts.
 std::vector<SimulationResult> simulate(std::span<const SimulationTask> tasks, const SimulationOptions& options,
                                        SimulationObserver* observer = nullptr, const std::atomic<bool>* stop = nullptr,
                                        unsigned threads = 0);

@@ -1,4 +1,4 @@
-// A workload: the jobs that arrive, and when. docs/formats.md describes its file.
+// A workload: which jobs arrive, and when. docs/formats.md describes its file.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct WorkloadJob {
   std::string name;            // unique
   double submission_time = 0;  // seconds, at least 0
   std::shared_ptr<const Application> application;
-  // The user's choice, for policies that do not adapt it.
+  // The user's choices, for policies that do not adapt them.
   int num_replicas = 1;
   std::size_t batch_size = 1;
 };
@@ -25,7 +25,7 @@ struct Workload {
   std::vector<WorkloadJob> jobs;  // at least one
 };
 
-// Loads a workload. Its name is the file's name without ".csv". Throws Error as Csv does.
+// Loads a workload. Its name is the file's name without ".csv". Throws the same errors as Csv.
 Workload load_workload(const std::filesystem::path& file, const Applications& applications);
 
 }  // namespace adaptdl::sched

@@ -33,8 +33,8 @@ class Connection;
 class ConnectionHub {
  public:
   virtual std::variant<Answer, Wait> handle(const HttpRequest& request) = 0;
-  // Reports whether the connection is idle, reading or draining (`is`), which means that it may be closed for a new
-  // connection.
+  // Reports whether the connection is idle, reading or draining (`is`), which means that it may be closed to make room
+  // for a new connection.
   virtual void idle(Connection& connection, bool is) = 0;
   // Reports whether the connection is waiting for an answer (`is`).
   virtual void waiting(Connection& connection, bool is) = 0;
@@ -50,7 +50,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(boost::asio::ip::tcp::socket socket, ConnectionHub& hub, const SupervisorOptions& options);
 
   void start();
-  // Returns the poll for whose answer the connection is waiting or last waited.
+  // Returns the poll whose answer the connection is waiting for or, if it is not waiting, last waited for.
   const Poll& poll() const { return poll_; }
   // Sends the answer for which the connection is waiting and, if `last`, closes the connection afterwards. REQUIRES
   // that it is waiting.

@@ -1,4 +1,4 @@
-// Stores what a supervisor knows about its jobs, and determines its current answers.
+// Stores what a supervisor knows about its jobs, and determines the supervisor's current answers.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -18,7 +18,7 @@ namespace adaptdl::sched {
 
 struct Answer {
   int status = 200;
-  std::string body;   // JSON if the status is 200, or else one line with the error
+  std::string body;   // JSON if the status is 200, otherwise one line with the error
   std::string allow;  // allowed methods, for status 405
   std::string type;   // content type; empty if it follows from the status
 };
@@ -33,7 +33,8 @@ struct Poll {
 
 class JobBoard {
  public:
-  // Sets whether requests for jobs that were not added are refused. If not, the clients are told to retry.
+  // Sets whether requests for jobs that were not added are refused. If they are not refused, the clients are asked to
+  // retry.
   void set_all_jobs_known(bool known);
   void add(const std::string& job_id, std::optional<std::string> token);
   void remove(const std::string& job_id);
@@ -42,16 +43,16 @@ class JobBoard {
 
   // Replaces the hints. Values other than objects clear them.
   void set_hints(const std::string& job_id, nlohmann::json hints);
-  // Merges valid hints into the job's hints. Returns whether that changed anything.
+  // Merges valid hints into the job's hints. Returns whether the job's hints have changed.
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
   // Uses a report's `progress` and `targetProgress` as the job's hints, unless the job sends its own hints, which count
-  // progress in another unit. Returns whether that changed anything.
+  // progress in another unit. Returns whether the job's hints have changed.
   bool take_progress(const std::string& job_id, const nlohmann::json& report);
   nlohmann::json hints(const std::string& job_id) const;
 
   // Returns the answer that refuses a request for the job, or nullopt if the request is accepted. A request is refused
-  // if the job does not exist or has another token. If the job has a token and the request has none, it is refused only
-  // if `needs_token` returns true.
+  // if the job does not exist or has another token. If the job has a token and the request has none, the request is
+  // refused only if `needs_token` returns true.
   std::optional<Answer> refusal(const std::string& job_id, std::string_view token,
                                 const std::function<bool()>& needs_token) const;
   // Returns nullopt if there is no answer yet.

@@ -124,7 +124,7 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
 
 bool Router::needs_token(const HttpRequest& request) const {
   if (options_.without_token != WithoutToken::kServedToOwner) return options_.without_token == WithoutToken::kRefused;
-  // If a web page's host name resolves to this address (DNS rebinding), the browser sends that name.
+  // If a web page's host name resolves to this address (DNS rebinding), the browser sends that name in the Host header.
   const std::string_view host = request.host.substr(0, request.host.rfind(':'));
   if (!request.host.empty() && !net::is_loopback(host)) return true;
   const auto owner = client_owner(request.ends);

@@ -104,7 +104,7 @@ boost::system::error_code Supervisor::Server::accept_one(tcp::socket& socket) {
 
 void Supervisor::Server::take(boost::beast::error_code result, tcp::socket socket) {
   if (result == asio::error::operation_aborted) return;
-  // The client disconnected before it was accepted.
+  // The client disconnected before its connection was accepted.
   if (result == asio::error::try_again || result == asio::error::connection_aborted ||
       result == asio::error::interrupted)
     return accept();
@@ -132,7 +132,7 @@ void Supervisor::Server::wake(const std::string& job_id) {
   asio::post(context_, [this, job_id] {
     const auto found = waiting_for_.find(job_id);
     if (found == waiting_for_.end()) return;
-    // An answer removes its connection from the list, and the last answer removes the list, so this uses a copy.
+    // An answer removes its connection from the list, and the last answer removes the list, so this loop uses a copy.
     const std::vector<Connection*> all(found->second.all().begin(), found->second.all().end());
     for (Connection* connection : all)
       if (auto answer = board_.answer(connection->poll())) connection->answer(std::move(*answer));

@@ -80,7 +80,8 @@ std::optional<Owner> ask_kernel(const ConnectionEnds& ends) {
   return Owner{answer.idiag_uid, answer.idiag_inode};
 }
 
-// Formats an end as in /proc/net/tcp: the address as a 32-bit number in this machine's byte order, and the port.
+// Formats an end in the same way as /proc/net/tcp: the address as a 32-bit number in this machine's byte order, and the
+// port.
 std::string end_in_table(const tcp::endpoint& end) {
   const auto bytes = end.address().to_v4().to_bytes();
   std::uint32_t word = 0;

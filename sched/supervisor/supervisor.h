@@ -5,12 +5,13 @@
 // decisions: the owner sets the answers, and receives the replicas' reports through a listener.
 //
 // Any process that can reach the port can send requests. Except for /healthz and /metrics, a request must prove that it
-// is from a replica, by the job's token or as WithoutToken allows. Requests are limited in size and time, and hints are
-// checked. The number of connections is limited; if necessary, the connection that has been idle longest is closed for
-// a new one.
+// is from a replica, either with the job's token or in a way that WithoutToken allows. Requests are limited in size and
+// time, and hints are checked. The number of connections is limited; if necessary, the connection that has been idle
+// longest is closed to make room for a new one.
 //
 // Threading: a dedicated thread, with all signals blocked, serves all connections and calls the listener. All methods
-// may be called from any thread, including that one; but the destructor must not be called on it.
+// may be called from any thread, including the server's thread, but the destructor must not be called on the server's
+// thread.
 #pragma once
 
 #include <chrono>
@@ -40,7 +41,7 @@ class SupervisorListener {
   // A replica requests its peers without a token, because it uses another runtime that does not support generations,
   // such as AdaptDL's Python package. Called for each such request before it is answered.
   virtual void foreign_discovers(const std::string& job_id) = 0;
-  // A replica requests a generation after `after`: a newcomer that is ready to join, or a member whose group broke
+  // A replica requests a generation later than `after`: a newcomer that is ready to join, or a member whose group broke
   // (`broken`). Called for each such request before it is answered.
   virtual void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) = 0;
   // A member of generation `after`, in which all members train, requests the next generation while it continues to
@@ -69,7 +70,7 @@ struct SupervisorOptions {
   std::string address = "127.0.0.1";  // an IP address to listen on
   std::uint16_t port = 0;             // 0: any free port
   WithoutToken without_token = WithoutToken::kServed;
-  // Whether requests for jobs that were not added are refused. If false, clients are told to retry until
+  // Whether requests for jobs that were not added are refused. If false, clients are asked to retry until
   // set_all_jobs_known() is called, so that the owner can find its jobs first.
   bool all_jobs_known = true;
   // Returns the body of the answer to GET /metrics, in Prometheus' text format. Called on the server's thread, for
@@ -77,12 +78,13 @@ struct SupervisorOptions {
   std::function<std::string()> metrics;
   // Maximum number of connections, which is also limited to half of the files that the process may open. If there are
   // more, the connection that has been idle longest is closed or, if all are waiting for answers, the client that has
-  // waited longest is told to retry.
+  // waited longest is asked to retry.
   std::size_t max_connections = 4096;
   // Time limit from the first byte of a request to its last, and for sending an answer. A longer limit tolerates slower
   // networks; a shorter one closes slow connections sooner.
   std::chrono::milliseconds request_time = std::chrono::seconds(10);
-  // Time limit for a connection without a request. Replicas open one connection per request, so it may be short.
+  // Time limit for a connection without a request. Replicas open one connection per request, so this limit may be
+  // short.
   std::chrono::milliseconds idle_time = std::chrono::seconds(60);
 };
 
@@ -106,12 +108,12 @@ class Supervisor {
   void set_all_jobs_known();
   // Restores the hints that an earlier supervisor received and hints() returned.
   void set_hints(const std::string& job_id, nlohmann::json hints);
-  // Removes the job. Requests that are waiting for it are answered as for an unknown job.
+  // Removes the job. Requests that are waiting for it are answered in the same way as requests for an unknown job.
   void remove_job(const std::string& job_id);
 
   // Sets the answer to /discover requests for this group: addresses by rank. Requests for other groups wait.
   void set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses);
-  // Sets the answer to /generation requests for a generation after an earlier number.
+  // Sets the current generation, with which all /generation requests that name an earlier generation are answered.
   void set_generation(const std::string& job_id, Generation generation);
   // Removes the generation, so that numbers can start again from the beginning after a restart of the whole job.
   void clear_generation(const std::string& job_id);

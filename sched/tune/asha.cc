@@ -23,7 +23,7 @@ struct Standing {
   std::size_t above = 0;          // number of trials that have been promoted from the rung
   double value = 0;
 
-  // Trials that were promoted early also count, even if they are no longer among the best. If they have taken all
+  // Trials that were promoted earlier take up places, even if they are no longer among the best. If they have taken all
   // places, only the best trial of all is promoted.
   bool promoted(int factor) const {
     const std::size_t places = of / static_cast<std::size_t>(factor);
@@ -118,7 +118,7 @@ std::optional<Promotion> Asha::promote(const Study& study, bool last, const std:
     }
   }
   std::ranges::sort(paused, {}, [](const Paused& each) { return each.trial->number; });
-  // The highest rung comes first, and within it the best trial.
+  // The highest rung comes first, and within a rung, the best trial.
   std::ranges::stable_sort(paused, [&](const Paused& a, const Paused& b) {
     return a.rung != b.rung ? a.rung > b.rung : is_better(a.standing.value, b.standing.value, study.directions.front());
   });

@@ -1,7 +1,7 @@
-// Asynchronous successive halving with promotion (ASHA: Li et al., A System for Massively Parallel Hyperparameter
-// Tuning, MLSys 2020), and the brackets of Hyperband (Li et al., JMLR 2018) on top of it. The trials of bracket b are
-// first compared at rung b, so that a metric that is not meaningful early does not prune every trial that starts
-// slowly.
+// Implements asynchronous successive halving with promotion (ASHA: Li et al., A System for Massively Parallel
+// Hyperparameter Tuning, MLSys 2020), and the brackets of Hyperband (Li et al., JMLR 2018) on top of it. The trials of
+// bracket b are first compared at rung b, so that a metric that is not meaningful early does not prune every trial that
+// starts slowly.
 //
 // Unlike in ASHA, a trial among the best 1/factor at a rung is promoted only if fewer than 1/factor of the trials there
 // were promoted before it, or if it is the best of all. Without this rule, if later trials tend to be better, each of

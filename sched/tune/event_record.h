@@ -21,7 +21,7 @@ struct EventFrame {
   };
   State state = State::kPartial;
   std::uint64_t size = 0;  // bytes of the record, or of its header if that is incomplete
-  std::string_view data;   // the Event of a whole record; points into the given bytes
+  std::string_view data;   // the Event of a complete record; points into the given bytes
 };
 
 // Reads the record at the beginning of the bytes.

@@ -10,8 +10,8 @@ namespace adaptdl::sched::tune {
 namespace {
 
 // Returns the place of an index in a random order of [0, size). A Feistel network permutes the numbers with an even
-// number of bits (Luby and Rackoff, "How to construct pseudorandom permutations", 1988). Results beyond the size are
-// permuted again until they are below it (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// number of bits (Luby and Rackoff, "How to construct pseudorandom permutations", 1988). Results that are not below the
+// size are permuted again until they are (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 std::uint64_t permuted(std::uint64_t index, std::uint64_t size, std::uint64_t seed) {
   constexpr std::uint64_t kRounds = 6;
   const int half = (static_cast<int>(std::bit_width(size)) + 1) / 2;
@@ -28,7 +28,8 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t size, std::uint64_t se
   return index;
 }
 
-// Returns a trial's parameters, rounded to the grid. Steps stored by another program may differ in their last bits.
+// Returns a trial's parameters, rounded to the grid. Values that another program has stored may differ from those of
+// the grid in their last bits.
 Values on_grid(const Space& space, const Trial& trial) {
   Values values;
   for (const auto& [name, value] : trial.parameters) {

@@ -1,7 +1,8 @@
 // Tries every combination of a space once, in a random order.
 //
-// A combination counts as tried if a trial with it is running or has ended, even if the trial failed. An enqueued trial
-// specifies some values; if all combinations with these values have been tried, it repeats one of them.
+// A combination is considered tried if a trial with this combination is running or has ended, even if the trial failed.
+// An enqueued trial specifies some values; if all combinations with these values have been tried, it repeats one of
+// them.
 #pragma once
 
 #include "tune/sampler.h"

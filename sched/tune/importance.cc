@@ -31,7 +31,7 @@ struct Places {
   bool log = false;
   std::size_t count = 0;
 
-  // Returns the place nearest to the number; a number midway between two places is at the lower one.
+  // Returns the place nearest to the number; a number midway between two places is assigned to the lower one.
   std::size_t of(double number) const {
     const double width = (high - low) / static_cast<double>(count - 1);
     const double place = std::ceil(((log ? portable::log(number) : number) - low) / width - 0.5);
@@ -72,7 +72,7 @@ Counts count_places(const std::string& parameter, const Distribution& distributi
 }
 
 // Returns the standard deviation of all kernels, in places, by Scott's rule (Scott, "Multivariate Density Estimation",
-// 1992). Its minimum is the deviation at which nine tenths of a kernel are within its place.
+// 1992). The minimum is the deviation at which nine tenths of a kernel's mass are within its own place.
 double bandwidth(const Counts& counts) {
   constexpr double kNarrowest = 0.5 / 1.64, kQuartilesApart = 1.34;  // from quantiles of the normal distribution
   double total = 0, sum = 0;
@@ -146,7 +146,7 @@ Densities densities_of(const std::string& parameter, const Distribution& distrib
   const Counts counts = count_places(parameter, distribution, trials);
   Densities densities =
       std::holds_alternative<Choice>(distribution) ? choice_densities(distribution, counts) : number_densities(counts);
-  for (double& each : densities) each += 1e-12;  // as in Optuna
+  for (double& each : densities) each += 1e-12;  // same as in Optuna
   return densities;
 }
 

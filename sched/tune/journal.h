@@ -7,12 +7,12 @@
 // is flushed to disk, and then read back in order with the lines of other writers. A process that is killed leaves a
 // readable file: at most the last line is incomplete. Readers ignore such a line, and the next append removes it.
 //
-// Operations on a trial that has finished have no effect, as in Optuna.
+// Operations on a trial that has finished have no effect, which is also the case in Optuna.
 //
 // Errors: Error if a line is damaged (the message contains the file and the line), if a system call fails, or if a
-// study or trial does not exist, for example because it was deleted with Optuna. What the call, or commit(), would have
-// written is then discarded, but may be in the file if the flush failed. A well-formed line with an unknown operation,
-// from a newer version, is ignored.
+// study or trial does not exist, for example because it was deleted with Optuna. The operations that the call, or
+// commit(), would have written are then discarded, but may be in the file if the flush failed. A well-formed line with
+// an unknown operation, from a newer version, is ignored.
 //
 // Threading: one thread at a time; any number of processes.
 #pragma once
@@ -55,7 +55,7 @@ class Journal {
   // there is none. The result is valid until the next call of a non-const function.
   const Study* find(std::string_view name) const;
   const Trial* trial(int id) const;
-  // Returns all studies that are not deleted, by id.
+  // Returns all studies that have not been deleted, sorted by id.
   std::vector<const Study*> studies() const;
 
   using Attributes = std::map<std::string, nlohmann::json>;
@@ -72,8 +72,8 @@ class Journal {
   // Claims the first waiting trial of the study for this process: its state becomes running, and these user attributes
   // are set. Returns its id, or nullopt if no trial is waiting or another process claimed it first.
   std::optional<int> claim_waiting(int study, const Attributes& user_attributes = {});
-  // Throws UsageError if the distribution does not contain the value, or if it is incompatible (journal_distribution.h)
-  // with the parameter's distribution in other trials of the study.
+  // Throws UsageError if the distribution does not contain the value, or if the distribution is incompatible
+  // (journal_distribution.h) with the parameter's distribution in other trials of the study.
   void set_parameter(int trial, const std::string& name, const Distribution& distribution, const nlohmann::json& value);
   void report(int trial, std::int64_t step, double value);
   void set_trial_attribute(int trial, const std::string& key, const nlohmann::json& value);

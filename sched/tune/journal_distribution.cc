@@ -74,7 +74,7 @@ Choice choice_of(const DistributionFields& found) {
   return {*found.choices};
 }
 
-// Compares choices as Optuna does: true equals 1, and NaN equals itself.
+// Compares choices in the same way as Optuna: true equals 1, and NaN equals itself.
 bool is_same_choice(const nlohmann::json& one, const nlohmann::json& other) {
   const auto number = [](const nlohmann::json& value) -> std::optional<double> {
     if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
@@ -165,7 +165,7 @@ bool are_compatible(const Distribution& one, const Distribution& other) {
 
 nlohmann::json external_value(const Distribution& distribution, double internal) {
   if (std::holds_alternative<FloatRange>(distribution)) return internal;
-  // The number is truncated, as by Python's int().
+  // The number is truncated, in the same way as by Python's int().
   if (std::holds_alternative<IntRange>(distribution)) {
     if (!(std::abs(internal) < 0x1p63))
       throw Error(fmt::format("{} is not a valid value for an integer parameter", internal));

@@ -16,11 +16,12 @@ Distribution parse_distribution(std::string_view text);
 std::string to_text(const Distribution& distribution);
 
 // Returns whether trials of one study may have both distributions for the same parameter. Both must be of the same
-// type; ranges may differ except in `log`, and choices must be equal. Optuna ignores an operation that violates this.
+// type; ranges may differ except in `log`, and choices must be equal. Optuna ignores an operation that violates this
+// rule.
 bool are_compatible(const Distribution& one, const Distribution& other);
 
-// Converts an internal value as Optuna does: a value outside the range is kept. Throws Error if it corresponds to no
-// value, such as the index of a choice that does not exist.
+// Converts an internal value in the same way as Optuna: a value outside the range is kept. Throws Error if it
+// corresponds to no value, such as the index of a choice that does not exist.
 nlohmann::json external_value(const Distribution& distribution, double internal);
 
 }  // namespace adaptdl::sched::tune

@@ -29,7 +29,7 @@ class JournalFile {
   // Removes an incomplete last line, or completes it if only the newline is missing. Returns whether there is a new
   // line to read. REQUIRES that the file was read to its end and that the lock is held.
   bool repair();
-  // Appends lines and flushes them to disk. If the write fails, the file is unchanged; if the flush fails, it may
+  // Appends lines and flushes them to disk. If the write fails, the file is unchanged; if the flush fails, the file may
   // contain the lines. REQUIRES that repair() has returned false and that the lock is held.
   void append(std::string_view lines);
 

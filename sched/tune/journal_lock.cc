@@ -48,8 +48,8 @@ JournalLock::~JournalLock() {
 }
 
 bool JournalLock::try_create() const {
-  // The target is only the file name, because Optuna follows the link, and it must resolve wherever the directory is
-  // mounted.
+  // The target is only the file name, because Optuna follows the link, and the target must resolve wherever the
+  // directory is mounted.
   if (::symlink(file_.filename().c_str(), lock_.c_str()) == 0) return true;
   if (errno == EEXIST) return false;
   throw Error(fmt::format("cannot create the lock {}: {}", lock_.string(), std::strerror(errno)));

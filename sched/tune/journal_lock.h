@@ -17,11 +17,11 @@
 
 namespace adaptdl::sched::tune {
 
-inline constexpr std::chrono::milliseconds kLockGrace{30'000};  // as in Optuna
+inline constexpr std::chrono::milliseconds kLockGrace{30'000};  // same as in Optuna
 
 class JournalLock {
  public:
-  // Receives a message when the wait takes long, and when the lock is taken over.
+  // Receives a message when the wait takes a long time, and when the lock is taken over.
   using Notice = std::function<void(std::string_view)>;
 
   // Waits for the lock. `unique` becomes part of a file name and must not be used by any other process. If `notice` is

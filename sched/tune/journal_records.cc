@@ -13,7 +13,7 @@
 
 namespace adaptdl::sched::tune {
 
-// Optuna and this toolchain begin every line with this text.
+// Optuna and adaptdl begin every line with this text.
 constexpr std::string_view kRecordBegin = R"({"op_code":)";
 
 class FieldReader {
@@ -37,7 +37,7 @@ class FieldReader {
     return std::move(record_);
   }
 
-  // Returns the code of a line that begins with another key.
+  // Returns the operation code of a line that begins with a key other than op_code.
   static std::int64_t find_code(std::string_view line) {
     PythonJsonReader reader(line);
     std::optional<std::int64_t> code;

@@ -1,5 +1,6 @@
-// The studies and trials that result from a journal's operations, by Optuna's rules: ids are assigned in the order of
-// creation, and an operation that conflicts with an earlier one, such as a report for a finished trial, has no effect.
+// The studies and trials that result from a journal's operations, according to Optuna's rules: ids are assigned in the
+// order of creation, and an operation that conflicts with an earlier one, such as a report for a finished trial, has no
+// effect.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -19,7 +20,7 @@ namespace adaptdl::sched::tune {
 
 class JournalState {
  public:
-  // Applies an operation; `own` is whether this process issued it. Throws Error and changes nothing if the operation
+  // Applies an operation; `own` tells whether this process issued it. Throws Error and changes nothing if the operation
   // sets a parameter to an invalid value.
   void apply(Record&& record, bool own);
 
@@ -54,7 +55,7 @@ class JournalState {
   void set_state(Record&& record, bool own);
 
   std::map<int, StudyState> studies_;  // includes deleted studies, whose trials keep their ids
-  std::vector<Place> trials_;          // by id
+  std::vector<Place> trials_;          // by trial id
   int next_study_ = 0;
   std::optional<int> own_created_, own_claimed_;
 };

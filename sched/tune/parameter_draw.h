@@ -8,12 +8,12 @@
 
 namespace adaptdl::sched::tune {
 
-// Returns the value at a place in [0, 1) of a distribution. Each value of a choice or a stepped range takes an equal
-// part of [0, 1); a logarithmic range is uniform in the logarithm.
+// Maps `place`, a number in [0, 1), to a value of the distribution. All values of a choice or a stepped range
+// correspond to equal parts of [0, 1); a logarithmic range is uniform in the logarithm.
 nlohmann::json value_at(const Distribution& distribution, double place);
 
-// Returns `given` and, in the order of the space, a value from `draw` for each other parameter that applies with the
-// values before it. `draw` receives the parameter and its index in the space.
+// Returns `given` and, in the order of the space, a value from `draw` for each other parameter that applies, given the
+// values of the parameters before it. `draw` receives the parameter and its index in the space.
 using Draw = std::function<nlohmann::json(const Parameter&, std::size_t)>;
 Values draw_parameters(const Space& space, const Values& given, const Draw& draw);
 

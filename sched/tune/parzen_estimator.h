@@ -15,8 +15,8 @@ using Point = std::vector<double>;  // one number per parameter; see parzen_kern
 
 class ParzenEstimator {
  public:
-  // The oldest points come first; recent ones weigh more. REQUIRES points within distributions that have several
-  // values.
+  // The oldest points come first; recent points have larger weights. REQUIRES that each distribution has several
+  // values, and that the points are within the distributions.
   ParzenEstimator(const std::vector<Distribution>& distributions, const std::vector<Point>& observed);
 
   Point draw(RandomBits& random) const;

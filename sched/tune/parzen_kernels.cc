@@ -44,9 +44,9 @@ struct NormalKernel {
   double standard(double place) const { return (place - mean) / deviation; }
 };
 
-// Returns a kernel for each mean and, last, the prior kernel. A kernel's deviation is the larger gap to its neighbors.
-// At the ends, it is the gap to the only neighbor, and for a single kernel, the distance to the farther end of the
-// range. It is at most the range, and at least a fraction of the range that shrinks with the number of kernels.
+// Returns a kernel for each mean and, last, the prior kernel. A kernel's deviation is the larger of the gaps to its
+// neighbors. At the ends, it is the gap to the only neighbor, and for a single kernel, the distance to the farther end
+// of the range. It is at most the range, and at least a fraction of the range that shrinks with the number of kernels.
 std::vector<NormalKernel> normals(const Axis& axis, const std::vector<double>& means) {
   const std::size_t count = means.size();
   std::vector<std::size_t> order(count);
@@ -67,8 +67,8 @@ std::vector<NormalKernel> normals(const Axis& axis, const std::vector<double>& m
   return kernels;
 }
 
-// Returns the place drawn by a uniform number in [0, 1). The mean is in the range, so the mass between the two tails is
-// never small, and the subtraction is accurate.
+// Maps `unit`, a uniform random number in [0, 1), to a sample from the kernel. The mean is in the range, so the mass
+// between the two tails is never small, and the subtraction is accurate.
 double draw_place(const NormalKernel& kernel, const Axis& axis, double unit) {
   const double below = portable::normal_cdf(kernel.standard(axis.low));
   const double above = portable::normal_cdf(-kernel.standard(axis.high));
@@ -134,8 +134,8 @@ class SteppedKernels final : public ParzenKernels {
   }
 
  private:
-  // Returns the log masses of the distinct kernels. A mass that is too small for a double counts as almost nothing,
-  // which is harmless because the prior kernel covers the whole range.
+  // Returns the log masses of the distinct kernels. A mass that is too small for a double is replaced with a negligible
+  // mass, which is harmless because the prior kernel covers the whole range.
   std::vector<double> log_masses(double point) const {
     constexpr double kFar = 38, kNothing = -745;
     const double left = axis_.place(point - axis_.step / 2), right = axis_.place(point + axis_.step / 2);
@@ -150,13 +150,13 @@ class SteppedKernels final : public ParzenKernels {
 
   Axis axis_;
   std::vector<NormalKernel> kernels_, distinct_;
-  std::vector<std::size_t> index_;  // of each kernel in distinct_
-  std::vector<double> log_scale_;   // of distinct_
+  std::vector<std::size_t> index_;  // by kernel: its index in distinct_
+  std::vector<double> log_scale_;   // by index in distinct_
   mutable std::map<double, std::vector<double>> columns_;
 };
 
-// A kernel has its observed value with a probability that grows with the number of kernels, and every other value with
-// the same small probability.
+// A kernel assigns its observed value a probability that grows with the number of kernels, and all other values the
+// same small probability.
 class ChoiceKernels final : public ParzenKernels {
  public:
   ChoiceKernels(std::size_t choices, const std::vector<double>& observed) : choices_(choices), observed_(observed) {

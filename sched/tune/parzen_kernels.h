@@ -2,9 +2,9 @@
 // uniform over the values of a choice, or a normal distribution as wide as the range.
 //
 // The kernels of numbers are normal distributions that are cut off at the ends of the range (Bergstra et al.,
-// "Algorithms for Hyper-Parameter Optimization", 2011); for a logarithmic range, they are over the logarithm. In a
-// stepped range, each value has the mass within half a step around it. The bandwidths follow Optuna 5; Watanabe,
-// "Tree-Structured Parzen Estimator", 2023, compares such rules.
+// "Algorithms for Hyper-Parameter Optimization", 2011); for a logarithmic range, they are distributions of the
+// logarithm. In a stepped range, each value has the mass within half a step around it. The bandwidths follow Optuna 5;
+// Watanabe, "Tree-Structured Parzen Estimator", 2023, compares such rules.
 //
 // Points are numbers as to_internal() returns them, or their logarithms for a logarithmic range of floats.
 #pragma once

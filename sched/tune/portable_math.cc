@@ -20,8 +20,8 @@ double polynomial(const std::array<double, Count>& coefficients, double x) {
   return sum;
 }
 
-// Returns the cumulative distribution function for x <= 0, by rational approximations of W. J. Cody, "Algorithm 715:
-// SPECFUN", ACM Transactions on Mathematical Software 19, 1993, whose ANORM has these coefficients.
+// Returns the cumulative distribution function for x <= 0, computed with the rational approximations by W. J. Cody,
+// "Algorithm 715: SPECFUN", ACM Transactions on Mathematical Software 19, 1993, whose ANORM has these coefficients.
 double lower_tail(double x) {
   static constexpr std::array<double, 5> a = {18154.981253343561249, 1067.6894854603709582, 161.02823106855587881,
                                               2.2352520354606839287, 0.065682337918207449113};
@@ -45,8 +45,8 @@ double lower_tail(double x) {
   return exp(-0.5 * square) * ((kInverseRootTwoPi - correction) / y);
 }
 
-// Returns the quantile for 0 < probability <= 1/2, by Michael J. Wichura, "Algorithm AS 241", Applied Statistics 37,
-// 1988, PPND16.
+// Returns the quantile for 0 < probability <= 1/2, computed with the function PPND16 by Michael J. Wichura, "Algorithm
+// AS 241", Applied Statistics 37, 1988.
 double lower_quantile(double probability) {
   static constexpr std::array<double, 8> a = {3.3871328727963666080, 133.14166789178437745, 1971.5909503065514427,
                                               13731.693765509461125, 45921.953931549871457, 67265.770927008700853,

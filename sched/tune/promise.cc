@@ -9,13 +9,14 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// The deviation of fewer changes is not meaningful.
+// The standard deviation of fewer changes than this is not meaningful.
 constexpr std::size_t kMinChanges = 3;
-// A report at this fraction of a step counts as a report at the step, because programs report at the ends of epochs.
+// A report at this fraction of a step is treated as a report at the step, because programs report at the ends of
+// epochs.
 constexpr double kNearStep = 0.95;
 // The number of equally likely end values at which a trial's chance is computed.
 constexpr int kPoints = 128;
-// A product of probabilities below this is not computed further.
+// Once a product of probabilities is below this value, it is not computed further.
 constexpr double kNegligible = 1e-12;
 
 // Returns the value, negated if lower is better, so that higher is better.
@@ -33,7 +34,7 @@ Forecast moments(const std::vector<double>& values) {
   return result;
 }
 
-// Returns by how much the values of other trials, or only of completed ones, changed from that step to their last.
+// Returns by how much the values of other trials, or only of completed ones, changed from `step` to their last step.
 std::vector<double> changes_since(const Study& study, const Trial& trial, std::int64_t step, bool completed) {
   std::vector<double> changes;
   const auto at_least = static_cast<std::int64_t>(std::ceil(kNearStep * static_cast<double>(step)));

@@ -1,4 +1,4 @@
-// How promising the running trials are: each trial's chance to end as the best one of the study.
+// Computes how promising the running trials are: each trial's chance of ending as the best trial of the study.
 //
 // The model assumes that the end value of a trial with value v at step s is normally distributed. The mean is v plus
 // the mean change of other trials from s to their last step, and the standard deviation is the standard deviation of
@@ -6,12 +6,12 @@
 // these, all trials that reported after s and did not fail. If there are still fewer than three, the mean change is 0,
 // and the standard deviation is taken from the last values of the running trials. This makes trials at different steps
 // comparable. A trial's chance is the probability that its end value is better than the end values of all other running
-// trials and the value of the best completed trial, if all are independent. If no trial has a chance against the best
-// completed one, that trial is ignored.
+// trials and the value of the best completed trial, if all are independent. If no running trial has a chance against
+// the best completed trial, the completed trial is ignored.
 //
 // The idea of giving each option a share by its probability of being the best is due to W. R. Thompson, "On the
-// likelihood that one unknown probability exceeds another", Biometrika 25, 1933. In that paper, trials are divided;
-// here, devices are.
+// likelihood that one unknown probability exceeds another", Biometrika 25, 1933. That paper divides trials among the
+// options; here, devices are divided.
 //
 // Results are the same on every processor (portable_math.h).
 #pragma once
@@ -39,7 +39,7 @@ std::vector<double> chances_of_best(const std::vector<Forecast>& forecasts, std:
 
 // Returns the weights of the running trials, by number: kMinPromise + (1 - kMinPromise) * chance / mean chance, whose
 // mean is 1. A trial that has not reported has the mean weight, and a trial whose last value is not finite has the
-// minimum.
+// minimum weight.
 std::map<int, double> promise_weights(const Study& study, const std::vector<int>& running);
 
 }  // namespace adaptdl::sched::tune

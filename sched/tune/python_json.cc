@@ -255,7 +255,8 @@ double PythonJsonReader::number() {
   const std::string_view text = number_text();
   double number = 0;
   const auto error = std::from_chars(text.data(), text.data() + text.size(), number).ec;
-  // Unlike from_chars(), strtod() distinguishes too large from too small numbers, as Python does.
+  // Unlike from_chars(), strtod() distinguishes numbers that are too large from numbers that are too small, as Python
+  // does.
   return error == std::errc() ? number : std::strtod(std::string(text).c_str(), nullptr);
 }
 

@@ -1,8 +1,8 @@
-// A Sobol' sequence, scrambled at random as in SciPy and therefore in Optuna: each of 2^k equal parts of any
+// A Sobol' sequence, scrambled at random in the same way as in SciPy, which Optuna uses. Each of 2^k equal parts of any
 // parameter's range contains exactly one of the first 2^k trials, and pairs of parameters are filled almost as evenly.
 //
-// A trial uses the point with its number, and a parameter uses the coordinate with its index in the space, whether or
-// not the parameters before it apply. Parameters after the first kDimensions are drawn at random.
+// A trial's number selects the point, and a parameter's index in the space selects the coordinate, whether or not the
+// parameters before it apply. Parameters after the first kDimensions are drawn at random.
 #pragma once
 
 #include "tune/sampler.h"

@@ -15,8 +15,8 @@ struct Result {
 };
 
 // Returns the result in the line, or nullopt if the line is not a JSON object with the metric. The step is taken from
-// "step", otherwise from "progress", otherwise from the whole epochs in "epoch"; a fraction of at most 1.0 is not a
-// step.
+// "step", otherwise from "progress", otherwise from the number of whole epochs in "epoch"; a fraction of at most 1.0 is
+// not a step.
 std::optional<Result> parse_result(std::string_view line, const std::string& metric);
 
 }  // namespace adaptdl::sched::tune

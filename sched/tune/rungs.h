@@ -16,7 +16,7 @@ class Rungs {
   // Returns the step of a rung. REQUIRES that a trial has reported, or that the step of rung 0 was given.
   double step(int rung) const;
 
-  // Returns what the trial reported at the rung, which may be NaN, or nullopt if it has not reached the rung.
+  // Returns the value that the trial reported at the rung, which may be NaN, or nullopt if it has not reached the rung.
   std::optional<double> value(const Trial& trial, int rung) const;
   // Returns the highest rung that the trial has reached, or -1 if it has reached none.
   int highest(const Trial& trial) const;

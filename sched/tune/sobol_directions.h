@@ -1,10 +1,11 @@
-// Direction numbers of Sobol' sequences in 64 dimensions: the first rows of "new-joe-kuo-6.21201" by Stephen Joe and
-// Frances Y. Kuo (https://web.maths.unsw.edu.au/~fkuo/sobol/), from "Constructing Sobol sequences with better
-// two-dimensional projections", SIAM Journal on Scientific Computing 30, 2008.
+// Lists the direction numbers of Sobol' sequences in 64 dimensions. They are the first rows of the file
+// "new-joe-kuo-6.21201" by Stephen Joe and Frances Y. Kuo (https://web.maths.unsw.edu.au/~fkuo/sobol/), which belongs
+// to their paper "Constructing Sobol sequences with better two-dimensional projections", SIAM Journal on Scientific
+// Computing 30, 2008.
 //
-// Each row contains a primitive polynomial, whose bits are its coefficients with the highest first, and as many initial
-// direction numbers m_1, m_2, ... as its degree. The first dimension is the van der Corput sequence, with a polynomial
-// of degree 0.
+// Each row contains a primitive polynomial, as a number whose bits are the coefficients, the highest first, and the
+// initial direction numbers m_1, m_2, ..., as many as the degree of the polynomial. The first dimension is the van der
+// Corput sequence, with a polynomial of degree 0.
 #pragma once
 
 #include <array>

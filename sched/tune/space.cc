@@ -7,7 +7,8 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// The tolerance as a fraction of a step, because a sum of steps may be off in its last bits.
+// The rounding tolerance as a fraction of a step. A tolerance is necessary because the last bits of a sum of steps may
+// be inexact.
 constexpr double kRounding = 1e-8;
 
 bool is_close(double a, double b, double step) { return std::abs(a - b) <= kRounding * step; }

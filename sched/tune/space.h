@@ -1,7 +1,7 @@
 // The search space of a study: the parameters of its trials, and the values from which these are drawn.
 //
 // Values are JSON as a user writes them: numbers, and for choices also strings, true, false and null. Internal values
-// are numbers, as in Optuna's storage: a choice is stored as its index, and any other value unchanged.
+// are numbers, same as in Optuna's storage: a choice is stored as its index, and any other value unchanged.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ struct Parameter {
 using Values = std::map<std::string, nlohmann::json>;
 
 struct Space {
-  std::vector<Parameter> parameters;  // names are unique; a condition names an earlier one
+  std::vector<Parameter> parameters;  // names are unique; a condition refers to an earlier parameter
   Values fixed;                       // the same in every trial; no name is also in `parameters`
   std::set<std::string> never = {};   // parameters that no trial has because of the fixed values
 

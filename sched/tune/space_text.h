@@ -14,7 +14,8 @@
 //     batch: 64
 //   seed: 7
 //
-// Errors: UsageError with a one-line message that names the parameter, preceded by its place if it is in a file.
+// Errors: UsageError with a one-line message that names the parameter. If the parameter is in a file, the message
+// begins with its place in the file.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,8 @@ std::string to_text(const nlohmann::json& value);
 // Returns "NAME=VALUE NAME=VALUE".
 std::string to_text(const Values& values);
 
-// Reads a value of that distribution from a command line. Throws UsageError if the distribution does not contain it.
+// Parses a value of the given distribution from a command line. Throws UsageError if the distribution does not contain
+// it.
 nlohmann::json parse_value(const std::string& name, const Distribution& distribution, std::string_view text);
 
 }  // namespace adaptdl::sched::tune

@@ -1,4 +1,4 @@
-// A study and its trials, as in Optuna's storage.
+// A study and its trials, with the same fields as in Optuna's storage.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ struct Trial {
 inline constexpr char kActivity[] = "adaptdl:state";  // kPaused for a paused trial; Optuna sees it as running
 inline constexpr char kPaused[] = "paused";
 inline constexpr char kRung[] = "adaptdl:rung";  // the rung up to which a trial may train
-inline constexpr int kLastRung = 1 << 20;        // no trial reaches it: the trial may train to its end
+inline constexpr int kLastRung = 1 << 20;        // no trial reaches this rung: the trial may train to completion
 // The study attribute with the step of rung 0. It is stored as soon as the step is known, so that rungs do not move.
 inline constexpr char kFirstRung[] = "adaptdl:first_rung";
 
@@ -53,7 +53,7 @@ struct Study {
   std::string name;
   std::vector<Direction> directions;
   std::map<std::string, nlohmann::json> user_attributes, system_attributes;
-  std::vector<Trial> trials;  // by number
+  std::vector<Trial> trials;  // by trial number
 };
 
 }  // namespace adaptdl::sched::tune

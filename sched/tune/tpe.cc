@@ -14,8 +14,8 @@ using Parameters = std::vector<const Parameter*>;
 
 bool is_choosable(const Parameter& parameter) { return cardinality(parameter.distribution) != 1; }
 
-// Advances `place` to the name, which is not before it, and returns whether the name was found. For many names in
-// order, this is faster than searching for each.
+// Advances `place` to the name, which must not precede `place`, and returns whether the name was found. For many names
+// in order, this is faster than searching for each of them.
 template <typename Iterator>
 bool advance_to(const std::string& name, Iterator& place, Iterator end) {
   for (; place != end; ++place)
@@ -23,7 +23,7 @@ bool advance_to(const std::string& name, Iterator& place, Iterator end) {
   return false;
 }
 
-// Returns the parameters that are sampled together, by name.
+// Returns the parameters that are sampled together, sorted by name.
 Parameters common(const Space& space, const TrialSplit& split, const Values& given) {
   Parameters common;
   for (const Parameter& each : space.parameters)

@@ -3,7 +3,7 @@
 //
 // Trials that have ended are split into a few good ones and the rest. Some candidates are drawn from the density of the
 // good ones; the next trial is the candidate for which the ratio of that density to the density of the rest is largest.
-// A running trial counts among the rest, regardless of its reports ("constant liar"), so that trials sampled while it
+// A running trial is included in the rest, regardless of its reports ("constant liar"), so that trials sampled while it
 // runs keep away from it. Failed and waiting trials are ignored.
 //
 // Parameters that all ended trials have, with the same distribution as in the space, are sampled together. Others, such

@@ -21,7 +21,7 @@ struct TrialSplit {
 
   // Splits by the first objective, excluding trial number `sampled`. A completed trial is better than any pruned one.
   // Of two pruned trials, the one that got further is better; at the same step, the one with the better report. Trials
-  // whose result is NaN count as failed.
+  // whose result is NaN are treated as failed.
   TrialSplit(const Study& study, int sampled);
 };
 

@@ -50,7 +50,7 @@ DeviceLedger::Entry& DeviceLedger::entry_of(const Study& study, const Trial& tri
     }
   }
   if (entry.run == run) return entry;
-  // Late figures in the study belong to this run, because no other run can follow the end of a trial.
+  // Late figures in the study belong to this run, because a trial that has ended has no further runs.
   entry.before = is_first ? seconds_in(trial.user_attributes, kDeviceSeconds) : entry.total;
   entry.run = run;
   entry.is_new = true;
@@ -67,7 +67,8 @@ void DeviceLedger::take(Journal& journal, const Study& study, const Trial& trial
   entry.stored = total;
   const int id = trial.id, number = trial.number, study_id = study.id;
   if (is_finished(trial.state)) return journal.set_study_attribute(study_id, late_device_seconds(number), total);
-  // The run is stored first, so that a crash between the two writes makes it count too little rather than twice.
+  // The run is stored first, so that after a crash between the two writes, too little usage is counted rather than the
+  // same usage twice.
   if (entry.is_new) journal.set_trial_attribute(id, kCountedRun, {{"run", entry.run}, {"before", entry.before}});
   entry.is_new = false;
   journal.set_trial_attribute(id, kDeviceSeconds, total);

@@ -1,9 +1,9 @@
 // Counts the device-seconds of a study's trials from the figures that their runs report.
 //
-// A trial may have had several runs, each of which counts once. The storage records the run that was counted last and
-// the usage of the trial before that run. A later figure for the same run therefore replaces the earlier one, even if
-// the search was killed between the two. A trial cannot be changed once it has ended, but its run may still be saving a
-// checkpoint then, so later figures are stored in a study attribute.
+// A trial may have had several runs, each of which is counted once. The storage records the run that was counted last
+// and the usage of the trial before that run. A later figure for the same run therefore replaces the earlier one, even
+// if the search was killed between the two. A trial cannot be changed once it has ended, but its run may still be
+// saving a checkpoint at that time, so later figures are stored in a study attribute.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -39,7 +39,7 @@ class DeviceLedger {
   // Stores in the study the figures that the storage ignored because another process had ended the trial. Must be
   // called after each commit of figures that take() stored.
   void confirm(Journal& journal, const Study& study);
-  // Returns the device-seconds of the whole study, including what is not stored yet.
+  // Returns the device-seconds of the whole study, including those that are not stored yet.
   double total() const noexcept { return total_; }
 
  private:

@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kPart = std::uint64_t{256} << 10;  // bytes to read from a file at a time
-// In bytes. Scalars are in small records; larger records contain images or models, and are skipped.
+// The maximum size of a record in bytes. Scalars are in small records; larger records contain images or models, and are
+// skipped.
 constexpr std::uint64_t kMaxRecord = std::uint64_t{16} << 20;
 
 bool is_transient(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
@@ -36,7 +37,8 @@ std::vector<std::string> tags_of(const std::string& metric, const fs::path& file
   return tags;
 }
 
-// Fills the buffer from the offset on, or shortens it at the end of the file. Returns 0 or the errno.
+// Fills the buffer with the file's bytes from the offset on, or shortens the buffer if the file ends first. Returns 0
+// or the errno.
 int read_at(int fd, std::uint64_t offset, std::string& buffer) {
   std::size_t done = 0;
   while (done < buffer.size()) {
@@ -51,7 +53,7 @@ int read_at(int fd, std::uint64_t offset, std::string& buffer) {
 }
 
 Result result_of(const EventScalar& scalar) {
-  constexpr std::int64_t kMaxStep = 9'000'000'000'000'000;  // as for JSON lines
+  constexpr std::int64_t kMaxStep = 9'000'000'000'000'000;  // same as for JSON lines
   Result result;
   result.value = std::isfinite(scalar.value) ? scalar.value : std::numeric_limits<double>::quiet_NaN();
   if (scalar.step >= 0 && scalar.step < kMaxStep) result.step = scalar.step;

@@ -1,7 +1,7 @@
 // Results from TensorBoard event files.
 //
 // Several files may contain results, and programs write them late and in any order. The order in which results are
-// delivered is therefore stored, and a later search receives them in that order.
+// delivered is therefore stored, and a later search receives the results in the same order.
 #pragma once
 
 #include <filesystem>

@@ -34,10 +34,11 @@ namespace fs = std::filesystem;
 
 constexpr int kSaved = 128 + SIGTERM;  // exit code of `adaptdl run`: it stopped with a checkpoint
 constexpr int kUsage = 2;              // exit code of `adaptdl run`: it refused its arguments
-constexpr int kNoLauncher = 127;       // exit code if it could not be executed
+constexpr int kNoLauncher = 127;       // exit code if `adaptdl run` could not be executed
 // How often a run's record is read for its device-seconds.
 constexpr std::chrono::seconds kReadUsageEvery{5};
-// The pause between attempts, and their number, while another process locks a log or the record of the last run.
+// How long to pause between attempts, and how many attempts to make, while another process has locked a log or the
+// record of the last run.
 constexpr std::chrono::milliseconds kUnlockPause{50};
 constexpr int kMaxUnlockTries = 40;
 constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
@@ -182,7 +183,7 @@ void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
     return;
   }
   results_of(*number);
-  // The program may have failed only because it was told to stop when the search died, so the trial continues. If the
+  // The program may have failed only because it was asked to stop when the search died, so the trial continues. If the
   // program failed for another reason, it will fail again.
   active_[*number] = {0, state == "done" ? TrialEnd{} : TrialEnd{TrialEnd::How::kKilled, ended->status.why}, {}, {}};
 }
@@ -271,7 +272,7 @@ bool LocalTrialRunner::any_left() {
   return std::ranges::any_of(active_, [](const auto& each) { return each.second.pid > 0; });
 }
 
-// A run that was told to stop kills its replicas on SIGINT, not on another SIGTERM.
+// A run that was asked to stop kills its replicas on SIGINT, not on another SIGTERM.
 void LocalTrialRunner::kill() {
   for (const auto& [number, run] : active_)
     if (run.pid > 0) ::kill(run.pid, SIGINT);

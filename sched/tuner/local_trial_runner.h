@@ -2,7 +2,7 @@
 // shrink while they train, and are listed by `adaptdl ls`.
 //
 //   STUDY/trials/N/params.json     the trial's parameters
-//   STUDY/trials/N/checkpoints/    the checkpoints from which it continues
+//   STUDY/trials/N/checkpoints/    the checkpoints from which the trial continues
 //   STUDY/trials/N/run.log         the standard error of `adaptdl run`
 //   STUDY/trials/N/logs/           the output of its replicas
 //
@@ -62,8 +62,8 @@ class LocalTrialRunner final : public SearchRunner {
   void discard(int number) override;
   void release(int number) override { results_.erase(number); }
 
-  // Returns the runs that an earlier search of the study left, which may still be running. Throws UsageError if a run
-  // that does not belong to the study has the name of one of the first `trials` trials.
+  // Returns the runs that an earlier search of the study left behind, which may still be running. Throws UsageError if
+  // a run that does not belong to the study has the name of one of the first `trials` trials.
   std::vector<RunEntry> previous_runs(int trials) const;
   // Returns whether a launcher that an earlier search started is still running. It may be about to begin a run that
   // previous_runs() does not return yet.

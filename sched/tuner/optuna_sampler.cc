@@ -43,7 +43,7 @@ void check_answer(const json& answer) {
 
 }  // namespace
 
-// The helper has no grace period while it imports Optuna, because nothing is lost if that is interrupted.
+// The helper has no grace period while it imports Optuna, because nothing is lost if the import is interrupted.
 OptunaSampler::OptunaSampler(const OptunaPlan& plan) try
     : name_(plan.name), helper_(helper_command(plan), std::chrono::milliseconds(0)) {
   check_answer(helper_.receive());

@@ -2,8 +2,8 @@
 // (share/adaptdl/tune/optuna_sampler.py) reads the study's storage and calls the sampler.
 //
 // As with all samplers, the parameters of a trial depend only on the study, the trial's number and the seed: the helper
-// creates Optuna's sampler for each trial, with its own seed. attributes() returns what a sampler stores in system
-// attributes, such as the state of CMA-ES; the helper itself writes nothing.
+// creates Optuna's sampler for each trial, with its own seed. attributes() returns the values that a sampler stores in
+// system attributes, such as the state of CMA-ES; the helper itself writes nothing.
 //
 // Errors: Error with the sampler's name if the sampler fails or its process ends; the search can then be resumed. The
 // constructor and sample() block until the sampler has answered (python_helper.h).
@@ -24,7 +24,7 @@ struct OptunaPlan {
   std::string python = "python3";  // searched for in PATH unless it contains a slash
   std::filesystem::path script;
   std::string study;              // its name in the storage
-  std::filesystem::path journal;  // the storage; if empty, an empty study, to check the sampler
+  std::filesystem::path journal;  // the storage; if empty, the sampler is checked with an empty study
 };
 
 class OptunaSampler final : public Sampler {

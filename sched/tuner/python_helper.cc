@@ -70,7 +70,7 @@ std::filesystem::path helper_program(const std::string& name) {
   return find_program(name, path == nullptr ? "" : path);
 }
 
-// A blocked signal may be pending although it is ignored, as SIGHUP is under nohup(1).
+// A blocked signal may be pending although it is ignored, for example SIGHUP under nohup(1).
 bool is_ignored(int signal) {
   struct sigaction action {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -169,7 +169,7 @@ void PythonHelper::wait() {
 void PythonHelper::send_some() {
   const ssize_t sent = ::send(socket_.get(), to_send_.data(), to_send_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) to_send_.erase(0, static_cast<std::size_t>(sent));
-  // The helper has ended, but what it sent before that must still be read.
+  // The helper has ended, but the data that it has already sent must still be read.
   if (sent < 0 && errno == EPIPE) to_send_.clear();
 }
 

@@ -1,11 +1,11 @@
-// A helper process: a Python program that answers requests for what only Python libraries can do. Requests and answers
+// A helper process: a Python program that answers requests for which Python libraries are needed. Requests and answers
 // are JSON lines.
 //
 // Its input and output are the two directions of a socket. It runs in its own session, so that Ctrl-C at a terminal
 // does not reach it, and it is killed when the thread that started it ends.
 //
-// An answer may take minutes, so waiting for it has no time limit. But once a stop signal (SIGINT, SIGTERM, SIGHUP) is
-// pending in this thread, which must have blocked it, the helper is killed unless it answers within `grace`.
+// An answer may take minutes, so waiting for it has no time limit. However, once a stop signal (SIGINT, SIGTERM,
+// SIGHUP) is pending in this thread, which must have blocked it, the helper is killed unless it answers within `grace`.
 //
 // Errors: Error if the helper ends (the message contains how it ended and its last line on standard error) or sends a
 // line that is not a JSON object; HelperInterrupted if the helper was killed because of a signal. No function may be

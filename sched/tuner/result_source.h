@@ -1,7 +1,7 @@
 // One of the places in which a trial's results may appear.
 //
-// A source delivers the same results in the same order to each search of a study. A search can therefore recognize the
-// results that an earlier search has stored by their number.
+// A source delivers the same results in the same order to each search of a study. A search can therefore recognize, by
+// their numbers, the results that an earlier search has stored.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -22,8 +22,8 @@ class ResultSource {
   using Clock = std::chrono::steady_clock;
 
   virtual ~ResultSource() = default;
-  // Reads some or all of what was added since the last call. `ended` is whether the run has ended; if it has,
-  // everything that is left is read, even an incomplete line. Throws Error if a file cannot be read.
+  // Reads some or all of the data that was added since the last call. `ended` tells whether the run has ended; if it
+  // has, everything that is left is read, even an incomplete line. Throws Error if a file cannot be read.
   virtual void read(Clock::time_point now, bool ended) = 0;
   // Returns whether the last read() left available data unread.
   virtual bool has_more() const noexcept = 0;
@@ -31,7 +31,7 @@ class ResultSource {
   virtual bool is_blocked() const noexcept { return false; }
   // Returns whether take() returns any results.
   virtual bool has_results() const noexcept = 0;
-  // Returns what read() has found. Throws Error if the order of the results must be stored but cannot be.
+  // Returns the results that read() has found. Throws Error if the order of the results must be stored but cannot be.
   virtual std::vector<Result> take() = 0;
   // Closes the files until the next call.
   virtual void close() {}

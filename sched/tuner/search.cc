@@ -14,10 +14,10 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// If this many trials have failed and none has reported anything, further trials would also fail.
+// If this many trials have failed and no trial has reported anything, further trials are expected to fail, too.
 constexpr int kMaxEarlyFailures = 5;
 constexpr int kMaxRestarts = 3;
-constexpr std::chrono::milliseconds kMaxStarting{100};  // in one call of advance(), except for the last start
+constexpr std::chrono::milliseconds kMaxStarting{100};  // after this time, advance() starts no further trials
 
 const Trial& trial_of(const Study& study, int number) { return study.trials.at(static_cast<std::size_t>(number)); }
 
@@ -109,7 +109,7 @@ bool Search::advance(Time now) {
   journal_.refresh();
   report_ends();
   const bool news = take_events();
-  // The poll() that returned no events has told the runner that all ends are stored.
+  // Since poll() was called and returned no events, the runner knows that all ends are stored.
   if (!failure_.empty() && !news && !any_active()) throw Error(failure_);
   stop_ended_trials();
   stop_at_limits(now);
@@ -374,7 +374,7 @@ void Search::share_devices(bool reported) {
   shares_.update(study(), running, reported);
 }
 
-// Starts or continues one trial if there is room for it. Returns whether it did.
+// Starts or continues one trial if there is room for it. Returns whether a trial was started or continued.
 bool Search::start_next() {
   const auto& trials = study().trials;
   const auto all = std::ranges::count_if(trials, [this](const Trial& each) { return runner_.is_active(each.number); });
@@ -477,7 +477,7 @@ void Search::finish() {
     const auto reason = trial.user_attributes.find(kReason);
     end_trial(trial, TrialState::kPruned, reason == trial.user_attributes.end() ? "" : to_text(reason->second));
   }
-  // No trial will continue from the other checkpoints.
+  // No trial will continue from the checkpoints of the other trials.
   for (const Trial& trial : study().trials)
     if (trial.state != TrialState::kComplete) runner_.discard(trial.number);
   finished_ = true;

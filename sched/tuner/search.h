@@ -46,10 +46,11 @@ struct SearchPlan {
   std::string metric;
   Space space;
   int trials = 64;               // in total, including those of earlier searches
-  int parallel = 1;              // maximum at the same time; as many again may be about to end
+  int parallel = 1;              // maximum number of trials at the same time; as many again may be about to end
   std::optional<Time> deadline;  // no trial is started after this time, and running ones are stopped
   ShareRule share = {};
-  // The limit for all searches of the study together. Once it is reached, the search stops as at the deadline.
+  // The limit for all searches of the study together. Once it is reached, the search stops in the same way as at the
+  // deadline.
   std::optional<double> max_device_seconds{};
 };
 
@@ -63,7 +64,7 @@ class Search {
          Observer observer);
 
   // Does everything that can be done without waiting for trials, and returns whether the search continues. Throws Error
-  // if the storage, the sampler or the runner fails, or if the first trials all failed.
+  // if the storage, the sampler or the runner fails, or if the first trials have all failed.
   bool advance(Time now);
   // Makes all trials save a checkpoint and end; advance() returns false once they have ended. The next search continues
   // them. The first nonempty reason is kept.
@@ -125,7 +126,7 @@ class Search {
   DeviceLedger ledger_;
   std::map<int, std::string> to_continue_;  // trials whose process is gone, and why they continue
   std::set<int> reported_;                  // trials with results that the pruner has not judged yet
-  std::set<int> leaving_;                   // active trials that were told to end
+  std::set<int> leaving_;                   // active trials that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
   bool used_up_ = false, started_ = false;
   std::map<int, Taken> taken_;
@@ -138,7 +139,7 @@ class Search {
   std::string stop_reason_;
 };
 
-// Returns the study as samplers see it: a paused trial has been judged, so it counts as pruned.
+// Returns the study as samplers see it: a paused trial has been judged, so it is treated as pruned.
 Study sampled_view(const Study& study);
 
 // Return the value that the trial reported last, which may be NaN, and its step.

@@ -21,7 +21,7 @@ struct ClusterSettings {
   std::string context, name_space;          // context from the kubeconfig; namespace of the jobs
   std::string study_id;                     // random; see cluster_tuner/trial_job.h
   std::string job;                          // the AdaptDLJob of each trial, as JSON, without its program
-  std::string storage_class, storage_size;  // of its volume; if empty, the defaults of `adaptdl submit`
+  std::string storage_class, storage_size;  // of the job's volume; if empty, the defaults of `adaptdl submit` apply
 };
 
 struct StudySettings {
@@ -36,7 +36,7 @@ struct StudySettings {
   double gpu_hours = 0;                                // device-hours after which the search stops; 0 for no limit
   int parallel = 0;                                    // trials at the same time; 0 if not decided yet
   int min_replicas = 1, max_replicas = 0;              // per trial; 0 if not decided yet
-  std::string devices, device_kind, checkpoint_every;  // as for `adaptdl run`; if empty, its defaults
+  std::string devices, device_kind, checkpoint_every;  // same as for `adaptdl run`; if empty, its defaults apply
   std::string share = "goodput";                       // see trial_shares.h
   std::optional<ClusterSettings> cluster;              // if unset, the trials run on this machine
 };

@@ -6,7 +6,8 @@
 //
 // A program may report, print and log the same metric. The source is the first in this list that has the metric one
 // second after the metric first appears in any of them. The source never changes, because results are recognized by
-// their number in it. Once it is known, the file `source` contains its name: "report", "output" or "events".
+// their numbers in the source. Once the source is known, the file `source` contains its name: "report", "output" or
+// "events".
 //
 // Threading: one thread at a time.
 #pragma once

@@ -67,8 +67,8 @@ class SearchRunner : public TrialRunner {
  public:
   // Returns whether poll() left events that it can deliver immediately.
   virtual bool has_more() const noexcept = 0;
-  // Finishes what is left to do once the ends that poll() has delivered are stored. Returns whether all of it is done.
-  // Does not block.
+  // Completes the remaining work once the ends that poll() has delivered are stored. Returns whether all of the work is
+  // done. Does not block.
   virtual bool settle() = 0;
   // Stops all trials, without requiring further calls of poll().
   virtual void stop_all() = 0;

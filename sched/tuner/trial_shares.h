@@ -1,7 +1,7 @@
-// How the trials of a search share the devices.
+// Divides the devices among the trials of a search.
 //
-//   goodput  as the runs' scheduling policy decides: by how much more devices would increase each goodput
-//   promise  the same, with each trial's goodput weighted by its chance to end as the best one (tune/promise.h)
+//   goodput  according to the scheduling policy: by how much more devices would increase each run's goodput
+//   promise  the same, with each trial's goodput weighted by its chance of ending as the best trial (tune/promise.h)
 //   equal    all training trials have the same number of replicas; the lowest-numbered ones get what remains
 //
 // A new weight is sent to a run when it differs from the last one by more than a factor of kWeightChange, so that new
@@ -34,7 +34,7 @@ struct ShareRule {
   int min_replicas = 1, max_replicas = 1;  // of each trial
 };
 
-// Returns the number of replicas of each of `trials` trials with `equal`, the oldest first.
+// Returns, for the mode `equal`, the number of replicas of each of `trials` trials, the oldest trial first.
 std::vector<int> equal_replicas(const ShareRule& rule, std::size_t trials);
 
 class TrialShares {
@@ -42,10 +42,10 @@ class TrialShares {
   // The runner must outlive this object.
   TrialShares(const ShareRule& rule, TrialRunner& runner) : rule_(rule), runner_(runner) {}
 
-  // Notes that the trial has a new run, which has the default share.
+  // Records that the trial has a new run, which has the default share.
   void started(int number);
   // Sends the shares that change. `running` contains the numbers of the training trials, in ascending order; `reported`
-  // is whether any of them has reported since the last call. REQUIRES that the runs of all of them are active.
+  // tells whether any of them has reported since the last call. REQUIRES that the runs of all of them are active.
   void update(const Study& study, const std::vector<int>& running, bool reported);
 
  private:

@@ -146,7 +146,7 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
       }
       loss.backward();
       optimizer->step();
-      warmup.step_to(model.gns().progress());  // a large batch counts as several small ones
+      warmup.step_to(model.gns().progress());  // a large batch advances it by several steps
       const auto samples = static_cast<double>(batch.data.size(0));
       stats += {{"loss", loss.item<double>() * samples}, {"samples", samples}};
     }

@@ -57,7 +57,8 @@ torch::Tensor read_records(const fs::path& path) {
   return records;
 }
 
-// Copies an image, shifted and mirrored, with black beyond its edges. `table` normalizes each byte of a plane.
+// Copies an image, shifted and, if `mirrored`, mirrored. Pixels beyond the edges of the image are black. `table`
+// normalizes each byte of a plane.
 void transform(const std::uint8_t* image, std::int64_t down, std::int64_t right, bool mirrored,
                const std::array<std::array<float, 256>, 3>& table, float* out) {
   for (std::int64_t channel = 0; channel < 3; ++channel) {

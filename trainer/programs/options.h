@@ -18,7 +18,7 @@ namespace programs {
 struct Options {
   std::string data;     // --data: path to the data set
   int epochs = 14;      // --epochs N: passes over the training data
-  int batch_size = 64;  // --batch-size N: samples per step over all replicas; with --autoscale-bsz, initially
+  int batch_size = 64;  // --batch-size N: samples per step over all replicas; with --autoscale-bsz, the initial number
   std::string optimizer = "sgd";  // --optimizer NAME: a name that make_optimizer accepts
   double lr = 1.0;                // --lr X: learning rate at the initial batch size
   std::uint64_t seed = 1;         // --seed N: seed of the initial parameters, the order of samples and dropout

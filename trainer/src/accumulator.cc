@@ -307,7 +307,8 @@ Accumulator::Synchronized Accumulator::synchronized() {
   } else {
     internal::join_if_newcomer();
     sync_with_those_left(internal::recover);
-    // The result is already recorded if this state came from a replica that had finished before others were lost.
+    // The result is already recorded if this state came from a replica that had finished the synchronization before
+    // other replicas were lost.
     if (auto& recorded = state_->recorded(); recorded.size() == count) recorded.push_back(state_->results);
     synchronized_ = &state_->results;
   }

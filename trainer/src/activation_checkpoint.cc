@@ -34,7 +34,7 @@ struct Part : torch::CustomClassHolder {
 };
 
 // Maps the inputs, followed by the parameters, to the outputs. The parameters are arguments so that they receive their
-// gradients as in any other pass, where AdaptiveDataParallel averages and measures the gradients.
+// gradients in the same way as in any other pass, where AdaptiveDataParallel averages and measures the gradients.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors, const c10::intrusive_ptr<Part>& part,
                                std::size_t inputs) {
@@ -70,7 +70,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 
  private:
-  // Returns the gradients of `tensors`, undefined for a tensor without a gradient.
+  // Returns the gradients of `tensors`; the gradient is undefined for a tensor that has none.
   static variable_list gradients_of(const variable_list& outputs, const variable_list& tensors,
                                     const variable_list& gradients) {
     variable_list differentiated, of_outputs, needing;

@@ -28,7 +28,7 @@ const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor&
   return options;
 }
 
-// Returns the number of rows that a pass reads, which are the rows where the first column has a target.
+// Returns the number of rows that a pass reads, which are the rows in which the first column has a target.
 std::size_t rows_read(std::size_t tokens, std::size_t columns) {
   return std::min(internal::divide_up(tokens, columns), tokens - 1);
 }

@@ -47,7 +47,7 @@ void LoaderLoop::deal() {
   sampler_.set_epoch(*current_epoch(), *helper_.current_index());
   samples_ = sampler_.indices();
   batches_ = count_batches(samples_.size(), local_batch_, options_.drop_last);
-  // With drop_last, a data set smaller than a batch would have no batches, and an adaptive loop over it would never
+  // With drop_last, a data set smaller than a batch would yield no batches, and an adaptive loop over it would never
   // end.
   const bool whole_pass = sampler_.index() % sampler_.dataset_size() == 0;
   if (batches_ == 0 && whole_pass && helper_.adaptive()) batches_ = 1;
@@ -77,7 +77,7 @@ bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
     if (!redo) helper_.advance();
     if (!redo && helper_.epoch_done(sampler_.dataset_size())) return false;
   }
-  // A repeated step is laid out again at the boundary.
+  // If the step must be repeated, its samples are dealt again at the boundary.
   if (!redo && !refill()) return false;
   const auto here = [this] {
     const auto left = batches_ - next_;

@@ -31,7 +31,7 @@ namespace {
 constexpr std::size_t kIdleSteps = 50;
 
 AdaptiveDataLoaderHelper* current = nullptr;   // the loader whose loop is running; the inner loader of nested loops
-AdaptiveDataLoaderHelper* training = nullptr;  // the loader for training
+AdaptiveDataLoaderHelper* training = nullptr;  // the training loader
 std::uint32_t loaders = 0;                     // number of loaders created so far; the same on each replica
 
 // The index of the next loader loop in this run of the epoch, across all loaders.
@@ -117,7 +117,7 @@ void AdaptiveDataLoaderHelper::nest() {
                                : "only two loops can be nested; end one before the next begins"));
   }
   outer_ = current;
-  outer_->commit_ = false;  // its batch includes the time of this loop
+  outer_->commit_ = false;  // the outer loader's batch includes the time of this loop
   state_->outside = std::exchange(state_->place, {});
 }
 

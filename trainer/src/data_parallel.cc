@@ -258,7 +258,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     batch_in_step = 1;
     batch_scale = given_scale;
     if (loader == nullptr || !loader->training()) {
-      if (statistics->incomplete()) statistics->abandon();  // its loop has ended
+      if (statistics->incomplete()) statistics->abandon();  // the loop of that step has ended
       return;
     }
     if (rule == nullptr && loader->max_batch_size().value_or(0) > loader->batch_size()) {
@@ -347,15 +347,15 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   std::optional<GradientStatistics> statistics;
   bool reduces = true;       // whether the next passes average their gradients
   bool last = true;          // whether the current pass ends its step
-  int batch_in_step = 1;     // number of the current pass's batch, from 1
+  int batch_in_step = 1;     // number of the current pass's batch in its step, from 1
   std::uint64_t batch = 0;   // number of the loader's batch in the last forward pass
   double batch_scale = 1;    // samples of a pass on all replicas / initial batch size
-  double given_scale = 1;    // the same outside a loader's loop
+  double given_scale = 1;    // same as batch_scale, but outside a loader's loop
   int batches = 1;           // batches of the last step
   int batches_since_step = 0;
-  int batches_by_hand = 1;   // batches that the program accumulated in the last step; each counts as progress
+  int batches_by_hand = 1;   // batches that the program accumulated in the last step; each adds to the progress
   bool stepped = false;      // whether the last step had gradients
-  bool valid = true;         // whether the gradients of the last such step were finite
+  bool valid = true;         // whether the gradients of the last step that had any were finite
   int warned = 0;            // number of warnings about invalid gradients
   double moments_scale = 0;  // scale of the gradients in the optimizer's moments; 0: no gradients yet
   double gain = 1;

@@ -1,5 +1,5 @@
-// Time as measured by a device. On a GPU, it is the time between events in the GPU's stream, which are read once they
-// have passed. On a CPU, it is the time of metrics::now().
+// Time as measured by a device. On a GPU, it is the time between events in the GPU's stream, which are read once the
+// GPU has reached them. On a CPU, it is the time of metrics::now().
 //
 // Threading: mark_time may be called by any thread.
 #pragma once

@@ -55,7 +55,7 @@ class EpochState : public checkpoint::State {
   void abandon() noexcept { current.reset(); }
 
   // Saves a checkpoint at the end of a loop. If replicas are lost in the process, the remaining replicas save it. If
-  // one of these has already completed the save, the others receive this state from it.
+  // one of these has already completed the save, the others receive this state from that replica.
   void save_result() {
     saving = true;
     try {
@@ -69,7 +69,7 @@ class EpochState : public checkpoint::State {
   int finished = 0;
   bool saving = false;  // from the end of a loop until its checkpoint is saved
   std::optional<int> current;
-  int end = 0;  // end of the running loop, or of the last one
+  int end = 0;  // end of the running loop or, outside a loop, of the last one
   std::uint64_t runs = 0;
   std::map<std::string, int> counts;          // objects created in the running epoch, by kind
   std::map<std::string, int> counts_outside;  // objects created outside the loop, by kind

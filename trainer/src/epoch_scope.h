@@ -1,8 +1,8 @@
 // The contents of the running epoch: counters for naming objects by their order, and states that outlive their handles.
 //
-// A loader or accumulator created inside an epoch, for example in a function, may be destroyed before the epoch ends. A
-// restart replays the code that created the object and needs its saved results, so its state stays registered until the
-// epoch ends.
+// A loader or accumulator created inside an epoch, for example in a function, may be destroyed before the epoch ends.
+// After a restart, the code that created the object is replayed and needs the saved results of the object. Therefore,
+// the object's state stays registered until the epoch ends.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ int epochs_end();
 // Returns 0 outside the loop.
 std::uint64_t epoch_run();
 
-// Counts an object of this kind. Returns how many came before it in this run of the epoch, or outside the epoch loop.
+// Counts a new object of this kind. Returns how many such objects were counted before it in this run of the epoch or,
+// outside the epoch loop, in this process.
 int count_in_epoch(const std::string& kind);
 
-// Returns the state of this name from an earlier run of this epoch's body that an exception ended, or null.
+// Returns the state of this name that an earlier run of this epoch's body left when an exception ended it, or null.
 std::shared_ptr<checkpoint::State> find_in_epoch(const std::string& name);
 
 // Keeps `state` registered until the running epoch is finished. Does nothing outside the epoch loop.

@@ -28,7 +28,7 @@ void append_little_endian(std::string& out, Number number) {
   for (std::size_t i = 0; i < sizeof(Number); ++i) out += static_cast<char>(number >> (8 * i) & 0xff);
 }
 
-// TFRecord masks checksums, because the CRC of data that contains CRCs is problematic.
+// TFRecord masks checksums, because computing the CRC of data that contains embedded CRCs is problematic.
 std::uint32_t masked_crc32c(std::string_view data) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(data.data(), data.size());

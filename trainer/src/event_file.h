@@ -25,7 +25,7 @@ std::string host_name();
 // Frames `data` as one record.
 std::string tfrecord(std::string_view data);
 
-// Thread-safe.
+// An event file that is open for writing. Thread-safe.
 class EventFile {
  public:
   // The maximum size in bytes of the records in memory. If the file cannot be written, records beyond this limit are

@@ -81,10 +81,10 @@ class HigherRanks {
   HigherRanks(const HigherRanks&) = delete;
   HigherRanks& operator=(const HigherRanks&) = delete;
 
-  // Returns the address at which these replicas reach this replica.
+  // Returns the address at which replicas with higher ranks reach this replica.
   const tcp::Address& address() const noexcept { return address_; }
-  // Waits until all of them are connected, and returns the connection to `rank`. Throws CollectiveError if a replica
-  // does not connect in time.
+  // Waits until all replicas with higher ranks are connected, and returns the connection to `rank`. Throws
+  // CollectiveError if a replica does not connect in time.
   net::Fd take(int rank) {
     if (taken_.valid()) fds_ = taken_.get();
     return std::move(fds_.at(rank));
@@ -100,8 +100,8 @@ class HigherRanks {
 };
 
 #ifdef ADAPTDL_GLOO_DEVICE_LISTENS
-// Makes the kernel drop all data for the device's own listening socket, because Gloo would keep any number of
-// connections.
+// Makes the kernel drop all data for the device's own listening socket, because Gloo would otherwise accept any number
+// of connections.
 void mute(const tcp::Address& listening) {
   const Endpoint wanted = endpoint_of(listening.getSockaddr());
   sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);

@@ -14,7 +14,7 @@
 namespace adaptdl {
 
 // Creates a device that uses `address`, an IP address of this machine, for all connections, and connects only to
-// replicas that have `secret`. If there is no such address, throws the exception that Gloo throws.
+// replicas that have `secret`. If the machine does not have the address, throws the exception that Gloo throws.
 //
 // Returns Gloo's own device, which requires no secret, if the user chose a transport (GLOO_DEVICE_TRANSPORT), or if
 // Gloo's TCP transport has neither of the two forms that trainer/meson.build checks for.

@@ -11,7 +11,7 @@ namespace adaptdl {
 
 namespace {
 
-constexpr double kSmoothing = 0.999;  // of the averages, per step at the initial batch size
+constexpr double kSmoothing = 0.999;  // smoothing factor of the averages, per step at the initial batch size
 constexpr double kLeastVariance = 1e-6;
 
 double sum_above(const std::vector<double>& values, double least) {

@@ -117,7 +117,8 @@ void GradientStatistics::begin_step() {
   mean_.clear();
 }
 
-// Begins a step before the previous step's gradients were taken: the program has either dropped them or adds to them.
+// Begins a step before the previous step's gradients were taken: the program has either dropped these gradients or adds
+// to them.
 void GradientStatistics::set_aside() {
   if (options_.measure && unreduced_) {
     local_earlier_ = local_.tensor().clone();
@@ -146,7 +147,7 @@ void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
   group_ = std::move(group);
   replicas_ = internal::num_replicas();
   if (replicas_ == 1) return;
-  // As after load(), there is no previous gradient on several replicas.
+  // On several replicas, there is no previous gradient; load() follows the same rule.
   previous_.assign(previous_.size(), {});
   previous_loss_scale_ = 0;
 }
@@ -161,7 +162,7 @@ void GradientStatistics::drop_step() {
   if (complete_) previous_loss_scale_ = 0;  // the previous step's gradient was overwritten
   held_.assign(held_.size(), {});
   begun_ = divided_ = complete_ = unreduced_ = false;
-  if (reducing_) std::exchange(reducing_, {})->wait();  // it writes to sums that the next step clears
+  if (reducing_) std::exchange(reducing_, {})->wait();  // the reduction writes to sums that the next step clears
 }
 
 void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradient) {
@@ -264,7 +265,7 @@ void GradientStatistics::measure_mean() {
     if (!groups_[i]) continue;
     auto gradient = params_[i].grad();
     if (single()) {
-      // A missing gradient counts as zero.
+      // A missing gradient is treated as zero.
       if (!gradient.defined() && previous_[i].defined()) gradient = at::zeros_like(previous_[i]);
       if (gradient.defined() && !previous_[i].defined()) previous_[i] = at::zeros_like(gradient);
       // A gradient that was loaded from a checkpoint is dense.

@@ -3,7 +3,7 @@
 //
 // A hook on the accumulation of each parameter's gradient runs before c10d::Reducer's own hook. The local gradient is
 // thus measured while it is still in the cache (a single replica measures all gradients together at the end). Held
-// gradients are added before the reduction, and the reduction keeps its fused division. The averaged gradient is
+// gradients are added before the reduction, so that the reduction can keep its fused division. The averaged gradient is
 // measured right after the reduction. The local sums are all-reduced once, while the last buckets are still being
 // reduced. The time from the end of the local pass to the end of the reduction is added to the step's profile.
 //
@@ -12,9 +12,9 @@
 //
 // A program may also accumulate by hand, with several backward passes before a step. Their gradients are then treated
 // as gradients of parts of one batch. Let p_ir be the gradient of pass i of k on replica r. The step's gradient is the
-// sum over the passes of the mean over the replicas. It is the mean of all values k p_ir, with which it is compared.
-// All passes but the last may skip the reduction (`reduce`): their gradients stay in the parameters, and the last pass
-// adds its own gradients to them and reduces the sums.
+// sum over the passes of the mean over the replicas. It is the mean of all values k p_ir, and is compared with these
+// values. All passes but the last may skip the reduction (`reduce`): their gradients stay in the parameters, and the
+// last pass adds its own gradients to them and reduces the sums.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -52,16 +52,16 @@ class GradientStatistics {
   ~GradientStatistics();
 
   // Must be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
-  // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: whether it ends the step.
-  // If so, the gradients become the mean over the step's batches. `reduce`: whether they are then averaged over the
-  // replicas. If so, `prepare_reduction` prepares the Reducer; otherwise, the pass leaves local gradients. REQUIRES
-  // `last` if `reduce` is false.
+  // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: whether this batch ends the
+  // step. If it does, the gradients become the mean over the step's batches. `reduce`: whether the gradients are then
+  // averaged over the replicas. If they are, `prepare_reduction` prepares the Reducer; otherwise, the pass leaves local
+  // gradients. REQUIRES `last` if `reduce` is false.
   void expect(int batch, bool last, bool reduce, const std::function<void()>& prepare_reduction);
 
   // Switches to the replicas in `group`, and drops all held gradients.
   void set_group(compat::ProcessGroupPtr group);
 
-  // Returns whether the current step is void because a replica was lost during the step. It then has no gradients.
+  // Returns whether the current step is void because a replica was lost during the step. A void step has no gradients.
   bool is_void() const noexcept { return void_; }
 
   // Drops the gradients held for a step that will not be finished.
@@ -80,8 +80,8 @@ class GradientStatistics {
   void drop_unreduced();
   // Returns whether there is a step to abandon or to take.
   bool begun() const noexcept { return begun_; }
-  // Return, for the step that has begun or, after take(), was taken: the number of its batches, and the number of
-  // backward passes that the program accumulated by hand (1 if it did not accumulate).
+  // These functions describe the step that has begun or, after take(), the step that was taken: the number of its
+  // batches, and the number of backward passes that the program accumulated by hand (1 if it did not accumulate).
   int batches() const noexcept { return batches_; }
   int passes_by_hand() const noexcept { return passes_; }
 
@@ -91,7 +91,7 @@ class GradientStatistics {
   // `loss_scale`: the factor by which the loss was multiplied.
   std::optional<GradientSample> take(double batch_scale, double loss_scale);
 
-  // Resets Adam's moments to zero, before gradients of another scale.
+  // Resets Adam's moments to zero, before a step whose gradients have a different scale.
   void reset_moments();
 
   // Save, check and load the gradient with which the next gradient is compared, if there is one.
@@ -142,7 +142,7 @@ class GradientStatistics {
   bool queued_ = false;           // whether a callback at the end of the pass is queued
   bool has_gradient_ = false;     // whether the pass has produced a gradient
   bool complete_ = false;         // whether the step's gradients are complete and not yet taken
-  bool measured_at_end_ = false;  // whether mean_ contains the sums that local_ would contain
+  bool measured_at_end_ = false;  // whether the sums that local_ would contain are in mean_ instead
   bool void_ = false;
   // The following members are for accumulation by hand.
   bool untaken_ = false;  // earlier complete gradients were not taken, and may still be in the parameters
@@ -150,10 +150,11 @@ class GradientStatistics {
   int passes_ = 1;
   bool unreduced_ = false;
   bool had_unreduced_ = false;  // this step had unreduced passes before the current one
-  // The versions of the local gradients. Clearing these changes the versions, on all replicas alike.
+  // The versions of the local gradients. Clearing the gradients changes their versions, in the same way on all
+  // replicas.
   std::vector<std::optional<std::uint32_t>> unreduced_versions_;
   std::vector<double> earlier_;  // sum of local_ over the earlier passes; empty if there are none
-  at::Tensor local_earlier_;     // the same for this replica's unreduced passes; undefined if there are none
+  at::Tensor local_earlier_;     // same as earlier_, for this replica's unreduced passes; undefined if there are none
   internal::TimeMark last_gradient_;
   GroupSums local_, mean_;
   c10::intrusive_ptr<c10d::Work> reducing_;  // the reduction of local_

@@ -73,7 +73,7 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
   Place outside;             // saves `place` while the loader's loop is nested in another loop
   std::size_t warm_bsz = 0;  // local batch size of the last batch, which warmed up the caches
   internal::BatchSizeChoice choice;
-  // The batch size and the number of replicas of the last finished loop; `choice` may already be for the next loop.
+  // The batch size and the number of replicas of the last finished loop; `choice` may already apply to the next loop.
   internal::BatchSize finished_size{};
   std::size_t finished_replicas = 1;
   bool running = false;

@@ -209,7 +209,7 @@ void LinearWarmup::apply(double position) {
   } else if (then_ != nullptr && position - 1 >= options_.steps) {
     then_->step();
   } else {
-    LRSchedule::apply(position);  // after the warm-up it sets the base rates once, exactly
+    LRSchedule::apply(position);  // after the warm-up, sets exactly the base rates once
   }
 }
 

@@ -92,7 +92,7 @@ std::string before_last(const std::string& path, char separator) {
   return at == std::string::npos ? "" : path.substr(0, at);
 }
 
-// Returns the innermost module that contains both, as a dotted name. The model itself is "".
+// Returns the innermost module that contains both modules, as a dotted name. The model itself is "".
 std::string common_module(const std::string& a, const std::string& b) {
   const auto inner = a + '.', other = b + '.';
   const auto [end, ignored] = std::mismatch(inner.begin(), inner.end(), other.begin(), other.end());
@@ -199,7 +199,8 @@ class GraphReader {
   }
 
   // Returns the innermost module that contains the parameters and buffers among a node's inputs. If the node's outputs
-  // depend only on parameters and constants, as a transposed weight does, also records the module for the outputs.
+  // depend only on parameters and constants (for example, a transposed weight), also records the module for the
+  // outputs.
   std::optional<std::string> module_by_parameters(const jit::Node& node) {
     std::optional<std::string> module;
     bool from_parameters = true;

@@ -27,8 +27,8 @@ namespace optim = torch::optim;
 constexpr const char* kOptimizerSection = "optimizer";
 constexpr const char* kArchive = "optimizer.pt";
 
-// Visits the fields of a type, named as in Python's state_dict: `visit` receives each field's name and a reference to
-// it.
+// Visits the fields of a type, under the names that they have in Python's state_dict: `visit` receives each field's
+// name and a reference to it.
 template <class Visit>
 void fields(optim::SGDOptions& o, Visit visit) {
   visit("lr", o.lr()), visit("momentum", o.momentum()), visit("dampening", o.dampening());

@@ -16,8 +16,8 @@ namespace adaptdl {
 // Throws UsageError if `optimizer` cannot be saved: LBFGS, or another type without its own save().
 void check_supported(const torch::optim::Optimizer& optimizer);
 
-// Saves the options of each parameter group, including the learning rate as schedulers left it, and the state of each
-// parameter. Parameters are identified by their position in the groups.
+// Saves the options of each parameter group, including the learning rate that the scheduler set last, and the state of
+// each parameter. Parameters are identified by their position in the groups.
 void save_optimizer(checkpoint::Writer& writer, torch::optim::Optimizer& optimizer);
 
 // Throws checkpoint::CheckpointError if the saved optimizer has a different type, different groups, or tensors of

@@ -177,7 +177,7 @@ c10::intrusive_ptr<RendezvousStore> make_store(const std::string& address, const
   nlohmann::json place;
   if (rank == 0) {
     server = std::make_shared<RendezvousServer>(address);
-    // A scope, as in fe80::1%eth0, is valid only on this machine.
+    // A scope, such as `eth0` in fe80::1%eth0, is valid only on this machine.
     const bool scoped = address.find('%') != std::string::npos;
     place = {{"host", scoped ? host : address}, {"port", server->port()}, {"secret", server->secret()}};
   }
@@ -217,7 +217,8 @@ void make_group(const std::string& host) {
 }
 
 // While this object exists, a request to stop ends the process after a grace period, because there is nothing to save
-// yet. Replicas that connect in time agree on the stop at their first step boundary, as at any later boundary.
+// yet. Replicas that connect in time agree on the stop at their first step boundary, in the same way as at any later
+// boundary.
 class StopWhileConnecting {
  public:
   StopWhileConnecting() : thread_([this](const std::stop_token& connected) { watch(connected); }) {}
@@ -323,7 +324,7 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   if (world_size) setenv("ADAPTDL_NUM_REPLICAS", std::to_string(*world_size).c_str(), 1);
   if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
 
-  env::checkpoint_every();  // throws now if the value is invalid; its first use is after the first step
+  env::checkpoint_every();  // throws now if the value is invalid, because it is first used after the first step
   auto options = collective::options_from_env();
   {
     const StopWhileConnecting stops;

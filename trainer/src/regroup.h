@@ -57,8 +57,8 @@ void tolerate_losses();
 bool group_is_broken();
 
 // Counts how often all replicas together changed a state. If replicas are lost in the middle of such a change, some of
-// the remaining replicas may have made the change and others not. A replica that has not made the change then receives
-// the state from one that has.
+// the remaining replicas may have made the change while others have not. A replica that has not made the change then
+// receives the state from one that has.
 class Version {
  public:
   // `state`: the name of the checkpoint state, which has one Version.

@@ -1,5 +1,5 @@
-// The key-value store with which a process group forms. It implements LibTorch's store interface with a
-// RendezvousServer.
+// The key-value store through which the members of a process group find each other. It implements LibTorch's store
+// interface with a RendezvousServer.
 //
 // Threading: any thread may call the operations. While one operation waits, operations in other threads are blocked.
 #pragma once

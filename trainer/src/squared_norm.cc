@@ -133,8 +133,8 @@ at::Tensor of_values(const at::Tensor& gradient) {
 
 at::Tensor squared_norm(const at::Tensor& values) { return values.square().sum(at::kDouble); }
 
-// Returns the gradient's divisor, undefined if there is none. Sparse gradients have none, because Adam does not accept
-// them.
+// Returns the gradient's divisor, undefined if there is none. Sparse gradients have no divisor, because Adam does not
+// accept sparse gradients.
 at::Tensor divisor(const Preconditioner& by) {
   return by.exp_avg_sq.defined() ? (by.exp_avg_sq.sqrt() / by.correction).add_(by.eps) : at::Tensor();
 }
@@ -144,9 +144,9 @@ at::Tensor divided(const at::Tensor& gradient, const at::Tensor& divisor) {
   return divisor.defined() ? values / divisor : values;
 }
 
-// Flattened dense gradients of one group on one GPU. Either all have preconditioners with equal numbers, or none has a
-// preconditioner. Unless the gradients are large, an operation on all of them together takes as long as an operation on
-// a single gradient.
+// Flattened dense gradients of one group on one GPU. Either all of them have preconditioners with the same `correction`
+// and `eps`, or none has a preconditioner. Unless the gradients are large, an operation on all of them together takes
+// as long as an operation on a single gradient.
 class Batch {
  public:
   void add(const GroupGradient& gradient, const at::Tensor* previous) {

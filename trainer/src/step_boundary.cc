@@ -65,8 +65,8 @@ Message decode(const collective::Bytes& bytes) {
   return message;
 }
 
-// Joins two messages. A wish of any replica applies to all. Of two signals, the higher applies: SIGTERM rather than
-// SIGINT. Only rank 0, whose message comes first, sends a batch size.
+// Joins two messages. A wish of any replica applies to all. If both messages contain a signal, the higher number
+// applies: SIGTERM rather than SIGINT. Only rank 0, whose message comes first, sends a batch size.
 collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b) {
   auto x = decode(a);
   const auto y = decode(b);
@@ -81,8 +81,8 @@ collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b)
 // Samples per second, smoothed over a few dozen steps of a loop.
 class Throughput {
  public:
-  // Counts a step of `samples` samples that ends now. The first step of a loop only starts the clock, because its time
-  // includes other work.
+  // Counts a step of `samples` samples that ends now. The first step of a loop only starts the clock, because the time
+  // of that step includes other work.
   double step(const void* loop, std::size_t samples) {
     const auto now = Clock::now();
     const std::chrono::duration<double> elapsed = now - last_;
@@ -108,8 +108,8 @@ std::function<void(int)>& exit_handler() {
   return *handler;
 }
 
-// The boundaries of this process, which all loaders share. What was submitted in the last step of one loop is decided
-// at the first step of the next loop.
+// The boundaries of this process, which all loaders share. Wishes that were submitted in the last step of one loop take
+// effect at the first step of the next loop.
 class Boundaries {
  public:
   const Wishes& receive() {
@@ -200,8 +200,8 @@ class Boundaries {
   }
 
   void recover_in_step() {
-    // Before the step has ended, some replicas may be about to repeat it, including the call that failed, and others
-    // not.
+    // As long as the step has not ended, some replicas may be about to repeat it, including the call that failed, while
+    // other replicas are not.
     if (void_ || !all_have_stepped()) throw;
     rethrow_unless_recoverable();
     form_anew(true);
@@ -231,8 +231,8 @@ class Boundaries {
     }
   }
 
-  // Throws the error of a mismatch. A replica that ended because of a mismatch is not lost: the others end for the same
-  // reason.
+  // If the pending agreement failed because of a mismatch, throws that error. A replica that ended because of a
+  // mismatch is not lost: the others end for the same reason.
   void throw_mismatch() {
     if (!agreement_.valid() || !agreement_.ready()) return;
     try {
@@ -299,7 +299,7 @@ class Boundaries {
       } catch (const checkpoint::CheckpointError& error) {
         log::warn(fmt::format("the periodic checkpoint failed, training continues: {}", error.what()));
       }
-      last_save_ = Clock::now();  // even after a failure, to avoid a retry at every step
+      last_save_ = Clock::now();  // even after a failure, so that it is not retried at every step
     }
     if (agreed.generation > static_cast<std::uint32_t>(generation::current())) follow(world);
   }

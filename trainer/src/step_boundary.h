@@ -51,7 +51,7 @@ void join_if_newcomer();
 // If a peer is lost during a backward pass, the pass leaves no gradients and the optimizer changes nothing: the step is
 // void. When the step ends, or when a boundary or another collective call of adaptdl fails, the remaining replicas
 // form a new group and compare how far they have come. A replica that lacks a step which another replica has finished
-// receives its result. If no replica has finished a void step, the remaining replicas repeat it.
+// receives the result of that step. If no replica has finished a void step, the remaining replicas repeat it.
 
 // Returns how often this process has changed its group.
 std::uint64_t regroups() noexcept;
@@ -72,11 +72,11 @@ bool step_is_invalid() noexcept;
 // CollectiveError from a call at a boundary, or from a call outside loader loops. Rethrows that error if a new group is
 // not possible: before the first boundary, in a job that does not follow generations, or after a CallError.
 void recover();
-// Does the same inside a loader loop. Rethrows the error unless all models have stepped. Throws MismatchError if the
-// new group has newcomers or replicas that have not stepped, which cannot take part.
+// Does the same as recover(), but inside a loader loop. Rethrows the error unless all models have stepped. Throws
+// MismatchError if the new group has newcomers or replicas that have not stepped, which cannot take part.
 void recover_in_step();
 // Must be called where a step ends. If the step is void, forms a new group, and returns whether the step must be
-// repeated. `undo` moves the loop back to where the step began; `keep` reverts that.
+// repeated. `undo` moves the loop back to where the step began; `keep` reverts this move.
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep);
 
 // Ends the process with `code`, after flushing its output. Static destructors do not run, because threads may still use

@@ -1,7 +1,7 @@
 // Measures the time of the training loader's batches for metrics::record_step.
 //
-// Times may become known late: GPU times are read from events once these have passed, because waiting for the events
-// would delay the training thread. Until then, the batches are queued here in order.
+// Times may become known late: GPU times are read from events once the GPU has reached the events, because waiting for
+// them would delay the training thread. Until then, the batches are queued here in order.
 //
 // Threading: only the training thread may call these functions.
 #pragma once
@@ -14,7 +14,8 @@
 
 namespace adaptdl::internal {
 
-// Returns a time in seconds, or nullopt as long as it is not known. The function is then called again at a later batch.
+// Returns a time in seconds, or nullopt as long as it is not known. In the latter case, the function is called again at
+// a later batch.
 using Seconds = std::function<std::optional<double>()>;
 
 // Measures the time from a call of begin to the next call of end.

@@ -20,7 +20,7 @@ namespace {
 
 using internal::Histogram;
 
-constexpr std::string_view kGraphTag = "__run_graph__";          // as TensorBoard calls it
+constexpr std::string_view kGraphTag = "__run_graph__";          // the name in TensorBoard
 constexpr std::int64_t kHistogramChunk = std::int64_t{1} << 20;  // elements counted at a time; keeps copies small
 
 // Returns the upper limits of TensorFlow's buckets, ascending: 0, and on both sides of 0 from 1e-12 to 1e20 in steps of
@@ -59,8 +59,8 @@ at::Tensor count(const at::Tensor& chunk, const at::Tensor& limits, Histogram& h
   return at::bincount(buckets, {}, limits.numel()).cpu();
 }
 
-// Drops empty buckets at both ends, where min and max are the limits, and merges adjacent empty buckets between other
-// buckets.
+// Drops empty buckets at both ends, where min and max are the limits, and merges adjacent empty buckets between
+// nonempty buckets.
 void compress(const std::vector<double>& limits, const std::int64_t* counts, Histogram& histogram) {
   const auto size = limits.size();
   std::size_t begin = 0, end = size;
@@ -106,8 +106,8 @@ SummaryWriter::Impl::Impl(std::filesystem::path directory, const SummaryWriterOp
 void SummaryWriter::Impl::begin(std::optional<std::int64_t> purge_step) {
   file->append(internal::version_event());
   if (purge_step) {
-    // TensorBoard treats a run's first session as its beginning, which voids nothing, so another session must precede
-    // this one.
+    // TensorBoard treats a run's first session as the beginning of the run, and discards no events for it, so another
+    // session must precede this one.
     file->append(internal::session_start_event(std::numeric_limits<std::int64_t>::max()));
     file->append(internal::session_start_event(*purge_step));
   }

@@ -14,7 +14,7 @@ namespace adaptdl {
 
 namespace {
 
-constexpr std::int64_t kGridColumns = 8;                        // as in torch.utils.tensorboard
+constexpr std::int64_t kGridColumns = 8;                        // same as in torch.utils.tensorboard
 constexpr std::int64_t kMaxImageBytes = std::int64_t{1} << 30;  // libpng counts bytes of pixels in 32 bits
 
 bool has_channels(const at::Tensor& tensor) {

@@ -25,7 +25,8 @@ struct SummaryWriter::Impl {
 
   Impl(std::filesystem::path directory, const SummaryWriterOptions& writer_options);
 
-  // Writes the beginning of the file: the version and, if given, the step from which earlier files are void.
+  // Writes the beginning of the file: the version and, if given, the step from which TensorBoard discards the events in
+  // earlier files.
   void begin(std::optional<std::int64_t> purge_step);
 
   // Returns the writer for a run of add_scalars, and creates it if it does not exist. Returns null if its file cannot

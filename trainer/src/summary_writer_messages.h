@@ -43,7 +43,7 @@ std::string mended_utf8(std::string_view text);
 
 // Each of the following functions returns an encoded Event with the current time. Invalid UTF-8 in text is replaced.
 std::string version_event();
-// Voids the events of `step` and later steps in earlier files.
+// Makes TensorBoard discard the events of `step` and later steps in earlier files.
 std::string session_start_event(std::int64_t step);
 std::string scalar_event(std::string_view tag, double value, std::int64_t step);
 std::string histogram_event(std::string_view tag, const Histogram& histogram, std::int64_t step);

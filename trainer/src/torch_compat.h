@@ -79,7 +79,7 @@ void set_autocast(at::DeviceType device, bool enabled, at::ScalarType dtype);
 // An event in a GPU's current stream. Null on a CPU, and if LibTorch cannot measure the time between two events.
 using EventPtr = std::shared_ptr<c10::Event>;
 EventPtr record_event(at::Device device);
-// Returns the time between two events in seconds, or nullopt until both have passed.
+// Returns the time between two events in seconds, or nullopt until the GPU has reached both.
 std::optional<double> seconds_between(const c10::Event& from, const c10::Event& to);
 
 // Returns the optimizer's state for `param`, or null if there is none.

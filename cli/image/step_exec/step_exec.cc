@@ -3,7 +3,8 @@
 // Finds a command in $PATH and executes it. On failure, writes the reason to descriptor 3, which exec closes.
 //
 // Without this program, /proc/self/exe would be the builder when the command is executed. An image could then run the
-// builder with its own libraries, as its command or a script's interpreter, and overwrite the file (CVE-2019-5736).
+// builder with the image's own libraries, as its command or a script's interpreter, and overwrite the builder's file
+// (CVE-2019-5736).
 #include <fcntl.h>
 #include <unistd.h>
 

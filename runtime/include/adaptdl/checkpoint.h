@@ -5,18 +5,18 @@
 // implementation, so the same code can save to disk or stream to another process. save_all_states() commits all states
 // as one directory `checkpoint-<N>`, or fails without committing anything. The format is specified in docs/formats.md.
 //
-// A process loads all states from one checkpoint: the newest one that is whole, that is, complete and undamaged. When
-// the first state is loaded, the process chooses the checkpoint and verifies every byte of it against the checksums. A
-// damaged checkpoint is skipped in favor of the next older one, with a warning that states the reason. If there are
-// checkpoints but none is whole, the load fails; the job never silently starts from scratch. The load also fails if a
-// checkpoint cannot be read for a reason other than damage (no permission, a newer format), because falling back to an
-// older one would hide the problem.
+// A process loads all states from one checkpoint: the newest whole one. A checkpoint is whole if it is complete and
+// undamaged. When the first state is loaded, the process chooses the checkpoint and verifies every byte of it against
+// the checksums. A damaged checkpoint is skipped in favor of the next older one, with a warning that states the reason.
+// If there are checkpoints but no whole one, the load fails; the job never silently starts from scratch. The load also
+// fails if a checkpoint cannot be read for a reason other than damage (no permission, a newer format), because falling
+// back to an older one would hide the problem.
 //
-// Replicas: rank 0 writes. save_all_states is a collective call with the same outcome on every replica. Every rank
-// reads the directory, so all ranks must share it; agree() checks that they chose the same checkpoint.
+// Replicas: rank 0 writes the checkpoint. save_all_states is a collective call with the same outcome on every replica.
+// Every rank reads the directory, so all ranks must share it; agree() checks that all ranks chose the same checkpoint.
 //
-// Memory: a state's JSON values and the parts that ranks save are held until they are written; tensors are streamed a
-// few MiB at a time.
+// Memory: a state's JSON values and the parts that ranks save are held in memory until they are written; tensors are
+// streamed a few MiB at a time.
 //
 // Threading: not thread-safe. The training thread constructs, saves and loads all states.
 #pragma once
@@ -41,7 +41,7 @@ class CheckpointError : public Error {
   using Error::Error;
 };
 
-// Describes a tensor as safetensors does. Elements are in row-major order and little-endian.
+// Describes a tensor in the terms of the safetensors format. Elements are in row-major order and little-endian.
 struct TensorInfo {
   std::string name;                 // unique among the state's tensors
   std::string dtype;                // one of BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64
@@ -63,14 +63,15 @@ class Writer {
   // more than 200 levels deep, objects with the key "$float").
   virtual void json(std::string_view name, nlohmann::json value) = 0;
   // Saves a tensor under a name that is unique among the tensors of the state. The data is not copied: until the saving
-  // call (save_all_states, save_state) returns, `read` is called for consecutive chunks, and its bytes must not change.
+  // call (save_all_states or save_state) returns, `read` may be called for consecutive chunks, and the data must not
+  // change.
   virtual void tensor(TensorInfo info, ReadAt read) = 0;
-  // The same for data in memory. The data is not copied; it must stay valid and unchanged until the saving call
-  // returns.
+  // Saves a tensor whose data is in memory. The data is not copied; it must stay valid and unchanged until the saving
+  // call returns.
   virtual void tensor(TensorInfo info, std::span<const std::byte> data);
   // Saves raw bytes as a tensor of dtype U8. `data` must stay valid until the saving call returns.
   void bytes(std::string_view name, std::span<const std::byte> data);
-  // The same, but the writer takes ownership of the bytes.
+  // Same as above, but the writer takes ownership of the bytes.
   void bytes(std::string_view name, std::vector<std::byte>&& data);
 };
 
@@ -79,8 +80,8 @@ class Writer {
 class Reader {
  public:
   virtual ~Reader() = default;
-  // Returns the value with that name. Throws CheckpointError, naming the state and the checkpoint, if there is no such
-  // value.
+  // Returns the value with that name. Throws CheckpointError, naming the state and the checkpoint, if there is no value
+  // with that name.
   virtual nlohmann::json json(std::string_view name) const = 0;
   // Returns whether there is a JSON value with that name.
   virtual bool has_json(std::string_view name) const = 0;
@@ -99,12 +100,12 @@ class Reader {
 
   // Returns the TensorInfo with that name, or nullptr.
   const TensorInfo* find(std::string_view name) const;
-  // Returns a tensor's data, for example the bytes that Writer::bytes saved. Throws CheckpointError if there is no such
-  // tensor.
+  // Returns a tensor's data, for example the bytes that Writer::bytes saved. Throws CheckpointError if there is no
+  // tensor with that name.
   std::vector<std::byte> bytes(std::string_view name) const;
 };
 
-// A piece of a job's progress. Derive from this class and override the functions that the piece needs.
+// A named part of a job's progress. Derive from this class, and override the functions that the derived state needs.
 class State {
  public:
   // Registers the state. `name` may be any non-empty UTF-8 text of up to 100 bytes that is unique in the process.
@@ -117,20 +118,20 @@ class State {
   // Returns the name passed to the constructor.
   const std::string& name() const noexcept { return name_; }
 
-  // Makes the replicas agree on the state before it is saved. Called on every replica, state by state in the order of
-  // their names; may make collective calls. Does nothing by default.
+  // Makes the replicas agree on the state before it is saved. Called on every replica, for one state at a time in the
+  // order of their names; may make collective calls. Does nothing by default.
   virtual void sync() {}
   // Saves the state. Called on rank 0 only.
   virtual void save(Writer& writer) const = 0;
-  // Loads the state. Called on every replica. It should validate what it reads before it changes anything.
+  // Loads the state. Called on every replica. An override should validate what it reads before it changes anything.
   virtual void load(const Reader& reader) = 0;
 
-  // Returns whether each rank also saves a part of its own, such as its random generator. Default: false.
+  // Returns whether each rank also saves a part of its own, such as the state of its random generator. Default: false.
   virtual bool has_parts() const { return false; }
   // Saves this rank's part. Called on every replica. Parts must be small because collective calls transfer them.
   virtual void save_part(Writer&) const {}
-  // Loads the part that this rank saved. Not called on a rank without a part: if the job has more replicas than when it
-  // saved the checkpoint, the additional ranks have none.
+  // Loads the part that this rank saved. Not called on a rank that has no part: if the job has more replicas than when
+  // it saved the checkpoint, no parts exist for the additional ranks.
   virtual void load_part(const Reader&) {}
 
   // Returns a JSON object with the values that `adaptdl checkpoint ls` should show for this state. The objects of all
@@ -144,11 +145,11 @@ class State {
 // Loads `state` from the process's checkpoint. Returns false if there is no checkpoint (the path is unset, or the
 // directory contains none) or if the checkpoint does not contain the state. With `required`, throws CheckpointError in
 // the latter case, listing the states that the checkpoint contains. Throws CheckpointError if there are checkpoints but
-// none is whole, and if the state rejects what it reads.
+// no whole one, or if the state rejects what it reads.
 bool load_state(State& state, bool required = false);
 
 // Returns the number of the checkpoint from which this process loads, or nullopt if there is none. The number is 0 in a
-// replica that receives its states from a running job. Chooses the checkpoint if that has not been done yet.
+// replica that receives its states from a running job. Chooses the checkpoint if none has been chosen yet.
 std::optional<std::uint64_t> loaded_number();
 
 // Throws CheckpointError if the replicas do not all load from the same checkpoint. This is a collective call; it does
@@ -164,8 +165,8 @@ void agree();
 // CollectiveError. Throws UsageError if ADAPTDL_NUM_REPLICAS is more than 1 and the collective is not initialized.
 std::optional<std::filesystem::path> save_all_states();
 
-// Syncs all states across the replicas, as save_all_states does. This is a collective call if the collective is
-// initialized. If a state fails, it throws CheckpointError, naming the rank and the state, on every replica.
+// Syncs all states across the replicas, in the same way as save_all_states. This is a collective call if the collective
+// is initialized. If a state fails, it throws CheckpointError, naming the rank and the state, on every replica.
 void sync_all_states();
 
 // Saves only this state, as files in `directory`, without a manifest and without committing anything. With `sync`,
@@ -228,19 +229,19 @@ std::vector<std::string> verify(const std::filesystem::path& checkpoint);
 // Throws CheckpointError if the directory, or a newer checkpoint in it, cannot be read for a reason other than damage.
 std::optional<Entry> newest_whole(const std::filesystem::path& directory);
 
-// Writes the tensors of a checkpoint, or of only one state in it, to one safetensors file. Their names are
-// "STATE/TENSOR", or only the tensor names if `state` is given. With `prefix`, writes only tensors whose names in their
-// states begin with it; the exported name is then the rest of that name, without "STATE/". The ranks' parts are left
-// out. The checkpoint's files are verified first. The data is streamed, and a rename commits the file, replacing an
-// existing one. Throws CheckpointError on failure, if there are no tensors to write, and if two tensors would have the
-// same name.
+// Writes the tensors of a checkpoint, or of only one state in it, to one safetensors file. Each tensor is exported as
+// "STATE/TENSOR", or as "TENSOR" if `state` is given. With `prefix`, writes only the tensors whose names begin with it,
+// and exports each under the rest of its name, without "STATE/". The ranks' parts are left out. The checkpoint's files
+// are verified first. The data is streamed, and a rename commits the file, replacing an existing one. Throws
+// CheckpointError on failure, if there are no tensors to write, or if two tensors would have the same name.
 void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
                     const std::optional<std::string>& state = {}, const std::string& prefix = {});
 
-// Deletes all but the newest `keep` (>= 1) whole checkpoints, and the remains of interrupted saves. Reads every byte of
-// the checkpoints it keeps; if none is whole, it deletes no checkpoint. Checkpoints in a newer format and checkpoints
-// with I/O errors are kept. With `dry_run`, nothing is deleted. Returns the paths that were, or would be, deleted.
-// Throws UsageError if `keep` is less than 1, and CheckpointError if a checkpoint cannot be read or deleted.
+// Deletes all checkpoints except the newest `keep` (>= 1) whole ones, and deletes the remains of interrupted saves.
+// Reads every byte of the checkpoints it keeps; if there is no whole checkpoint, it deletes none. Checkpoints in a
+// newer format and checkpoints with I/O errors are kept. With `dry_run`, nothing is deleted. Returns the paths that
+// were, or would be, deleted. Throws UsageError if `keep` is less than 1, and CheckpointError if a checkpoint cannot be
+// read or deleted.
 std::vector<std::filesystem::path> prune(const std::filesystem::path& directory, int keep, bool dry_run = false);
 
 }  // namespace adaptdl::checkpoint

@@ -10,8 +10,8 @@
 // Failures: if a peer dies, leaves early or breaks the protocol, every pending and later call on every other replica
 // throws CollectiveError, which names that peer's rank, within a second, or within about 25 s if the peer's host
 // disappears. No call hangs. The communicator cannot be used after such an error.
-// If a call itself fails (its reduction throws, a value is too large), all replicas throw CallError, and later calls
-// work. docs/failures.md contains the complete list.
+// If only the call itself fails (its reduction throws, a value is too large), all replicas throw CallError, and later
+// calls work. docs/failures.md contains the complete list.
 //
 // Threading: only one thread at a time may use a communicator; another thread may wait for a Future.
 #pragma once
@@ -77,7 +77,7 @@ struct Options {
   // The name of the job, up to 1 KiB. Rank 0 refuses replicas of other jobs.
   std::string job;
   // The job's secret. Replicas prove to each other that they know it; connections without a valid proof are closed.
-  // Data is not encrypted. If empty, any process that reaches rank 0 and knows the job's name and size can join.
+  // Data is not encrypted. If empty, any process that can reach rank 0 and knows the job's name and size can join.
   std::string secret;
   // How long to wait until all replicas are connected. During this time, refused connections and unresolved host names
   // are retried.
@@ -98,7 +98,8 @@ struct Options {
   std::function<bool()> give_up = {};
 };
 
-// Returns the options that the environment defines (see env.h). Throws UsageError as env does.
+// Returns the options that the environment defines (see env.h). Throws UsageError under the same conditions as the
+// functions in env.h.
 Options options_from_env();
 
 // The result of an asynchronous call.
@@ -135,9 +136,9 @@ class Communicator {
   // Returns a communicator that does not connect; its rank and size are taken from the options. Each of its calls
   // invokes `refuse`, which must throw.
   static std::unique_ptr<Communicator> refusing(Options options, std::function<void()> refuse);
-  // Leaves the job: calls on peers that still wait for this replica fail with CollectiveError, as do its own futures.
-  // Rank 0 first delivers the results that it holds for its peers, but gives up once they have read nothing for a
-  // second.
+  // Leaves the job. Calls on other replicas that still wait for this replica fail with CollectiveError, and so do the
+  // pending futures of this communicator. Rank 0 first delivers the results that it holds for its peers, but gives up
+  // once they have read nothing for a second.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -150,20 +151,22 @@ class Communicator {
 
   // `purpose` describes a call ("accumulator loss") in up to 255 bytes. Calls for different purposes do not match.
 
-  // Reduces `value` over all replicas and returns the result on each of them. Blocks until all replicas have called it.
+  // Reduces `value` over all replicas and returns the result on each of them. Blocks until all replicas have made the
+  // call.
   Bytes allreduce(Bytes value, const Reduce& reduce, std::string_view purpose = {});
-  // The same without blocking: sends the value and returns immediately. (A replica that is 1024 calls or max_message
-  // bytes ahead of the slowest one waits for it, up to the timeout.) Dropping the Future does not undo the call.
+  // Same as allreduce, but does not block: sends the value and returns immediately. (A replica that is 1024 calls or
+  // max_message bytes ahead of the slowest one waits for it, up to the timeout.) Dropping the Future does not undo the
+  // call.
   Future allreduce_async(Bytes value, Reduce reduce, std::string_view purpose = {});
-  // Returns rank 0's value on all replicas; `value` is ignored on the others.
+  // Returns rank 0's value on all replicas; on the other ranks, `value` is ignored.
   Bytes broadcast(Bytes value, std::string_view purpose = {});
   // Returns the values of all replicas, by rank, on each replica. The total size of the values must not exceed
   // max_message.
   std::vector<Bytes> allgather(Bytes value, std::string_view purpose = {});
-  // Blocks until all replicas have called it, then closes their connections without errors.
+  // Blocks until all replicas have called this function, then closes the connections without errors.
   void teardown();
 
-  // The same calls on JSON values.
+  // The same calls for JSON values.
   nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum, std::string_view purpose = {});
   nlohmann::json broadcast(const nlohmann::json& value, std::string_view purpose = {});
 
@@ -173,9 +176,9 @@ class Communicator {
   std::unique_ptr<Impl> impl_;
 };
 
-// Creates this process's communicator from the arguments of Communicator's constructor; may be called on any one
-// thread. Throws Error if the communicator already exists, and UsageError if there are several replicas, master_port is
-// 0 and `on_listening` is empty, because the replicas could not find each other.
+// Creates this process's communicator; the arguments are those of Communicator's constructor. May be called from any
+// thread, but only from one thread at a time. Throws Error if the communicator already exists, and UsageError if there
+// are several replicas, master_port is 0 and `on_listening` is empty, because the replicas could not find each other.
 void initialize(Options options = options_from_env(), const std::function<void(std::uint16_t port)>& on_listening = {});
 // Returns whether this process's communicator, world(), exists.
 bool initialized() noexcept;

@@ -37,9 +37,9 @@ int num_nodes();
 // ADAPTDL_NUM_REPLICAS: number of the job's replicas, >= 1. Default 1.
 int num_replicas();
 
-// Sets the results of the three functions above, regardless of the variables, after the group of a running replica has
-// changed. Other threads may call those functions at the same time. REQUIRES 0 <= rank < replicas, 1 <= nodes <=
-// replicas.
+// Sets the values that replica_rank(), num_nodes() and num_replicas() return from now on, regardless of the variables;
+// used after the group of a running replica has changed. Other threads may call those functions at the same time.
+// REQUIRES 0 <= rank < replicas, 1 <= nodes <= replicas.
 void set_membership(int rank, int replicas, int nodes) noexcept;
 
 // ADAPTDL_NUM_RESTARTS: number of times the job's processes have been restarted, >= 0. Default 0. It identifies the
@@ -50,7 +50,7 @@ int num_restarts();
 std::optional<std::string> supervisor_url();
 
 // ADAPTDL_SUPERVISOR_TOKEN: the job's secret. It is sent to the supervisor as `Authorization: Bearer`, and replicas
-// prove to each other that they know it. If unset, no token is sent and replicas prove nothing.
+// prove to each other that they know it. If unset, no token is sent, and replicas do not authenticate each other.
 std::optional<std::string> supervisor_token();
 
 // ADAPTDL_SCHED_VERSION: semantic version of the scheduler. Unset if there is none.
@@ -60,14 +60,15 @@ std::optional<std::string> sched_version();
 // unset, no events are written.
 std::optional<std::string> tensorboard_logdir();
 
-// ADAPTDL_REPLICA_ID: identity of this replica, which remains the same when its rank changes. Unset if it has none.
+// ADAPTDL_REPLICA_ID: identity of this replica, which remains the same when its rank changes. Unset if the replica has
+// no identity.
 std::optional<std::string> replica_id();
 
 // ADAPTDL_GENERATION: the generation in which this replica starts, >= 0. Default 0.
 int generation();
 
 // ADAPTDL_CHECKPOINT_EVERY: time between periodic checkpoints, in the format of parse_duration. Default 5 minutes; with
-// 0, checkpoints are saved only on request. With a shorter time, a crash loses less work, but more time is spent on
+// 0, checkpoints are saved only on request. With a shorter interval, a crash loses less work, but more time is spent on
 // writing.
 std::chrono::milliseconds checkpoint_every();
 

@@ -2,8 +2,9 @@
 //
 // A generation is an ordered list of replicas; a rank is a position in it. The supervisor announces generations
 // (protocol: docs/formats.md). A replica that is in the next generation leaves its group at a step boundary and forms a
-// new group with the other members. A replica that is not in it exits. A newcomer starts while the others still train.
-// Over the network, it receives from a member the states that a checkpoint would contain, and continues from there.
+// new group with the other members. A replica that is not in it exits. A newcomer starts while the other replicas are
+// still training. From a member, it receives over the network the states that a checkpoint would contain, and continues
+// training from these states.
 //
 // If a member dies, the group breaks: the collective calls of the other members fail. They request the next generation,
 // form its group, and compare their progress. A member that has missed a change to a state receives that state from
@@ -30,7 +31,7 @@ struct Member {
   std::uint16_t port = 0;  // port on which it listens if its rank is 0
 };
 
-// A job's replicas between two changes.
+// The list of a job's replicas from one change to the next.
 struct Generation {
   int number = 0;                // later generations have higher numbers
   std::vector<Member> replicas;  // by rank
@@ -46,16 +47,16 @@ struct Generation {
   static Generation from_json(const nlohmann::json& object);
 };
 
-// Returns whether this replica follows generations. It does if it has a supervisor, a job and an id, and has not
-// declined.
+// Returns whether this replica follows generations. A replica follows generations if it has a supervisor, a job and an
+// id, and has not declined.
 bool follows() noexcept;
-// Stops following generations, for the reason `why`: the job is then rescaled by checkpoints. Rank 0 announces this. In
-// this case, a newcomer cannot join: it reports that to the launcher or, in a cluster, the supervisor, and throws
-// Error.
+// Stops following generations, for the reason `why`: from now on, the job is rescaled through checkpoints, which rank 0
+// announces. If this process is a newcomer, it cannot join the job: it reports this to the launcher or, in a cluster,
+// to the supervisor, and throws Error.
 void decline(const std::string& why);
 
 // Reports to the supervisor whether this replica follows generations, without waiting for the answer. Must be called on
-// rank 0 once its group is connected.
+// rank 0 once the group is connected.
 void announce();
 
 // Returns the number of the generation that this replica is in or is joining.
@@ -75,8 +76,8 @@ Generation await_next();
 // The progress of a replica.
 struct Progress {
   std::uint64_t boundaries = 0;  // number of step boundaries that it has passed
-  // Number of changes so far, by state name, for each state that replicas can change only together. All other states
-  // are changed by each replica on its own, in the same way.
+  // Number of changes so far, by state name, for each state that replicas can change only together. Each replica
+  // changes all other states by itself, in the same way as the other replicas do.
   std::map<std::string, std::uint64_t> versions;
 };
 
@@ -88,11 +89,11 @@ struct Formation {
 
 // Forms the group of `next`, which replaces the current one: its communicator becomes this process's communicator, and
 // env::replica_rank() and env::num_replicas() return the rank and the size of the new group. The most advanced member
-// sends all its states to the newcomers, and to every other member the states of which that member has an older
-// version. Returns when all newcomers have joined. REQUIRES that this replica is a member. Throws
-// collective::CollectiveError if another member fails during the call, which breaks the new group. Throws
-// collective::MismatchError if this replica is in the middle of a step (`in_step`) that other members cannot enter:
-// newcomers, and members that have passed fewer boundaries.
+// sends all its states to the newcomers, and sends each other member the states that are out of date on that member.
+// Returns when all newcomers have joined. REQUIRES that this replica is a member. Throws collective::CollectiveError if
+// another member fails during the call, which breaks the new group. Throws collective::MismatchError if this replica is
+// in the middle of a step (`in_step`) and the group has members that cannot enter that step: newcomers, or members that
+// have passed fewer boundaries.
 Formation form(const Generation& next, const Progress& own, bool in_step = false);
 
 // --- Functions for newcomers ---
@@ -104,9 +105,10 @@ bool joining() noexcept;
 // From now on, collective calls invoke decline(). Must be called where a program would connect its replicas.
 void begin_joining();
 // Joins the job. This process is then a member like the others, even if their group has failed in the meantime. Must be
-// called where a program would make its first collective call. Throws Error if no state has been loaded yet.
+// called where a program would make its first collective call. Throws Error if this process has not loaded any state
+// yet.
 Formation join();
-// Waits until the other newcomers have joined too. Throws collective::CollectiveError if the group fails while it
+// Waits until the other newcomers have also joined. Throws collective::CollectiveError if the group fails while it
 // waits.
 void await_others();
 

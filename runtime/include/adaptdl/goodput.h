@@ -8,7 +8,7 @@
 //
 //   T_grad  = alpha_c + beta_c m                       forward and backward pass of one atomic batch
 //   T_sync  = 0                                        one replica
-//           = alpha_r + beta_r max(K - 2, 0)           several on one node
+//           = alpha_r + beta_r max(K - 2, 0)           several replicas on one node
 //           = alpha_n + beta_n max(K - 2, 0)           several nodes
 //   T_optim = (T_grad^gamma + T_sync^gamma)^(1/gamma)  the last pass overlaps with the synchronization
 //   T_step  = s T_grad + T_optim
@@ -48,7 +48,7 @@ struct GradParams {
   double var = 0;  // trace of the gradient's covariance
 };
 
-// The statistics to use for a job with a fixed batch size; they imply that every sample makes the same progress.
+// The statistics to use for a job with a fixed batch size; they imply that every sample contributes the same progress.
 inline constexpr GradParams kUnmeasuredGrad{.sqr = 0, .var = 1};
 
 // The batch sizes that `optimize` may choose.
@@ -63,7 +63,7 @@ struct Limits {
 struct Configuration {
   double goodput = 0;          // samples per second, weighted by their efficiency
   std::size_t atomic_bsz = 0;  // samples per batch on each replica
-  int accum_steps = 0;         // atomic batches before the one after which the optimizer steps
+  int accum_steps = 0;         // atomic batches that precede the one after which the optimizer steps
 };
 
 // A job's goodput for any resources and batch size.
@@ -80,13 +80,13 @@ class GoodputFunction {
   // Returns throughput x efficiency.
   double evaluate(int nodes, int replicas, double atomic_bsz, int accum_steps) const noexcept;
 
-  // Returns the best of 50 total batch sizes, in geometric steps from the smallest to the largest, whose atomic batches
-  // are within the limits. The smallest is the initial batch size, or min_local_bsz times the number of replicas if
-  // that is larger (it may even exceed the largest).
+  // Evaluates 50 total batch sizes, in geometric steps from the smallest to the largest, and returns the best one whose
+  // atomic batches are within the limits. The smallest is the initial batch size, or min_local_bsz times the number of
+  // replicas if that is larger (it may even exceed the largest).
   // A single replica never processes more than the initial batch size as one atomic batch, because the gradient noise
   // cannot be estimated from a single gradient: with accumulation, a larger batch has at least two atomic batches;
-  // without it, the batch size remains the initial one. If no candidate is within the limits, goodput is 0, and the
-  // sizes are those of the smallest total batch size. Throws UsageError, naming the limit, if the largest total batch
+  // without it, the batch size remains the initial one. If no candidate is within the limits, the result has goodput 0
+  // and the sizes of the smallest total batch size. Throws UsageError, naming the limit, if the largest total batch
   // size is below the initial one or below min_local_bsz, or if max_local_bsz is below min_local_bsz.
   Configuration optimize(int nodes, int replicas, const Limits& limits) const;
   // The same for several allocations: element i is the result for (nodes[i], replicas[i]). REQUIRES equal sizes.
@@ -118,13 +118,14 @@ struct Observation {
 // alpha), with gamma in [1, 10] and all other parameters at least 1e-8.
 //
 // Parameters that the observations do not determine are fixed optimistically: a link that was not observed costs
-// nothing (but between nodes at least 1.1 times the cost within a node), there is no retrogression up to two replicas,
-// and alpha_c is half the time if only one batch size was observed. Among parameters that explain the observations
-// about equally well, the more plausible ones are chosen: a link within a node is not slower than one between nodes,
-// and a link that was observed in at most two configurations costs nothing. docs/goodput.md contains the formulas.
+// nothing (but a link between nodes costs at least 1.1 times as much as one within a node), there is no retrogression
+// if no more than two replicas were observed, and alpha_c is half of the mean time if only one batch size was observed.
+// Among parameters that explain the observations about equally well, the more plausible ones are chosen: a link within
+// a node is not slower than one between nodes, and a link that was observed in at most two configurations costs
+// nothing. docs/goodput.md contains the formulas.
 //
 // The same observations in the same order yield the same parameters. A fit of 50 observations takes about a
-// millisecond. Throws UsageError if there are no observations, on invalid sizes, and on times that are not positive and
+// millisecond. Throws UsageError if there are no observations, or on invalid sizes or times that are not positive and
 // finite.
 PerfParams fit_perf_params(std::span<const Observation> observations);
 

@@ -1,9 +1,9 @@
 // Progress that a replica reports to its launcher.
 //
 // If ADAPTDL_STATUS_FD is set, each report is a JSON object on one line, written to that descriptor. `adaptdl run`
-// shows it in its status line. A report never blocks and never fails: the line is dropped if the pipe is full or
-// closed, or if it is longer than 4096 bytes, because a pipe could then split it. Numbers that are not finite become
-// null.
+// shows the reported values in its status line. A report never blocks and never fails: the line is dropped if the pipe
+// is full or closed, or if it is longer than 4096 bytes, because a pipe could then split it. Numbers that are not
+// finite become null.
 //
 // Threading: may be called from any thread.
 #pragma once
@@ -14,7 +14,8 @@
 
 namespace adaptdl::progress {
 
-// Stores `value` under `key` for subsequent reports. Writes nothing, and is cheap enough to call in every step.
+// Stores `value` under `key` for subsequent reports. Does not write anything, and is cheap enough to call in every
+// step.
 // Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss",
 // "samples_per_s", "goodput" (samples_per_s x efficiency), "batch_size" (total over replicas), "replicas", and
 // "progress" and "targetProgress" (scale-invariant iterations, if a loader's data set has a known size). Reports in
@@ -27,7 +28,7 @@ std::optional<double> get(std::string_view key);
 void report();
 
 // Writes {"event": name, ...fields} immediately. For example, "checkpoint" {path} reports that a checkpoint is
-// committed and that the replicas agree on it; docs/formats.md lists others.
+// committed and that the replicas agree on it; docs/formats.md lists the other events.
 void event(std::string_view name, const nlohmann::json& fields);
 
 }  // namespace adaptdl::progress

@@ -14,14 +14,14 @@ namespace adaptdl {
 // gradientAccumulation, gradParams (norm, var), perfParams (alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma),
 // progress, targetProgress and liveRescale. They are merged into the hints posted earlier; null removes a key.
 //
-// Without a supervisor (ADAPTDL_SUPERVISOR_URL), it only checks the hints. Returns after at most 10 s. If the
-// supervisor is unreachable or rejects the hints, a warning is logged. Throws UsageError, naming the key, on an unknown
-// key or an invalid value, and, if there is a supervisor, on an invalid `job_id`.
+// If there is no supervisor (ADAPTDL_SUPERVISOR_URL is unset), only checks the hints. Returns after at most 10 s. If
+// the supervisor is unreachable or rejects the hints, a warning is logged. Throws UsageError, naming the key, on an
+// unknown key or an invalid value, and, if there is a supervisor, on an invalid `job_id`.
 void post_sched_hints(const nlohmann::json& hints, const std::string& job_id);
 
-// Only checks the hints, as a scheduler must check the hints it receives. Batch sizes and numbers of replicas must be
-// integers from 1 to 2^53, gamma a finite number >= 1, and other numbers finite and >= 0; any value may be null. Throws
-// UsageError, naming the key.
+// Checks the hints without posting them. A scheduler must check the hints that it receives in this way. Batch sizes and
+// numbers of replicas must be integers from 1 to 2^53, gamma a finite number >= 1, and other numbers finite and >= 0;
+// any value may be null. Throws UsageError, naming the key.
 void check_sched_hints(const nlohmann::json& hints);
 
 }  // namespace adaptdl

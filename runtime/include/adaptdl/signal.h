@@ -16,14 +16,15 @@ namespace adaptdl::signal {
 
 // Installs handlers for SIGINT, SIGTERM and SIGUSR1, replacing the program's own. Later calls in the same process have
 // no effect, so a handler that the program installs afterwards stays in place; a call in a forked child installs them
-// again. The trainer calls it when the program starts.
+// again. The trainer calls this function when the program starts.
 void install();
 
 // Returns the signal that requested a stop (SIGINT or SIGTERM), or 0 if there was none.
 int stop_signal() noexcept;
 
-// Requests a graceful stop as if `signal_number` had been received; only the first request takes effect. It does not
-// count as the first of two SIGINTs: the next SIGINT is still a request, and only the one after it ends the process.
+// Requests a graceful stop as if `signal_number` had been received; only the first request takes effect. This request
+// does not count as the first of two SIGINTs: the next SIGINT is still a request, and only the one after that ends the
+// process.
 void request_stop(int signal_number) noexcept;
 
 // Returns whether SIGUSR1 has been received since the last call.

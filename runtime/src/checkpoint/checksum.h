@@ -1,4 +1,4 @@
-// The checksum that checkpoints use: XXH3-128, in hexadecimal as `xxhsum -H2` prints it.
+// The checksum that checkpoints use: XXH3-128, in the hexadecimal form that `xxhsum -H2` prints.
 #pragma once
 
 #include <xxhash.h>

@@ -9,8 +9,8 @@
 
 namespace adaptdl::checkpoint {
 
-// Returns a state's files, without the ranks' parts. They refer to `state` and to a writer that is appended to
-// `writers`; both must outlive them. Throws CheckpointError, naming the state.
+// Returns a state's files, without the ranks' parts. The drafts refer to `state` and to a writer that is appended to
+// `writers`; both must outlive the drafts. Throws CheckpointError, naming the state.
 std::vector<FileDraft> draft_state(const State& state, std::vector<std::unique_ptr<StateWriter>>& writers);
 
 }  // namespace adaptdl::checkpoint

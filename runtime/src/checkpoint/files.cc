@@ -188,7 +188,7 @@ void sync_directory(const fs::path& path) {
 
 bool rename_new(const fs::path& from, const fs::path& to) {
   int result = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
-  // Where the flag is not supported, as on NFS, rename(2) still refuses to replace a nonempty directory.
+  // On file systems that do not support the flag, such as NFS, rename(2) still refuses to replace a nonempty directory.
   if (result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
     result = ::rename(from.c_str(), to.c_str());
   if (result == 0) return true;

@@ -58,7 +58,7 @@ class Fd {
   int fd_ = -1;
 };
 
-// Opens a directory for reading. Throws as throw_read_error does.
+// Opens a directory for reading. Throws the same errors as throw_read_error.
 Fd open_directory(const std::filesystem::path& path);
 
 // A readable sequence of bytes of known length: a file, or data that another process sends.
@@ -88,12 +88,12 @@ class Input {
 // A regular file open for reading. It remembers its size and modification time to detect later changes.
 class InputFile final : public Input {
  public:
-  // Opens `name` in `directory`; `path` is the directory's path, for messages. Throws as throw_read_error does, and
-  // Damage if the file is not regular.
+  // Opens `name` in `directory`; `path` is the directory's path, for messages. Throws the same errors as
+  // throw_read_error, and Damage if the file is not regular.
   InputFile(const Fd& directory, const std::filesystem::path& path, const std::string& name);
 
-  // A large range is read by several threads: after the check, it is usually in the page cache, and copies from there
-  // scale with the number of processors.
+  // A large range is read by several threads: after the check, the data is usually in the page cache, and the speed of
+  // copying it from there scales with the number of processors.
   void read(std::uint64_t offset, std::span<std::byte> out) const override;
   void check_unchanged() const override;
 
@@ -113,7 +113,7 @@ class Sink {
 };
 
 // A new file. Writeback to the disk starts while data is still being written, so that the final fsync has little left
-// to wait for, and at most some tens of MiB are dirty at a time.
+// to wait for, and no more than a few tens of MiB are dirty at a time.
 class OutputFile : public Sink {
  public:
   enum class Existing { kFail, kReplace };

@@ -28,7 +28,7 @@ struct Choice {
   std::optional<Snapshot> snapshot;      // nullopt if there is no checkpoint
   std::vector<std::string> passed_over;  // why newer checkpoints were skipped
   std::set<std::string> loaded;          // names of the loaded states
-  bool joined = false;                   // received from a running job, not read from a directory
+  bool joined = false;                   // whether it is received from a running job, not read from a directory
   bool warned = false;
 };
 
@@ -126,8 +126,8 @@ void load_from(State& state, Snapshot& snapshot) {
   }
 }
 
-// Loads the states `due` from the members of a running job, and then calls `more`. If the members are lost in the
-// meantime, the next sender's states may be from a later step, so all states loaded before are loaded again.
+// Loads the states named in `due` from the members of a running job, and then calls `more`. If the members are lost in
+// the meantime, the next sender's states may be from a later step, so all states loaded before are loaded again.
 void load_joined(std::set<std::string> due, Choice& own, const std::function<void()>& more) {
   for (;;) {
     try {
@@ -191,7 +191,7 @@ void agree() {
   if (group.size == 1) return;
   std::string mine;
   group.agree_on_success("cannot load a checkpoint", error_of("", [&] { mine = choice_text(); }));
-  // The reasons are sent along so that the error is complete without the logs of the other replicas.
+  // Each replica also sends its reasons, so that the error is complete without the logs of the other replicas.
   std::string reasons;
   if (choice()) reasons = fmt::format("{}", fmt::join(choice()->passed_over, "; "));
   const auto all = group.allgather(mine + "\n" + reasons, "checkpoint to load");

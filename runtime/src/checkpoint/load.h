@@ -10,8 +10,8 @@ namespace adaptdl::checkpoint {
 void note_saved();
 
 // Called once in a replica that joins a running job: receives everything that the members still have to send, because
-// they resume training only after that. States that are created later are loaded from the received data. Throws as
-// load_state does.
+// they resume training only after they have sent it. States that are created later are loaded from the received data.
+// Throws the same errors as load_state.
 void take_remaining_states();
 
 // Returns whether this process has loaded a checkpoint from `directory`.

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::size_t kMaxStem = 180;  // leaves room for endings within the limit of 255 bytes
+constexpr std::size_t kMaxStem = 180;  // leaves room for the ending within the limit of 255 bytes for a file name
 constexpr std::size_t kMaxStateName = 100;
 constexpr std::uint64_t kMaxManifest = std::uint64_t{64} << 20;
 constexpr std::string_view kChecksumKey = "\"checksum\": \"";

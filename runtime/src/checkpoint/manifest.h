@@ -14,12 +14,13 @@ namespace adaptdl::checkpoint {
 inline constexpr int kFormat = 1;
 inline constexpr const char* kManifestName = "manifest.json";
 
-// The checkpoint was written by a later version. Loading an older one instead would discard that version's progress.
+// The checkpoint was written by a later version. Loading an older checkpoint instead would discard the progress made
+// with that version.
 class NewerFormat : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-// A state's file, as its name describes it.
+// The role of a file of a state, which the file's name encodes.
 struct FileRole {
   bool tensors = false;     // safetensors if true, JSON if false
   std::optional<int> rank;  // the rank that saved it as its part; nullopt for the state's own file
@@ -29,7 +30,7 @@ struct FileRole {
 // so that two states never share a file name.
 std::string file_stem(const std::string& name);
 std::string file_name(const std::string& state, const FileRole& role);
-// Returns nullopt if a state of that name cannot have such a file.
+// Returns the role that the file name encodes, or nullopt if a state of that name cannot have such a file.
 std::optional<FileRole> file_role(const std::string& state, const std::string& file);
 
 // Throws an error of type E, whose message begins with `what`, if `name` is not a valid state name.
@@ -44,8 +45,8 @@ struct ManifestFile {
   std::string checksum;  // of manifest.json, which lists the checksums of all files; identifies the checkpoint
 };
 
-// Reads and checks the manifest.json of the checkpoint at `path`, which is open as `directory`. Throws Damage or
-// NewerFormat, or as throw_read_error does.
+// Reads and checks the manifest.json of the checkpoint at `path`, which is open as `directory`. Throws Damage,
+// NewerFormat, or the same errors as throw_read_error.
 ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& path);
 
 }  // namespace adaptdl::checkpoint

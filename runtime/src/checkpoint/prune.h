@@ -8,7 +8,7 @@
 namespace adaptdl::checkpoint {
 
 // Called after `committed` was saved. Keeps it and the newest older checkpoints whose manifests and file sizes are
-// correct, `keep` in total. The contents are not checked, because `committed` is known to be whole. Also keeps
+// correct, `keep` in total. The contents are not checked, because `committed` is known to be undamaged. Also keeps
 // checkpoints that cannot be read, that have a newer format, or that have a higher number and therefore belong to
 // another job. Never throws: errors are logged as warnings, because the save succeeded.
 void prune_after_save(const std::filesystem::path& directory, const Found& committed, int keep);

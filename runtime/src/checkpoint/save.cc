@@ -46,7 +46,7 @@ class StringSink : public Sink {
 
 std::string named(const std::string& state) { return fmt::format("state '{}'", state); }
 
-// Returns the files for a writer's contents. The drafts refer to `writer`.
+// Returns the files for the contents of `writer`, to which these drafts refer.
 std::vector<FileDraft> drafts_of(const StateWriter& writer, const std::string& state, std::optional<int> rank = {}) {
   std::vector<FileDraft> files;
   if (writer.has_json()) {

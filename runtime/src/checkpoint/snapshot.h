@@ -32,10 +32,10 @@ class Snapshot {
   const std::string& checksum() const noexcept { return file_.checksum; }
   const StateInfo* find(const std::string& state) const;
 
-  // Opens all files and compares their sizes with the manifest. Throws as the constructor does.
+  // Opens all files and compares their sizes with the manifest. Throws the same errors as the constructor.
   void check_sizes();
-  // Reads and checks every byte of all files, or only of the files of `state` if it is given. Throws as the constructor
-  // does.
+  // Reads and checks every byte of all files, or only of the files of `state` if it is given. Throws the same errors as
+  // the constructor.
   void check_contents(const std::optional<std::string>& state = {});
   // Performs both checks, but continues after damage. Returns one line for each damaged file.
   std::vector<std::string> find_damage();
@@ -51,8 +51,8 @@ class Snapshot {
   struct OpenFile {
     std::unique_ptr<Input> input;
     bool checked = false;
-    nlohmann::json values;            // of a JSON file
-    std::vector<TensorPlace> places;  // of a safetensors file
+    nlohmann::json values;            // the values in a JSON file
+    std::vector<TensorPlace> places;  // the tensors in a safetensors file
   };
   OpenFile& open(const FileInfo& info);
   void drop_part_of_other(const StateInfo& state, const FileInfo& info);
@@ -70,7 +70,7 @@ class Snapshot {
 
 inline constexpr std::string_view kCheckpointPrefix = "checkpoint-";
 
-// Returns the N of a directory named checkpoint-N (decimal, without leading zeros); nullopt for any other name.
+// Returns the number N if `name` is checkpoint-N (decimal, without leading zeros), or nullopt for any other name.
 std::optional<std::uint64_t> checkpoint_number(const std::string& name);
 std::string checkpoint_name(std::uint64_t number);
 

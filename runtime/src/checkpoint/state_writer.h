@@ -1,5 +1,5 @@
-// The writer to which a state saves itself. It only collects JSON values and the sources of tensors, which are then
-// streamed to one file each, or to memory to be sent to rank 0.
+// The writer to which a state saves itself. It only collects the JSON values and the sources of the tensors. The values
+// and the tensors are then each streamed to a file, or to memory from which they are sent to rank 0.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::string_view kSaving = ".saving-";
 constexpr std::string_view kDeleting = ".deleting-";
-// Where locks do not work, a saving process that has not created a file for this long is considered dead.
+// On file systems without working locks, a saving process that has not created a file for this long is considered dead.
 constexpr std::chrono::hours kDeadAfter{24};
 
 std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
@@ -115,7 +115,7 @@ void check_space(const fs::path& directory, const Draft& draft) {
                               readable_size(available)));
 }
 
-// Exceptions from a state's own functions do not name the state, so the name is added here.
+// Exceptions from a state's own functions do not name the state, so its name is added here.
 void write_state(const std::string& state, const FileDraft& file, Sink& sink) {
   try {
     file.write(sink);

@@ -19,7 +19,7 @@ class Engine;
 // (kMismatch). Each has its own error class.
 enum class Failure { kCall, kBroken, kMismatch };
 
-// A call in progress. The engine guards all members except `engine` and the members that identify the call.
+// A call in progress. The engine's lock guards all members except `engine` and the members that identify the call.
 struct Future::State {
   std::shared_ptr<Engine> engine;
   wire::Kind kind = wire::Kind::kAllreduce;
@@ -27,7 +27,7 @@ struct Future::State {
   net::Clock::time_point deadline;
   bool done = false;
   std::optional<Failure> failure;
-  Bytes result;  // the reason if the call failed
+  Bytes result;  // the result, or the reason if the call failed
 };
 
 using StatePtr = std::shared_ptr<Future::State>;
@@ -61,7 +61,7 @@ inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 // Throws an error of the class that `failure` selects, with the text `why`.
 [[noreturn]] void raise(const std::string& why, Failure failure);
 
-// The error text if Options::give_up returned true.
+// The error text for the case that Options::give_up returns true.
 inline constexpr const char* kGivenUp = "gave up connecting to the other replicas";
 
 // Returns the terms of the handshake between the replicas of a job.

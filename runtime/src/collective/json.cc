@@ -10,7 +10,7 @@ using nlohmann::json;
 
 namespace {
 
-// The parser recurses for each level: without a limit, a few megabytes of brackets would overflow the stack.
+// The parser recurses once per level: without a limit, a few megabytes of brackets would overflow the stack.
 constexpr int kMaxDepth = 200;
 
 class DepthCheck final : public nlohmann::json_sax<json> {

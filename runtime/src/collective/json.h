@@ -1,5 +1,5 @@
-// JSON values as bytes. They are encoded as MessagePack, which is exact to the bit and can represent NaN, unlike JSON
-// text.
+// JSON values as bytes. They are encoded as MessagePack, which, unlike JSON text, preserves every bit of a number and
+// can represent NaN.
 #pragma once
 
 #include "adaptdl/collective.h"

@@ -30,16 +30,17 @@ class Link {
   // reason.
   bool send_some();
 
-  // Receives at most one buffer; `bytes` stays valid until this thread's next call on any link, and is empty if nothing
-  // has arrived. Returns false at the end of the stream or if the connection is lost; why() then returns the reason.
+  // Receives at most one buffer of data. `bytes` then refers to the data, which stays valid until this thread's next
+  // call on any link; it is empty if nothing has arrived. Returns false at the end of the stream or if the connection
+  // is lost; why() then returns the reason.
   bool receive(std::string_view& bytes);
 
-  // Takes the next frame from `bytes`, as FrameReader::take does.
+  // Takes the next frame from `bytes`, in the same way as FrameReader::take.
   std::optional<wire::Frame> take(std::string_view& bytes) { return reader_.take(bytes); }
 
   const std::string& why() const noexcept { return why_; }
 
-  // Signals that nothing more will be sent, so that a close loses no data. REQUIRES an empty queue.
+  // Signals that nothing more will be sent, so that closing the connection does not lose data. REQUIRES an empty queue.
   void finish_sending() noexcept;
   // Returns the number of bytes that the other host has not acknowledged.
   std::size_t unacknowledged() const noexcept;

@@ -1,5 +1,5 @@
-// A replica other than rank 0: one connection, driven by the threads that call and wait. It needs no thread of its own,
-// because results can stay in the kernel's buffers, or at rank 0, until a thread requests them.
+// A replica other than rank 0: one connection, driven by the threads that make calls and wait for results. It needs no
+// thread of its own, because results can stay in the kernel's buffers, or at rank 0, until a thread requests them.
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -47,7 +47,7 @@ class Introduction {
   void check_given_up() const {
     if (options_.give_up && options_.give_up()) throw CollectiveError(kGivenUp);
   }
-  // Returns why the last attempt failed, and whether a process with another secret answered before.
+  // Returns why the last attempt failed, and whether a process with another secret answered an earlier attempt.
   std::string reason() const {
     return !refused_ || why_ == kRefused ? why_ : fmt::format("{}; earlier: {}", why_, kRefused);
   }

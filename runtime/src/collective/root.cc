@@ -23,7 +23,7 @@ constexpr std::uint64_t kWake = 0;
 constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
 constexpr std::size_t kMaxStrangers = 256;   // connections still in the handshake, beyond the job's size
 constexpr std::size_t kMaxAhead = 1024;      // calls that a replica may be ahead before it must wait
-constexpr std::size_t kMaxUnread = 1 << 20;  // bytes of unread results before a replica must wait
+constexpr std::size_t kMaxUnread = 1 << 20;  // bytes of unread results that a replica may have before it must wait
 // How long a call on rank 0 waits beyond its deadline for the I/O thread to report which replicas are missing. On a
 // busy machine, that thread may run late.
 constexpr std::chrono::seconds kOwnVerdictSlack{10};
@@ -299,7 +299,7 @@ void Root::complete_call() {
     if (replica.parts.empty()) ++missing_;
   }
   if (kind == Kind::kTeardown) {
-    gate_->close();  // before any replica is notified: it may then initialize again on the same port
+    gate_->close();  // before any replica is notified, because a notified replica may initialize again on the same port
     phase_ = Phase::kTornDown;
     broken_ = "collective communication was torn down; initialize it again";
     const std::uint64_t one = 1;

@@ -47,7 +47,7 @@ enum class Type : std::uint8_t {
   kFailed = 2,    // this call fails on all replicas, but later calls may succeed; the payload is the reason
   kStart = 3,     // from rank 0: all replicas are connected
   kBroken = 4,    // from rank 0: every pending and later call fails; the payload is the reason
-  kMismatch = 5,  // like kBroken, because the replicas did not make the same calls
+  kMismatch = 5,  // same as kBroken, but because the replicas did not make the same calls
 };
 
 struct Frame {

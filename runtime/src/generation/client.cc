@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kSlack{15};  // for the supervisor to answer that there is no next generation
+constexpr std::chrono::seconds kSlack{15};  // for an answer that there is no next generation
 // In a cluster, the operator may first have to be restarted on another node.
 constexpr std::chrono::minutes kMaxDisconnected{5};
 constexpr std::chrono::milliseconds kRetryPause{100};
@@ -55,7 +55,7 @@ std::optional<Generation> ask(const Question& question) {
 
 Generation ask_until_answered(Question question) {
   constexpr auto kConnected = Clock::time_point::max();
-  auto disconnected = kConnected;  // since when the supervisor has been unreachable
+  auto disconnected = kConnected;  // when the supervisor became unreachable
   for (;;) {
     const auto asked = Clock::now();
     try {

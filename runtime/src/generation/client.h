@@ -14,13 +14,13 @@ namespace adaptdl::generation {
 struct Question {
   int after = 0;
   std::string replica;  // the replica that does nothing but wait for the answer; empty if there is none
-  bool broken = false;  // that replica's group is broken
-  bool trains = false;  // all members of generation `after` are training
+  bool broken = false;  // whether the group of `replica` is broken
+  bool trains = false;  // whether all members of generation `after` are training
   std::chrono::seconds timeout{30};
 };
 
 // Returns the next generation, or nullopt if there was none within the timeout. Throws http::ConnectionError if no
-// answer arrived, and Error, naming the URL, if the answer is invalid.
+// answer arrives, and Error, naming the URL, if the answer is invalid.
 std::optional<Generation> ask(const Question& question);
 
 // Repeats the request until there is a next generation. Throws Error if no answer arrives for five minutes or if an

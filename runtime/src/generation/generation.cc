@@ -43,8 +43,8 @@ struct Place {
   std::string host = {};
   bool declined = false;
   bool joining = !id.empty() && current > 0;
-  bool admitted = false;                                 // a newcomer that has called admission()
-  Progress furthest = {};                                // progress of the member that sent its states
+  bool admitted = false;                                 // whether this newcomer has called admission()
+  Progress furthest = {};                                // progress of the member that sent the states
   std::unique_ptr<Communicator> coming = {};             // a newcomer's communicator, until it joins
   std::shared_ptr<checkpoint::StateStream> states = {};  // the states that a newcomer receives
 };
@@ -132,8 +132,8 @@ Reports exchange(Communicator& world, const json& own) {
   return reports;
 }
 
-// On the member with the most progress, sends the states to the replicas that need them. On these replicas, returns the
-// stream of the states. Returns nullptr on all others.
+// On the member with the most progress, sends the states to the replicas that need them. On the replicas that need
+// states, returns the stream of these states; on all other replicas, returns nullptr.
 std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Generation& next, const Reports& reports) {
   if (reports.orders.empty()) return {};
   const bool sends = world.rank() == reports.source;
@@ -217,7 +217,7 @@ void announce() {
 void decline(const std::string& why) {
   if (place().joining) {
     progress::event("cannot_join", {{"why", why}});
-    // In a cluster, nothing else reports this.
+    // In a cluster, no other process reports this to the supervisor.
     if (const auto job = env::job_id(); job && !env::status_fd()) post_sched_hints({{"liveRescale", false}}, *job);
     throw Error(fmt::format("new replicas cannot join this program while it is running: {}", why));
   }

@@ -1,4 +1,5 @@
-// Generations as lists and as JSON, separate from the code that forms them, because a supervisor needs nothing else.
+// Generations as lists and as JSON. This code is separate from the code that forms them, because a supervisor needs
+// only this part.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>

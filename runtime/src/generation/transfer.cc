@@ -41,7 +41,7 @@ class Stream {
   }
 
  private:
-  // Returns true if bytes were transferred. Otherwise, waits until some can be and returns false.
+  // Returns true if bytes were transferred. Otherwise, waits until bytes can be transferred, and returns false.
   bool advance(ssize_t count, short events) {
     if (count >= 0) return true;
     if (errno == EINTR) return false;

@@ -14,11 +14,12 @@
 
 namespace adaptdl::generation {
 
-// What each receiver is sent, by rank: all states (nullopt), or only the states with these names.
+// The states to send to each receiver, by its rank: all states (nullopt), or only the states with these names.
 using Orders = std::map<int, std::optional<std::set<std::string>>>;
 
-// Waits until all receivers are connected, and then sends to one after another. Drops connections that do not prove
-// that they know `secret`. Throws CollectiveError if a receiver leaves or has not received its states within `timeout`.
+// Waits until all receivers are connected, and then sends the states to one receiver after another. Drops connections
+// that do not prove that they know `secret`. Throws CollectiveError if a receiver leaves or has not received its states
+// within `timeout`.
 void send_states(net::Listener& listener, const std::string& secret, const Orders& orders, int replicas,
                  std::chrono::milliseconds timeout);
 

@@ -50,7 +50,7 @@ void Watch::run() {
   ::pthread_setname_np(::pthread_self(), "adaptdl-watch");
   std::unique_lock lock(mutex_);
   for (;;) {
-    // A known generation need not be requested again.
+    // A generation that is already known need not be requested again.
     changed_.wait(lock, [this] { return after_ && !(newest_ && newest_->number > *after_); });
     // A generation that is forming will train soon; after a short timeout, the next request reports that.
     const Question question{.after = *after_, .trains = trains_, .timeout = trains_ ? kTimeout : kFormingTimeout};

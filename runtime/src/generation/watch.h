@@ -14,8 +14,8 @@ class Watch {
  public:
   static Watch& instance();
 
-  // Returns the newest known generation after generation `after`, and requests newer ones from now on, until rest().
-  // `trains` states whether all members of generation `after` are training; if not, it is still forming.
+  // Returns the newest known generation after generation `after`, and keeps requesting newer ones until rest() is
+  // called. `trains` states whether all members of generation `after` are training; if not, it is still forming.
   std::optional<Generation> newest(int after, bool trains);
   // Stops requesting once the pending request is answered.
   void rest();

@@ -12,16 +12,16 @@ namespace adaptdl::goodput {
 namespace {
 
 constexpr int kCandidates = 50;     // total batch sizes that `optimize` compares
-constexpr double kRounding = 1e-8;  // a size that exceeds an integer by less is rounded down
+constexpr double kRounding = 1e-8;  // a size that exceeds an integer by less than this is rounded down
 constexpr double kTie = 1e-12;      // relative; rounding errors in goodput bounds are smaller
 constexpr int kTangents = 2;
-constexpr int kStride = 4;  // between candidates that are considered for a tangent
+constexpr int kStride = 4;  // only every kStride-th candidate is considered for a tangent
 
 using Row = std::array<double, kCandidates>;
 
 // Rounds up, for 0 <= value < 2^51. Uses only additions, which compilers can vectorize for every processor.
 inline double round_up(double value) noexcept {
-  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: a sum with it has no bits left for a fraction
+  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: a sum with this number has no bits left for a fraction
   const double nearest = (value + kShift) - kShift;
   return nearest + (nearest < value ? 1.0 : 0.0);
 }
@@ -38,7 +38,8 @@ double sync_time(const PerfParams& perf, int nodes, int replicas) noexcept {
   }
 }
 
-// T_optim as a function of T_grad, for one synchronization time. Logarithms take half as long to compute as powers.
+// T_optim as a function of T_grad, for one synchronization time. The computation uses logarithms because powers take
+// twice as long.
 class Overlap {
  public:
   Overlap(double sync, double gamma) noexcept : sync_(sync), gamma_(gamma), log_sync_(std::log(sync)) {}
@@ -57,7 +58,7 @@ class Overlap {
   }
 
  private:
-  // Returns the smaller of the two powers, relative to the larger one.
+  // Returns the smaller of the two gamma-th powers, relative to the larger one.
   double smaller(double grad) const noexcept { return std::exp(-gamma_ * std::fabs(log_sync_ - std::log(grad))); }
   double value(double grad, double small) const noexcept {
     return std::max(grad, sync_) * std::exp(std::log(1 + small) / gamma_);
@@ -123,7 +124,7 @@ void split(const Bounds& bounds, int replicas, const Row& totals, Row& atomic, R
   }
 }
 
-// Returns a candidate that is among the best according to `time`, which contains lower bounds on the step times.
+// Returns the best of every kStride-th candidate according to `time`, which contains lower bounds on the step times.
 int promising(const Row& made, const Row& time) noexcept {
   int best = 0;
   double highest = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxEvaluations = 300;
 constexpr unsigned kMemory = 10;
-constexpr double kTolerance = 1e-12;  // relative change in the value at which the search ends
+constexpr double kTolerance = 1e-12;  // the search ends when the value changes by less than this fraction
 
 struct Search {
   const Smooth& function;
@@ -43,7 +43,8 @@ Minimum minimize(const Smooth& function, const Point& start, const Point& lower,
   nlopt_set_upper_bounds(optimiser.get(), upper.data());
   nlopt_set_ftol_rel(optimiser.get(), kTolerance);
   nlopt_set_maxeval(optimiser.get(), kMaxEvaluations);
-  // Remembers as many steps as scipy does. The default, as many as are allowed, costs more than all evaluations.
+  // Remembers as many steps as scipy does. The default is the maximum number of steps, which costs more time than all
+  // evaluations of the function.
   nlopt_set_vector_storage(optimiser.get(), kMemory);
   Point at = start;
   double value = 0;

@@ -21,7 +21,8 @@ constexpr double kBetweenOverWithin = 1.1;  // min cost of a link between nodes 
 constexpr double kBlurs[] = {1e-1, 1e-2, 1e-3};
 constexpr std::size_t kRarely = 2;       // max observations of a rarely observed link; a link has two parameters
 constexpr double kRetrogression = 0.05;  // beta / alpha of a link at the start of a search
-// Max relative difference between errors that are considered equal, and between errors that a search may make equal.
+// Max relative difference between errors that are considered equal, and max relative difference that a search is
+// expected to be able to eliminate.
 constexpr double kErrorTie = 1e-7;
 constexpr double kNear = 1e-1;
 
@@ -73,14 +74,14 @@ Box bounds_for(std::span<const Observation> observations, const FitError& error)
   return box;
 }
 
-// Guesses the parameters from the data, regardless of the times' scale: fits a line to the computation times, and takes
-// the mean time that synchronization adds to them.
+// Guesses the parameters from the data, regardless of the times' scale: fits a line to the computation times, and uses
+// the mean time that synchronization adds to them as each link's alpha.
 Point guess(std::span<const Observation> observations) {
   double weight = 0, size = 0, time = 0, size_size = 0, size_time = 0;
   double extra[3] = {}, number[3] = {};
   for (const Observation& each : observations) {
     const double bsz = static_cast<double>(each.atomic_bsz), seconds = each.accum_step_time;
-    const double w = 1 / (seconds * seconds);  // weighs relative errors
+    const double w = 1 / (seconds * seconds);  // so that relative errors are minimized
     weight += w;
     size += w * bsz;
     time += w * seconds;
@@ -143,8 +144,8 @@ Point with_retrogression(Point at) {
   return at;
 }
 
-// For times without noise, the minimum is on a ridge where one error is zero, and the search gets stuck there. So the
-// search approaches the minimum along the minima of less and less blurred errors.
+// For times without noise, the minimum is on a ridge where one error is zero, and the search gets stuck there. The
+// search therefore follows the minima of an error that is blurred less and less.
 Minimum least_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
@@ -176,7 +177,7 @@ Minimum more_plausible(const Minimum& least, const FitError& error, const Box& b
     if (error.count(link) == 0 || error.count(link) > kRarely) continue;
     Box free = box;
     free.fix_link(link);
-    prefer(free, unit + FitError::kRetrogressionWeight);  // the penalty of a fixed link, where beta equals alpha
+    prefer(free, unit + FitError::kRetrogressionWeight);  // a fixed link, whose beta equals its alpha, has this penalty
   }
   return found;
 }

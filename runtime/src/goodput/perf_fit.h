@@ -8,7 +8,7 @@
 namespace adaptdl::goodput {
 
 // Returns the parameters with the least error (fit_error.h). fit_perf_params may trade up to one unit of log-likelihood
-// for more plausible ones. Throws as fit_perf_params does.
+// for more plausible parameters. Throws under the same conditions as fit_perf_params.
 PerfParams least_error_params(std::span<const Observation> observations);
 
 }  // namespace adaptdl::goodput

@@ -36,8 +36,8 @@ struct Receiver {
   bool over = false, ended = false, begun = false;
   std::exception_ptr thrown;
 
-  // Returns whether the body is passed to the sink. The first time, passes the headers to it. REQUIRES that the status
-  // has arrived.
+  // Returns whether the body is passed to the sink. The first call passes the headers to the sink. REQUIRES that the
+  // status has arrived.
   bool is_streamed() {
     long status = 0;
     curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
@@ -99,8 +99,8 @@ class StallWatch {
  public:
   StallWatch(CURL* handle, std::chrono::milliseconds limit) : handle_(handle), limit_(limit) {}
 
-  // Returns how much longer the connection may transfer nothing; 0 if it has stalled. `ready` states whether the last
-  // poll found its socket ready.
+  // Returns how much longer the connection may remain idle before it is considered stalled; 0 if it has stalled.
+  // `ready` states whether the last poll found the connection's socket ready.
   std::chrono::milliseconds left(bool ready) {
     const auto now = std::chrono::steady_clock::now();
     curl_off_t connected = 0;
@@ -115,7 +115,7 @@ class StallWatch {
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
-// Runs the transfer to its end; returns nullopt if a stop was requested first. `stall`: see Request.
+// Runs the transfer to completion; returns nullopt if a stop was requested first. `stall`: see Request.
 std::optional<CURLcode> perform(const Line& line, std::chrono::seconds stall, const std::stop_token& stop) {
   const auto& api = curl();
   CURLM* const multi = line.multi.get();

@@ -23,7 +23,7 @@ namespace adaptdl::http {
 // The certificates to trust and to present. Never printed.
 struct Tls {
   std::string authority;            // PEM certificates to trust instead of the system's; empty: the system's
-  bool system_authorities = false;  // trusts the system's in addition to `authority`
+  bool system_authorities = false;  // trusts the system's certificates in addition to `authority`
   std::string certificate, key;     // PEM; empty: none
   std::string server_name;          // required name in the server's certificate; empty: the URL's host
   bool insecure = false;            // accepts any certificate
@@ -35,17 +35,17 @@ struct Request {
   std::string method = "GET";
   std::string url;                   // http or https; other schemes are refused
   std::vector<std::string> headers;  // "Name: value"
-  std::string body;                  // sent if it is not empty, or the method is PUT, POST or PATCH
-  std::function<std::size_t(char*, std::size_t)> read_body;  // if set, supplies the body piece by piece instead
+  std::string body;                  // sent if it is not empty or if the method is PUT, POST or PATCH
+  std::function<std::size_t(char*, std::size_t)> read_body;  // if set, supplies the body in pieces, instead of `body`
   std::uint64_t read_size = 0;                               // bytes that `read_body` supplies in total
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(10);
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for the whole call, to the last byte; 0: none
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for the whole call, up to the last byte; 0: no limit
   std::chrono::seconds stall{0};                 // a connection without any transfer for this long fails; 0: no limit
   std::size_t max_body = std::size_t{16} << 20;  // max bytes in the response; a larger one is an error
   bool compressed = false;                       // lets the server compress its response
   std::shared_ptr<const Tls> tls;                // null: the defaults
   // The URL of an http, https or socks5 proxy (a socks5 proxy resolves names). If empty, the environment selects the
-  // proxy, and connections to this machine use none.
+  // proxy, and connections to this machine do not use a proxy.
   std::string proxy;
 };
 

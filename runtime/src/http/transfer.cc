@@ -105,7 +105,7 @@ void set_proxy(CURL* handle, const Request& request, const std::string& host) {
   std::string proxy = request.proxy;
   if (proxy.rfind("socks5://", 0) == 0) proxy.insert(6, "h");  // perhaps only the proxy can resolve the name
   curl().easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
-  curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // the environment's exceptions apply only to its own proxy
+  curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // the environment's exceptions are for the environment's proxy
 }
 
 void set_protocols(CURL* handle) {

@@ -18,7 +18,7 @@ struct Transfer {
 
 // Sets where and how to connect: URL, TLS, proxy, connect timeout. Throws Error on a malformed URL.
 void set_target(CURL* handle, const Request& request, Transfer& transfer);
-// Does the same, and also sets method, headers, body and timeout.
+// Does what set_target does, and also sets method, headers, body and timeout.
 void set_request(CURL* handle, const Request& request, Transfer& transfer);
 
 // Throws the error that corresponds to `code`.

@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kBuffer = std::size_t{256} << 10;
 
-// Bytes in transit. They are not moved until they are sent, because TLS must be passed the same buffer again when a
-// write that would have blocked is retried.
+// Bytes in transit. They are not moved until they are sent, because retrying a TLS write that would have blocked
+// requires passing the same buffer again.
 class Buffer {
  public:
   bool empty() const { return begin_ == end_; }
@@ -110,7 +110,7 @@ struct Tunnel::Impl {
     pollfd ends[] = {{server, 0, 0}, {local.get(), 0, 0}};
     ends[0].events = static_cast<short>(when(!in_ended && in.has_room(), POLLIN) | when(out_blocked, POLLOUT));
     ends[1].events = static_cast<short>(when(!out_ended && out.has_room(), POLLIN) | when(!in.empty(), POLLOUT));
-    // A hang-up that cannot be handled yet would wake poll(2) again and again.
+    // Otherwise, a hang-up that cannot be handled yet would wake poll(2) again and again.
     if (ends[0].events == 0) ends[0].fd = -1;
     if (ends[1].events == 0 && out_ended) ends[1].fd = -1;
     ::poll(ends, 2, -1);

@@ -1,8 +1,8 @@
 // A connected byte stream to a server, through TLS and proxies, as a descriptor that carries plain bytes.
 //
 // Threading: an internal thread forwards the bytes; one thread may read the descriptor while another writes to it.
-// Lifetime: the connection ends when the object is destroyed. Bytes that were written before that are still sent, as
-// far as the server accepts them immediately.
+// Lifetime: the connection ends when the object is destroyed. Bytes that were written before then are still sent if the
+// server accepts them immediately.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,8 @@ class Tunnel {
   explicit Tunnel(const Request& request);
   ~Tunnel();
   // Returns a connected, blocking local stream socket, owned by this object. End of file means that the server closed
-  // the connection or that it broke. Shutting down its sending side ends the connection once everything has been sent.
+  // the connection or that the connection broke. Shutting down the sending side of the socket ends the connection once
+  // everything has been sent.
   int fd() const;
 
  private:

@@ -110,8 +110,8 @@ void Background::run() {
 }
 
 void Background::post_now(const http::Request& hints) {
-  // Libraries that HTTP loads also clean up at exit, in reverse order, and the thread must have stopped using them by
-  // then.
+  // The libraries that HTTP loads also clean up at exit. Exit handlers run in reverse order, so this one, registered
+  // after theirs, stops the thread before they clean up.
   if (!std::exchange(http_ready_, true) && http::available()) std::atexit([] { instance().stop(); });
   const auto problem = send_hints(hints, give_up_.get_token());
   if (problem && !outage_) log::warn(fmt::format("scheduling hints are not posted, training continues: {}", *problem));

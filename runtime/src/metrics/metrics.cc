@@ -62,7 +62,7 @@ void add_batch_sizes(json& hints, const BatchSizes& sizes) {
   hints["initBatchSize"] = sizes.init_batch_size;
   hints["gradientAccumulation"] = limits.accumulation;
   if (limits.max_batch_size) hints["maxBatchSize"] = *limits.max_batch_size;
-  // Both or neither, because the protocol defines them as a pair.
+  // The hints contain both bounds or neither, because the protocol defines them as a pair.
   if (limits.min_local_bsz || limits.max_local_bsz)
     hints["localBszBounds"] = {limits.min_local_bsz.value_or(1),
                                limits.max_local_bsz.value_or(limits.max_batch_size.value_or(sizes.init_batch_size))};

@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kFirst = 10;  // steps that are compared with their median
-constexpr double kOdd = 3;          // max counted time of a step, relative to the typical time
+constexpr double kOdd = 3;          // a longer step is counted as this many times the typical time
 constexpr double kFade = 1000;      // steps after which the weight of all steps is halved
 
 // Adds a step of `seconds`, of which at most `bound` is counted; `sync` is reduced in proportion.
@@ -58,7 +58,7 @@ Series Series::from_json(const json& value) {
 }
 
 void Profile::record(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync) {
-  if (!std::isfinite(seconds) || seconds < 0) return;  // the clock was set back
+  if (!std::isfinite(seconds) || seconds < 0) return;  // for example, the clock was set back
   Times& times = times_[{nodes, replicas, atomic_bsz}];
   if (sync)
     times.optim.add(seconds, std::clamp(*sync, 0.0, seconds));

@@ -13,14 +13,15 @@
 namespace adaptdl::metrics {
 
 // The times of one kind of step. The first steps, some of which warm up caches, are compared with their median, and all
-// later steps with the mean so far: a step that takes more than three times that value is counted as three times the
-// value. Old times fade: the weight of all earlier steps is halved whenever the count reaches 1000.
+// later steps with the mean so far: a step that takes more than three times this reference value is counted as three
+// times the reference value. Older times count less: the weight of all earlier steps is halved whenever the count
+// reaches 1000.
 class Series {
  public:
   struct Sums {
     double count = 0;
     double seconds = 0;
-    double sync = 0;  // part of `seconds`
+    double sync = 0;  // the part of `seconds` spent waiting for synchronization
   };
 
   // REQUIRES 0 <= sync <= seconds, both finite.
@@ -32,17 +33,17 @@ class Series {
   static Series from_json(const nlohmann::json& value);
 
  private:
-  Sums sums_;                                 // of all steps, once there are enough
+  Sums sums_;                                 // sums of all steps, once there are enough steps
   std::vector<std::array<double, 2>> first_;  // {seconds, sync} of each step, until then
 };
 
 class Profile {
  public:
-  // Records a step as metrics::record_step does.
+  // Records a step in the way that metrics::record_step specifies.
   void record(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
 
-  // Returns the means to fit, for all configurations in which a step with synchronization was timed. Apart from
-  // waiting, such a step also consists of a forward and backward pass.
+  // Returns the means to fit, for all configurations in which a step with synchronization was timed. After its waiting
+  // time is subtracted, such a step also provides an observation of a forward and backward pass.
   std::vector<goodput::Observation> observations() const;
   // Returns the maximum number of replicas with which a step was timed, or 0 if none was.
   int max_replicas() const;

@@ -11,11 +11,12 @@
 namespace adaptdl::kube {
 namespace {
 
-// Arguments: the file's name ($1), its size in blocks ($2), the architecture it is built for ($3), a further directory
-// ($4), and the agent's own arguments. The script does not overwrite existing files (set -C), and tests with a one-line
-// script whether files can be executed. dd reads no bytes beyond the program.
+// Arguments: the file's name ($1), its size in blocks ($2), the architecture it is built for ($3), another directory to
+// try ($4), and the agent's own arguments. The script does not overwrite existing files (set -C), and tests with a
+// one-line script whether files in a directory can be executed. dd reads no bytes beyond the program.
 //
-// The shell does not exec the agent: containerd may end the input early for a command that reads it itself.
+// The shell does not replace itself with the agent (exec), because containerd may end the input early for a command
+// that reads the input directly.
 constexpr std::string_view kRun = R"sh(name=$1 blocks=$2 machine=$3 last=$4
 shift 4
 [ "$(uname -sm)" = "Linux $machine" ] || exit 99
@@ -43,7 +44,7 @@ std::string this_machine() {
   return name.machine;
 }
 
-// Returns a feed that consists of the program and then `feed`.
+// Returns a feed that consists of the program, followed by `feed`.
 Feed behind_program(const Feed& feed) {
   return [&feed, first = true]() mutable { return std::exchange(first, false) ? kAgentProgram : feed(); };
 }

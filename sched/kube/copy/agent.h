@@ -1,6 +1,6 @@
-// The copy agent (agent/agent.cc) is a small program that receives large files, sends them and computes their checksums
-// at the remote end of a copy, faster than the tools in images. Each command's input begins with the program, whose
-// file is removed before it runs, so that no failure leaves it behind.
+// The copy agent (agent/agent.cc) is a small program at the remote end of a copy. It receives large files, sends them
+// and computes their checksums faster than the tools in container images do. The input of each command begins with the
+// program. The program's file is removed before the program runs, so that no failure leaves the file behind.
 //
 // The image's own tools are used if the agent cannot run (another architecture, no writable and executable directory)
 // or if sending it does not pay off.
@@ -22,7 +22,8 @@ namespace adaptdl::kube {
 // The program, built for this machine's architecture; empty if it could not be built.
 extern const std::string_view kAgentProgram;
 
-// Thrown if the agent turns out not to run: repeat the operation from its beginning, with the image's tools.
+// Thrown if it turns out that the agent cannot run. The caller must then repeat the whole operation with the image's
+// tools.
 struct NoAgent {};
 
 class Agent {
@@ -33,8 +34,8 @@ class Agent {
   // Prepares to copy files of up to `largest` bytes. The agent is placed in /tmp, /var/tmp or `directory`.
   Agent(Shell& shell, std::uint64_t largest, const std::string& directory = "/tmp");
 
-  // Returns whether the agent is used: not for files smaller than kWorth, in a build without the agent, or once it has
-  // turned out that the agent cannot run.
+  // Returns whether the agent is used. The agent is not used if all files are smaller than kWorth, in a build without
+  // the agent, or once it has turned out that the agent cannot run.
   explicit operator bool() const { return there_; }
   // The kind of checksum with which files are compared.
   SumKind kind() const { return there_ ? SumKind::kXxh128 : SumKind::kSha256; }
@@ -43,12 +44,13 @@ class Agent {
   // Error.
   std::optional<std::string> sum(const std::string& path, std::uint64_t size);
 
-  // Writes the `size` bytes from `feed` to a file at `offset`. The outcome's `out` is their checksum. Throws NoAgent,
-  // Broken. REQUIRES: *this is true.
+  // Writes the `size` bytes from `feed` to a file at `offset`. The `out` of the returned Outcome is the checksum of
+  // these bytes. Throws NoAgent, Broken. REQUIRES: *this is true.
   Outcome receive(const std::string& path, std::uint64_t offset, std::uint64_t size, const Feed& feed);
 
-  // Returns a command, whose input must be kAgentProgram, that writes a file's bytes from `offset` to `size` to its
-  // output, and a line with the checksum of all `size` bytes to its error output. REQUIRES: *this is true.
+  // Returns a command that writes a file's bytes from `offset` to `size` to standard output, and a line with the
+  // checksum of the first `size` bytes to standard error. The command's input must be kAgentProgram. REQUIRES: *this is
+  // true.
   std::vector<std::string> send(const std::string& path, std::uint64_t offset, std::uint64_t size) const;
   // Throws if the command ended because the agent cannot run: NoAgent, or Error if bytes were already copied (`begun`).
   void check(const Outcome& outcome, bool begun = false);

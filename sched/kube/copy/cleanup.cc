@@ -25,7 +25,7 @@ Cleanup::Cleanup(std::function<void()> action) {
 
 Cleanup::~Cleanup() {
   if (!held_) return;
-  // The mutex stays locked during the action, so that run_all() waits for its end.
+  // The mutex stays locked during the action, so that run_all() waits until the action has finished.
   const std::lock_guard lock(registry().mutex);
   if (*entry_) (*entry_)();
   registry().actions.erase(entry_);

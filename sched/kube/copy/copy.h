@@ -1,9 +1,9 @@
 // Copies files and directories between this machine and a shell in a cluster.
 //
-// Copied files are compared by a checksum (sum.h, agent.h) if the remote end can compute one. They replace existing
-// files only when they are complete. After a broken connection, the copy reconnects and continues: a file at the next
-// byte, a directory at the next byte of its archive (download) or with the interrupted pack (upload). Only a few pieces
-// are held in memory.
+// Each copied file is verified with a checksum (sum.h, agent.h) if the remote end can compute one. A copied file
+// replaces an existing file only when the copy is complete. If the connection breaks, the copy reconnects and
+// continues: a file at the next byte, a directory at the next byte of its archive (download) or with the interrupted
+// pack (upload). Only a few pieces of the data are in memory at any time.
 //
 // Targets follow cp's rules: if the target is an existing directory, the source is copied into it under its own name;
 // any other target is the name of the copy. A source that ends in "/." stands for the contents of that directory.

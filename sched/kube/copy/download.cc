@@ -23,7 +23,7 @@ constexpr std::string_view kReadFile = R"sh(exec cat "$1")sh";
 constexpr std::string_view kReadFileFrom = R"sh(exec tail -c "+$2" "$1")sh";
 
 constexpr std::string_view kTar = R"sh(exec tar -C "$1" -cf - .)sh";
-// A pipeline's exit code is that of its last command, so tar's exit code is written to the error output.
+// A pipeline's exit code is that of its last command, so tar's exit code is written to standard error.
 constexpr std::string_view kTarFrom =
     R"sh({ tar -C "$1" -cf - . || echo "adaptdl: status $?" >&2; } | tail -c "+$2")sh";
 constexpr std::string_view kStatus = "adaptdl: status ";
@@ -102,7 +102,8 @@ void check_download(const Shell& shell, const std::string& source, const std::op
       shell.name(), *there, here));
 }
 
-// Reads a file and compares its checksum with the remote one. Throws NoAgent before the first byte.
+// Reads a file and compares its checksum with the remote one. Throws NoAgent only before the first byte has been passed
+// on.
 void read_compared(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
                    const Process::Sink& sink) {
   const auto sum_there = [&] {

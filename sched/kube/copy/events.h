@@ -1,4 +1,4 @@
-// How a copy reports its progress to the caller, and how it is stopped.
+// Defines how a copy reports its progress to its caller, and how the caller stops it.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct CopyEvents {
   std::function<void(std::uint64_t done, std::optional<std::uint64_t> total)> progress;
   // Receives single lines of information, including warnings about skipped entries.
   std::function<void(const std::string&)> notice;
-  // Receives a line when a connection broke and the copy continues.
+  // Receives a line each time a connection is lost and the copy continues.
   std::function<void(const std::string&)> trouble;
   std::chrono::milliseconds patience = Persistence::kPatience, first_pause = Persistence::kFirstPause;
 

@@ -121,7 +121,7 @@ HelperPod::HelperPod(Client& client, const json& job, const std::string& image, 
     try {
       client_.remove(path_, {.grace = std::chrono::seconds(0)});
     } catch (const Error&) {
-      // Ignore this: the pod has a deadline and an owner.
+      // Ignore the error: the pod still ends at its deadline or when its owner is deleted.
     }
   });
   client.create(pods, object);

@@ -26,8 +26,8 @@ struct PackedEntry {
   std::uint64_t size = 0;
 };
 
-// Lists a directory's entries in a fixed order, each directory before its contents. Entries of other kinds are skipped,
-// and `notice` receives a line for each of them. Throws Error.
+// Lists a directory's entries in a fixed order, each directory before its contents. Skips special files, such as
+// sockets and devices, and passes a line for each of them to `notice`. Throws Error.
 std::vector<PackedEntry> list_tree(const std::filesystem::path& directory,
                                    const std::function<void(const std::string&)>& notice);
 

@@ -1,4 +1,4 @@
-// Decides how long a copy is retried while its connection keeps breaking: as long as it makes some progress.
+// Decides how long a copy is retried while its connection keeps breaking: as long as the copy makes some progress.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -27,7 +27,7 @@ class Persistence {
   // Call this after a break, with the total number of bytes copied so far. Waits for a moment, or throws an Error with
   // `why` if there has been no progress for too long.
   void wait(const Broken& why, std::uint64_t bytes);
-  // Does the same when no progress was expected.
+  // Does the same after a break in an operation that copies no bytes.
   void wait(const Broken& why) { wait(why, bytes_); }
 
  private:

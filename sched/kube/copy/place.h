@@ -17,7 +17,7 @@ struct Place {
 // local path of this form. Throws UsageError if the path is missing.
 Place parse_place(const std::string& text);
 
-// Returns the last part of a path without trailing slashes; empty if that is "", "." or "..".
+// Returns the last part of a path without trailing slashes; empty if that part is "", "." or "..".
 std::string base_name(const std::string& path);
 // Returns the path before the last part; "." if there is none.
 std::string directory_of(const std::string& path);

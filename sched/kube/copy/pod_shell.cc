@@ -91,7 +91,7 @@ std::unique_ptr<Process> PodShell::start(const std::vector<std::string>& command
   } catch (const http::ConnectionError& error) {
     throw Broken(error.what());
   } catch (const ApiError& error) {
-    // Another pod does not help against 401 and 403.
+    // Choosing another pod would not help after a 401 or a 403.
     if (!worked_ || error.code() == 401 || error.code() == 403) throw;
     worked_ = false;
     const std::string gone = std::exchange(pod_, "");

@@ -1,7 +1,7 @@
-// A shell in one of a job's pods: a running replica, or else a helper pod with the job's volume.
+// A shell in one of a job's pods: a running replica or, if there is none, a helper pod with the job's volume.
 //
-// If the pod disappears during a copy, as replicas do when a job is rescaled, the copy continues in another pod, as
-// after a broken connection.
+// If the pod disappears during a copy, as replicas do when a job is rescaled, the copy continues in another pod, in the
+// same way as after a broken connection.
 //
 // Lifetime: the client must outlive the shell, which deletes its helper pod.
 #pragma once

@@ -1,6 +1,7 @@
 // Reads a command's output over as many connections as necessary.
 //
-// After a break, the command is started again where the last piece ended, so it must always write the same output.
+// After the connection breaks, the command is started again at the point where the last piece ended, so the command
+// must always write the same output.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -40,7 +41,7 @@ class ResumedOutput {
   // connection.
   std::string_view read();
 
-  std::uint64_t bytes() const { return bytes_; }                         // read so far
+  std::uint64_t bytes() const { return bytes_; }                         // number of bytes read so far
   std::string sum() const { return sum_.hex(); }                         // of the bytes read so far
   Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES: read() returned the end
 

@@ -1,4 +1,4 @@
-// Computes SHA-256 incrementally, in hexadecimal as `sha256sum` prints it.
+// Computes a SHA-256 digest incrementally, in the hexadecimal form that `sha256sum` prints.
 //
 // Threading: not thread-safe.
 #pragma once

@@ -17,12 +17,12 @@
 
 namespace adaptdl::kube {
 
-// The connection broke; the copy can be resumed.
+// Thrown if the connection has broken. The copy can be resumed.
 class Broken : public Error {
   using Error::Error;
 };
 
-// A stop was requested.
+// Thrown if a stop was requested.
 class Interrupted : public Error {
  public:
   Interrupted() : Error("interrupted") {}
@@ -61,14 +61,14 @@ std::vector<std::string> script(std::string_view text, const std::vector<std::st
 // Returns the next piece of the input; empty at its end.
 using Feed = std::function<std::string_view()>;
 
-// Writes the whole feed, or as much as the process accepts before it ends. Reading then reports whether the process has
-// ended or the connection broke.
+// Writes the whole feed, or as much as the process accepts before it ends. A later read() reports whether the process
+// has ended or the connection has broken.
 void feed_to(Process& process, const Feed& feed);
 
 // Runs a script until it ends, with the input from `feed` if it is set.
 Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>& arguments, const Feed& feed = {});
 
-// Throws an Error with the reason from the shell's output, and what to do if that is known.
+// Throws an Error that gives the reason from the shell's output and, if known, what to do.
 [[noreturn]] void refuse(const Shell& shell, const std::string& action, const Outcome& outcome);
 
 }  // namespace adaptdl::kube

@@ -1,5 +1,5 @@
-// The checksum with which files are compared, computed incrementally, in hexadecimal as the corresponding tool prints
-// it.
+// The checksum with which files are compared. It is computed incrementally, and has the hexadecimal form that the
+// corresponding tool prints.
 //
 // XXH3-128 is used if both ends can compute it, because it is much faster than SHA-256. Both detect damage and
 // concurrent changes; TLS protects against forgery.

@@ -144,7 +144,8 @@ void TargetTree::end_file(std::uint64_t size, const Attributes& attributes) {
 }
 
 void TargetTree::finish() {
-  // Contents come before their directory: changing them changes its time, and its mode may forbid access to them.
+  // The contents of a directory are finished before the directory itself, because changing the contents changes the
+  // directory's time, and the directory's mode may forbid access to the contents.
   for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
     const timespec times[] = {{0, UTIME_OMIT}, {made->attributes.modified, 0}};
     const sched::Fd directory = open_directory(made->name, false);

@@ -37,7 +37,7 @@ class TargetTree {
   // Creates a directory if it does not exist; finish() then sets its mode and time.
   void make_directory(const std::vector<std::string>& name, const Attributes& attributes);
   void make_link(const std::vector<std::string>& name, const std::string& to);
-  // Adds another name for a file that was written here.
+  // Adds another name for a file that this object has written.
   void make_hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of);
 
   // Creates a file under a temporary name; `end_file` renames it.
@@ -57,7 +57,7 @@ class TargetTree {
   sched::Fd open_directory(const std::vector<std::string>& name, bool make);
   std::string temporary_name();
   std::string shown(const std::vector<std::string>& name) const;
-  // Renames what was created under a temporary name.
+  // Renames an entry that was created under a temporary name.
   void take_place(int directory, const std::string& temporary, const std::vector<std::string>& name);
 
   std::filesystem::path directory_;

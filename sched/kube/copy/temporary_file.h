@@ -1,4 +1,4 @@
-// A file that is written beside its target and replaces it when it is complete.
+// A file that is written next to its target, and replaces the target when the file is complete.
 //
 // Threading: not thread-safe. Lifetime: without commit(), the destructor removes the file.
 #pragma once

@@ -5,7 +5,7 @@
 // skipped. Each part of a name is opened below the previous one and never through a link, so this holds even while
 // other processes change the directory. Symbolic links are created as they are and never followed.
 //
-// A file receives its name only when it is complete, so an existing file is whole at any time. Modes (except
+// A file receives its name only when it is complete, so no name ever refers to an incomplete file. Modes (except
 // set-user-ID and set-group-ID), times, links, hard links and empty directories are preserved; owners are not.
 //
 // Threading: not thread-safe.
@@ -23,7 +23,7 @@ namespace adaptdl::kube {
 using Pull = std::function<std::string_view()>;
 
 // Returns the number of entries. `notice` receives a line for each entry that is skipped. Throws an Error that names
-// the entry, and what `pull` throws.
+// the entry. Rethrows what `pull` throws.
 std::uint64_t unpack(const Pull& pull, const std::filesystem::path& directory,
                      const std::function<void(const std::string&)>& notice);
 

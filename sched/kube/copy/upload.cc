@@ -18,12 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// After a break, an old writer of a file may still run beside the new one; both write the same bytes at the same
-// offsets.
+// After a break, the previous writer of a file may still be running alongside the new one. This is harmless, because
+// both write the same bytes at the same offsets.
 //
 // kTake copies "$2" bytes of the input, which has no end of file. busybox's `head -c` reads small pieces, so dd copies
-// the whole blocks if it can fill them. The bytes are sent through a pipe because containerd may end the input early,
-// without an error, for a command that reads it itself.
+// all whole blocks if it supports `fullblock`. The bytes are sent through a pipe because containerd may end the input
+// early, without an error, for a command that reads the input directly.
 constexpr std::string_view kTake = R"sh({
 if dd count=0 iflag=fullblock </dev/null >/dev/null 2>&1; then
   dd bs=65536 count=$(($2 / 65536)) iflag=fullblock 2>/dev/null
@@ -55,7 +55,7 @@ void must(Shell& shell, Persistence& persistence, std::string_view text, const s
   if (outcome.exit_code != 0) refuse(shell, action, outcome);
 }
 
-// A file that is being uploaded: it is written beside its target, and continued after a broken connection.
+// A file that is being uploaded. It is written next to its target, and the upload continues after a broken connection.
 class Part {
  public:
   Part(Shell& shell, Agent& agent, const CopyEvents& events, const std::string& directory, const std::string& target)
@@ -69,7 +69,8 @@ class Part {
 
   const std::string& path() const { return path_; }
 
-  // Sends what `read_at(offset, most)` returns until `size` bytes have arrived, `base` of which arrived earlier.
+  // Sends what `read_at(offset, most)` returns, from offset `base` on, until the file has `size` bytes. The first
+  // `base` bytes must have arrived earlier.
   using ReadAt = std::function<std::string_view(std::uint64_t offset, std::size_t most)>;
   void send(const ReadAt& read_at, std::uint64_t base, std::uint64_t size,
             const std::function<void(std::uint64_t)>& sent) {
@@ -271,7 +272,7 @@ class TreeUpload {
     return next;
   }
 
-  // Sets the directories' modes and times, contents first, once nothing more is written to them.
+  // Sets the modes and times of the directories, subdirectories first, once nothing more is written to them.
   void send_directories() {
     Pack pack(source_);
     for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
@@ -305,8 +306,8 @@ class TreeUpload {
   std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kLargestPack;
 };
 
-// Returns the path to write a file from `source` to. If the target is a link, the file behind it is replaced, not the
-// link.
+// Returns the path to which a file from `source` must be written. If the target is a link, the file that the link
+// refers to is replaced, not the link.
 std::string file_place(Shell& shell, Persistence& persistence, const std::string& source, const std::string& target,
                        RemoteFile there) {
   const std::string path = target_path(source, Found::kFile, target, there.found);
@@ -316,7 +317,8 @@ std::string file_place(Shell& shell, Persistence& persistence, const std::string
   return there.behind_link.empty() ? path : there.behind_link;
 }
 
-// Fills the buffer; returns less than its size only at the end of the input.
+// Fills the buffer, and returns the number of bytes read, which is less than the buffer's size only at the end of the
+// input.
 std::size_t fill(int from, std::string& buffer) {
   std::size_t filled = 0;
   while (filled < buffer.size()) {
@@ -363,7 +365,7 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
   Part part(shell, agent, events, place, path);
   Sum sum(agent.kind());
   std::uint64_t done = 0;
-  // The buffer holds the last bytes sent, to send them again after a break.
+  // The buffer keeps the last bytes that were sent, so that they can be sent again after a break.
   for (;; filled = fill(from, buffer)) {
     check(events.stop);
     if (filled == 0 && done > 0) break;

@@ -57,7 +57,8 @@ class Sum {
  public:
   Sum() { XXH3_128bits_reset(&state_); }
 
-  // Adds the next `size` bytes of `from`, and writes them to `to` unless that is negative. Closes `to`.
+  // Adds the next `size` bytes from `from` to the checksum, and writes them to `to` unless `to` is negative. Closes
+  // `to`.
   void pass(int from, int to, std::uint64_t size, const char* file) {
     while (size > 0) {
       const std::size_t got = read_some(from, size, file);

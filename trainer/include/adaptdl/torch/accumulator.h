@@ -18,17 +18,19 @@
 // checkpoint is saved. The sums are not visible in this mode: the map appears empty, and reading a value is an error.
 //
 // Synchronized mode lasts as long as the object that synchronized() returns. The map then has the same contents on
-// every replica, and may be read and written if every replica does the same. `+=` treats a missing name as 0.
+// every replica, and may be read and written as long as every replica performs the same operations. `+=` treats a
+// missing name as 0.
 //
 // Restarts: the sums are part of every checkpoint. Code outside loader loops is replayed after a restart
 // (docs/elasticity.md). A replayed synchronization yields the same values as the original one, and drops the changes
-// collected before it. State: "adaptdl-accumulator-EPOCH-COUNT", where EPOCH and COUNT are as in a data loader's state
-// (data_loader_helper.h). The state of an accumulator created inside an epoch is kept until the epoch ends.
+// collected before it. State: "adaptdl-accumulator-EPOCH-COUNT", where EPOCH and COUNT have the same meaning as in the
+// name of a data loader's state (data_loader_helper.h). The state of an accumulator created inside an epoch is kept
+// until the epoch ends.
 //
 // Numbers are doubles, and are transferred bit for bit. Tensors must have an element type that checkpoints support,
 // which excludes complex types. Changes are collected on the tensor's device, and the sums are on the CPU. All values
-// together may take at most 64 MiB. The values of a name must all be numbers, or all be tensors of the same shape. Sums
-// are computed in rank order, so they do not vary from run to run.
+// together may occupy at most 64 MiB. The values of a name must all be numbers, or all be tensors of the same shape.
+// Sums are computed in rank order, so they do not vary from run to run.
 //
 // Threading: only the training thread may use an accumulator.
 #pragma once
@@ -49,8 +51,8 @@ namespace adaptdl {
 class Accumulator {
  public:
   // A number or a tensor. A Value shares the tensor's memory, so do not modify the tensor while the Value is in use.
-  // Sums have the result type of LibTorch's addition, so convert a bool tensor to an integer type before you count with
-  // it.
+  // Sums have the result type of LibTorch's addition, so convert a bool tensor to an integer type before you use it for
+  // counting.
   class Value {
    public:
     // Holds a number.
@@ -64,8 +66,8 @@ class Accumulator {
     operator double() const;  // NOLINT: reads like a number
     // Returns the tensor. Throws UsageError if the value is a number.
     const at::Tensor& tensor() const;
-    // Returns the sum of the two values. The only number that can be added to a tensor is 0. Throws UsageError for a
-    // tensor and any other number, and for tensors of different shapes.
+    // Returns the sum of the two values. The only number that can be added to a tensor is 0. Throws UsageError if one
+    // value is a tensor and the other a nonzero number, or if the tensors have different shapes.
     Value plus(const Value& other) const;
     // Returns the value with the opposite sign.
     Value negated() const;
@@ -95,14 +97,14 @@ class Accumulator {
   // The result of `accumulator[name]`: a value that can be changed and, in synchronized mode, read and set.
   class Entry {
    public:
-    // Adds or subtracts a value. Throws UsageError as Value::plus does.
+    // Adds or subtracts a value. Throws UsageError under the same conditions as Value::plus.
     Entry& operator+=(const Value& change);
     Entry& operator-=(const Value& change) { return *this += change.negated(); }
     // Sets the value. Throws UsageError in accumulation mode.
     Entry& operator=(const Value& value);
     Entry& operator=(const Entry& other) { return *this = other.value(); }
     Entry(const Entry&) = default;
-    // Returns the value. Throws UsageError in accumulation mode, and if no value has that name.
+    // Returns the value. Throws UsageError in accumulation mode, or if no value has that name.
     const Value& value() const;
     // Return the value as a number or as a tensor. Throw UsageError under the same conditions as value() and Value's
     // conversions.
@@ -117,7 +119,7 @@ class Accumulator {
   };
   Entry operator[](std::string name) { return {*this, std::move(name)}; }
 
-  // Adds or subtracts the value of each name.
+  // Adds or subtracts the values in `changes`, each under its name.
   void update(const Map& changes);
   void subtract(const Map& changes);
   Accumulator& operator+=(const Map& changes) { return update(changes), *this; }
@@ -137,8 +139,9 @@ class Accumulator {
   };
 
   // Enters synchronized mode, or does nothing if it is already active. This is a collective call: all replicas must
-  // make it at the same point. Throws collective::CollectiveError if a replica died, Error if init_process_group was
-  // not called, and UsageError on all replicas if two of them added values that cannot be summed.
+  // make it at the same point of the program. Throws collective::CollectiveError if a replica died, Error if
+  // init_process_group was not called, and UsageError on all replicas if two of them added values that cannot be
+  // summed.
   Synchronized synchronized();
 
   // These functions read the map, which appears empty in accumulation mode.
@@ -149,7 +152,7 @@ class Accumulator {
   const_iterator end() const noexcept { return visible().end(); }
   // Returns the value named `name`, or `fallback` if there is none.
   Value get(const std::string& name, Value fallback = 0) const;
-  // Removes a value and returns it. Throws UsageError in accumulation mode, and if no value has that name.
+  // Removes a value and returns it. Throws UsageError in accumulation mode, or if no value has that name.
   Value pop(const std::string& name);
   // Removes a value. Returns whether it existed, which is false in accumulation mode.
   bool erase(const std::string& name);
@@ -164,8 +167,8 @@ class Accumulator {
 
   std::shared_ptr<SumState> state_;  // shared with the epoch in which it was created
   Map* synchronized_ = nullptr;      // the visible map in synchronized mode; otherwise null
-  Map replayed_;                     // the contents of a replayed synchronization
-  // Numbers of synchronizations outside the epoch loop and in this run of the epoch.
+  Map replayed_;                     // the map's contents after a replayed synchronization
+  // The numbers of synchronizations so far, outside the epoch loop and in this run of the epoch.
   std::size_t outside_ = 0, inside_ = 0;
   std::uint64_t epoch_run_ = 0;
 };

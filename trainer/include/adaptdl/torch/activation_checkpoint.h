@@ -7,8 +7,8 @@
 // The gradients equal those of a plain pass: operations such as dropout draw the same random numbers, operations
 // compute in the same types under Autocast, and buffers, such as the running statistics of batch normalization, are
 // updated only once. The part's forward pass must have no other side effects, and must not read a buffer that it
-// modifies, as spectral normalization does. All replicas must checkpoint the same parts, because a part may
-// communicate. With LibTorch 2, a hook on one of the part's parameters runs twice.
+// modifies (spectral normalization does this). All replicas must checkpoint the same parts, because the forward pass of
+// a part may make collective calls. With LibTorch 2, a hook on one of the part's parameters runs twice.
 //
 // Threading: only the training thread may call checkpoint_activations. If LibTorch runs a backward pass in its own
 // threads, the parts also run in those threads.
@@ -29,7 +29,7 @@ namespace internal {
 
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// Returns the result of `forward`. It may use no parameters that require gradients other than those of `module`.
+// Returns the result of `forward`, which must not use parameters that require gradients, except those of `module`.
 std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module> module, const TensorFunction& forward,
                                               const std::vector<at::Tensor>& inputs);
 
@@ -47,7 +47,7 @@ std::shared_ptr<torch::nn::Module> shared_module(const Model& model) {
 // Returns model->forward(inputs...), whose activations are recomputed in the backward pass. `Model` is a module holder
 // (TORCH_MODULE) or a shared_ptr to a module. The module is kept alive until the backward pass. `forward` accepts
 // tensors, which may be undefined, and returns a tensor or a vector of tensors. With gradients disabled, this is a
-// plain forward pass. A backward pass with create_graph, as for second derivatives, throws UsageError.
+// plain forward pass. A backward pass with create_graph, which second derivatives require, throws UsageError.
 template <class Model, class... Tensors>
 requires(std::is_convertible_v<const Tensors&, const at::Tensor&>&&...) auto checkpoint_activations(
     Model model, const Tensors&... inputs) {

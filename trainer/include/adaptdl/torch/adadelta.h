@@ -8,11 +8,11 @@
 
 namespace adaptdl {
 
-// Options of Adadelta, for all parameters or for a group. As in LibTorch, a function named like the option reads or
-// sets it: `AdadeltaOptions().rho(0.95)`.
+// Options of Adadelta, for all parameters or for a group. As in LibTorch, each option has a function of the same name
+// that reads or sets it: `AdadeltaOptions().rho(0.95)`.
 struct AdadeltaOptions : torch::optim::OptimizerCloneableOptions<AdadeltaOptions> {
   // Sets the learning rate. The other options keep their defaults.
-  AdadeltaOptions(double lr = 1.0) : lr_(lr) {}  // NOLINT: converts from a number, as LibTorch's options do
+  AdadeltaOptions(double lr = 1.0) : lr_(lr) {}  // NOLINT: converts from a number, like LibTorch's options
   TORCH_ARG(double, lr) = 1.0;                   // multiplier of the update
   TORCH_ARG(double, rho) = 0.9;                  // decay of the two running averages, in [0, 1]
   TORCH_ARG(double, eps) = 1e-6;                 // added under the square roots

@@ -1,5 +1,5 @@
 // Automatic mixed precision, which LibTorch offers only in Python: it runs operations in half precision where that is
-// safe, and scales the loss as fp16 requires.
+// safe, and scales the loss, which fp16 requires.
 //
 //   GradScaler scaler;   // only for fp16: bf16 has the exponent range of float
 //   AdaptiveDataParallel model(net, optimizer, {.grad_scaler = &scaler});
@@ -61,8 +61,8 @@ class GradScaler {
 
   // Multiplies the loss by the scale.
   at::Tensor scale(const at::Tensor& loss) const;
-  // Divides the optimizer's gradients by the scale, once per step. Call this before you clip gradients; otherwise,
-  // `step` does it.
+  // Divides the optimizer's gradients by the scale, once per step. Call this before you clip gradients. If you do not
+  // call it, `step` divides the gradients.
   void unscale(torch::optim::Optimizer& optimizer);
   // Steps the optimizer, unless a gradient is infinite or NaN. Returns whether it stepped.
   bool step(torch::optim::Optimizer& optimizer);

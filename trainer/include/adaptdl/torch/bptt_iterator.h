@@ -19,10 +19,10 @@
 // kIgnored.
 //
 // Elasticity: if the batch size per replica is unchanged, an interrupted pass resumes at the same row on any number of
-// replicas, and no row is lost or repeated. With another batch size the columns differ, and the pass resumes at the
-// proportional row, rounded up. Some tokens are then read twice in this pass, and others are skipped. The same applies
-// when an adaptive batch size (autoscale_batch_size) changes in the middle of a pass. A loop is always exactly one
-// pass, regardless of its statistical progress.
+// replicas, and no row is lost or repeated. If the batch size is different, so are the columns, and the pass resumes at
+// the proportional row of the new columns, rounded up. Some tokens are then read twice in this pass, and others are
+// skipped. The same applies when an adaptive batch size (autoscale_batch_size) changes in the middle of a pass. A loop
+// is always exactly one pass, regardless of how much statistical progress it makes.
 //
 // Errors: UsageError for invalid tokens or options, and the errors of AdaptiveDataLoaderHelper.
 // Threading: only the training thread may use the object.
@@ -67,11 +67,11 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
   // it.
   struct Batch {
     at::Tensor text;    // tokens
-    at::Tensor target;  // the token that follows each
+    at::Tensor target;  // the token that follows each of these
   };
 
-  // `tokens`: int64 [N], N >= 2. The object keeps the tokens, and two copies of them that it lays out again when the
-  // batch size changes.
+  // `tokens`: int64 [N], N >= 2. The object keeps the tokens. A loop also keeps two copies of the tokens in columns,
+  // which it creates again when the batch size changes.
   explicit AdaptiveBPTTIterator(at::Tensor tokens, BPTTOptions options = {});
 
   AdaptiveBPTTIterator(const AdaptiveBPTTIterator&) = delete;
@@ -100,8 +100,8 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a pass. Throws UsageError as AdaptiveDataLoaderHelper::context does, and Error if the checkpoint was saved
-  // in the middle of a text of a different length.
+  // Begins a pass. Throws UsageError under the same conditions as AdaptiveDataLoaderHelper::context, and Error if the
+  // checkpoint was saved in the middle of a text of a different length.
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 

@@ -12,15 +12,15 @@
 // - It must be iterated inside an epoch loop. An evaluation loader may be iterated inside another loader's loop. Before
 //   each batch, the job may checkpoint and exit (see AdaptiveDataLoaderHelper::step_boundary). After a restart, the
 //   loader skips the finished loops of the epoch, and resumes the interrupted loop at the sample that it had reached.
-// - A loop that is left by `break` counts as finished. All replicas must leave the loop at the same batch.
-// - With autoscale_batch_size, the loader chooses the total for the best goodput while the loop runs, and the loop ends
-//   when it has made enough statistical progress: it may read the data several times, or end in the middle of a pass
-//   (docs/adaptive-training.md).
+// - A loop that is left by `break` is considered finished. All replicas must leave the loop at the same batch.
+// - With autoscale_batch_size, the loader chooses the total batch size for the best goodput while the loop runs, and
+//   the loop ends when it has made enough statistical progress: it may read the data several times, or end in the
+//   middle of a pass (docs/adaptive-training.md).
 //
 // Data sets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`, such as
 // torch::data::datasets::MNIST and TensorDataset, a class derived from Dataset, or a data set with transforms. A batch
 // is the result of `get_batch`, passed through `collate`. By default, `collate` stacks a vector of examples into one
-// example, as LibTorch's Stack does, and returns everything else unchanged.
+// example, like LibTorch's Stack, and returns everything else unchanged.
 //
 // Threads: `workers` threads fetch and collate the next batches while the training thread trains. As in LibTorch, each
 // worker uses its own copy of the data set; all workers share one `collate`. A worker's exception is rethrown in the
@@ -63,11 +63,11 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   // Whether the samples are shuffled again for each pass. If false, they keep the order of the data set.
   bool shuffle = false;
-  // Whether to leave out the last batch of a pass if each replica's part of it is short.
+  // Whether to leave out the last batch of a pass if each replica's part of it is smaller than usual.
   bool drop_last = false;
   // Number of threads that fetch batches ahead of time. If 0, the training thread fetches each batch when it is needed.
   std::int64_t workers = 0;
-  // Maximum number of batches fetched ahead, which limits the memory that they use. If 0, two per worker.
+  // Maximum number of batches fetched ahead, which limits the memory that these batches use. If 0, two per worker.
   std::int64_t prefetch = 0;
   // Whether to put batches into page-locked memory, from which copies to a GPU can overlap with computation:
   // `batch.data.to(device, /*non_blocking=*/true)`. This applies to tensors in LibTorch's examples, containers, tuples
@@ -80,7 +80,7 @@ struct DataLoaderOptions {
   std::string name = {};
 };
 
-// A data set that can be indexed, as AdaptiveDataLoader requires.
+// A data set that can be indexed, which AdaptiveDataLoader requires.
 template <class T>
 concept LoadableDataset = requires(T& dataset, c10::ArrayRef<std::size_t> indices) {
   dataset.get_batch(indices);
@@ -96,7 +96,7 @@ concept SamplerLike = std::same_as<std::remove_cvref_t<T>, ElasticSampler> ||
 
 // The default `collate`.
 struct StackExamples {
-  // Stacks examples into one, as LibTorch's Stack does.
+  // Stacks examples into one, like LibTorch's Stack.
   template <class Example>
   requires requires { torch::data::transforms::Stack<Example>{}; }
   auto operator()(std::vector<Example> examples) const {
@@ -208,8 +208,8 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a loop. Throws UsageError as AdaptiveDataLoaderHelper::context does, and Error if the checkpoint was saved
-  // in the middle of a data set of a different size.
+  // Begins a loop. Throws UsageError under the same conditions as AdaptiveDataLoaderHelper::context, and Error if the
+  // checkpoint was saved in the middle of a data set of a different size.
   Iterator begin() {
     if constexpr (std::copy_constructible<Dataset>) {
       copies_.reserve(static_cast<std::size_t>(options_.workers));

@@ -1,6 +1,6 @@
 // The elastic part of a data loader, for programs that write their own. AdaptiveDataLoader is built on it.
 //
-// A loop over data, which each replica runs with the same number of batches:
+// The following loop over data runs with the same number of batches on each replica:
 //
 //   class Pages : public AdaptiveDataLoaderMixin {                // provides autoscale_batch_size etc.
 //    public:
@@ -35,7 +35,7 @@
 // it has ended, and the time of the enclosing batch is not recorded.
 //
 // Rules: loops run inside an epoch loop; a nested loop is for evaluation only; no loader is created while a loop is
-// running. Violating a rule is a UsageError.
+// running. Violating a rule throws UsageError.
 //
 // Threading: only the training thread may use these classes.
 #pragma once
@@ -57,7 +57,8 @@ class StreamLoop;
 struct BatchSizeRange;
 }  // namespace internal
 
-// Bounds on the number of samples per batch on one replica, for example because of its memory. Both are optional.
+// Bounds on the number of samples per batch on one replica, for example to keep a batch within the replica's memory.
+// Both bounds are optional.
 struct LocalBszBounds {
   std::optional<std::size_t> min = {};  // >= 1
   std::optional<std::size_t> max = {};  // >= min
@@ -79,8 +80,8 @@ class AdaptiveDataLoaderHelper {
 
   // --- The loop ---
 
-  // A running loop. The loop counts as finished when this object is destroyed. If an exception destroys the object, the
-  // loop can instead be resumed at the first batch of the interrupted step.
+  // A running loop, which is finished when this object is destroyed. However, if an exception destroys the object, the
+  // loop can be resumed at the first batch of the interrupted step.
   class Context {
    public:
     Context(Context&& other) noexcept;
@@ -95,15 +96,16 @@ class AdaptiveDataLoaderHelper {
   };
 
   // Begins a loop. Throws UsageError outside an epoch loop. Inside another loop, throws UsageError if the outer loop is
-  // itself nested, or if this loader is the one for training.
+  // itself nested, or if this loader is the training loader.
   [[nodiscard]] Context context();
 
-  // Returns whether this loop was finished before a restart and must end without a step. Call it right after context().
+  // Returns whether this loop was finished before a restart, in which case it must end without running a step. Call it
+  // right after context().
   bool skipdone();
 
   // Checks the size of the data set, and stores it for the next restart. Throws Error, which names the loader, if the
-  // loop resumes in the middle of a data set that had a different size, or beyond the end of this one. Must be called
-  // after skipdone().
+  // loop resumes in the middle of a data set whose size was different, or beyond the end of the data set. Must be
+  // called after skipdone().
   void check_dataset(std::size_t samples);
 
   // Sets current_local_bsz and accumulation_steps to the values chosen for this number of replicas, and returns
@@ -112,18 +114,19 @@ class AdaptiveDataLoaderHelper {
   // accumulated step. Throws Error if init_process_group was not called.
   std::size_t sync_local_bsz();
   // Returns whether the batch size or the replicas (their number, or this replica's rank) changed at the last boundary.
-  // The loop must then lay out its data again, beginning with sync_local_bsz(). A loop that does not do so continues
-  // with its current batch size.
+  // If it returns true, the loop must call sync_local_bsz() and then divide the rest of its data into batches again. A
+  // loop that does not do this continues with its current batch size.
   bool batch_size_changed() const noexcept;
 
-  // Passes a step boundary. Must be called before every batch, equally often on all replicas. Before the first batch of
-  // a step, the replicas decide together what to do, based on what each submitted at the previous such boundary:
-  // continue, save a periodic checkpoint or, if any of them received a signal, save a checkpoint and exit with code
-  // 143. All checkpointed state must be consistent at this point. Between the batches of one step, the function only
-  // measures the time. `batches_left`: number of batches left in this loop, including the coming one. The optimizer
-  // always steps with the last batch, even if fewer batches than usual were accumulated. Throws Error if
-  // init_process_group was not called, CollectiveError if a replica died, and CheckpointError if the checkpoint before
-  // an exit cannot be saved. If a periodic checkpoint fails, a warning is logged.
+  // Passes a step boundary. Must be called before every batch, the same number of times on all replicas. Before the
+  // first batch of a step, the replicas decide together what to do, based on what each replica submitted at the
+  // previous boundary of this kind: continue, save a periodic checkpoint or, if any of them received a signal, save a
+  // checkpoint and exit with code 143. All checkpointed state must be consistent at this point. Between the batches of
+  // one step, the function only measures the time. `batches_left`: number of batches left in this loop, including the
+  // one that is about to begin. The optimizer always steps with the last batch, even if fewer batches than usual were
+  // accumulated. Throws Error if init_process_group was not called, CollectiveError if a replica died, and
+  // CheckpointError if the checkpoint before an exit cannot be saved. If a periodic checkpoint fails, a warning is
+  // logged.
   void step_boundary(std::optional<std::size_t> batches_left = {});
 
   // Measures the time of a batch, which ends when this object is destroyed.
@@ -140,14 +143,14 @@ class AdaptiveDataLoaderHelper {
     int exceptions_;
   };
 
-  // Calls step_boundary(), then measures the time until the result is destroyed, which is the end of the batch. After a
-  // plain step_boundary(), the time is measured up to the next boundary. `commit`: whether to record the time; pass
-  // false for an atypical batch, such as a short one. The first batch after a change of the batch size or the replicas
-  // is never recorded, nor is any batch of a loader that is not training().
+  // Calls step_boundary(), then measures the time until the result is destroyed, which is the end of the batch. If
+  // step_boundary() is called directly, the time is measured up to the next boundary. `commit`: whether to record the
+  // time; pass false for an atypical batch, such as a short one. The first batch after a change of the batch size or
+  // the replicas is never recorded, nor is any batch of a loader that is not training().
   Profile profile(bool commit, std::optional<std::size_t> batches_left = {});
 
-  // Advances current_index by the number of samples that all replicas read in a batch, at most to the end of the pass.
-  // If the step must be repeated, moves current_index back to where the step began instead.
+  // Advances current_index by the number of samples that all replicas read in a batch, but not beyond the end of the
+  // pass. If the step must be repeated, moves current_index back to where the step began instead.
   void advance();
 
   // Returns whether the step that has just ended must be repeated, because a replica was lost during the step. If so,
@@ -158,10 +161,10 @@ class AdaptiveDataLoaderHelper {
   // Ends a pass over `samples` samples: rounds current_index up to a multiple of `samples`.
   void finish_pass(std::size_t samples);
 
-  // Returns whether the epoch has made enough statistical progress: the total over all epochs so far must reach the
-  // progress of as many passes over `samples` samples at the initial batch size. Always returns false unless
-  // adaptive(). Must be called after each batch. If more than a pass makes no progress at all, throws Error if the
-  // gradients were NaN or infinite, and otherwise UsageError, because the optimizer never steps.
+  // Returns whether the epoch has made enough statistical progress: by the end of the n-th epoch, the total progress
+  // must reach that of n passes over `samples` samples at the initial batch size. Always returns false unless
+  // adaptive(). Must be called after each batch. If the loop reads more than a whole pass without any progress, throws
+  // Error if the gradients were NaN or infinite, and otherwise UsageError, because the optimizer never steps.
   bool epoch_done(std::size_t samples);
 
   // Returns whether this loader's loop runs inside another loader's loop.
@@ -180,28 +183,28 @@ class AdaptiveDataLoaderHelper {
 
   // Allows the batch size to be chosen for the best goodput: between batch_size and `max_batch_size` samples per step
   // over all replicas, within `bounds` on each replica. `gradient_accumulation`: whether a step may consist of several
-  // batches. This is used if a replica's share of the step exceeds bounds.max, or if a single replica could not
-  // otherwise measure its gradient noise. If `max_batch_size` equals batch_size, the total stays fixed on any number of
-  // replicas, and an epoch is a pass over the data. Makes this loader the one for training. Must be called once, with
-  // the same arguments on all replicas, before the first loop.
+  // batches. Several batches are used if a replica's share of the step exceeds bounds.max, or if a single replica could
+  // not otherwise measure its gradient noise. If `max_batch_size` equals batch_size, the total stays fixed on any
+  // number of replicas, and an epoch is a pass over the data. Makes this loader the training loader. Must be called
+  // once, with the same arguments on all replicas, before the first loop.
   // Throws UsageError, which names the value, if max_batch_size is below batch_size, if a bound is 0, if the lower
   // bound is above the upper bound or batch_size, if a replica's share of batch_size exceeds the upper bound without
-  // accumulation, or if another loader is already the one for training.
+  // accumulation, or if another loader is already the training loader.
   void autoscale_batch_size(std::size_t max_batch_size, LocalBszBounds bounds = {}, bool gradient_accumulation = false);
 
-  // Returns the number of samples per step over all replicas that was given to the constructor. If autoscaled, this is
-  // the initial number.
+  // Returns the number of samples per step over all replicas that was given to the constructor. If the batch size is
+  // autoscaled, this is the initial batch size.
   std::size_t batch_size() const noexcept { return batch_size_; }
-  // Returns nullopt unless autoscaled.
+  // Returns the maximum given to autoscale_batch_size, or nullopt if that was not called.
   std::optional<std::size_t> max_batch_size() const noexcept { return max_batch_size_; }
-  // Returns whether the total may grow beyond batch_size, so that epochs end by statistical progress.
+  // Returns whether the total may grow beyond batch_size, so that epochs end after enough statistical progress.
   bool adaptive() const noexcept { return max_batch_size_ && *max_batch_size_ > batch_size_; }
   // Return the values given to autoscale_batch_size.
   const LocalBszBounds& local_bsz_bounds() const noexcept { return bounds_; }
   bool gradient_accumulation() const noexcept { return gradient_accumulation_; }
 
   // Returns the number of samples per batch on each replica in the current or last loop, which may have run before a
-  // restart. Initially 0.
+  // restart. The result is 0 before the first loop.
   std::size_t current_local_bsz() const noexcept { return current_local_bsz_; }
   // Returns the number of samples per optimizer step: current_local_bsz x (accumulation_steps + 1) x replicas.
   std::size_t current_batch_size() const noexcept;
@@ -210,15 +213,17 @@ class AdaptiveDataLoaderHelper {
   // Return whether the current batch's gradients are only accumulated, or whether the optimizer steps with this batch.
   bool is_accum_step() const noexcept { return !is_optim_step(); }
   bool is_optim_step() const noexcept { return accumulated_ >= accumulation_steps_ || last_batch_; }
-  // Returns whether this batch is known to be the last of the loop. Always false for a loop that ends by progress.
+  // Returns whether this batch is known to be the last of the loop. Always false for a loop that ends after enough
+  // statistical progress.
   bool is_last_batch() const noexcept { return last_batch_; }
   // Returns how many batches of the current step precede this one. If the result is 0, gradients accumulated earlier
   // belong to a step that was never finished, because a `break` or an exception ended its loop.
   int accumulated() const noexcept { return accumulated_; }
 
-  // Makes this loader the one for training, if there is none yet. Its batch sizes become part of the scheduling hints.
+  // Makes this loader the training loader, if there is none yet. The batch sizes of the training loader are part of the
+  // scheduling hints.
   void train();
-  // Returns whether this loader is the one for training.
+  // Returns whether this loader is the training loader.
   bool training() const noexcept;
 
   // Writes the scalars Total_Batch_Size, Local_Batch_Size and Accumulation_Steps, with the prefix "`tag_prefix`/" if it
@@ -230,16 +235,16 @@ class AdaptiveDataLoaderHelper {
   friend class internal::StreamLoop;
   class LoopState;
   struct Boundary {
-    std::optional<std::size_t> batches_left = {};  // of this pass, for the progress report
+    std::optional<std::size_t> batches_left = {};  // number left in this pass, for the progress report
     bool last = false;                             // whether the next batch is the last of this loop
-    std::function<bool()> data_end = {};           // returns whether the step that begins is this replica's last
+    std::function<bool()> data_end = {};           // returns whether the coming step is this replica's last
   };
   void begin();
   void nest();
   void finish() noexcept;
   void abandon() noexcept;
   void leave() noexcept;
-  // Lays out the loop again for the new replicas. Returns its new boundary, or nullopt if the loop has ended.
+  // Divides the loop's data among the new replicas. Returns the loop's new boundary, or nullopt if the loop has ended.
   using LayOut = std::function<std::optional<Boundary>()>;
   // Passes a boundary. Returns false if the replicas changed and the loop has ended as a result.
   bool pass(Boundary boundary, const LayOut& lay_out = {});
@@ -259,7 +264,7 @@ class AdaptiveDataLoaderHelper {
   std::optional<std::size_t> max_batch_size_;
   LocalBszBounds bounds_;
   bool gradient_accumulation_ = false;
-  std::uint32_t number_;  // among the loaders in this process
+  std::uint32_t number_;  // identifies this loader among the loaders in this process
   // Values in use.
   std::size_t replicas_ = 1;
   std::size_t current_local_bsz_ = 0;
@@ -277,7 +282,7 @@ class AdaptiveDataLoaderHelper {
   bool data_end_ = false;                            // whether all replicas agreed on the end of the data
   std::uint64_t regroups_ = 0;                       // number of regroups when the loop last checked
   bool new_replicas_ = false;                        // whether the replicas changed since the data was laid out
-  // Steps of this loop without progress, and where they began.
+  // The number of successive steps of this loop without progress, and the position at which they began.
   struct {
     double progress = -1;
     std::size_t steps = 0;

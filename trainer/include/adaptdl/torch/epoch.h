@@ -11,7 +11,7 @@
 // runs twice, and must be idempotent (docs/elasticity.md).
 //
 // An epoch is finished when its body ends or is left by `break` or `return`. It is not finished when an exception
-// leaves the body: a program that catches the exception and loops again repeats the same epoch.
+// leaves the body: a program that catches the exception and starts the loop again repeats the same epoch.
 //
 // When the body of the last epoch ends, a checkpoint is saved in a collective call. A loop that is left by `break` or
 // `return` does not save a checkpoint; call checkpoint::save_all_states() after it.
@@ -37,7 +37,7 @@ class EpochRange {
 
     Iterator(Iterator&& other) noexcept;
     Iterator& operator=(Iterator&&) = delete;
-    // Finishes the epoch if the loop was left in the middle of it, unless an exception left it.
+    // Finishes the epoch if the loop was left in the middle of it, unless it was left by an exception.
     ~Iterator();
 
     int operator*() const noexcept { return epoch_; }
@@ -65,9 +65,9 @@ class EpochRange {
   int end_;
 };
 
-// Returns the epochs from finished_epochs() up to, but not including, `epoch`. The range is empty if that many epochs
-// are finished. Several such loops may follow one another, for example until 30 and then until 60. Throws UsageError if
-// `epoch` is negative.
+// Returns the epochs from finished_epochs() up to, but not including, `epoch`. The range is empty if `epoch` epochs are
+// already finished. Several such loops may follow one another, for example one until epoch 30 and one until epoch 60.
+// Throws UsageError if `epoch` is negative.
 [[nodiscard]] EpochRange remaining_epochs_until(int epoch);
 
 // Returns the epoch whose loop body is running, or nullopt outside the loop.

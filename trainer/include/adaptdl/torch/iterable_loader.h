@@ -8,27 +8,29 @@
 // Data sets: any type with `reset()`, which moves back to the beginning of its stream, and `get_batch(std::size_t n)`,
 // which returns the next n examples as a vector or an optional vector. It may return fewer than n examples, and returns
 // none at the end. LibTorch's StatefulDataset and StreamDataset qualify. The type may also have `skip(std::size_t n)`,
-// which skips n examples faster than reading them, and returns how many it skipped. That number is below n only at the
-// end. If the stream differs from epoch to epoch, reset() can call current_epoch().
+// which skips n examples faster than get_batch would read them, and returns how many it skipped. It may skip fewer than
+// n examples only at the end. If the stream differs from epoch to epoch, reset() can call current_epoch().
 //
 // Guarantees: each replica goes through the whole stream and keeps its share. With K replicas, the example at position
-// p, counted from where this run began in the stream, belongs to rank p mod K. Each example is read exactly once in a
-// pass, except that up to K - 1 examples at the end are left out, so that all replicas receive the same number (if s
-// batches are accumulated, up to s more are left out on each replica). This requires the stream to be the same on every
-// replica. If it is not, the loop ends on all replicas when the first of them reaches the end of its stream.
+// p, counted from the position at which this run began, belongs to rank p mod K. Each example is read exactly once in a
+// pass, except that up to K - 1 examples at the end are left out, so that all replicas receive the same number of
+// examples (if s batches are accumulated, up to s more examples are left out on each replica). This requires the stream
+// to be the same on every replica. If it is not, the loop ends on all replicas when the first of them reaches the end
+// of its stream.
 //
 // Elasticity: the position in the stream is part of the checkpoint. After a restart, on any number of replicas, the
 // loader resets the stream and skips to that position.
 //
 // An epoch is a pass over the stream, or over its first `epoch_samples` examples. With an adaptive batch size, an epoch
-// ends by statistical progress: the number of samples must be known, and the stream is repeated as often as necessary.
+// ends after enough statistical progress: the number of samples must be known, and the stream is repeated as often as
+// necessary.
 //
 // Threads: by default, the training thread reads the stream, at most one step ahead. If `prefetch` is set, another
 // thread reads more batches while the training thread trains. The two threads never use the data set at the same time,
 // and only the training thread calls reset() and collates batches. Exceptions of the reading thread are rethrown in the
 // training thread.
-// Errors and lifetime: as for AdaptiveDataLoader. An empty stream results in an empty loop or, if the batch size is
-// adaptive, in a UsageError.
+// Errors and lifetime: same as for AdaptiveDataLoader. An empty stream results in an empty loop or, if the batch size
+// is adaptive, in a UsageError.
 #pragma once
 
 #include <atomic>
@@ -55,8 +57,9 @@ namespace adaptdl {
 struct IterableLoaderOptions {
   // Number of samples per step over all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Number of samples per epoch over all replicas, rounded up to a multiple of the number of replicas. If 0, the data
-  // set's size() if it exists and is known, otherwise the whole stream.
+  // Number of samples per epoch over all replicas, rounded up to a multiple of the number of replicas. If 0, an epoch
+  // has as many samples as the data set's size() returns; if that does not exist or is unknown, an epoch is the whole
+  // stream.
   std::int64_t epoch_samples = 0;
   // Maximum number of batches that a thread reads ahead. If 0, the training thread reads each batch when it is needed.
   std::int64_t prefetch = 0;
@@ -66,7 +69,7 @@ struct IterableLoaderOptions {
   std::string name = {};
 };
 
-// A data set that is read as a stream, as AdaptiveIterableLoader requires.
+// A data set that is read as a stream, which AdaptiveIterableLoader requires.
 template <class T>
 concept IterableDataset = requires(T& dataset, std::size_t n) {
   dataset.reset();
@@ -130,7 +133,7 @@ class StreamLoop {
   const bool skipped_;
   std::size_t rank_ = 0, replicas_ = 1;
   std::size_t local_bsz_ = 0;
-  std::size_t position_ = 0;  // position up to which the stream was read
+  std::size_t position_ = 0;  // position up to which the stream has been read
   bool at_end_ = false;       // whether nothing is left to read
   std::size_t taken_ = 0;     // examples in the batch that was handed out
   std::optional<AdaptiveDataLoaderHelper::Profile> profile_;
@@ -203,8 +206,9 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a loop, and resets the stream for it. Throws UsageError as AdaptiveDataLoaderHelper::context does, and if
-  // the batch size is adaptive but the number of samples per epoch is not known.
+  // Begins a loop, and resets the stream for it. Throws UsageError under the same conditions as
+  // AdaptiveDataLoaderHelper::context, and if the batch size is adaptive but the number of samples per epoch is not
+  // known.
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 

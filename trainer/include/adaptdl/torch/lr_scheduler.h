@@ -17,8 +17,8 @@
 // rates.
 //
 // Restarts: the scheduler given to AdaptiveDataParallel is checkpointed with the model. The checkpoint contains its
-// position, its base rates and the rest of its state, bit for bit, but not its parameters: from the next step on, the
-// program's parameters apply.
+// position, its base rates and the rest of its state, bit for bit, but not the arguments of its constructor: from the
+// next step on, the arguments in the program apply.
 //
 // Errors: the constructors throw UsageError for parameters out of range.
 // Lifetime: the optimizer, and a wrapped scheduler, must outlive the scheduler.
@@ -61,7 +61,7 @@ class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableSc
   // Sets the rates for `position`, >= 0, from which step() continues. Throws UsageError if a parameter group was added
   // to the optimizer after the scheduler was created.
   virtual void step_to(double position);
-  // Returns the position to which the rates in the optimizer belong.
+  // Returns the position for which the rates in the optimizer were set.
   double position() const noexcept { return position_; }
   // Returns the rates in the optimizer, one per parameter group.
   std::vector<double> last_lrs() const { return get_current_lrs(); }
@@ -103,7 +103,7 @@ class LambdaLR final : public LRSchedule {
 // The rate is base x gamma ^ (number of milestones reached).
 class MultiStepLR final : public LRSchedule {
  public:
-  // `milestones`: positions, in any order. A position that is given twice counts twice.
+  // `milestones`: positions, in any order. If a position is given twice, the rate is multiplied by gamma twice.
   MultiStepLR(torch::optim::Optimizer& optimizer, std::vector<double> milestones, double gamma = 0.1);
   std::string type() const override { return "MultiStepLR"; }
 
@@ -182,10 +182,10 @@ class LinearWarmup final : public LRSchedule {
  public:
   // Keeps the base rates after the warm-up.
   LinearWarmup(torch::optim::Optimizer& optimizer, LinearWarmupOptions options);
-  // `then` stays at its initial position until the warm-up ends. After that, only this scheduler steps it. `then` is
-  // saved with this scheduler, so pass only this scheduler to AdaptiveDataParallel. `then` may be a LibTorch scheduler.
-  // If it is a ReduceLROnPlateau, the program must pass the metrics to it; metrics during the warm-up have no effect on
-  // the rates.
+  // `then` stays at its initial position until the warm-up ends. After that, this scheduler steps `then`, and the
+  // program must not. `then` is saved with this scheduler, so pass only this scheduler to AdaptiveDataParallel. `then`
+  // may be a LibTorch scheduler. If `then` is a ReduceLROnPlateau, the program must pass the metrics to it; metrics
+  // during the warm-up have no effect on the rates.
   LinearWarmup(torch::optim::Optimizer& optimizer, torch::optim::LRScheduler& then, LinearWarmupOptions options);
   std::string type() const override { return "LinearWarmup"; }
 
@@ -207,11 +207,11 @@ struct ReduceLROnPlateauOptions {
   bool maximize = false;             // whether a higher metric (accuracy) is better than a lower one (loss)
   double factor = 0.1;               // factor of the rate at each reduction, below 1
   int patience = 10;                 // tolerated calls without improvement
-  double threshold = 1e-4;           // minimum improvement that counts
+  double threshold = 1e-4;           // minimum change that is considered an improvement
   bool absolute_threshold = false;   // whether threshold is a difference rather than a fraction of the best metric
-  int cooldown = 0;                  // calls after a reduction that do not count as bad
+  int cooldown = 0;                  // calls after a reduction during which a missing improvement is ignored
   std::vector<double> min_lr = {0};  // lowest rate: one value for all parameter groups, or one for each
-  double eps = 1e-8;                 // reductions by no more than this are skipped
+  double eps = 1e-8;                 // a reduction is skipped if it is not greater than this
 };
 
 // Reduces the rates when a metric stops improving.
@@ -222,7 +222,7 @@ class ReduceLROnPlateau final : public torch::optim::LRScheduler, public interna
   std::string type() const override { return "ReduceLROnPlateau"; }
 
   // Must be called once per epoch, with a metric that is the same on every replica, such as a value from an
-  // Accumulator. The loss of a replica's own batches is not suitable. NaN counts as no improvement.
+  // Accumulator. The loss of a replica's own batches is not suitable. NaN is treated as no improvement.
   void step(double metric);
   // Returns the best metric so far. Before the first metric, this is infinity, or minus infinity with `maximize`.
   double best() const noexcept { return best_; }

@@ -61,18 +61,18 @@ struct DataParallelOptions {
   // step.
   bool broadcast_buffers = true;
   // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients occupy.
-  // LibTorch 1.13's zero_grad then fails, because it detaches gradients.
+  // With this option, LibTorch 1.13's zero_grad fails, because it detaches gradients.
   bool gradient_as_bucket_view = false;
   // The type in which gradients are summed. Gradients are divided by the number of replicas before they are rounded to
-  // this type. Compression pays off if the network is the bottleneck; on one machine, it usually costs time. The noise
-  // scale then includes the rounding error.
+  // this type. Compression pays off if the network is the bottleneck; on one machine, it usually costs time. With
+  // compression, the measured noise scale includes the rounding error.
   GradientCompression gradient_compression = GradientCompression::kNone;
-  // Size of a bucket in MiB. Gradients are averaged by bucket: small buckets start earlier, large buckets have less
-  // overhead.
+  // Size of a bucket in MiB. Gradients are averaged one bucket at a time: with small buckets, averaging starts earlier;
+  // with large buckets, it has less overhead.
   std::size_t bucket_cap_mb = 25;
   // The rule that adapts the learning rate to the batch size. If null, an Adaptive Adam or AdamW uses AdamScale, and
-  // any other Adaptive optimizer uses AdaScale. Other optimizers then have no rule, no noise scale and no adaptive
-  // batch size.
+  // any other Adaptive optimizer uses AdaScale. With any other optimizer, there is then no rule, no noise scale and no
+  // adaptive batch size.
   std::shared_ptr<ScalingRuleBase> scaling_rule;
   // Whether a step with NaN or infinite gradients throws Error instead of logging a warning. This requires a scaling
   // rule, because the rule's step checks the gradients. Steps that a GradScaler skips are exempt.
@@ -85,7 +85,7 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   // A collective call: all replicas must create their instances in the same order. `scheduler` may be null. Throws
-  // UsageError if the optimizer is not supported (docs/models.md) or the name is already in use, Error without a
+  // UsageError if the optimizer is not supported (docs/models.md) or the name is already in use, Error if there is no
   // process group or if the replicas' models differ, and checkpoint::CheckpointError if the checkpoint does not fit the
   // model.
   DataParallel(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer,
@@ -95,7 +95,7 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   // Must be called before and after each forward pass of the model. `outputs`: the tensors from which the loss is
-  // computed. `complete`: whether these are all such tensors. Throws UsageError if they are not all and
+  // computed. `complete`: whether `outputs` contains all such tensors. Throws UsageError if it does not and
   // find_unused_parameters is set.
   void before_forward();
   void after_forward(const std::vector<at::Tensor>& outputs, bool complete = true);
@@ -118,11 +118,11 @@ class DataParallel {
   int accum_count() const noexcept;
   // Returns the scaling rule, or null if there is none.
   ScalingRuleBase* scaling_rule() const noexcept;
-  // Returns whether the program should clear the gradients before the next pass. This is false if the pass adds to the
-  // gradients of a step that has begun.
+  // Returns whether the program should clear the gradients before the next pass. The result is false if the pass adds
+  // to the gradients of a step that has begun.
   bool should_zero_grad() const;
   // Drops the step that has begun: the gradients that are held back and those in the parameters. All replicas must call
-  // it.
+  // this function.
   void reset_accumulation();
   // Sets accum_scale() for later passes, in a program that chooses its own batch sizes outside a loader's loop. Throws
   // UsageError unless `scale` is above 0 and finite.
@@ -133,9 +133,10 @@ class DataParallel {
   // Writes Gradient_Norm_Sqr, Gradient_Variance, Gain, Learning_Rate_Factor, Accum_Scale, Accum_Count and Progress.
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const;
 
-  // These functions are for scaling rules. accumulating() returns whether the optimizer has nothing to step with,
+  // These functions are for scaling rules. accumulating() returns whether the optimizer has no gradients to step with,
   // because the batch of the last forward pass does not end its step, or because a replica was lost during the step.
-  // take_gradients() adds a finished step's gradients to the noise scale, and finish_step() counts the step.
+  // take_gradients() adds a finished step's gradients to the noise scale, and finish_step() adds the step's gain to the
+  // progress.
   bool accumulating() const noexcept;
   void take_gradients();
   void finish_step(const std::vector<double>& lr_factors);
@@ -158,8 +159,8 @@ class AdaptiveDataParallel {
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
   // Runs the model's forward pass. The result may have any type but void. Only the search for unused parameters
-  // inspects the result; it finds tensors in containers, tuples, optionals and IValues. For your own struct, define a
-  // function `std::vector<at::Tensor> tensors_of(const Output&)` in its namespace.
+  // inspects the result; this search finds tensors in containers, tuples, optionals and IValues. For your own struct,
+  // define a function `std::vector<at::Tensor> tensors_of(const Output&)` in its namespace.
   //
   // With gradients enabled, run a backward pass over the results of one or more forward passes before you start the
   // next forward passes. If there are several backward passes before a step, their gradients are added, and are treated
@@ -181,8 +182,8 @@ class AdaptiveDataParallel {
   }
 
   // While the result exists, forward passes are not synchronized: their backward passes add this replica's gradients to
-  // the parameters and communicate nothing. The next synchronized pass averages the sum over the replicas. It must come
-  // before the optimizer's step. Otherwise, the step of an Adaptive optimizer throws UsageError, and with a plain
+  // the parameters and communicate nothing. The next synchronized pass averages the sum over the replicas. That pass
+  // must precede the optimizer's step; otherwise, the step of an Adaptive optimizer throws UsageError, and with a plain
   // optimizer the replicas diverge. Gradients are added, so divide each loss by the number of passes:
   //
   //   {
@@ -192,9 +193,9 @@ class AdaptiveDataParallel {
   //   (loss_of(model(second)) / 2).backward();
   //   optimizer.step();
   //
-  // All replicas must do this in the same passes. If the passes belong to several batches of a data loader, no
-  // checkpoint is saved and no replica joins or leaves between these batches, and an incomplete step is dropped at the
-  // end of the loop. This is not supported with a loader that adapts its batch size or accumulates gradients.
+  // All replicas must leave the same passes unsynchronized. If the passes belong to several batches of a data loader,
+  // no checkpoint is saved and no replica joins or leaves between these batches, and an incomplete step is dropped at
+  // the end of the loop. This is not supported with a loader that adapts its batch size or accumulates gradients.
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&& other) noexcept : parallel_(std::exchange(other.parallel_, nullptr)), before_(other.before_) {}

@@ -19,7 +19,7 @@ class ProcessGroup;
 
 namespace adaptdl {
 
-// Connects this process to all replicas of its job. Blocks until all replicas have called it.
+// Connects this process to all replicas of its job. Blocks until all replicas have called this function.
 //
 // `backend`: "gloo" or "nccl". If empty, ADAPTDL_BACKEND selects the backend. If that is not set, the backend is nccl
 // if LibTorch supports it and sees a GPU, and gloo otherwise.
@@ -33,18 +33,18 @@ namespace adaptdl {
 // `world_size`, `rank`: by default ADAPTDL_NUM_REPLICAS and ADAPTDL_REPLICA_RANK. If given, they replace these
 // environment variables in the whole process.
 //
-// Throws UsageError for invalid arguments, Error if it was called before or the scheduler's version is incompatible,
-// collective::CollectiveError if the replicas do not connect, and checkpoint::CheckpointError if their checkpoints
-// differ.
+// Throws UsageError for invalid arguments, Error if the function was called before or if the scheduler's version is
+// incompatible, collective::CollectiveError if the replicas do not connect, and checkpoint::CheckpointError if their
+// checkpoints differ.
 void init_process_group(const std::string& backend = "", const std::optional<std::string>& init_method = {},
                         std::optional<int> world_size = {}, std::optional<int> rank = {});
 
-// Leaves the group. Blocks until all replicas have called it, so that no replica leaves while another still needs it.
-// Call it at the end of a successful program. Does nothing if there is no group.
+// Leaves the group. Blocks until all replicas have called this function, so that no replica leaves while another still
+// needs it. Call it at the end of a successful program. Does nothing if there is no group.
 void destroy_process_group();
 
 // Returns the group, for LibTorch's own collective calls. Throws Error if init_process_group was not called. After this
-// call, the job changes its replicas only by a restart, because the caller may keep the group.
+// call, the job's replicas can change only through a restart, because the caller may keep the group.
 c10d::ProcessGroup& process_group();
 
 // Returns the device for this replica's model and data: if LibTorch sees GPUs, the GPU with the number `rank` modulo

@@ -10,14 +10,16 @@
 
 namespace adaptdl {
 
-// Returns the generator for sample `index` of a data set. Each call seeds it with the loader's seed, the epoch, the
-// pass (each 0 outside a loader) and `index`, so it is the same on any number of replicas. Call it in a data set's get
-// or get_batch: `torch::rand({2}, sample_generator(index))`. It is valid until the next call in this thread.
+// Returns the generator for sample `index` of a data set. Each call seeds the generator with the loader's seed, the
+// epoch, the pass (each 0 outside a loader) and `index`, so the numbers are the same on any number of replicas. Call
+// this function in a data set's get or get_batch: `torch::rand({2}, sample_generator(index))`. The generator is valid
+// until the next call in this thread.
 at::Generator sample_generator(std::size_t index);
 
 // Returns the generator for the batch that this thread is fetching, for code that does not know the index of a sample,
-// such as a transform. It is seeded when the fetch begins, with the loader's seed, the epoch, the pass and the batch's
-// first sample, so it is the same on the same number of replicas. Throws UsageError outside a loader.
+// such as a transform. The generator is seeded when the fetch begins, with the loader's seed, the epoch, the pass and
+// the batch's first sample, so the numbers are the same only on the same number of replicas. Throws UsageError outside
+// a loader.
 at::Generator sample_generator();
 
 namespace internal {

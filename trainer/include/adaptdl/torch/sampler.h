@@ -1,4 +1,5 @@
-// Deals the samples of a data set to the replicas of a job, and deals the rest again when the replicas change.
+// Deals the samples of a data set to the replicas of a job, and deals the remaining samples again when the replicas
+// change.
 //
 // Order: the order of a pass over N samples depends only on (seed, epoch, pass), not on the platform, the replicas, or
 // the version of LibTorch. Without shuffling it is 0, 1, ..., N-1. With K replicas and the start position s, position p
@@ -6,10 +7,10 @@
 // replica has read m positions, exactly the positions s ... s + m*K - 1 have been read.
 //
 // Guarantees: in a pass, every sample is dealt exactly once, and at most K-1 of them a second time, to give all
-// replicas the same number. This also holds, for the last K, if a pass is interrupted when each replica has read m
-// samples, and is resumed at index s + m*K on any number of replicas: no sample is lost, and repeated samples come
-// last. (With more replicas than samples, a sample may be repeated several times, but there are at most K-1
-// repetitions.)
+// replicas the same number of samples. If a pass is interrupted when each replica has read m samples, and is resumed at
+// index s + m*K on any number of replicas, this also holds, with K as the last number of replicas: no sample is lost,
+// and repeated samples come last. (With more replicas than samples, a sample may be repeated several times, but there
+// are at most K-1 repetitions.)
 //
 // An index counts the samples that all replicas have read since the start of the epoch: `index` / N is the pass, and
 // `index` mod N is the position in its order.
@@ -46,16 +47,16 @@ class ElasticSampler {
   // there are no samples.
   explicit ElasticSampler(std::size_t dataset_size, bool shuffle = true, std::uint64_t seed = 0);
 
-  // Does the same for a data set, of which only the size is used.
+  // Does the same for a data set, but uses only the size of the data set.
   template <class Dataset>
   requires requires(const Dataset& dataset) { dataset.size(); }
   explicit ElasticSampler(const Dataset& dataset, bool shuffle = true, std::uint64_t seed = 0)
       : ElasticSampler(internal::size_of(dataset.size()), shuffle, seed) {}
 
-  // Deals samples for replica `rank` of `replicas` instead. Throws UsageError unless 0 <= rank < replicas.
+  // From now on, deals samples for replica `rank` of `replicas`. Throws UsageError unless 0 <= rank < replicas.
   void set_replica(int rank, int replicas);
 
-  // Moves to `index` in `epoch`, from where dealing continues. Both are initially 0. Throws UsageError if `epoch` is
+  // Moves to `index` in `epoch`, where dealing then continues. Both are initially 0. Throws UsageError if `epoch` is
   // negative.
   void set_epoch(int epoch, std::size_t index = 0);
 

@@ -75,8 +75,8 @@ class ScalingRuleBase {
   // them. Called once per step, on every replica, after the step's gradients were added to the noise scale.
   virtual std::vector<double> scale_lr(double scale) = 0;
 
-  // Takes one optimizer step with the scaled learning rates, and counts its progress. Does nothing while gradients
-  // accumulate. Throws UsageError before `initialize`.
+  // Takes one optimizer step with the scaled learning rates, and adds the step's gain to the progress. Does nothing
+  // while gradients accumulate. Throws UsageError before `initialize`.
   virtual at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
   // Clears the gradients, except those accumulated for the coming step.
   virtual void zero_grad();
@@ -116,13 +116,13 @@ class SqrtScale : public ScalingRuleBase {
   std::vector<double> scale_lr(double scale) override;
 };
 
-// Linear-epoch gradual warm-up (You et al., 2019). The factor is the square root of `scale`, after a linear warm-up of
-// base_warmup_epochs x scale epochs, in scale-invariant iterations. The rule's step() works only inside a loader's
-// loop.
+// Linear-epoch gradual warm-up (You et al., 2019). The factor is the square root of `scale`, after a linear warm-up
+// over base_warmup_epochs x scale epochs. An epoch is measured in scale-invariant iterations: data_size / initial batch
+// size. The rule's step() works only inside a loader's loop.
 class LEGWScale : public ScalingRuleBase {
  public:
-  // `base_warmup_epochs`: epochs of warm-up at the initial batch size, 0 for none. `data_size`: number of samples in
-  // the data set. Throws UsageError if base_warmup_epochs is negative or not finite, or if data_size is 0.
+  // `base_warmup_epochs`: number of warm-up epochs at the initial batch size; 0 for no warm-up. `data_size`: number of
+  // samples in the data set. Throws UsageError if base_warmup_epochs is negative or not finite, or if data_size is 0.
   LEGWScale(double base_warmup_epochs, std::size_t data_size);
   std::vector<double> scale_lr(double scale) override;
 

@@ -7,8 +7,9 @@
 //
 // The module shares the script's parameters and buffers, under the same names (`layer1.0.conv1.weight`). To load the
 // trained model in Python, save it on rank 0 with net->script().save(PATH). Parameters that do not require a gradient
-// stay unchanged. The module starts in the mode in which it was exported. After torch.jit.script, train() and eval()
-// change the mode of dropout and batch normalization; after torch.jit.trace and torch.jit.freeze they do not.
+// stay unchanged. The module starts in the mode in which it was exported. In a module created by torch.jit.script,
+// train() and eval() change the mode of dropout and batch normalization; in one created by torch.jit.trace or
+// torch.jit.freeze, they do not.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -24,7 +25,7 @@ namespace adaptdl {
 
 class ScriptModuleImpl : public torch::nn::Module {
  public:
-  // Shares the parameters and buffers of `script`, and starts in its mode.
+  // Shares the parameters and buffers of `script`, and starts in the mode of `script`.
   explicit ScriptModuleImpl(torch::jit::Module script);
 
   // Runs the script's forward(). Throws c10::Error, with the location in the script, if it fails or rejects the
@@ -43,6 +44,6 @@ class ScriptModuleImpl : public torch::nn::Module {
  private:
   torch::jit::Module script_;
 };
-TORCH_MODULE(ScriptModule);  // a module holder, as for LibTorch's own modules
+TORCH_MODULE(ScriptModule);  // a module holder, like those of LibTorch's own modules
 
 }  // namespace adaptdl

@@ -61,8 +61,8 @@ std::optional<std::filesystem::path> tensorboard_directory();
 // Options of SummaryWriter.
 struct SummaryWriterOptions {
   // The step from which TensorBoard discards the events in earlier files of the directory. If unset, this is the step
-  // after the last step in the checkpoint. A job that was restarted without a checkpoint then discards all steps, and a
-  // new job discards none.
+  // after the last step in the checkpoint. By default, a job that was restarted without a checkpoint therefore discards
+  // all steps, and a new job discards none.
   std::optional<std::int64_t> purge_step;
   // Maximum time that an event waits in memory. If 0, each event is written immediately. Shorter times cause more
   // writes.
@@ -83,7 +83,7 @@ using HParams = std::map<std::string, std::variant<bool, std::int64_t, double, s
 // The destructor writes the recording to the file `HOST_PID.TIME.pt.trace.json` in the writer's directory, even if an
 // exception leaves the scope. TensorBoard's torch-tb-profiler plugin, Perfetto and chrome://tracing can show this file.
 // If it cannot be written, a warning is logged. A recording contains at most 200,000 operators, which take about 30 MB;
-// operators that end later are left out. The object may outlive its writer.
+// operators that end after that are left out. The object may outlive its writer.
 class [[nodiscard]] ProfilerTrace {
  public:
   ProfilerTrace(ProfilerTrace&&) noexcept;
@@ -116,17 +116,18 @@ class SummaryWriter {
   // Logs a number, which TensorBoard keeps in single precision. NaN and infinities are shown as such.
   void add_scalar(std::string_view tag, double value, std::int64_t step);
 
-  // Logs the distribution of values as counts in TensorFlow's buckets, whose limits grow by 10%. NaN and infinities are
-  // not counted. A tensor may have any shape and real type, and is counted on its device. An undefined tensor, such as
-  // the gradient of an unused parameter, is ignored. A large tensor takes about 40 ns per element on a CPU core.
+  // Logs the distribution of values as counts in TensorFlow's buckets, each of whose limits is 10% above the previous
+  // one. NaN and infinities are not counted. A tensor may have any shape and real type, and is counted on its device.
+  // An undefined tensor, such as the gradient of an unused parameter, is ignored. A large tensor takes about 40 ns per
+  // element on a CPU core.
   void add_histogram(std::string_view tag, const at::Tensor& values, std::int64_t step);
   void add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step);
 
   // Logs one scalar per name, such as {{"train", 0.3}, {"test", 0.4}}, so that TensorBoard shows the curves in one
   // chart. Each name is a separate run with the tag `main_tag` in log_dir/<main_tag>_<name>, where '_' replaces each
   // '/'. The run's file and thread are created when it is first logged to. If the file cannot be created, a single
-  // warning is logged. Rank, `purge_step` and restarts work as for the writer, except that in a resumed job, the steps
-  // that a run logged after the checkpoint are discarded only when the run is logged to again.
+  // warning is logged. Rank, `purge_step` and restarts work in the same way as for the writer, except that in a resumed
+  // job, the steps that a run logged after the checkpoint are discarded only when the run is logged to again.
   void add_scalars(std::string_view main_tag, const std::map<std::string, double>& values, std::int64_t step);
 
   // Logs an image of shape [channels, height, width] or [height, width], on any device. 1 channel is gray, 3 are RGB,
@@ -149,8 +150,9 @@ class SummaryWriter {
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
 
   // Logs this run's row in the table of hyperparameters. `metrics` are results by which runs can be compared; they are
-  // also written as scalars. With metrics, the run counts as finished, so call this at the end; without them, it counts
-  // as running. If there are several calls for one directory, TensorBoard shows the hyperparameters of the first call.
+  // also written as scalars. With metrics, TensorBoard shows the run as finished, so call this at the end; without
+  // metrics, TensorBoard shows it as running. If there are several calls for one directory, TensorBoard shows the
+  // hyperparameters of the first call.
   void add_hparams(const HParams& hparams, const std::map<std::string, double>& metrics = {}, std::int64_t step = 0);
 
   // Logs the graph of a model, with the shapes of its tensors. model.forward(inputs...) is traced in one pass in

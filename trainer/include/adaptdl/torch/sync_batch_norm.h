@@ -1,5 +1,5 @@
-// Batch normalization with the mean and variance of the whole batch, over all replicas, instead of each replica's
-// share. It is for models that train with few samples per replica, such as object detectors.
+// Batch normalization with the mean and variance of the whole batch, over all replicas, instead of those of each
+// replica's share. It is for models that train with few samples per replica, such as object detectors.
 //
 //   adaptdl::SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};
 //
@@ -10,8 +10,8 @@
 // without a process group, the result is also the same. A forward pass costs one all-reduce of 2C + 1 numbers, and a
 // backward pass one of 2C numbers.
 //
-// All replicas must run it in the same order. Their gradients then depend on each other's samples, so the measured
-// gradient noise is slightly underestimated.
+// All replicas must run these modules in the same order. The gradients of each replica also depend on the samples of
+// the other replicas, so the measured gradient noise is slightly too low.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -39,6 +39,6 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
  private:
   void update_running(const at::Tensor& mean, const at::Tensor& unbiased_variance);
 };
-TORCH_MODULE(SyncBatchNorm);  // a module holder, as for LibTorch's own modules
+TORCH_MODULE(SyncBatchNorm);  // a module holder, like those of LibTorch's own modules
 
 }  // namespace adaptdl

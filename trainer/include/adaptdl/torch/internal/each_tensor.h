@@ -20,8 +20,9 @@ concept Takes = requires(const Other& other, T& value) {
 // Accepts no values.
 struct NoOther {};
 
-// Calls `use` with each tensor in `value`, to read or replace it: in LibTorch's examples, containers, tuples, optionals
-// and IValues. Values of types that `other` accepts are passed to it instead. Everything else is left unchanged.
+// Calls `use` with each tensor in `value`, to read or replace the tensor. Tensors are found in LibTorch's examples,
+// containers, tuples, optionals and IValues. Values of types that `other` accepts are passed to `other` instead.
+// Everything else is left unchanged.
 template <class T, class Use, class Other = NoOther>
 void each_tensor(T&& value, const Use& use, const Other& other = {}) {
   using Value = std::remove_cvref_t<T>;

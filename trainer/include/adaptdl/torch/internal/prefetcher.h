@@ -25,8 +25,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Waits for the next job, beginning with 0, and calls `take` to move the result out of its slot, which is free
-  // afterwards. If the job failed, this call and all later ones throw its exception instead.
+  // Waits for the next job, beginning with job 0, and calls `take` to move the job's result out of its slot, which is
+  // free afterwards. If the job failed, this call and all later calls throw the job's exception instead.
   void take(const std::function<void(std::size_t slot)>& take);
 
  private:
