@@ -306,33 +306,35 @@ void submit(SubmitOptions& options, int& exit_code) {
   at_work = nullptr;
 }
 
-// Throws UsageError if an option was given that has no effect in a Ray cluster.
-void refuse_cluster_options(const CLI::App& app) {
-  static const std::set<std::string, std::less<>> allowed = {"--ray",
-                                                             "--cpus",
-                                                             "--gpus",
-                                                             "--max-cluster-size",
-                                                             "--checkpoint-path",
-                                                             "--checkpoint-timeout",
-                                                             "--name",
-                                                             "--min-replicas",
-                                                             "--max-replicas",
-                                                             "--follow",
-                                                             "--wait",
-                                                             "--timeout",
-                                                             "--json",
-                                                             "project",
-                                                             "arg"};
+// The options and arguments that can be used with --ray.
+constexpr std::string_view kRayOptions[] = {"--ray",
+                                            "--cpus",
+                                            "--gpus",
+                                            "--max-cluster-size",
+                                            "--checkpoint-path",
+                                            "--no-checkpoint",
+                                            "--checkpoint-timeout",
+                                            "--name",
+                                            "--min-replicas",
+                                            "--max-replicas",
+                                            "--follow",
+                                            "--wait",
+                                            "--timeout",
+                                            "--json",
+                                            "project",
+                                            "arg"};
+
+// Throws UsageError if another option was given, because it would have no effect in a Ray cluster.
+void refuse_other_options(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_single_name();
-    const std::string shown = option->get_positional() ? name : "--" + name;
-    if (option->count() > 0 && !allowed.contains(shown))
-      throw UsageError(fmt::format("submit: {} cannot be used with --ray", shown));
+    const std::string name = (option->get_positional() ? "" : "--") + option->get_single_name();
+    if (option->count() > 0 && std::ranges::find(kRayOptions, name) == std::end(kRayOptions))
+      throw UsageError(fmt::format("submit: {} cannot be used with --ray", name));
   }
 }
 
 void submit_to_ray(const CLI::App& app, SubmitOptions& options, int& exit_code) {
-  refuse_cluster_options(app);
+  refuse_other_options(app);
   RaySubmitOptions& ray = options.ray;
   ray.project = options.image.project;
   ray.program = options.submission.arguments;

@@ -35,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kMaxDevices = 1024;  // GPUs or CPUs of a replica
 constexpr auto kWaitForRayJob = std::chrono::seconds(1);
+constexpr auto kMaxOutage = std::chrono::seconds(30);  // of the job server, while the command waits
 // Ray kills a job that has not ended this long after it was asked to stop, in addition to the time for the checkpoint.
 constexpr auto kStopMargin = std::chrono::seconds(30);
 
@@ -57,6 +58,10 @@ struct Plan {
 Plan make_plan(const RaySubmitOptions& options) {
   if (options.program.empty())
     throw UsageError("submit: --ray requires a program, as in `adaptdl submit --ray URL DIR -- ./program`");
+  if (options.checkpoint_path.empty() != options.no_checkpoint) {
+    throw UsageError(
+        "submit: --ray requires either --checkpoint-path DIR, a directory that all nodes share, or --no-checkpoint");
+  }
   if (!options.max_replicas.empty() && !options.max_cluster_size.empty())
     throw UsageError("submit: --max-replicas and --max-cluster-size are the same; use one of them");
   if (options.follow && options.wait) throw UsageError("submit: --follow also waits; omit --wait");
@@ -121,7 +126,11 @@ ray::Submission make_submission(const RaySubmitOptions& options, const Plan& pla
   add("--replicas", limits);
   add("--device-kind", plan.gpus > 0 ? "gpu" : "cpu");
   add("--grace", fmt::format("{}ms", plan.checkpoint_timeout.count()));
-  if (!options.checkpoint_path.empty()) add("--checkpoint", options.checkpoint_path);
+  if (options.no_checkpoint) {
+    words.emplace_back("--no-checkpoint");
+  } else {
+    add("--checkpoint", options.checkpoint_path);
+  }
   words.emplace_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
   const auto stop = std::chrono::ceil<std::chrono::seconds>(plan.checkpoint_timeout) + kStopMargin;
@@ -148,7 +157,8 @@ void print_started(const RaySubmitOptions& options, const std::string& name, con
 }
 
 // Waits until the job has ended. Throws Error if it failed or was stopped.
-void wait_for_end(ray::JobServer& server, const std::string& name, const Plan& plan, const std::stop_token& stop) {
+void wait_for_end(const ray::Access& access, const std::string& name, const Plan& plan, const std::stop_token& stop) {
+  ray::JobServer server(access, kMaxOutage);
   for (const auto begin = Clock::now(); !stop.stop_requested(); std::this_thread::sleep_for(kWaitForRayJob)) {
     const auto job = server.find(name);
     if (!job) throw Error(fmt::format("job {} was deleted before it ended", name));
@@ -163,8 +173,7 @@ void wait_for_end(ray::JobServer& server, const std::string& name, const Plan& p
   throw http::Stopped();
 }
 
-void follow(ray::JobServer& server, const ray::Access& access, const std::string& name, const Plan& plan,
-            const std::stop_token& stop) {
+void follow(const ray::Access& access, const std::string& name, const Plan& plan, const std::stop_token& stop) {
   std::stop_source enough;
   const std::stop_callback pass_on(stop, [&enough] { enough.request_stop(); });
   std::exception_ptr failed;
@@ -179,7 +188,7 @@ void follow(ray::JobServer& server, const ray::Access& access, const std::string
     }
   });
   try {
-    wait_for_end(server, name, plan, enough.get_token());
+    wait_for_end(access, name, plan, enough.get_token());
   } catch (...) {
     failed = std::current_exception();
   }
@@ -199,7 +208,11 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
   add("--max-cluster-size", options.max_cluster_size,
       "With --ray: maximum number of replicas, same as --max-replicas (default: no limit)", "N");
   add("--checkpoint-path", options.checkpoint_path,
-      "With --ray: directory for checkpoints that all nodes share (default: one on the replicas' nodes)", "DIR");
+      "With --ray: directory that all nodes share, in which checkpoints are saved and from which the job continues",
+      "DIR");
+  app.add_flag("--no-checkpoint", options.no_checkpoint,
+               "With --ray: save no checkpoints; the job is lost if the program cannot continue without a restart")
+      ->needs(ray);
   add("--checkpoint-timeout", options.checkpoint_timeout,
       "With --ray: time in which replicas that are asked to stop must save a checkpoint (default: 120s)", "DURATION");
 }
@@ -220,8 +233,8 @@ void submit_ray(const RaySubmitOptions& options, int& exit_code) {
     if (signals.token().stop_requested()) throw http::Stopped();
     server.submit(submission);
     print_started(options, name, server.url());
-    if (options.follow) follow(server, access, name, plan, signals.token());
-    if (options.wait) wait_for_end(server, name, plan, signals.token());
+    if (options.follow) follow(access, name, plan, signals.token());
+    if (options.wait) wait_for_end(access, name, plan, signals.token());
   } catch (const http::Stopped&) {
     exit_code = signals.exit_code();
   }

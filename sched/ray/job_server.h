@@ -2,7 +2,7 @@
 //
 // Threading: every member may be called from any thread. Errors: unless stated otherwise, all members throw Error, with
 // the reason and the server's URL, if the server cannot be reached, refuses the request, or does not answer as a job
-// server does. Requests that change nothing are repeated while the server cannot be reached, for up to `patience`.
+// server does.
 #pragma once
 
 #include <chrono>
@@ -46,9 +46,8 @@ struct Submission {
 
 class JobServer {
  public:
-  static constexpr std::chrono::seconds kPatience{15};
-
-  explicit JobServer(Access access, std::chrono::seconds patience = kPatience);
+  // Requests that change nothing are repeated for up to `patience` while the server cannot be reached.
+  explicit JobServer(Access access, std::chrono::seconds patience = std::chrono::seconds(0));
 
   // Returns Ray's version, such as "2.60.0". Throws Error if it is older than the oldest supported one.
   std::string check_version();

@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,8 @@ from run_support import ADAPTDL, eventually
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, BATCH = 240, 12
 PATIENCE = 120
+PYTHON_PROGRAM = pathlib.Path(__file__).with_name("python_elastic_program.py")
+PYTHON_SAMPLES = 8 * 256  # in all epochs
 
 
 class RayTest(unittest.TestCase):
@@ -30,8 +33,7 @@ class RayTest(unittest.TestCase):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ar-"))
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.cluster = ray_support.RayCluster(
-            self.python, self.directory, HOME=str(self.directory), XDG_STATE_HOME=str(self.directory / "state"), OMP_NUM_THREADS="1",
-            ADAPTDL_CHECKPOINT_EVERY="0")
+            self.python, self.directory, HOME=str(self.directory), XDG_STATE_HOME=str(self.directory / "state"), OMP_NUM_THREADS="1")
         self.addCleanup(self.cluster.end)
         self.samples, self.until = self.directory / "samples", self.directory / "until"
         self.samples.touch()
@@ -71,13 +73,16 @@ class RayTest(unittest.TestCase):
         enough = lambda: len(self.samples.read_text().splitlines()) > self.samples_before + 12 and len(self.training()) == replicas
         self.assertTrue(eventually(enough, PATIENCE), self.text())
 
+    def wait_for_output(self, text):
+        self.assertTrue(eventually(lambda: text in self.text(), PATIENCE), self.text())
+
     def wait_for_state(self, state):
         self.assertTrue(eventually(lambda: self.state() == state, PATIENCE), self.text())
 
     def test_a_job_grows_with_the_cluster_leaves_a_draining_node_and_survives_a_dead_one(self):
-        self.submit("--name", "job", "--max-cluster-size", 3)
+        self.submit("--name", "job", "--max-cluster-size", 3, "--no-checkpoint")
         self.assertRegex(self.job, r"\Ajob-\w{5}\Z")
-        self.assertTrue(eventually(lambda: "adaptdl: waits" in self.text(), PATIENCE), self.text())
+        self.wait_for_output("adaptdl: waits")
         nodes = [self.cluster.add_node()]
         self.wait_for(1)
         nodes += [self.cluster.add_node(), self.cluster.add_node()]
@@ -98,6 +103,24 @@ class RayTest(unittest.TestCase):
         epochs = 1 + max(int(epoch) for epoch, _ in times)
         self.assertGreaterEqual(len(times), epochs * SAMPLES - BATCH)
         self.assertLessEqual(sum(times.values()), epochs * SAMPLES + BATCH)
+
+    def test_a_program_on_the_python_package_is_rescaled_through_a_checkpoint(self):
+        python = python_peer.adaptdl_torch()
+        self.cluster.add_node()
+        shutil.copy(PYTHON_PROGRAM, self.project / "main.py")
+        self.job = self.adaptdl("submit", "--gpus", 0, "--checkpoint-path", self.directory / "checkpoints", self.project, "--",
+                                python, "main.py", f"--wait=10:{self.until}").strip()
+        self.wait_for_output("waits after step 10")
+        self.cluster.add_node()
+        self.wait_for_output("from 1 to 2 replicas: waiting")
+        self.until.touch()
+        self.wait_for_state("Succeeded")
+        output = self.text()
+        self.assertIn("restarting with 2 replicas from checkpoint-0", output)
+        self.assertIn("rank 1 of 2 begins after step 11", output)
+        trained = [f"{epoch} {sample}" for epoch, samples in re.findall(r"(?m)^\[\d\] epoch (\d+): ([\d ]+)$", output) for sample in samples.split()]
+        self.assertEqual(len(trained), PYTHON_SAMPLES)
+        self.assertEqual(len(set(trained)), PYTHON_SAMPLES)
 
     def test_commands_show_resize_and_delete_a_job(self):
         self.cluster.add_node()
@@ -120,15 +143,16 @@ class RayTest(unittest.TestCase):
 
     def test_a_failed_job_and_invalid_submissions_are_reported_in_one_line(self):
         self.cluster.add_node()
-        self.assertIn("cannot run ./nothing: no such file", self.adaptdl("submit", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))
+        self.assertIn("cannot run ./nothing: no such file", self.adaptdl("submit", "--no-checkpoint", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))
         [failed] = json.loads(self.adaptdl("ls", "--json"))
         self.assertEqual((failed["state"], failed["program"]), ("Failed", "./nothing"))
         self.assertRegex(self.adaptdl("ls"), r"cannot run ./nothing: no such file\n\Z")
         self.adaptdl("submit", self.project, code=2, error="requires a program")
+        self.adaptdl("submit", self.project, "--", "./program", code=2, error="--checkpoint-path DIR")
         self.adaptdl("submit", "--image", "x", self.project, "--", "./program", code=2, error="--image cannot be used with --ray")
-        self.adaptdl("submit", "--cpus", "0", "--gpus", "0", self.project, "--", "./program", code=2, error="cannot both be 0")
+        self.adaptdl("submit", "--no-checkpoint", "--cpus", "0", "--gpus", "0", self.project, "--", "./program", code=2, error="cannot both be 0")
         self.cluster.url = "http://127.0.0.1:1"
-        self.adaptdl("submit", self.project, "--", "./program", code=1, error="127.0.0.1:1: connection refused")
+        self.adaptdl("submit", "--no-checkpoint", self.project, "--", "./program", code=1, error="127.0.0.1:1: connection refused")
 
 
 if __name__ == "__main__":

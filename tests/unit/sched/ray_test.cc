@@ -69,8 +69,6 @@ std::string error_of(const Call& call) {
 
 Access access_to(const Server& server) { return {.url = server.url(), .headers = {}}; }
 
-constexpr auto kNoPatience = std::chrono::seconds(0);
-
 }  // namespace
 
 TEST_CASE("the address of a Ray cluster comes from the option, or else from Ray's variables") {
@@ -199,9 +197,13 @@ TEST_CASE("errors of the job server name its URL and the reason in one line") {
   CHECK(error_of(upload).find("too large") != std::string::npos);
 }
 
-TEST_CASE("an unreachable server is reported when the patience is over") {
-  JobServer client({.url = "http://127.0.0.1:1", .headers = {}}, kNoPatience);
+TEST_CASE("an unreachable server is reported at once, or when the patience is over") {
+  JobServer client({.url = "http://127.0.0.1:1", .headers = {}});
   CHECK(error_of([&] { client.list(); }).find("connection refused") != std::string::npos);
+  JobServer patient({.url = "http://127.0.0.1:1", .headers = {}}, std::chrono::seconds(1));
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(error_of([&] { patient.list(); }).find("connection refused") != std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::seconds(1));
 }
 
 TEST_CASE("a job that does not exist is not found, and a duplicate name is a usage error") {
