@@ -46,11 +46,11 @@ void ClusterWatch::take(Kind kind, const Change& change) {
   }
   const bool gone = change.kind == Change::Kind::kDeleted;
   if (kind == kJobs) {
-    gone ? book_.drop_job(change.object) : book_.put_job(change.object);
+    gone ? index_.drop_job(change.object) : index_.put_job(change.object);
   } else if (kind == kPods) {
-    gone ? book_.drop_pod(change.object) : book_.put_pod(change.object);
+    gone ? index_.drop_pod(change.object) : index_.put_pod(change.object);
   } else {
-    gone ? book_.drop_event(change.object) : book_.put_event(change.object);
+    gone ? index_.drop_event(change.object) : index_.put_event(change.object);
   }
 }
 
@@ -75,7 +75,7 @@ std::string ClusterWatch::outage() const {
 
 std::vector<kube::JobView> ClusterWatch::views(kube::Time now) const {
   const std::lock_guard lock(mutex_);
-  return book_.views(now);
+  return index_.views(now);
 }
 
 }  // namespace adaptdl::cli

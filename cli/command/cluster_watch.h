@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kube/client.h"
-#include "kube/job_book.h"
+#include "kube/job_index.h"
 #include "kube/watch.h"
 
 namespace adaptdl::cli {
@@ -38,7 +38,7 @@ class ClusterWatch {
   void take(Kind kind, const kube::Change& change);
 
   mutable std::mutex mutex_;
-  kube::JobBook book_;
+  kube::JobIndex index_;
   std::size_t version_ = 0;
   std::array<bool, kKinds> synced_{};
   std::array<std::string, kKinds> outage_;

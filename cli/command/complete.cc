@@ -38,7 +38,7 @@ Candidates run_names(std::string_view typed) {
 
 // Completion waits at most this long for a cluster, and offers at most this many of the cluster's jobs.
 constexpr auto kCompletionTimeout = std::chrono::milliseconds(300);
-constexpr const char* kMostJobs = "200";
+constexpr const char* kMaxJobs = "200";
 
 // Extracts the options that select a cluster from the words before the last one.
 ClusterOptions cluster_options(const std::vector<std::string>& words) {
@@ -66,7 +66,7 @@ Candidates job_names(std::string_view typed, const std::vector<std::string>& wor
     if (!access || access->exec) return {};  // a credential plugin may ask for a password
     kube::Client client(*access,
                         {.connect_timeout = kCompletionTimeout, .timeout = kCompletionTimeout, .patience = {}});
-    const auto jobs = client.get(kube::path(kube::kAdaptDLJobs, access->name_space), {{"limit", kMostJobs}});
+    const auto jobs = client.get(kube::path(kube::kAdaptDLJobs, access->name_space), {{"limit", kMaxJobs}});
     for (const auto& job : kube::array_field(jobs, {"items"}))
       offer(candidates, typed, kube::text_field(job, {"metadata", "name"}), kube::text_field(job, {"status", "phase"}));
   } catch (const Error&) {

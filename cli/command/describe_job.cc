@@ -7,7 +7,7 @@
 #include "command/command.h"
 #include "command/listing.h"
 #include "command/ray_jobs.h"
-#include "kube/job_book.h"
+#include "kube/job_index.h"
 #include "kube/resource.h"
 #include "local/run_client.h"
 #include "terminal/job_text.h"
@@ -23,8 +23,8 @@ struct DescribeOptions {
 
 std::string describe_target(const Target& target) {
   kube::Client& client = *target.client;
-  kube::JobBook book;
-  book.put_job(target.job);
+  kube::JobIndex index;
+  index.put_job(target.job);
   std::vector<nlohmann::json> all_events;
   auto listed = std::async(std::launch::async,
                            [&] { all_events = client.list(kube::path(kube::kEvents, target.name.name_space)); });
@@ -32,7 +32,7 @@ std::string describe_target(const Target& target) {
   client.list(kube::path(kube::kPods, target.name.name_space),
               {.label_selector = kube::replica_selector(target.name.name), .field_selector = {}},
               [&](nlohmann::json&& pod) {
-                book.put_pod(pod);
+                index.put_pod(pod);
                 pods.insert(kube::parse_replica(pod).name);
               });
   listed.get();
@@ -46,11 +46,11 @@ std::string describe_target(const Target& target) {
     const bool of_job =
         event.kind == "AdaptDLJob" && event.name == job.name && (event.uid.empty() || event.uid == job.uid);
     if (!of_pod && !of_job) continue;
-    book.put_event(object);
+    index.put_event(object);
     events.push_back(std::move(event));
   }
   const auto now = std::chrono::system_clock::now();
-  return job_text(target.job, book.views(now).at(0), std::move(events), client.access().context, now);
+  return job_text(target.job, index.views(now).at(0), std::move(events), client.access().context, now);
 }
 
 void describe_one(const DescribeOptions& options) {

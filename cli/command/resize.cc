@@ -21,9 +21,9 @@ struct ResizeOptions {
 int parse_replicas(std::string_view text, const std::string& whole) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostRunReplicas)
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMaxRunReplicas)
     throw UsageError(
-        fmt::format("resize: REPLICAS must be N or MIN:MAX, from 1 to {}, not '{}'", kMostRunReplicas, whole));
+        fmt::format("resize: REPLICAS must be N or MIN:MAX, from 1 to {}, not '{}'", kMaxRunReplicas, whole));
   return value;
 }
 

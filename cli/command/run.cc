@@ -8,9 +8,9 @@
 
 #include "command/command.h"
 #include "command/describe.h"
-#include "command/run_books.h"
 #include "command/run_detach.h"
 #include "command/run_plan.h"
+#include "command/run_registration.h"
 #include "local/checkpoint_watch.h"
 #include "local/fd.h"
 #include "local/launch_signals.h"
@@ -56,18 +56,18 @@ std::string opening(const sched::LaunchPlan& plan) {
 }
 
 // Runs the plan in the foreground.
-int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunBooks& books) {
+int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunRegistration& registration) {
   // If the reader of the output exits, writes fail, and the run saves a checkpoint and stops.
   ::signal(SIGPIPE, SIG_IGN);
   RunScreen screen(plan.nodes * plan.replicas);
-  if (!books.warning().empty()) screen.notice(books.warning());
+  if (!registration.warning().empty()) screen.notice(registration.warning());
   screen.notice(opening(plan));
   try {
-    const sched::LaunchResult result = sched::launch(plan, screen, books.control());
+    const sched::LaunchResult result = sched::launch(plan, screen, registration.control());
     about.colour = use_colour(STDERR_FILENO);
     screen.print(run_summary(result, about));
     screen.close();
-    books.ended(result);
+    registration.ended(result);
     return result.outcome.exit_code;
   } catch (...) {
     screen.close();
@@ -78,21 +78,22 @@ int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunBooks& b
 // The observer of a detached run, which logs notices and reports the start.
 class DetachedObserver : public NoticeLog {
  public:
-  DetachedObserver(const RunBooks& books, StartReport& report)
-      : NoticeLog(books.notices()), books_(books), report_(report) {}
-  void started() override { report_.started(books_.name()); }
+  DetachedObserver(const RunRegistration& registration, StartReport& report)
+      : NoticeLog(registration.notices()), registration_(registration), report_(report) {}
+  void started() override { report_.started(registration_.name()); }
 
  private:
-  const RunBooks& books_;
+  const RunRegistration& registration_;
   StartReport& report_;
 };
 
-int run_in_background(const sched::LaunchPlan& plan, const RunSummary& about, RunBooks& books, StartReport& report) {
-  DetachedObserver log(books, report);
+int run_in_background(const sched::LaunchPlan& plan, const RunSummary& about, RunRegistration& registration,
+                      StartReport& report) {
+  DetachedObserver log(registration, report);
   log.notice(opening(plan));
-  const sched::LaunchResult result = sched::launch(plan, log, books.control());
+  const sched::LaunchResult result = sched::launch(plan, log, registration.control());
   log.print(run_summary(result, about));
-  books.ended(result);
+  registration.ended(result);
   return result.outcome.exit_code;
 }
 
@@ -100,14 +101,15 @@ int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
   sched::open_standard_descriptors();
   sched::LaunchPlan plan = make_plan(options, this_machine());
   sched::hold_stop_signals();
-  RunBooks books(options, plan);
+  RunRegistration registration(options, plan);
   RunSummary about{.checkpoints = plan.checkpoints, .resume = "", .colour = false};
   if (plan.checkpoints) about.resume = resume_command(app, options, *plan.checkpoints);
-  books.set_resume(about.resume);
+  registration.set_resume(about.resume);
   try {
-    return report == nullptr ? run_on_terminal(plan, about, books) : run_in_background(plan, about, books, *report);
+    return report == nullptr ? run_on_terminal(plan, about, registration)
+                             : run_in_background(plan, about, registration, *report);
   } catch (const std::exception& error) {
-    books.failed(error.what());
+    registration.failed(error.what());
     throw;
   }
 }

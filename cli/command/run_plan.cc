@@ -32,7 +32,7 @@ namespace {
 constexpr int kElasticRestarts = 3;
 
 // The minimum and maximum number of characters in a token that a user provides.
-constexpr std::size_t kLeastToken = 16, kMostToken = 1024;
+constexpr std::size_t kMinTokenLength = 16, kMaxTokenLength = 1024;
 
 // Parses a whole number in [least, most].
 int parse_run_count(const std::string& text, const std::string& what, int least, int most) {
@@ -45,14 +45,14 @@ bool is_plain(unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c ==
 std::pair<int, int> parse_bounds(const std::string& text) {
   const std::size_t colon = text.find(':');
   try {
-    const int min = parse_run_count(text.substr(0, colon), "--replicas", 1, kMostRunReplicas);
+    const int min = parse_run_count(text.substr(0, colon), "--replicas", 1, kMaxRunReplicas);
     if (colon == std::string::npos) return {min, min};
-    return {min, parse_run_count(text.substr(colon + 1), "--replicas", min, kMostRunReplicas)};
+    return {min, parse_run_count(text.substr(colon + 1), "--replicas", min, kMaxRunReplicas)};
   } catch (const UsageError&) {
     throw UsageError(
         fmt::format("run: --replicas must be auto, a whole number from 1 to {}, or a minimum and maximum as MIN:MAX, "
                     "not '{}'",
-                    kMostRunReplicas, text));
+                    kMaxRunReplicas, text));
   }
 }
 
@@ -83,7 +83,7 @@ void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const M
   if (options.devices.empty()) {
     plan.devices = numbered(machine.cores);
   } else if (std::ranges::all_of(options.devices, [](unsigned char c) { return std::isdigit(c) != 0; })) {
-    const int count = parse_run_count(options.devices, "the number of --devices", 1, kMostRunReplicas);
+    const int count = parse_run_count(options.devices, "the number of --devices", 1, kMaxRunReplicas);
     plan.devices = numbered(static_cast<unsigned>(count));
   } else {
     plan.devices = parse_devices(options.devices);
@@ -135,7 +135,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
   set_devices(plan, options, machine);
   const auto devices = static_cast<int>(plan.devices.size());
   if (options.replicas == "auto") {
-    plan.replicas = plan.min_replicas = std::clamp(devices, 1, kMostRunReplicas);
+    plan.replicas = plan.min_replicas = std::clamp(devices, 1, kMaxRunReplicas);
   } else {
     std::tie(plan.min_replicas, plan.replicas) = parse_bounds(options.replicas);
   }
@@ -171,11 +171,11 @@ std::string read_token(const std::string& path) {
   if (S_ISREG(about.st_mode) && (about.st_mode & S_IROTH) != 0)
     refuse(fmt::format("other users can read it; chmod 600 {}", path));
   std::string token, more;
-  file >> std::setw(kMostToken + 1) >> token >> std::setw(1) >> more;
-  if (token.size() < kLeastToken || token.size() > kMostToken || !more.empty() ||
+  file >> std::setw(kMaxTokenLength + 1) >> token >> std::setw(1) >> more;
+  if (token.size() < kMinTokenLength || token.size() > kMaxTokenLength || !more.empty() ||
       !std::ranges::all_of(token, [](unsigned char c) { return c > ' ' && c < 127; })) {
     refuse(fmt::format("expected one word of {} to {} printable characters; create one with `openssl rand -hex 16`",
-                       kLeastToken, kMostToken));
+                       kMinTokenLength, kMaxTokenLength));
   }
   return token;
 }

@@ -11,7 +11,7 @@
 namespace adaptdl::cli {
 
 // The maximum number of replicas that --replicas accepts.
-inline constexpr int kMostRunReplicas = 1024;
+inline constexpr int kMaxRunReplicas = 1024;
 
 // The options as given on the command line; an empty option was not given.
 struct RunOptions {

@@ -16,10 +16,10 @@ namespace adaptdl::cli {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kMostNodes = 100'000;
-constexpr int kMostGpus = 1024;
-constexpr int kMostThreads = 1024;
-constexpr double kMostPrice = 1e9;
+constexpr int kMaxNodes = 100'000;
+constexpr int kMaxGpus = 1024;
+constexpr int kMaxThreads = 1024;
+constexpr double kMaxPrice = 1e9;
 
 int parse_simulate_count(const std::string& text, const std::string& what, int least, int most) {
   return parse_number(text, "simulate: " + what, least, most, "a whole number");
@@ -52,10 +52,10 @@ sched::NodeGroup parse_group(const std::string& text) {
                     "a100:4:8:2.5, not '{}'",
                     text));
   return {.gpu_type = parts[0],
-          .nodes = parse_simulate_count(parts[1], "NODES of --node-group", 1, kMostNodes),
-          .gpus = parse_simulate_count(parts[2], "GPUS of --node-group", 1, kMostGpus),
+          .nodes = parse_simulate_count(parts[1], "NODES of --node-group", 1, kMaxNodes),
+          .gpus = parse_simulate_count(parts[2], "GPUS of --node-group", 1, kMaxGpus),
           .speed = parse_real(parts[3], "SPEED of --node-group", 0.001, 1000),
-          .price = parts.size() == 5 ? parse_real(parts[4], "PRICE of --node-group", 0, kMostPrice) : 0};
+          .price = parts.size() == 5 ? parse_real(parts[4], "PRICE of --node-group", 0, kMaxPrice) : 0};
 }
 
 void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& options) {
@@ -70,16 +70,16 @@ void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& op
   if (!options.node_groups.empty()) simulation.groups.clear();
   for (const std::string& group : options.node_groups) simulation.groups.push_back(parse_group(group));
   sched::NodeGroup& first = simulation.groups.front();
-  if (!options.nodes.empty()) first.nodes = parse_simulate_count(options.nodes, "--nodes", 1, kMostNodes);
-  if (!options.gpus.empty()) first.gpus = parse_simulate_count(options.gpus, "--gpus", 1, kMostGpus);
-  if (!options.node_price.empty()) first.price = parse_real(options.node_price, "--node-price", 0, kMostPrice);
+  if (!options.nodes.empty()) first.nodes = parse_simulate_count(options.nodes, "--nodes", 1, kMaxNodes);
+  if (!options.gpus.empty()) first.gpus = parse_simulate_count(options.gpus, "--gpus", 1, kMaxGpus);
+  if (!options.node_price.empty()) first.price = parse_real(options.node_price, "--node-price", 0, kMaxPrice);
   if (options.autoscale.empty()) return;
   const std::vector<std::string> bounds = split(options.autoscale, ':');
   if (bounds.size() != 2)
     throw UsageError(fmt::format("simulate: --autoscale must be MIN:MAX, such as 4:16, not '{}'", options.autoscale));
   sched::Autoscale autoscale;
-  autoscale.min_nodes = parse_simulate_count(bounds[0], "MIN of --autoscale", 1, kMostNodes);
-  autoscale.max_nodes = parse_simulate_count(bounds[1], "MAX of --autoscale", autoscale.min_nodes, kMostNodes);
+  autoscale.min_nodes = parse_simulate_count(bounds[0], "MIN of --autoscale", 1, kMaxNodes);
+  autoscale.max_nodes = parse_simulate_count(bounds[1], "MAX of --autoscale", autoscale.min_nodes, kMaxNodes);
   simulation.autoscale = autoscale;
 }
 
@@ -176,7 +176,7 @@ SimulatePlan make_plan(const SimulateOptions& options) {
   if (!options.seed.empty())
     policy.seed = parse_number<std::uint64_t>(options.seed, "simulate: --seed", 0, UINT64_MAX, "a whole number");
   if (!options.threads.empty())
-    plan.threads = static_cast<unsigned>(parse_simulate_count(options.threads, "--threads", 1, kMostThreads));
+    plan.threads = static_cast<unsigned>(parse_simulate_count(options.threads, "--threads", 1, kMaxThreads));
   plan.policy_names = chosen_policies(options.policies);
   for (const std::string& name : plan.policy_names) {
     try {

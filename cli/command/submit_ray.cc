@@ -41,7 +41,7 @@ constexpr auto kStopMargin = std::chrono::seconds(30);
 
 int replica_limit(const std::string& text, const char* option, int otherwise) {
   if (text.empty()) return otherwise;
-  return parse_number<int>(text, fmt::format("submit: {}", option), 1, kMostRunReplicas, "a number");
+  return parse_number<int>(text, fmt::format("submit: {}", option), 1, kMaxRunReplicas, "a number");
 }
 
 double per_replica(const std::string& text, const char* option) {
@@ -71,7 +71,7 @@ Plan make_plan(const RaySubmitOptions& options) {
   plan.min = replica_limit(options.min_replicas, "--min-replicas", 1);
   const bool size = options.max_replicas.empty();
   plan.max = replica_limit(size ? options.max_cluster_size : options.max_replicas,
-                           size ? "--max-cluster-size" : "--max-replicas", kMostRunReplicas);
+                           size ? "--max-cluster-size" : "--max-replicas", kMaxRunReplicas);
   if (plan.min > plan.max) throw UsageError("submit: the minimum number of replicas is greater than the maximum");
   plan.cpus = per_replica(options.cpus, "--cpus");
   plan.gpus = per_replica(options.gpus, "--gpus");

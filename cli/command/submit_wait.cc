@@ -22,24 +22,24 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookAtJobEvery = std::chrono::milliseconds(100);
 // A state that lasts only for a moment, such as before the first scheduling cycle, is not reported.
-constexpr auto kWorthSaying = std::chrono::seconds(2);
+constexpr auto kReportAfter = std::chrono::seconds(2);
 
 // Reports the last text that it received once that text has not changed for a while.
-class Teller {
+class SteadyNotice {
  public:
-  explicit Teller(const std::function<void(const std::string&)>& notice) : notice_(notice) {}
-  void hear(const std::string& text) {
-    if (text != heard_) {
-      heard_ = text;
+  explicit SteadyNotice(const std::function<void(const std::string&)>& notice) : notice_(notice) {}
+  void update(const std::string& text) {
+    if (text != latest_) {
+      latest_ = text;
       since_ = Clock::now();
     }
-    if (heard_.empty() || heard_ == told_ || Clock::now() - since_ < kWorthSaying) return;
-    notice_(told_ = heard_);
+    if (latest_.empty() || latest_ == reported_ || Clock::now() - since_ < kReportAfter) return;
+    notice_(reported_ = latest_);
   }
 
  private:
   const std::function<void(const std::string&)>& notice_;
-  std::string heard_, told_;
+  std::string latest_, reported_;
   Clock::time_point since_;
 };
 
@@ -61,9 +61,10 @@ Ending ending_of(const kube::JobView& view) {
 Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOptions& options,
                     std::optional<Clock::time_point> until, const std::stop_token& stop) {
   ClusterWatch watch(client, job.name.name_space, "");
-  Teller outages(options.notice), troubles(options.notice);
+  SteadyNotice outages(options.notice), troubles(options.notice);
   for (std::string state = "Pending"; !stop.stop_requested(); std::this_thread::sleep_for(kLookAtJobEvery)) {
-    if (const std::string outage = watch.outage(); !outage.empty()) outages.hear("cannot reach the cluster: " + outage);
+    if (const std::string outage = watch.outage(); !outage.empty())
+      outages.update("cannot reach the cluster: " + outage);
     if (watch.ready()) {
       const auto views = watch.views(kube::Time(std::chrono::system_clock::now()));
       const auto found =
@@ -71,7 +72,7 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
       if (found == views.end()) return {fmt::format("job {} was deleted before it ended", job.name.name)};
       state = describe_state(*found);
       if (found->job.ended()) return ending_of(*found);
-      troubles.hear(found->why.empty() ? "" : fmt::format("job {} is {}", job.name.name, state));
+      troubles.update(found->why.empty() ? "" : fmt::format("job {} is {}", job.name.name, state));
     }
     if (until && Clock::now() > *until)
       return {fmt::format("timed out waiting for job {} ({}); the job was not stopped", job.name.name, state), false};

@@ -161,7 +161,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   plan.settings.max_replicas = 1;  // unused: the operator decides, within the job's bounds
   plan.settings.parallel = options.parallel.empty() ? kDefaultParallel
                                                     : parse_number<int>(options.parallel, "tune: --parallel", 1,
-                                                                        kMostRunReplicas, "a whole number");
+                                                                        kMaxRunReplicas, "a whole number");
   plan.settings.cluster = std::move(cluster);
 }
 

@@ -82,9 +82,9 @@ void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine&
   const int devices = static_cast<int>(make_plan(run, machine).devices.size());
   plan.devices = devices;
   if (!options.min_replicas.empty())
-    settings.min_replicas = parse_tune_count(options.min_replicas, "--min-replicas", kMostRunReplicas);
+    settings.min_replicas = parse_tune_count(options.min_replicas, "--min-replicas", kMaxRunReplicas);
   if (!options.max_replicas.empty())
-    settings.max_replicas = parse_tune_count(options.max_replicas, "--max-replicas", kMostRunReplicas);
+    settings.max_replicas = parse_tune_count(options.max_replicas, "--max-replicas", kMaxRunReplicas);
   if (settings.max_replicas == 0) settings.max_replicas = devices;
   if (settings.min_replicas > settings.max_replicas)
     throw UsageError(fmt::format("tune: --min-replicas {} is greater than --max-replicas {}", settings.min_replicas,
@@ -93,7 +93,7 @@ void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine&
     throw UsageError(fmt::format("tune: --min-replicas must be at most the number of devices ({}), not {}", devices,
                                  settings.min_replicas));
   if (!options.parallel.empty() && options.parallel != "auto")
-    settings.parallel = parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+    settings.parallel = parse_tune_count(options.parallel, "--parallel", kMaxRunReplicas);
   else if (options.parallel == "auto" || settings.parallel == 0)
     settings.parallel = devices / settings.min_replicas;
 }
@@ -187,7 +187,7 @@ TunePlan make_plan(const TuneOptions& options, const tune::Study& study, const M
   if (plan.settings.cluster) {
     check_cluster_resume(options);
     if (!options.parallel.empty())
-      plan.settings.parallel = parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+      plan.settings.parallel = parse_tune_count(options.parallel, "--parallel", kMaxRunReplicas);
   } else {
     if (options.cluster)
       throw UsageError(fmt::format("tune: the trials of study '{}' run on this machine; omit --cluster", study.name));

@@ -8,7 +8,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::uint64_t kLargestConfig = std::uint64_t{8} << 20;
+constexpr std::uint64_t kMaxConfigSize = std::uint64_t{8} << 20;
 
 }  // namespace
 
@@ -57,7 +57,7 @@ Manifest BaseImages::manifest(const Reference& image, const Platform& platform) 
 }
 
 std::string BaseImages::config(const Reference& image, const Descriptor& descriptor) {
-  if (descriptor.size > kLargestConfig) throw Error("the image configuration is larger than 8 MiB");
+  if (descriptor.size > kMaxConfigSize) throw Error("the image configuration is larger than 8 MiB");
   if (cache_.blobs().find(descriptor.digest, descriptor.size))
     if (auto bytes = cache_.blobs().read(descriptor.digest)) return *bytes;
   std::string bytes;

@@ -2,7 +2,7 @@
 //
 //   blobs/        layers, configurations and manifests, by digest
 //   steps/KEY     a step's result: its layer, and the directories and links that it created
-//   trees/CHAIN   unpacked layers, by chain ID (layer_shelf.h), for overlays
+//   trees/CHAIN   unpacked layers, by chain ID (layer_provider.h), for overlays
 //   used/CHAIN    the size of a tree in bytes; the file's modification time is the tree's last use
 //   downloads/KEY the results of ADD with a URL
 //   files/KEY     the digests of a context's files

@@ -203,7 +203,7 @@ BuildResult build(const BuildOptions& options, BuildReport& told, const std::sto
   const unsigned threads = options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   Registry registry(options.registry);
   BaseImages images(cache, registry, stop);
-  LayerShelf shelf(cache, registry, report, threads, stop);
+  LayerProvider provider(cache, registry, report, threads, stop);
   const Plan plan = plan_of(dockerfile, settings, images);
   const FileTree context(options.context, FileTree::Kind::kContext, IgnoreFile::of_build(options.context, file));
   FileDigests digests(
@@ -219,7 +219,7 @@ BuildResult build(const BuildOptions& options, BuildReport& told, const std::sto
                    .settings = settings,
                    .cache = cache,
                    .images = images,
-                   .shelf = shelf,
+                   .provider = provider,
                    .context = context,
                    .digests = digests,
                    .threads = threads,
@@ -230,11 +230,11 @@ BuildResult build(const BuildOptions& options, BuildReport& told, const std::sto
     digests.save();
     work.views.clear();
     const BuiltImage image = image_of(work.stages.at(plan.stages.back().number), options);
-    if (!options.outputs.empty()) shelf.fetch(image.layers);
+    if (!options.outputs.empty()) provider.fetch(image.layers);
     for (const BuildOutput& output : options.outputs)
       output.kind == BuildOutput::Kind::kOciDirectory ? write_oci_directory(image, options.tags, cache, output.path)
                                                       : write_docker_archive(image, options.tags, cache, output.path);
-    if (options.push) result.pushed = push_image(image, options.tags, cache, registry, shelf, report, threads, stop);
+    if (options.push) result.pushed = push_image(image, options.tags, cache, registry, provider, report, threads, stop);
     result.digest = image.digest;
     result.media_type = media::kManifest;
     result.manifest = image.manifest;

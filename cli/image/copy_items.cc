@@ -17,7 +17,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kDeepestDirectory = 512;
+constexpr std::size_t kMaxDirectoryDepth = 512;
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -134,8 +134,8 @@ class Finder {
 
   void walk(const std::string& directory, const std::string& target, const std::string& below, CopySource& source,
             std::size_t depth) const {
-    if (depth > kDeepestDirectory)
-      throw Error(fmt::format("more than {} levels of directories in {}", kDeepestDirectory, tree_.name()));
+    if (depth > kMaxDirectoryDepth)
+      throw Error(fmt::format("more than {} levels of directories in {}", kMaxDirectoryDepth, tree_.name()));
     for (TreeFile& file : tree_.list(directory)) {
       const std::string name = base_name(file.entry.path), path = joined_path(below, name);
       // A pattern with '!' may include something below an excluded directory again.

@@ -20,7 +20,7 @@ std::string parent_of(const std::string& path) {
 
 class CopyPlanner {
  public:
-  CopyPlanner(const CopyInput& input, const Surroundings& to) : input_(input), copy_(*input.copy), to_(to) {
+  CopyPlanner(const CopyInput& input, const TargetFiles& to) : input_(input), copy_(*input.copy), to_(to) {
     if (!copy_.mode.empty()) mode_ = FileMode::parse(copy_.mode);
   }
 
@@ -134,7 +134,7 @@ class CopyPlanner {
 
   const CopyInput& input_;
   const Copy& copy_;
-  const Surroundings& to_;
+  const TargetFiles& to_;
   std::optional<FileMode> mode_;
   bool into_ = false;
   PlannedCopy plan_;
@@ -142,7 +142,7 @@ class CopyPlanner {
 
 }  // namespace
 
-std::optional<PlannedCopy> plan_copy(const CopyInput& input, const Surroundings& to) {
+std::optional<PlannedCopy> plan_copy(const CopyInput& input, const TargetFiles& to) {
   try {
     return CopyPlanner(input, to).plan();
   } catch (const Unknown&) {
@@ -150,7 +150,7 @@ std::optional<PlannedCopy> plan_copy(const CopyInput& input, const Surroundings&
   }
 }
 
-std::optional<std::vector<std::string>> missing_directories(const std::string& path, const Surroundings& to) {
+std::optional<std::vector<std::string>> missing_directories(const std::string& path, const TargetFiles& to) {
   std::vector<std::string> missing;
   for (std::size_t end = path.empty() ? std::string::npos : path.find('/');; end = path.find('/', end + 1)) {
     const std::string each = path.substr(0, end);

@@ -22,7 +22,7 @@ namespace adaptdl::image {
 inline constexpr std::uint32_t kDirectoryMode = 0755;
 
 // The file system that files are copied into.
-struct Surroundings {
+struct TargetFiles {
   std::function<PathKind(const std::string& path)> find;
   // Returns the path with all links in it followed.
   std::function<std::string(const std::string& path)> resolve;
@@ -67,11 +67,11 @@ struct PlannedCopy {
 
 // Returns nullopt if the plan depends on files that are not known yet. Throws Error, without file and line, if the copy
 // is impossible. The input must outlive the plan.
-std::optional<PlannedCopy> plan_copy(const CopyInput& input, const Surroundings& to);
+std::optional<PlannedCopy> plan_copy(const CopyInput& input, const TargetFiles& to);
 
 // Returns those of `path` and the directories above it that do not exist, outermost first; nullopt if the result
 // depends on files that are not known yet.
-std::optional<std::vector<std::string>> missing_directories(const std::string& path, const Surroundings& to);
+std::optional<std::vector<std::string>> missing_directories(const std::string& path, const TargetFiles& to);
 
 struct WrittenCopy {
   std::vector<std::string> directories, links;  // created by the copy

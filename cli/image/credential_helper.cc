@@ -36,7 +36,7 @@ std::optional<Credentials> ask(const std::string& program, const std::string& se
     case End::kTimeOver:
       throw Error(fmt::format("no answer within {} ms", patience.count()));
     case End::kTooMuch:
-      throw Error(fmt::format("its output is larger than {} MiB", kMostHelperOutput >> 20));
+      throw Error(fmt::format("its output is larger than {} MiB", kMaxHelperOutput >> 20));
     case End::kSignalled:
       throw Error(fmt::format("killed by signal {}", done.code));
     case End::kExited:

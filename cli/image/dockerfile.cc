@@ -16,10 +16,10 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kLargestText = std::size_t{8} << 20;
+constexpr std::size_t kMaxTextSize = std::size_t{8} << 20;
 
 void check_text(std::string_view text, const std::string& file) {
-  if (text.size() > kLargestText) throw Error(fmt::format("{}: larger than {} MiB", file, kLargestText >> 20));
+  if (text.size() > kMaxTextSize) throw Error(fmt::format("{}: larger than {} MiB", file, kMaxTextSize >> 20));
   if (!is_utf8(text)) throw Error(fmt::format("{}: not valid UTF-8 text; save it in that encoding", file));
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
     throw Error(fmt::format("{}:{}: not a Dockerfile: contains a zero byte", file,

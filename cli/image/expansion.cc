@@ -20,7 +20,7 @@ namespace adaptdl::image {
 namespace {
 
 // The kernel's limit on a variable's size, MAX_ARG_STRLEN, without the terminating zero.
-constexpr std::size_t kLargestVariable = 128 * 1024 - 1;
+constexpr std::size_t kMaxVariableSize = 128 * 1024 - 1;
 constexpr const char* kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr std::array<std::string_view, 5> kProxies{"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"};
 
@@ -43,9 +43,9 @@ void set(std::vector<Pair>& pairs, const std::string& name, const std::string& v
 
 void check_variable(const std::string& name, const std::string& value) {
   if (name.empty() || name.find('=') != std::string::npos) throw Error(fmt::format("invalid variable name '{}'", name));
-  if (name.size() + value.size() > kLargestVariable)
+  if (name.size() + value.size() > kMaxVariableSize)
     throw Error(fmt::format("variable {} is larger than {} KiB, the kernel's limit", name.substr(0, 64),
-                            kLargestVariable >> 10));
+                            kMaxVariableSize >> 10));
 }
 
 [[noreturn]] void fail_expansion(const std::string& file, const Instruction& instruction, std::string_view why) {

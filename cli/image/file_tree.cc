@@ -21,8 +21,8 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr int kMostTreeLinks = 255;
-constexpr std::size_t kLargestRead = std::size_t{8} << 20;
+constexpr int kMaxTreeLinks = 255;
+constexpr std::size_t kMaxReadSize = std::size_t{8} << 20;
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
@@ -164,7 +164,7 @@ std::string FileTree::resolve(const std::string& path) const {
     char target[PATH_MAX];
     const ssize_t size = fd ? ::readlinkat(fd.get(), part.c_str(), target, sizeof target) : -1;
     if (size < 0) continue;
-    if (++links > kMostTreeLinks) throw Error(one_line(fmt::format("{}/{} has too many symbolic links", name_, path)));
+    if (++links > kMaxTreeLinks) throw Error(one_line(fmt::format("{}/{} has too many symbolic links", name_, path)));
     done.pop_back();
     if (target[0] == '/') done.clear();
     std::vector<std::string> parts = split(std::string_view(target, static_cast<std::size_t>(size)), '/');
@@ -201,7 +201,7 @@ std::optional<std::string> FileTree::read(const std::string& path) const {
     if (count < 0) throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-    if (text.size() > kLargestRead) throw Error(one_line(fmt::format("{}/{} is larger than 8 MiB", name_, path)));
+    if (text.size() > kMaxReadSize) throw Error(one_line(fmt::format("{}/{} is larger than 8 MiB", name_, path)));
   }
 }
 

@@ -89,7 +89,7 @@ class TarFile {
     set(100, "0000644");
     set(108, "0000000");
     set(116, "0000000");
-    if (size < kLargestOctal) {
+    if (size < kMaxOctal) {
       set(124, fmt::format("{:011o}", size));
     } else {
       for (int i = 0; i < 8; ++i) header[static_cast<std::size_t>(135 - i)] = static_cast<char>(size >> (8 * i));
@@ -108,7 +108,7 @@ class TarFile {
   }
 
   static constexpr std::size_t kBlock = 512;
-  static constexpr std::uint64_t kLargestOctal = std::uint64_t{1} << 33;
+  static constexpr std::uint64_t kMaxOctal = std::uint64_t{1} << 33;
   DraftFile draft_;
 };
 

@@ -10,7 +10,7 @@
 
 #include "image/build_cache.h"
 #include "image/builder.h"
-#include "image/layer_shelf.h"
+#include "image/layer_provider.h"
 #include "image/registry.h"
 
 namespace adaptdl::image {
@@ -30,7 +30,7 @@ void write_docker_archive(const BuiltImage& image, const std::vector<Reference>&
 // Pushes the image to each tag. Layers that the registry already stores are not sent, and base image layers are mounted
 // where possible. Returns REGISTRY/REPOSITORY@DIGEST for each tag. Throws Error or http::Stopped.
 std::vector<std::string> push_image(const BuiltImage& image, const std::vector<Reference>& tags,
-                                    const BuildCache& cache, Registry& registry, LayerShelf& shelf, BuildReport& report,
-                                    unsigned threads, const std::stop_token& stop);
+                                    const BuildCache& cache, Registry& registry, LayerProvider& provider,
+                                    BuildReport& report, unsigned threads, const std::stop_token& stop);
 
 }  // namespace adaptdl::image

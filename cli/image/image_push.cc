@@ -27,8 +27,8 @@ std::vector<std::string> repositories_with(const BuiltLayer& layer, const Refere
 }
 
 void push_to(const BuiltImage& image, const Reference& target, const std::vector<Reference>& before,
-             const BuildCache& cache, Registry& registry, LayerShelf& shelf, BuildReport& report, unsigned threads,
-             const std::stop_token& stop) {
+             const BuildCache& cache, Registry& registry, LayerProvider& provider, BuildReport& report,
+             unsigned threads, const std::stop_token& stop) {
   // Each layer is pushed once, even if the image contains it several times.
   std::vector<BuiltLayer> layers;
   std::set<std::string> known;
@@ -49,7 +49,7 @@ void push_to(const BuiltImage& image, const Reference& target, const std::vector
   std::vector<BuiltLayer> wanted;
   for (std::size_t i = 0; i < layers.size(); ++i)
     if (!there[i] && repositories_with(layers[i], target, before).empty()) wanted.push_back(layers[i]);
-  shelf.fetch(wanted);
+  provider.fetch(wanted);
   std::mutex fetching;
   for_each_parallel(layers.size() + 1, transfers, stop, [&](std::size_t i, const std::stop_token& stopped) {
     const Progress moved = [&](std::int64_t count) { progress.add(count); };
@@ -65,7 +65,7 @@ void push_to(const BuiltImage& image, const Reference& target, const std::vector
               [&, opened = std::optional<Blob>()](std::uint64_t offset, char* data, std::size_t size) mutable {
                 if (!opened) {
                   const std::scoped_lock lock(fetching);
-                  shelf.fetch({layer});
+                  provider.fetch({layer});
                   opened = file_blob(file, layer.descriptor.digest);
                 }
                 return opened->read(offset, data, size);
@@ -79,15 +79,15 @@ void push_to(const BuiltImage& image, const Reference& target, const std::vector
 }  // namespace
 
 std::vector<std::string> push_image(const BuiltImage& image, const std::vector<Reference>& tags,
-                                    const BuildCache& cache, Registry& registry, LayerShelf& shelf, BuildReport& report,
-                                    unsigned threads, const std::stop_token& stop) {
+                                    const BuildCache& cache, Registry& registry, LayerProvider& provider,
+                                    BuildReport& report, unsigned threads, const std::stop_token& stop) {
   std::vector<Reference> before;
   std::vector<std::string> pushed;
   for (const Reference& tag : tags) {
     const bool known = std::any_of(before.begin(), before.end(), [&](const Reference& other) {
       return other.registry == tag.registry && other.repository == tag.repository;
     });
-    if (!known) push_to(image, tag, before, cache, registry, shelf, report, threads, stop);
+    if (!known) push_to(image, tag, before, cache, registry, provider, report, threads, stop);
     registry.push_manifest(tag, std::string(media::kManifest), image.manifest, stop);
     before.push_back(tag);
     pushed.push_back(fmt::format("{}/{}@{}", tag.registry, tag.repository, image.digest));

@@ -212,8 +212,8 @@ Body InstructionReader::healthcheck() {
                     .start_interval = duration("start-interval")};
   check.test.insert(check.test.end(), test.words.begin(), test.words.end());
   try {
-    constexpr unsigned kMostRetries = 0x7fffffff;
-    if (flags.given("retries")) check.retries = static_cast<int>(parse_number(flags.text("retries"), 10, kMostRetries));
+    constexpr unsigned kMaxRetries = 0x7fffffff;
+    if (flags.given("retries")) check.retries = static_cast<int>(parse_number(flags.text("retries"), 10, kMaxRetries));
   } catch (const Error& error) {
     throw Error(fmt::format("HEALTHCHECK --retries: {}", error.what()));
   }

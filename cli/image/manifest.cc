@@ -15,8 +15,8 @@ namespace adaptdl::image {
 namespace {
 
 using nlohmann::json;
-constexpr std::uint64_t kLargestBlob = std::uint64_t{1} << 50;
-constexpr std::size_t kMostParts = 10000;
+constexpr std::uint64_t kMaxBlobSize = std::uint64_t{1} << 50;
+constexpr std::size_t kMaxParts = 10000;
 
 Platform parse_platform(const json& platform) {
   return Platform::of_image(text_at(platform, "os"), text_at(platform, "architecture"), text_at(platform, "variant"));
@@ -27,7 +27,7 @@ Descriptor parse_descriptor(const json& object, const std::string& where) {
   Descriptor descriptor{text_at(object, "mediaType"), text_at(object, "digest"), 0, {}};
   if (!is_digest(descriptor.digest)) throw Error(where + " has no sha256 or sha512 digest");
   const auto size = object.find("size");
-  if (size == object.end() || !size->is_number_unsigned() || size->get<std::uint64_t>() > kLargestBlob)
+  if (size == object.end() || !size->is_number_unsigned() || size->get<std::uint64_t>() > kMaxBlobSize)
     throw Error(where + " has no valid size");
   descriptor.size = size->get<std::uint64_t>();
   if (const auto platform = object.find("platform"); platform != object.end() && platform->is_object())
@@ -37,7 +37,7 @@ Descriptor parse_descriptor(const json& object, const std::string& where) {
 
 std::vector<Descriptor> parse_list(const json& list, const char* name) {
   if (!list.is_array()) throw Error(fmt::format("'{}' must be a list", name));
-  if (list.size() > kMostParts) throw Error(fmt::format("'{}' has more than {} entries", name, kMostParts));
+  if (list.size() > kMaxParts) throw Error(fmt::format("'{}' has more than {} entries", name, kMaxParts));
   std::vector<Descriptor> descriptors;
   for (const json& each : list)
     descriptors.push_back(parse_descriptor(each, fmt::format("{}[{}]", name, descriptors.size())));

@@ -20,7 +20,7 @@ inline constexpr std::string_view kDockerList = "application/vnd.docker.distribu
 }  // namespace media
 
 // Larger manifests are rejected; registries reject them as well.
-inline constexpr std::size_t kLargestManifest = std::size_t{4} << 20;
+inline constexpr std::size_t kMaxManifestSize = std::size_t{4} << 20;
 
 // The type, digest and size of a blob or manifest.
 struct Descriptor {

@@ -18,7 +18,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr int kMostTargetLinks = 40;
+constexpr int kMaxTargetLinks = 40;
 
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -105,7 +105,7 @@ FoundPath find_or_make(int root, const std::string& path, bool directory, std::v
     } else if (S_ISLNK(status.st_mode)) {
       const std::optional<std::string> target = target_of(file);
       if (!target) return {};
-      if (++links > kMostTargetLinks) return failed(ELOOP);
+      if (++links > kMaxTargetLinks) return failed(ELOOP);
       if (target->starts_with('/')) done.clear();
       const std::vector<std::string> parts = split(*target, '/');
       left.insert(left.end(), parts.rbegin(), parts.rend());

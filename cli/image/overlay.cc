@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using net::Fd;
-constexpr std::size_t kMostOptions = 4095;  // one page, the kernel's limit
+constexpr std::size_t kMaxOptions = 4095;  // one page, the kernel's limit
 
 [[noreturn]] void fail_overlay(const fs::path& path, int error) {
   throw Error(fmt::format("{}: {}", path.string(), std::strerror(error)));
@@ -83,7 +83,7 @@ void mount_by_descriptors(const OverlayLayers& layers, const std::vector<Fd>& lo
     options += fmt::format(",upperdir={},workdir={}", upper.get(), work.get());
   }
   const std::string fast = options + (upper ? ",volatile" : "");
-  if (fast.size() > kMostOptions) throw Error(fmt::format("too many layers for an overlay: {}", lower.size()));
+  if (fast.size() > kMaxOptions) throw Error(fmt::format("too many layers for an overlay: {}", lower.size()));
   if (::chdir("/proc/self/fd") != 0) fail_overlay("/proc/self/fd", errno);
   const std::string target = std::to_string(at.get());
   if (::mount("overlay", target.c_str(), "overlay", MS_NODEV, fast.c_str()) == 0) return;

@@ -12,7 +12,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kLongestRepository = 255, kLongestTag = 128;
+constexpr std::size_t kMaxRepositoryLength = 255, kMaxTagLength = 128;
 
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
@@ -65,7 +65,7 @@ bool is_component(std::string_view text) {
 }
 
 bool is_tag(std::string_view tag) {
-  return !tag.empty() && tag.size() <= kLongestTag && tag.front() != '.' && tag.front() != '-' &&
+  return !tag.empty() && tag.size() <= kMaxTagLength && tag.front() != '.' && tag.front() != '-' &&
          all_of(tag, [](char c) { return is_alphanumeric(c) || c == '_' || c == '.' || c == '-'; });
 }
 
@@ -96,7 +96,7 @@ bool is_registry(std::string_view text) {
 }
 
 bool is_repository(std::string_view text) {
-  return text.size() <= kLongestRepository && each_piece(text, '/', is_component);
+  return text.size() <= kMaxRepositoryLength && each_piece(text, '/', is_component);
 }
 
 Reference Reference::parse(std::string_view text) {
@@ -130,9 +130,9 @@ Reference Reference::parse(std::string_view text) {
   reference.repository = (official ? "library/" : "") + std::string(rest);
   if (rest.empty()) refuse_reference(text, "repository", rest, "must not be empty");
   if (std::any_of(rest.begin(), rest.end(), is_upper)) refuse_reference(text, "repository", rest, "must be lowercase");
-  if (reference.repository.size() > kLongestRepository)
+  if (reference.repository.size() > kMaxRepositoryLength)
     refuse_reference(text, "repository", rest,
-                     fmt::format("must not be longer than {} characters", kLongestRepository));
+                     fmt::format("must not be longer than {} characters", kMaxRepositoryLength));
   if (!is_repository(rest))
     refuse_reference(text, "repository", rest,
                      "must be lowercase letters and digits, separated by '/', '.', '_', '__' or '-'");

@@ -14,7 +14,7 @@ namespace adaptdl::image {
 namespace {
 
 // Indexes of indexes are rare, and a longer chain is a mistake.
-constexpr int kDeepestIndex = 3;
+constexpr int kMaxIndexDepth = 3;
 constexpr std::uint64_t kRealProgress = 64 << 10;
 
 Scopes pull_scopes(const Place& place) { return {repository_scope(place.repository, "pull")}; }
@@ -90,7 +90,7 @@ std::variant<Manifest, Index> Registry::Impl::fetch(const Place& place, const Re
   http::Request request;
   request.headers = {fmt::format("Accept: {}, {}, {}, {}", media::kManifest, media::kIndex, media::kDockerManifest,
                                  media::kDockerList)};
-  request.max_body = kLargestManifest;
+  request.max_body = kMaxManifestSize;
   http::Response response =
       ask(place, request, place.path("/manifests/" + image.version()), pull_scopes(place), what, stop);
   const std::string told(response.header("docker-content-digest"));
@@ -180,7 +180,7 @@ std::variant<Manifest, Index> Registry::pull(const Reference& image, const std::
 
 Manifest Registry::pull_manifest(const Reference& image, const Platform& machine, const std::stop_token& stop) {
   Reference next = image;
-  for (int depth = 0; depth <= kDeepestIndex; ++depth) {
+  for (int depth = 0; depth <= kMaxIndexDepth; ++depth) {
     auto found = pull(next, stop);
     if (auto* const manifest = std::get_if<Manifest>(&found)) return std::move(*manifest);
     try {
@@ -189,7 +189,8 @@ Manifest Registry::pull_manifest(const Reference& image, const Platform& machine
       throw Error(fmt::format("cannot pull {}: {}", image.full(), error.what()));
     }
   }
-  throw Error(fmt::format("cannot pull {}: its index nests other indexes {} levels deep", image.full(), kDeepestIndex));
+  throw Error(
+      fmt::format("cannot pull {}: its index nests other indexes {} levels deep", image.full(), kMaxIndexDepth));
 }
 
 void Registry::pull_blob(const Reference& image, const Descriptor& blob,

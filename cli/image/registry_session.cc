@@ -8,7 +8,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr int kMostRegistryRedirects = 5;
+constexpr int kMaxRegistryRedirects = 5;
 
 // `host` may contain a port.
 bool is_this_machine(std::string_view host) {
@@ -127,7 +127,7 @@ http::Response Session::stream(http::Request request, const Scopes& scopes, cons
   const auto exchange = [&](const http::Request& each) { return connections_.stream(each, stop, sink, begin); };
   const std::vector<std::string> headers = request.headers;
   http::Response response = authorized(request, scopes, stop, exchange);
-  for (int left = kMostRegistryRedirects; is_redirect(response.status); --left) {
+  for (int left = kMaxRegistryRedirects; is_redirect(response.status); --left) {
     const std::string location(response.header("location"));
     const std::string next = resolve(location, request.url);
     if (location.empty() || left == 0 || (request.url.starts_with("https://") && !next.starts_with("https://")))

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kFileBuffer = std::size_t{256} << 10;
 constexpr std::size_t kHole = 4096;      // a run of this many zeros becomes a hole
-constexpr int kMostDirectoryLinks = 40;  // the kernel's limit on links in a path
+constexpr int kMaxDirectoryLinks = 40;   // the kernel's limit on links in a path
 
 [[noreturn]] void fail_tree(std::string_view what, std::string_view path) {
   const char* why = std::strerror(errno);
@@ -141,7 +141,7 @@ int RootedTree::parent_of(const std::string& directory, const std::string& path)
 }
 
 net::Fd RootedTree::make_parents(const std::string& directory, int links) {
-  if (links > kMostDirectoryLinks)
+  if (links > kMaxDirectoryLinks)
     throw Error(fmt::format("'{}' has too many symbolic links", one_line(directory, 200)));
   net::Fd parent = open_directory("", 0);
   // Continues in the directory that the link at `path` leads to.

@@ -119,7 +119,7 @@ void MountReader::set_sharing(const std::string& value) {
 }
 
 void MountReader::set(const std::string& key, const std::string& value) {
-  constexpr unsigned kMostId = std::numeric_limits<unsigned>::max();
+  constexpr unsigned kMaxId = std::numeric_limits<unsigned>::max();
   if (key == "type") {
     set_type(value);
   } else if (key == "from") {
@@ -145,9 +145,9 @@ void MountReader::set(const std::string& key, const std::string& value) {
   } else if (key == "mode") {
     mount_.mode = parse_number(value, 8, 07777);
   } else if (key == "uid") {
-    mount_.user = parse_number(value, 10, kMostId);
+    mount_.user = parse_number(value, 10, kMaxId);
   } else if (key == "gid") {
-    mount_.group = parse_number(value, 10, kMostId);
+    mount_.group = parse_number(value, 10, kMaxId);
   } else if (key == "env") {
     mount_.environment = value;
   } else {

@@ -31,8 +31,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using net::Fd;
-constexpr std::size_t kLongestLine = std::size_t{16} << 10;
-constexpr std::size_t kLongestReport = std::size_t{64} << 10;
+constexpr std::size_t kMaxLineLength = std::size_t{16} << 10;
+constexpr std::size_t kMaxReportLength = std::size_t{64} << 10;
 
 struct OutputPipe {
   OutputPipe() {
@@ -55,7 +55,7 @@ class LineCutter {
       give();
     }
     line_ += bytes;
-    if (line_.size() >= kLongestLine) give();
+    if (line_.size() >= kMaxLineLength) give();
   }
   void finish() {
     if (!line_.empty()) give();
@@ -139,7 +139,7 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
   std::string told;
   const auto read_all = [&] {
     const bool open = drain(output.read, [&](std::string_view bytes) { lines.feed(bytes); });
-    drain(report.read, [&](std::string_view bytes) { told += bytes.substr(0, kLongestReport - told.size()); });
+    drain(report.read, [&](std::string_view bytes) { told += bytes.substr(0, kMaxReportLength - told.size()); });
     return open;
   };
   bool open = true;

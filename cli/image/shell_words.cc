@@ -11,8 +11,8 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kLargestResult = std::size_t{8} << 20;
-constexpr int kDeepestSubstitution = 100;
+constexpr std::size_t kMaxResultSize = std::size_t{8} << 20;
+constexpr int kMaxSubstitutionDepth = 100;
 constexpr int kEnd = -1;
 
 bool splits_words(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -57,8 +57,8 @@ class Expander {
   int next() { return at_ < text_.size() ? static_cast<unsigned char>(text_[at_++]) : kEnd; }
   bool is_escape(int c) const { return c == static_cast<unsigned char>(rules_.escape); }
   void put(std::string& result, std::string_view text) const {
-    if (result.size() + text.size() > kLargestResult)
-      throw Error(fmt::format("the expanded text is larger than {} MiB", kLargestResult >> 20));
+    if (result.size() + text.size() > kMaxResultSize)
+      throw Error(fmt::format("the expanded text is larger than {} MiB", kMaxResultSize >> 20));
     result += text;
   }
 
@@ -178,8 +178,8 @@ std::string Expander::dollar() {
   if (peek() == '{' || peek() == '}' || peek() == ':') throw Error("missing variable name after '${'");
   const std::string variable = name();
   const int c = next();
-  if (++depth_ > kDeepestSubstitution)
-    throw Error(fmt::format("more than {} nested substitutions", kDeepestSubstitution));
+  if (++depth_ > kMaxSubstitutionDepth)
+    throw Error(fmt::format("more than {} nested substitutions", kMaxSubstitutionDepth));
   const std::string result = operation(variable, c);
   --depth_;
   return rules_.keep_unset && !variables_(variable) ? written() : result;

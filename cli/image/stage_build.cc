@@ -102,7 +102,7 @@ const FileTree& StageBuild::view_of(const From& from) {
   std::unique_ptr<StageView>& view = work_.views[from.key];
   if (!view) {
     require_build_namespace("COPY --from");
-    view = work_.shelf.view(from.layers);
+    view = work_.provider.view(from.layers);
   }
   return view->files();
 }
@@ -110,7 +110,7 @@ const FileTree& StageBuild::view_of(const From& from) {
 const FileTree& StageBuild::own_files() {
   if (!own_view_) {
     require_build_namespace("reading the stage's files");
-    own_view_ = work_.shelf.view(built_.layers);
+    own_view_ = work_.provider.view(built_.layers);
   }
   return own_view_->files();
 }
@@ -175,7 +175,7 @@ std::optional<Owner> StageBuild::owner(const std::string& name) {
   return Owner{ids.user, !has_group && is_number ? ids.user : ids.group};
 }
 
-Surroundings StageBuild::known_surroundings(bool nothing) const {
+TargetFiles StageBuild::known_target_files(bool nothing) const {
   if (nothing)
     return {[](const std::string& path) { return path.empty() ? PathKind::kDirectory : PathKind::kMissing; },
             [](const std::string& path) { return path; }};
@@ -183,7 +183,7 @@ Surroundings StageBuild::known_surroundings(bool nothing) const {
           [](const std::string& path) { return path; }};
 }
 
-Surroundings StageBuild::seen_surroundings() {
+TargetFiles StageBuild::observed_target_files() {
   const FileTree& files = own_files();
   return {[&files](const std::string& path) {
             const std::optional<TreeFile> file = files.find(path);
@@ -196,8 +196,8 @@ Surroundings StageBuild::seen_surroundings() {
 }
 
 StepRecord StageBuild::write(const CopyInput& input, bool link) {
-  std::optional<PlannedCopy> plan = plan_copy(input, known_surroundings(link));
-  if (!plan) plan = plan_copy(input, seen_surroundings());
+  std::optional<PlannedCopy> plan = plan_copy(input, known_target_files(link));
+  if (!plan) plan = plan_copy(input, observed_target_files());
   StepRecord record{.layer = {}, .date = input.date, .directories = {}, .links = {}};
   if (!work_.options.source_date_epoch)
     for (const auto& [path, planned] : plan->entries) record.date = std::max(record.date, planned.entry.mtime);
@@ -216,9 +216,9 @@ void StageBuild::workdir(const Step& step, const Workdir& workdir, const StepInf
   const std::string key = key_of({built_.key, "WORKDIR", path, step.user});
   finish(key, info, [&] {
     StepRecord record{.layer = {}, .date = built_.date, .directories = {}, .links = {}};
-    auto missing = missing_directories(path, known_surroundings(false));
+    auto missing = missing_directories(path, known_target_files(false));
     if (!missing) {
-      const Surroundings seen = seen_surroundings();
+      const TargetFiles seen = observed_target_files();
       missing = missing_directories(seen.resolve(path), seen);
     }
     if (missing->empty()) return record;

@@ -16,7 +16,7 @@
 #include "image/expansion.h"
 #include "image/file_digests.h"
 #include "image/image_config.h"
-#include "image/layer_shelf.h"
+#include "image/layer_provider.h"
 #include "image/plan.h"
 #include "image/sandbox.h"
 #include "image/stage_files.h"
@@ -44,7 +44,7 @@ struct BuildWork {
   const BuildSettings& settings;
   const BuildCache& cache;
   BaseImages& images;
-  LayerShelf& shelf;
+  LayerProvider& provider;
   const FileTree& context;
   FileDigests& digests;
   unsigned threads = 1;
@@ -83,8 +83,8 @@ class StageBuild {
   void finish(const std::string& key, const StepInfo& info, const std::function<StepRecord()>& make, bool runs = false);
   std::string key_of(const nlohmann::json& parts) const;
   std::optional<Owner> owner(const std::string& name);
-  Surroundings known_surroundings(bool nothing) const;
-  Surroundings seen_surroundings();
+  TargetFiles known_target_files(bool nothing) const;
+  TargetFiles observed_target_files();
   StepRecord write(const CopyInput& input, bool link);
   Run::Network network_of(const Run& run) const;
   SandboxStep sandbox(const Step& step, const Run& run, const std::filesystem::path& scratch);

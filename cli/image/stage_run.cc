@@ -67,7 +67,7 @@ BuiltLayer StageBuild::context_layer(const std::string& source) {
   std::string key;
   input.sources = context_sources(source, key);
   if (const auto known = work_.cache.find_step(key); known && known->layer) return *known->layer;
-  const std::optional<PlannedCopy> plan = plan_copy(input, known_surroundings(true));
+  const std::optional<PlannedCopy> plan = plan_copy(input, known_target_files(true));
   LayerWriter writer(work_.cache.blobs(), {.compression = Compression::kNone}, work_.stop);
   write_copy(*plan, input, writer, work_.stop);
   const Layer layer = writer.finish();
@@ -99,9 +99,9 @@ std::optional<StepMount> StageBuild::step_mount(const Mount& mount) {
     return {};
   }
   if (!mount.from.empty()) {
-    result.from = work_.shelf.trees(from(mount.from).layers);
+    result.from = work_.provider.trees(from(mount.from).layers);
   } else if (mount.type == Mount::Type::kBind) {
-    result.from = work_.shelf.trees({context_layer(mount.source)});
+    result.from = work_.provider.trees({context_layer(mount.source)});
   }
   return result;
 }
@@ -115,7 +115,7 @@ Run::Network StageBuild::network_of(const Run& run) const {
 
 SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path& scratch) {
   SandboxStep sandbox;
-  sandbox.root.lower = work_.shelf.trees(built_.layers);
+  sandbox.root.lower = work_.provider.trees(built_.layers);
   sandbox.root.upper = scratch / "upper";
   sandbox.root.work = scratch / "work";
   sandbox.scratch = scratch / "scratch";

@@ -17,9 +17,9 @@ namespace adaptdl::image {
 namespace {
 
 // Go's tar reader has the same limit for a file's names and attributes.
-constexpr std::uint64_t kLargestSpecial = std::uint64_t{1} << 20;
-constexpr std::uint64_t kLargestSize = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kMostId = std::numeric_limits<std::uint32_t>::max() - 1;  // the next number means "no change"
+constexpr std::uint64_t kMaxHeaderEntrySize = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMaxSize = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMaxId = std::numeric_limits<std::uint32_t>::max() - 1;  // the next number means "no change"
 constexpr std::string_view kXattr = "SCHILY.xattr.";
 
 [[noreturn]] void damaged(std::string_view why) { throw Error(fmt::format("invalid tar archive: {}", why)); }
@@ -63,7 +63,7 @@ std::uint64_t size_of(std::int64_t value) {
 }
 
 std::uint32_t id_of(std::int64_t value) {
-  if (value < 0 || value > kMostId) damaged("invalid owner");
+  if (value < 0 || value > kMaxId) damaged("invalid owner");
   return static_cast<std::uint32_t>(value);
 }
 
@@ -154,8 +154,8 @@ void TarReader::skip(std::uint64_t size) {
 }
 
 std::string TarReader::read_special(std::uint64_t size) {
-  special_ += std::min(size, kLargestSpecial + 1);
-  if (special_ > kLargestSpecial) damaged("name or attribute too long");
+  special_ += std::min(size, kMaxHeaderEntrySize + 1);
+  if (special_ > kMaxHeaderEntrySize) damaged("name or attribute too long");
   std::string bytes(static_cast<std::size_t>(size), '\0');
   read_exactly(bytes.data(), bytes.size());
   skip(tar_padding(size));
@@ -258,9 +258,9 @@ void TarReader::apply(const Records& records, Entry& entry) {
     if (value.empty()) continue;  // the header's value applies
     if (key == "path") entry.path = value;
     if (key == "linkpath") entry.link = value;
-    if (key == "size") entry.size = decimal(value, kLargestSize);
-    if (key == "uid") entry.uid = static_cast<std::uint32_t>(decimal(value, kMostId));
-    if (key == "gid") entry.gid = static_cast<std::uint32_t>(decimal(value, kMostId));
+    if (key == "size") entry.size = decimal(value, kMaxSize);
+    if (key == "uid") entry.uid = static_cast<std::uint32_t>(decimal(value, kMaxId));
+    if (key == "gid") entry.gid = static_cast<std::uint32_t>(decimal(value, kMaxId));
     if (key == "mtime") entry.mtime = whole_seconds(value);
   }
 }
@@ -282,10 +282,10 @@ void TarReader::begin_sparse(const Block& block, const Records& records, Entry& 
   if (flag == 'S') {
     read_old_map(block);
   } else if (const std::string map = find("GNU.sparse.map"); !map.empty()) {
-    size_ = decimal(find("GNU.sparse.size"), kLargestSize);
+    size_ = decimal(find("GNU.sparse.size"), kMaxSize);
     read_map_text(map);
   } else if (find("GNU.sparse.major") == "1") {
-    size_ = decimal(find("GNU.sparse.realsize"), kLargestSize);
+    size_ = decimal(find("GNU.sparse.realsize"), kMaxSize);
     read_map_in_content();
   } else {
     return;
@@ -315,7 +315,7 @@ void TarReader::read_old_map(const Block& block) {
   Block more{};
   for (bool extended = block[482] != 0; extended; extended = more[504] != 0) {
     if (!read_block(more)) damaged("unexpected end of file");
-    if (pieces_.size() > kLargestSpecial) damaged("too many pieces in a sparse file");
+    if (pieces_.size() > kMaxHeaderEntrySize) damaged("too many pieces in a sparse file");
     take(more, 0, 21);
   }
 }
@@ -324,7 +324,7 @@ void TarReader::read_map_text(std::string_view map) {
   std::vector<std::uint64_t> numbers;
   while (!map.empty()) {
     const std::size_t comma = std::min(map.find(','), map.size());
-    numbers.push_back(decimal(map.substr(0, comma), kLargestSize));
+    numbers.push_back(decimal(map.substr(0, comma), kMaxSize));
     map.remove_prefix(std::min(comma + 1, map.size()));
   }
   if (numbers.size() % 2 != 0) damaged("invalid sparse file map");
@@ -349,10 +349,10 @@ void TarReader::read_map_in_content() {
       line += block[at];
     }
     ++at;
-    return decimal(line, kLargestSize);
+    return decimal(line, kMaxSize);
   };
   const std::uint64_t count = read_line();
-  if (count > kLargestSpecial) damaged("too many pieces in a sparse file");
+  if (count > kMaxHeaderEntrySize) damaged("too many pieces in a sparse file");
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t offset = read_line();
     add_piece(offset, read_line());

@@ -8,7 +8,7 @@
 #include "adaptdl/error.h"
 #include "http/curl.h"
 #include "http/http.h"
-#include "image/layer_shelf.h"
+#include "image/layer_provider.h"
 #include "image/retry.h"
 #include "printable.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostUrlRedirects = 10;
+constexpr int kMaxUrlRedirects = 10;
 constexpr auto kStall = std::chrono::seconds(60);
 constexpr std::uint32_t kMode = 0600;
 
@@ -65,7 +65,7 @@ Fetched download(const std::string& url, const std::string& checksum, const Fetc
   const std::string shown = http::without_user(url);
   TransferReport progress(report, "fetch " + shown, 0);
   http::Url at = parse_url(url);
-  for (int hop = 0; hop <= kMostUrlRedirects; ++hop) {
+  for (int hop = 0; hop <= kMaxUrlRedirects; ++hop) {
     http::Request request;
     request.url = url_part(at.get(), CURLUPART_URL);
     request.timeout = std::chrono::milliseconds(0);
@@ -95,7 +95,7 @@ Fetched download(const std::string& url, const std::string& checksum, const Fetc
                       "pass its digest with --checksum",
                       shown, one_line(http::without_user(next), 200)));
   }
-  throw Error(fmt::format("{}: more than {} redirects", shown, kMostUrlRedirects));
+  throw Error(fmt::format("{}: more than {} redirects", shown, kMaxUrlRedirects));
 }
 
 Fetched with_retries(const std::string& url, const std::string& checksum, const Fetched& known, const BuildCache& cache,

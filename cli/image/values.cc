@@ -15,7 +15,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr unsigned kMostMode = 07777;
+constexpr unsigned kMaxMode = 07777;
 
 [[noreturn]] void refuse_value(std::string_view text, std::string_view what) {
   throw Error(fmt::format("invalid value '{}': expected {}", text, what));
@@ -67,7 +67,7 @@ unsigned permission_bits(char what, unsigned mode, bool is_directory) {
 FileMode FileMode::parse(std::string_view text) {
   constexpr std::string_view kWhat = "an octal mode from 0 to 07777, or a symbolic one such as u=rwX,go=rX";
   FileMode mode;
-  if (const auto octal = number_of(text, 8, kMostMode)) {
+  if (const auto octal = number_of(text, 8, kMaxMode)) {
     mode.octal_ = true;
     mode.mode_ = *octal;
     return mode;
@@ -101,7 +101,7 @@ unsigned FileMode::apply(unsigned mode, bool is_directory) const {
     bits &= change.who;
     if (change.operation == '=') {
       // chmod keeps a directory's set-id bits unless the change names them.
-      mode = (mode & ~(change.who & (is_directory ? 01777 : kMostMode))) | bits;
+      mode = (mode & ~(change.who & (is_directory ? 01777 : kMaxMode))) | bits;
     } else {
       mode = change.operation == '+' ? mode | bits : mode & ~bits;
     }
@@ -167,15 +167,15 @@ bool parse_bool(std::string_view text) {
 
 std::vector<std::string> parse_ports(std::string_view text) {
   constexpr std::string_view kWhat = "a port from 0 to 65535 or a range of ports, optionally with /tcp, /udp or /sctp";
-  constexpr unsigned kMostPort = 65535;
+  constexpr unsigned kMaxPort = 65535;
   const std::string_view inner = text.substr(text.rfind(':') + 1);
   const std::size_t slash = inner.find('/');
   const std::string protocol = slash == std::string_view::npos ? "tcp" : lower(inner.substr(slash + 1));
   if (protocol != "tcp" && protocol != "udp" && protocol != "sctp") refuse_value(text, kWhat);
   const std::string_view range = inner.substr(0, slash);
   const std::size_t dash = range.find('-');
-  const auto first = number_of(range.substr(0, dash), 10, kMostPort);
-  const auto last = dash == std::string_view::npos ? first : number_of(range.substr(dash + 1), 10, kMostPort);
+  const auto first = number_of(range.substr(0, dash), 10, kMaxPort);
+  const auto last = dash == std::string_view::npos ? first : number_of(range.substr(dash + 1), 10, kMaxPort);
   if (!first || !last || *last < *first) refuse_value(text, kWhat);
   std::vector<std::string> ports;
   for (unsigned port = *first; port <= *last; ++port) ports.push_back(fmt::format("{}/{}", port, protocol));
@@ -187,13 +187,13 @@ void check_signal(std::string_view text) {
       "ABRT", "ALRM", "BUS",  "CHLD", "CLD",  "CONT", "FPE",    "HUP",    "ILL",  "INT", "IO",   "IOT",
       "KILL", "PIPE", "POLL", "PROF", "PWR",  "QUIT", "SEGV",   "STKFLT", "STOP", "SYS", "TERM", "TRAP",
       "TSTP", "TTIN", "TTOU", "URG",  "USR1", "USR2", "VTALRM", "WINCH",  "XCPU", "XFSZ"};
-  constexpr unsigned kMostSignal = 64, kRealTime = 30;
+  constexpr unsigned kMaxSignal = 64, kRealTime = 30;
   std::string name = upper(text);
   if (name.starts_with("SIG")) name.erase(0, 3);
   const bool real_time = name == "RTMIN" || name == "RTMAX" ||
                          (name.starts_with("RTMIN+") && number_of(name.substr(6), 10, kRealTime / 2)) ||
                          (name.starts_with("RTMAX-") && number_of(name.substr(6), 10, kRealTime / 2 - 1));
-  const auto number = number_of(text, 10, kMostSignal);
+  const auto number = number_of(text, 10, kMaxSignal);
   if (!real_time && number.value_or(0) == 0 && std::find(kNames.begin(), kNames.end(), name) == kNames.end())
     refuse_value(text, "a signal name such as SIGTERM, or a number from 1 to 64");
 }

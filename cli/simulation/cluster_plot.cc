@@ -17,7 +17,7 @@ namespace {
 
 // These are lengths in pixels.
 constexpr double kWidth = 1200, kRight = 24, kHeader = 84, kPanelGap = 18, kPanel = 96, kFooter = 44;
-constexpr double kTallestSlot = 9, kMostHeight = 1400, kLeastHeight = 120;
+constexpr double kTallestSlot = 9, kMaxHeight = 1400, kMinHeight = 120;
 constexpr double kCharacter = 6.3;  // width of a text character
 
 constexpr std::array<double, 10> kHues = {212, 28, 145, 350, 268, 48, 186, 318, 95, 8};
@@ -86,7 +86,7 @@ Plot::Plot(const Timeline& timeline, const std::string& title)
   left_ = 40 + std::min(160.0, static_cast<double>(longest) * kCharacter);
   const auto slots = std::max(static_cast<double>(timeline.slots.size()), 1.0);
   gap_ = nodes() > 100 ? 0.5 : 2;
-  slot_height_ = std::clamp((kMostHeight - nodes() * gap_) / slots, 0.3, std::max(kTallestSlot, kLeastHeight / slots));
+  slot_height_ = std::clamp((kMaxHeight - nodes() * gap_) / slots, 0.3, std::max(kTallestSlot, kMinHeight / slots));
   find_colours();
 }
 

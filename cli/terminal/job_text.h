@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kube/job_book.h"
+#include "kube/job_index.h"
 #include "local/run_status.h"
 
 namespace adaptdl::cli {

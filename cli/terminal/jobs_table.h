@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "kube/job_book.h"
+#include "kube/job_index.h"
 #include "local/run_status.h"
 #include "terminal/table.h"
 

@@ -9,7 +9,7 @@ namespace adaptdl {
 
 // The default maximum depth. No legitimate document is nested more deeply, and copying and dump() can safely recurse to
 // this depth.
-inline constexpr int kDeepestJson = 200;
+inline constexpr int kMaxForeignJsonDepth = 200;
 
 // Returns whether arrays and objects are nested more than `deepest` levels deep. The text need not be valid JSON.
 bool is_nested_deeper(std::string_view text, int deepest);
@@ -19,9 +19,9 @@ std::size_t count_values(std::string_view text);
 
 // Parses the text. Returns a discarded value (is_discarded()) if it is not valid JSON, contains a number that is out of
 // range, or is nested more than `deepest` levels deep.
-nlohmann::json parse_foreign_json(std::string_view text, int deepest = kDeepestJson);
+nlohmann::json parse_foreign_json(std::string_view text, int deepest = kMaxForeignJsonDepth);
 
 // Same as parse_foreign_json, but replaces arrays and objects that are nested more deeply with null.
-nlohmann::json parse_shallow_json(std::string_view text, int deepest = kDeepestJson);
+nlohmann::json parse_shallow_json(std::string_view text, int deepest = kMaxForeignJsonDepth);
 
 }  // namespace adaptdl

@@ -47,7 +47,7 @@ void Gate::serve() {
   const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
   // Handle strangers first, because new connections may replace them.
   for (int i = 0; i < count; ++i)
-    if (const auto stranger = strangers_.find(events[i].data.fd); stranger != strangers_.end()) hear(stranger);
+    if (const auto stranger = strangers_.find(events[i].data.fd); stranger != strangers_.end()) receive(stranger);
   for (int i = 0; i < count; ++i)
     if (listener_ && events[i].data.fd == listener_.get()) accept_all();
 }
@@ -82,12 +82,12 @@ void Gate::accept_all() {
                          net::Clock::now() + options_.handshake_time});
     if (!fresh) continue;
     watch(number);
-    hear(stranger);  // a replica sends its opening immediately, so it has often arrived already
+    receive(stranger);  // a replica sends its opening immediately, so it has often arrived already
     if (!listener_) return;
   }
 }
 
-void Gate::hear(Strangers::iterator stranger) {
+void Gate::receive(Strangers::iterator stranger) {
   char buffer[2048];
   const ssize_t received = ::recv(stranger->first, buffer, sizeof buffer, MSG_DONTWAIT);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;

@@ -64,7 +64,7 @@ class Gate {
 
   void accept_all();
   void watch(int fd);
-  void hear(Strangers::iterator stranger);
+  void receive(Strangers::iterator stranger);
   void judge(Strangers::iterator stranger);
   void refuse(const std::string& from, const std::string& why);
 

@@ -72,7 +72,7 @@ class Process {
       if (::poll(&readable, 1, net::poll_timeout(deadline, 50)) <= 0) continue;
       count = ::read(output_.get(), buffer, sizeof buffer);
       if (count > 0) outcome.output.append(buffer, static_cast<std::size_t>(count));
-      if (outcome.output.size() > kMostHelperOutput) return {End::kTooMuch, 0, ""};
+      if (outcome.output.size() > kMaxHelperOutput) return {End::kTooMuch, 0, ""};
     }
     int status = 0;
     for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, std::chrono::milliseconds(50))) {

@@ -28,10 +28,10 @@ struct HelperOutcome {
   std::string output;  // empty unless it exited
 };
 
-inline constexpr std::size_t kMostHelperOutput = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxHelperOutput = std::size_t{1} << 20;
 
 // Runs a helper until it has closed its output and ended. The helper is killed if that takes longer than `patience`, if
-// a stop is requested, or if it prints more than kMostHelperOutput bytes. The processes that the helper started are
+// a stop is requested, or if it prints more than kMaxHelperOutput bytes. The processes that the helper started are
 // also killed, unless the helper inherits the standard input: in this case, it must stay in the terminal's foreground
 // process group to be able to prompt the user.
 HelperOutcome run_helper(const HelperProgram& program, std::chrono::milliseconds patience,

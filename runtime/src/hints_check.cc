@@ -43,7 +43,7 @@ constexpr std::array<Key, 7> kPerfParams{{{"alpha_c", Kind::kAmount},
                                           {"alpha_r", Kind::kAmount},
                                           {"beta_r", Kind::kAmount},
                                           {"gamma", Kind::kOverlap}}};
-constexpr double kMostExact = 1LL << 53;  // many readers parse JSON numbers as doubles
+constexpr double kMaxExactInteger = 1LL << 53;  // many readers parse JSON numbers as doubles
 
 bool is_at_least(const json& value, double least) {
   return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= least;
@@ -52,7 +52,7 @@ bool is_at_least(const json& value, double least) {
 bool is_count(const json& value) {
   if (!is_at_least(value, 1)) return false;
   const double count = value.get<double>();
-  return count <= kMostExact && std::trunc(count) == count;
+  return count <= kMaxExactInteger && std::trunc(count) == count;
 }
 
 bool is_bound(const json& value) { return value.is_null() || is_count(value); }

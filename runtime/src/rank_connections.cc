@@ -20,7 +20,7 @@ using collective::CollectiveError;
 
 constexpr std::chrono::seconds kTick{1};
 constexpr std::chrono::milliseconds kRetryPause{50};
-constexpr int kMostPollMs = 60000;
+constexpr int kMaxPollMs = 60000;
 constexpr std::size_t kMaxStrangers = 256;  // in addition to the awaited ranks
 constexpr std::string_view kAccepted = "accepted";
 
@@ -65,7 +65,7 @@ std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Te
   auto tick = net::Clock::now() + kTick;
   while (connected.size() < ranks.size()) {
     pollfd ready[] = {{gate.fd(), POLLIN, 0}, {stop, POLLIN, 0}};
-    ::poll(ready, 2, net::poll_timeout(std::min(deadline, tick), kMostPollMs));
+    ::poll(ready, 2, net::poll_timeout(std::min(deadline, tick), kMaxPollMs));
     if (ready[1].revents != 0) throw CollectiveError("gave up waiting for other replicas");
     gate.serve();
     const auto now = net::Clock::now();

@@ -21,7 +21,7 @@ namespace adaptdl::net {
 namespace {
 
 constexpr std::chrono::seconds kConnectAttempt{3};
-constexpr int kMostPollMs = 60000;
+constexpr int kMaxPollMs = 60000;
 
 const std::string kLoopback = "127.0.0.1";
 
@@ -232,7 +232,7 @@ bool host_is_silent(int fd) {
 
 bool wait_until_ready(int fd, short events, Clock::time_point deadline) {
   pollfd polled{fd, events, 0};
-  while (::poll(&polled, 1, poll_timeout(deadline, kMostPollMs)) <= 0)
+  while (::poll(&polled, 1, poll_timeout(deadline, kMaxPollMs)) <= 0)
     if (Clock::now() >= deadline) return false;
   return true;
 }

@@ -108,7 +108,7 @@ PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience
       throw Error(fmt::format("{} timed out after {}s", plugin_name(access),
                               std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
     case End::kTooMuch:
-      throw Error(fmt::format("{} printed more than {} MiB", plugin_name(access), kMostHelperOutput >> 20));
+      throw Error(fmt::format("{} printed more than {} MiB", plugin_name(access), kMaxHelperOutput >> 20));
     case End::kSignalled:
       throw Error(fmt::format("{} was killed by signal {}", plugin_name(access), done.code));
     case End::kExited:

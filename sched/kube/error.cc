@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongestMessage = 2000;
-constexpr std::int64_t kLongestRetry = 3600;  // seconds
+constexpr std::size_t kMaxMessageLength = 2000;
+constexpr std::int64_t kMaxRetry = 3600;  // seconds
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -52,7 +52,7 @@ std::string code_text(int code) {
 
 // Returns a message for a response that is not a Status, because it comes from a proxy or from another kind of server.
 std::string message_of_text(int code, std::string_view body) {
-  const std::string head = lower(body.substr(0, 2 * kLongestMessage));
+  const std::string head = lower(body.substr(0, 2 * kMaxMessageLength));
   if (head.find("<html") == std::string::npos) {
     const std::string line = one_line(body);
     return line.empty() || lower(line) == lower(meaning_of(code)) ? code_text(code) : line;
@@ -99,7 +99,7 @@ Status parse_status(int code, std::string_view body) {
   status.details = *details;
   const auto retry = details->find("retryAfterSeconds");
   if (retry != details->end() && retry->is_number_integer()) {
-    const auto seconds = std::min<std::int64_t>(retry->get<std::int64_t>(), kLongestRetry);
+    const auto seconds = std::min<std::int64_t>(retry->get<std::int64_t>(), kMaxRetry);
     if (seconds > 0) status.retry_after = std::chrono::seconds(seconds);
   }
   return status;

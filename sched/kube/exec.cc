@@ -25,7 +25,7 @@ using boost::system::error_code;
 using nlohmann::json;
 
 constexpr std::size_t kAhead = std::size_t{4} << 20;  // limit for output that has not been read yet
-constexpr std::size_t kMostStatus = std::size_t{1} << 20;
+constexpr std::size_t kMaxStatusSize = std::size_t{1} << 20;
 
 Query query_of(const ExecOptions& options) {
   const auto flag = [](bool on) { return on ? "true" : "false"; };
@@ -104,7 +104,7 @@ struct Session::Impl {
   void receive() {
     channels->receive([this](error_code error, Channel channel, std::string_view bytes) {
       if (error) return end(error);
-      if (channel == Channel::kStatus && status.size() < kMostStatus) status.append(bytes);
+      if (channel == Channel::kStatus && status.size() < kMaxStatusSize) status.append(bytes);
       {
         const std::scoped_lock lock(mutex);
         if (channel == Channel::kOut || channel == Channel::kErr) {

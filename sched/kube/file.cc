@@ -14,7 +14,7 @@
 namespace adaptdl::kube {
 namespace {
 
-constexpr std::size_t kLargestFile = std::size_t{8} << 20;
+constexpr std::size_t kMaxFileSize = std::size_t{8} << 20;
 constexpr int kPipePatience = 5000;  // ms
 
 [[noreturn]] void fail(const std::filesystem::path& file, std::string_view what, std::string_view why) {
@@ -40,7 +40,7 @@ std::optional<std::string> read_if_there(const std::filesystem::path& file, std:
     if (count < 0) fail(file, what, std::strerror(errno));
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-    if (text.size() > kLargestFile) fail(file, what, fmt::format("larger than {} MiB", kLargestFile >> 20));
+    if (text.size() > kMaxFileSize) fail(file, what, fmt::format("larger than {} MiB", kMaxFileSize >> 20));
   }
 }
 

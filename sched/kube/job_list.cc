@@ -71,29 +71,29 @@ std::vector<json> list_all_jobs(Client& client, const JobQuery& query) {
 }  // namespace
 
 std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now) {
-  JobBook book;
+  JobIndex index;
   std::string pods = kReplicaSelector;
   if (!query.names.empty()) pods += fmt::format(",adaptdl/job in ({})", fmt::join(query.names, ","));
-  std::mutex mutex;  // guards `book`
+  std::mutex mutex;  // guards `index`
   auto listed_pods = std::async(std::launch::async, [&] {
     client.list(path(kPods, query.name_space), {.label_selector = pods, .field_selector = {}, .from_memory = true},
                 [&](json&& pod) {
                   const std::lock_guard lock(mutex);
-                  book.put_pod(pod);
+                  index.put_pod(pod);
                 });
   });
   const auto jobs = query.names.empty() ? list_all_jobs(client, query) : get_jobs(client, query);
   {
     const std::lock_guard lock(mutex);
-    for (const json& job : jobs) book.put_job(job);
+    for (const json& job : jobs) index.put_job(job);
   }
   listed_pods.get();
-  if (book.wants_events()) {
+  if (index.wants_events()) {
     client.list(path(kEvents, query.name_space),
                 {.label_selector = {}, .field_selector = "type=Warning", .from_memory = true},
-                [&book](json&& event) { book.put_event(event); });
+                [&index](json&& event) { index.put_event(event); });
   }
-  return book.views(now);
+  return index.views(now);
 }
 
 }  // namespace adaptdl::kube

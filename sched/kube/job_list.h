@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kube/client.h"
-#include "kube/job_book.h"
+#include "kube/job_index.h"
 
 namespace adaptdl::kube {
 

@@ -17,15 +17,15 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLargestConfig = std::size_t{4} << 20;
-constexpr int kDeepestConfig = 64;
-constexpr int kMostSettings = 10000;  // values in a plugin's settings
+constexpr std::size_t kMaxConfigSize = std::size_t{4} << 20;
+constexpr int kMaxConfigDepth = 64;
+constexpr int kMaxSettings = 10000;  // values in a plugin's settings
 
 // yaml-cpp rejects tabs and some JSON escapes, so JSON is parsed and serialized again without them.
 std::string plain_yaml(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') return std::string(text);
-  const json object = parse_foreign_json(text, kDeepestConfig);
+  const json object = parse_foreign_json(text, kMaxConfigDepth);
   return object.is_discarded() ? std::string(text) : object.dump();
 }
 
@@ -39,8 +39,8 @@ json scalar_json(const YAML::Node& node) {
 
 Entry Entry::parse(std::string_view text, const std::string& name, const std::filesystem::path& directory) {
   const auto source = std::make_shared<const Source>(Source{name, directory});
-  if (text.size() > kLargestConfig)
-    throw Error(fmt::format("{}: not a valid kubeconfig: larger than {} MiB", name, kLargestConfig >> 20));
+  if (text.size() > kMaxConfigSize)
+    throw Error(fmt::format("{}: not a valid kubeconfig: larger than {} MiB", name, kMaxConfigSize >> 20));
   check_text(text, name);
   try {
     const Entry root(YAML::Load(plain_yaml(text)), source);
@@ -131,8 +131,8 @@ std::string Entry::data(std::string_view key) const {
 }
 
 nlohmann::json Entry::json() const {
-  int left = kMostSettings;
-  return json(kDeepestConfig, left);
+  int left = kMaxSettings;
+  return json(kMaxConfigDepth, left);
 }
 
 nlohmann::json Entry::json(int depth, int& left) const {

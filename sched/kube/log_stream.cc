@@ -11,7 +11,7 @@ namespace adaptdl::kube {
 namespace {
 
 constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
-constexpr auto kLongestReopenPause = std::chrono::milliseconds(2000);
+constexpr auto kMaxReopenPause = std::chrono::milliseconds(2000);
 // If the log is not followed: how long reading is retried while no new line arrives.
 constexpr auto kPatience = std::chrono::seconds(8);
 // How long a deleted pod's log may be silent before reading stops.
@@ -107,7 +107,7 @@ void LogStream::run(std::stop_token stop) {
       }
     }
     if (!pause(stop, pause_for)) return;
-    pause_for = std::min(pause_for * 2, kLongestReopenPause);
+    pause_for = std::min(pause_for * 2, kMaxReopenPause);
   }
 }
 

@@ -10,8 +10,8 @@
 namespace adaptdl::kube {
 namespace {
 
-constexpr std::size_t kLongestLabel = 63;
-constexpr std::size_t kLongestJob = kLongestLabel - std::string_view("-999-99").size();
+constexpr std::size_t kMaxLabelLength = 63;
+constexpr std::size_t kMaxJobNameLength = kMaxLabelLength - std::string_view("-999-99").size();
 // The API server's alphabet for generated names; it has no vowels, so that names contain no words.
 constexpr std::string_view kAlphabet = "bcdfghjklmnpqrstvwxz2456789";
 constexpr std::size_t kDrawn = 5;
@@ -28,11 +28,11 @@ std::string why_not(std::string_view name, std::size_t longest, bool whole) {
 
 }  // namespace
 
-std::string not_a_label(std::string_view name) { return why_not(name, kLongestLabel, true); }
+std::string not_a_label(std::string_view name) { return why_not(name, kMaxLabelLength, true); }
 
-std::string not_a_job_name(std::string_view name) { return why_not(name, kLongestJob, true); }
+std::string not_a_job_name(std::string_view name) { return why_not(name, kMaxJobNameLength, true); }
 
-std::string not_a_job_prefix(std::string_view prefix) { return why_not(prefix, kLongestJob - kDrawn, false); }
+std::string not_a_job_prefix(std::string_view prefix) { return why_not(prefix, kMaxJobNameLength - kDrawn, false); }
 
 std::string generate_name(std::string_view prefix) {
   std::random_device random;

@@ -15,8 +15,8 @@ namespace {
 using boost::multiprecision::cpp_int;
 using Format = Quantity::Format;
 
-constexpr std::size_t kLongestText = 200;
-constexpr std::int64_t kLargestShift = 400;  // powers of ten; a larger shift makes any amount too large or negligible
+constexpr std::size_t kMaxTextLength = 200;
+constexpr std::int64_t kMaxShift = 400;  // powers of ten; a larger shift makes any amount too large or negligible
 constexpr std::int64_t kNano = 1'000'000'000;
 constexpr std::string_view kDecimalSuffixes[] = {"n", "u", "m", "", "k", "M", "G", "T", "P", "E"};  // 10^-9, 10^-6, ...
 constexpr std::string_view kBinarySuffixes[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};            // 2^0, 2^10, ...
@@ -28,7 +28,7 @@ struct Scale {
 };
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
-  throw Error(fmt::format("invalid quantity '{}': {}", text.substr(0, kLongestText), why));
+  throw Error(fmt::format("invalid quantity '{}': {}", text.substr(0, kMaxTextLength), why));
 }
 
 std::string_view take_digits(std::string_view& text) {
@@ -43,7 +43,7 @@ std::optional<std::int64_t> parse_exponent(std::string_view text) {
   const std::string_view digits = take_digits(text);
   if (digits.empty() || !text.empty()) return {};
   std::int64_t exponent = 0;
-  for (const char digit : digits) exponent = std::min(10 * exponent + (digit - '0'), 10 * kLargestShift);
+  for (const char digit : digits) exponent = std::min(10 * exponent + (digit - '0'), 10 * kMaxShift);
   return negative ? -exponent : exponent;
 }
 
@@ -72,18 +72,18 @@ cpp_int to_nanos(const std::string& digits, std::int64_t decimals, const Scale& 
     amount <<= static_cast<unsigned>(scale.exponent);
   else
     shift += scale.exponent;
-  if (shift > kLargestShift) return power_of_ten(kLargestShift);
+  if (shift > kMaxShift) return power_of_ten(kMaxShift);
   if (shift >= 0) return amount * power_of_ten(shift);
-  const cpp_int divisor = power_of_ten(std::min(-shift, kLargestShift));
+  const cpp_int divisor = power_of_ten(std::min(-shift, kMaxShift));
   return (amount + divisor - 1) / divisor;
 }
 
 __extension__ using Int = __int128;
-constexpr Int kMostInt64 = std::numeric_limits<std::int64_t>::max();
+constexpr Int kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t ceil_of(Int nano, Int unit) {
   const Int away = nano < 0 ? (nano - unit + 1) / unit : (nano + unit - 1) / unit;
-  return static_cast<std::int64_t>(std::clamp(away, -kMostInt64, kMostInt64));
+  return static_cast<std::int64_t>(std::clamp(away, -kMaxInt64, kMaxInt64));
 }
 
 std::string digits_of(Int number) { return fmt::format("{}", number); }
@@ -113,7 +113,7 @@ std::string binary(Int units) {
 
 Quantity Quantity::parse(std::string_view text) {
   if (text.empty()) refuse(text, "must not be empty");
-  if (text.size() > kLongestText) refuse(text, "too long");
+  if (text.size() > kMaxTextLength) refuse(text, "too long");
   std::string_view rest = text;
   const bool negative = rest.starts_with('-');
   if (negative || rest.starts_with('+')) rest.remove_prefix(1);
@@ -130,7 +130,7 @@ Quantity Quantity::parse(std::string_view text) {
     refuse(text, "expected a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3");
 
   cpp_int nano = to_nanos(digits, decimals, *scale);
-  if (scale->format == Format::kBinarySi) nano = std::min(nano, cpp_int(kMostInt64) * kNano);
+  if (scale->format == Format::kBinarySi) nano = std::min(nano, cpp_int(kMaxInt64) * kNano);
   if ((nano >> 126) != 0) refuse(text, "too large");
   Quantity quantity;
   quantity.nano_ = static_cast<Int>(nano);

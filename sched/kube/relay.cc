@@ -12,7 +12,7 @@ using boost::beast::error_code;
 
 constexpr std::size_t kRelayPiece = std::size_t{64} << 10;
 constexpr std::size_t kPortHeader = 2;  // each channel begins with its port number
-constexpr std::size_t kLongestError = 2000;
+constexpr std::size_t kMaxErrorLength = 2000;
 // The protocol cannot signal the end of one direction, and a local client that has disconnected looks like one that
 // only listens. After a client's end of file, the client is assumed to have disconnected once the pod has sent nothing
 // for this long.
@@ -58,7 +58,7 @@ void Relay::take(std::size_t size) {
   begin += header;
   if (begin == size) return read_remote();
   if (channel_ == kError) {
-    error_.append(from_remote_.data() + begin, std::min(size - begin, kLongestError - error_.size()));
+    error_.append(from_remote_.data() + begin, std::min(size - begin, kMaxErrorLength - error_.size()));
     return read_remote();
   }
   asio::async_write(local_, asio::buffer(from_remote_.data() + begin, size - begin),

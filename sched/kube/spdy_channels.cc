@@ -25,8 +25,8 @@ using boost::system::error_code;
 
 constexpr const char* kProtocol = "v4.channel.k8s.io";
 constexpr std::size_t kSpdyFrame = std::size_t{1} << 20;  // maximum size of a data frame that is sent
-constexpr std::size_t kMostHead = std::size_t{64} << 10;
-constexpr std::size_t kMostAnswers = 1000;  // answers to pings that the server has not read yet
+constexpr std::size_t kMaxHeadSize = std::size_t{64} << 10;
+constexpr std::size_t kMaxAnswers = 1000;  // answers to pings that the server has not read yet
 
 struct Stream {
   Channel channel;
@@ -54,8 +54,8 @@ class SpdyChannels : public Channels {
       request.insert(name, value);
     }
     beast::http::response_parser<beast::http::string_body> answer;
-    answer.body_limit(kMostHead);
-    beast::flat_buffer buffer(kMostHead);
+    answer.body_limit(kMaxHeadSize);
+    beast::flat_buffer buffer(kMaxHeadSize);
     error_code result = asio::error::timed_out;
     beast::http::async_write(socket_, request, [&](error_code error, std::size_t) {
       if (error) {
@@ -165,7 +165,7 @@ class SpdyChannels : public Channels {
   // server sends pings without reading the answers.
   bool answer_ping(std::uint32_t id) {
     if (id % 2 != 0) return true;
-    if (++answers_ > kMostAnswers) return false;
+    if (++answers_ > kMaxAnswers) return false;
     write({spdy::ping(id), {}, [this](error_code) { --answers_; }});
     return true;
   }

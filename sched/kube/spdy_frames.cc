@@ -7,7 +7,7 @@ namespace adaptdl::kube::spdy {
 namespace {
 
 constexpr std::size_t kHead = 8;
-constexpr std::size_t kMostControl = std::size_t{64} << 10;
+constexpr std::size_t kMaxControlSize = std::size_t{64} << 10;
 constexpr unsigned kVersion = 0x8003;  // including the bit that distinguishes control frames from data
 constexpr unsigned char kFin = 1;
 enum Control : unsigned { kSynStream = 1, kReset = 3, kPing = 6 };
@@ -67,7 +67,7 @@ FrameReader::Event FrameReader::next() {
       if (size == 0 && ends_) return {Event::Kind::kData, id_, {}, true};
       continue;
     }
-    if (size > kMostControl || number_at(waiting.data(), 2) != kVersion) return {Event::Kind::kMalformed};
+    if (size > kMaxControlSize || number_at(waiting.data(), 2) != kVersion) return {Event::Kind::kMalformed};
     if (waiting.size() < kHead + size) return {};
     const Event event = take_control(number_at(waiting.data() + 2, 2), waiting.substr(kHead, size));
     if (event.kind == Event::Kind::kMalformed) return event;

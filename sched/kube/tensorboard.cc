@@ -22,10 +22,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLabel = "adaptdl/tensorboard";
 constexpr std::array kSharedProvisioners{"microk8s.io/hostpath", "cephfs.csi.ceph.com", "efs"};
-constexpr std::size_t kLongestName = 63;
+constexpr std::size_t kMaxNameLength = 63;
 constexpr auto kLookEvery = std::chrono::milliseconds(300);
 constexpr auto kTroubleLasts = std::chrono::seconds(60);
-constexpr auto kLongestEnd = std::chrono::seconds(90);
+constexpr auto kMaxEnd = std::chrono::seconds(90);
 
 bool is_label_character(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; }
 
@@ -82,12 +82,12 @@ std::string why_not_ready(const std::vector<json>& pods, const std::string& name
 
 std::string tensorboard_object_name(const std::string& name) {
   const std::string whole = "adaptdl-tensorboard-" + name;
-  if (name.empty() || name.ends_with('-') || whole.size() > kLongestName ||
+  if (name.empty() || name.ends_with('-') || whole.size() > kMaxNameLength ||
       !std::ranges::all_of(name, is_label_character)) {
     throw UsageError(
         fmt::format("tensorboard: invalid name '{}': expected at most {} lowercase letters, digits or '-', ending with "
                     "a letter or digit",
-                    name, kLongestName - (whole.size() - name.size())));
+                    name, kMaxNameLength - (whole.size() - name.size())));
   }
   return whole;
 }
@@ -249,7 +249,7 @@ void wait_until_ready(Client& client, const std::string& name_space, const std::
 void delete_tensorboard(Client& client, const std::string& name_space, const std::string& name) {
   const std::string object_name = tensorboard_object_name(name);
   if (!remove_all(client, name_space, object_name)) get_tensorboard(client, name_space, name);
-  const auto until = Clock::now() + kLongestEnd;
+  const auto until = Clock::now() + kMaxEnd;
   const auto is_there = [&] {
     return exists(client, path(kPersistentVolumeClaims, name_space, object_name)) ||
            !client.list(path(kPods, name_space), {.label_selector = selector_of(name), .field_selector = ""}).empty() ||

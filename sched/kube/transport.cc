@@ -18,8 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostAnswer = std::size_t{1} << 30;
-constexpr milliseconds kShortestConnect(1000);  // long enough for the last attempt to succeed
+constexpr std::size_t kMaxAnswerSize = std::size_t{1} << 30;
+constexpr milliseconds kMinConnect(1000);  // long enough for the last attempt to succeed
 
 milliseconds since(Clock::time_point start) { return std::chrono::duration_cast<milliseconds>(Clock::now() - start); }
 
@@ -98,9 +98,9 @@ http::Request Transport::request(const Call& call, const Authorization& authoriz
   request.headers.push_back("Accept: application/json, */*");
   if (!call.content_type.empty()) request.headers.push_back("Content-Type: " + call.content_type);
   request.body = call.body;
-  request.connect_timeout = std::min(options_.connect_timeout, std::max(connect_timeout, kShortestConnect));
+  request.connect_timeout = std::min(options_.connect_timeout, std::max(connect_timeout, kMinConnect));
   request.timeout = options_.timeout;
-  request.max_body = kMostAnswer;
+  request.max_body = kMaxAnswerSize;
   request.tls = identity_->tls_for(authorization);
   request.proxy = access_.proxy_url;
   return request;

@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kShortest = 240, kLongest = 480;  // duration of one watch in s, random so that not all end at once
-constexpr milliseconds kFirstWatchPause{100}, kLongestWatchPause{4000};
-constexpr std::size_t kLongestLine = std::size_t{64} << 20;
+constexpr milliseconds kFirstWatchPause{100}, kMaxWatchPause{4000};
+constexpr std::size_t kMaxLineLength = std::size_t{64} << 20;
 
 std::string meta(const json& object, const char* key) {
   const auto metadata = object.find("metadata");
@@ -121,7 +121,7 @@ class Watcher {
         bytes.remove_prefix(end + 1);
       }
       partial += bytes;
-      if (partial.size() > kLongestLine) throw Error(fmt::format("{}: an object is larger than 64 MiB", collection_));
+      if (partial.size() > kMaxLineLength) throw Error(fmt::format("{}: an object is larger than 64 MiB", collection_));
       return !done() && !expired_;
     });
     // Pause between watches if the server ends each of them immediately, even without an error.
@@ -185,7 +185,7 @@ class Watcher {
       interrupted_ = true;
       tell(Change::Kind::kInterrupted, nullptr, why);
     }
-    const milliseconds most = std::min(kFirstWatchPause * (1 << std::min(failures_ - 1, 10)), kLongestWatchPause);
+    const milliseconds most = std::min(kFirstWatchPause * (1 << std::min(failures_ - 1, 10)), kMaxWatchPause);
     const milliseconds pause(std::uniform_int_distribution<long>(most.count() / 2, most.count())(random_));
     std::mutex mutex;
     std::unique_lock lock(mutex);

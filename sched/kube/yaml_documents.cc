@@ -19,9 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLargestDocument = std::size_t{4} << 20;
-constexpr int kDeepestDocument = 64;
-constexpr int kMostDocumentValues = 100'000;  // aliases may multiply values
+constexpr std::size_t kMaxDocumentSize = std::size_t{4} << 20;
+constexpr int kMaxDocumentDepth = 64;
+constexpr int kMaxDocumentValues = 100'000;  // aliases may multiply values
 
 // Converts an unquoted scalar. The values yes and on are true, as they are in YAML 1.1, which kubectl uses.
 json plain_scalar(const YAML::Node& node) {
@@ -77,7 +77,7 @@ class DocumentReader {
 
   const std::string& name_;
   YamlDocument& document_;
-  int left_ = kMostDocumentValues;
+  int left_ = kMaxDocumentValues;
 };
 
 // Before a comma or another character that cannot begin a value, yaml-cpp finds an endless sequence of empty documents.
@@ -111,7 +111,7 @@ void refuse_endless(const std::string& text) {
 }  // namespace
 
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name) {
-  if (text.size() > kLargestDocument) throw Error(fmt::format("{}: larger than {} MiB", name, kLargestDocument >> 20));
+  if (text.size() > kMaxDocumentSize) throw Error(fmt::format("{}: larger than {} MiB", name, kMaxDocumentSize >> 20));
   check_text(text, name);
   std::vector<YamlDocument> documents;
   try {
@@ -119,7 +119,7 @@ std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std:
     for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
       if (!node.IsDefined() || node.IsNull()) continue;
       YamlDocument document;
-      document.value = DocumentReader(name, document).read(node, "", kDeepestDocument);
+      document.value = DocumentReader(name, document).read(node, "", kMaxDocumentDepth);
       documents.push_back(std::move(document));
     }
   } catch (const YAML::Exception& error) {

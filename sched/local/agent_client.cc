@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kShortestPause{10}, kFirstPause{50}, kLongestPause{2000};
+constexpr milliseconds kMinPause{10}, kFirstPause{50}, kMaxPause{2000};
 
 double seconds_since_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -89,9 +89,9 @@ void AgentClient::disconnect() {
 
 // The pause is random so that runs that lose the same agent do not all reconnect at once.
 void AgentClient::try_later() {
-  const auto pause = milliseconds(
-      std::uniform_int_distribution<std::int64_t>(kShortestPause.count(), longest_pause_.count())(random_));
-  longest_pause_ = std::min(2 * longest_pause_, kLongestPause);
+  const auto pause =
+      milliseconds(std::uniform_int_distribution<std::int64_t>(kMinPause.count(), longest_pause_.count())(random_));
+  longest_pause_ = std::min(2 * longest_pause_, kMaxPause);
   itimerspec time{};
   time.it_value.tv_sec = pause.count() / 1000;
   time.it_value.tv_nsec = pause.count() % 1000 * 1'000'000;
@@ -145,7 +145,7 @@ std::optional<DeviceAllocation> AgentClient::receive() {
     const ssize_t count = ::recv(socket_.get(), buffer, sizeof buffer, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (count <= 0 || incoming_.size() + static_cast<std::size_t>(count) > kLongestMessage) {
+    if (count <= 0 || incoming_.size() + static_cast<std::size_t>(count) > kMaxMessageLength) {
       disconnect();
       break;
     }

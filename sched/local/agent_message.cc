@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kDeepest = 8;
-constexpr std::size_t kLongestText = 1024, kLongestId = 40, kMostDevices = 4096;
+constexpr std::size_t kMaxTextLength = 1024, kMaxIdLength = 40, kMaxDevices = 4096;
 
 std::string line_of(const json& message) { return message.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"; }
 
@@ -39,8 +39,8 @@ const json& member(const json& object, const char* name) {
 
 std::string text(const json& object, const char* name) {
   const json& value = member(object, name);
-  if (!value.is_string() || value.get_ref<const std::string&>().size() > kLongestText)
-    throw UsageError(fmt::format("field '{}' must be a string of at most {} bytes", name, kLongestText));
+  if (!value.is_string() || value.get_ref<const std::string&>().size() > kMaxTextLength)
+    throw UsageError(fmt::format("field '{}' must be a string of at most {} bytes", name, kMaxTextLength));
   return value.get<std::string>();
 }
 
@@ -66,13 +66,13 @@ bool flag(const json& object, const char* name) {
 
 std::vector<std::string> devices(const json& object, const char* name) {
   const json& value = member(object, name);
-  if (!value.is_array() || value.size() > kMostDevices)
-    throw UsageError(fmt::format("field '{}' must be a list of at most {} devices", name, kMostDevices));
+  if (!value.is_array() || value.size() > kMaxDevices)
+    throw UsageError(fmt::format("field '{}' must be a list of at most {} devices", name, kMaxDevices));
   std::vector<std::string> devices;
   std::set<std::string> seen;
   for (const json& each : value) {
     const bool fine = each.is_string() && !each.get_ref<const std::string&>().empty() &&
-                      each.get_ref<const std::string&>().size() <= kLongestText;
+                      each.get_ref<const std::string&>().size() <= kMaxTextLength;
     if (!fine || !seen.insert(each.get<std::string>()).second)
       throw UsageError(fmt::format("field '{}' must be a list of different device names", name));
     devices.push_back(each.get<std::string>());
@@ -80,7 +80,7 @@ std::vector<std::string> devices(const json& object, const char* name) {
   return devices;
 }
 
-constexpr std::int64_t kMostExact = std::int64_t{1} << 53;
+constexpr std::int64_t kMaxExactInteger = std::int64_t{1} << 53;
 
 DeviceUser parse_user(const json& run) {
   if (!run.is_object()) throw UsageError("field 'run' must be an object");
@@ -88,8 +88,8 @@ DeviceUser parse_user(const json& run) {
   user.name = text(run, "name");
   user.kind = text(run, "kind");
   if (user.kind != "gpu" && user.kind != "cpu") throw UsageError("field 'kind' must be gpu or cpu");
-  user.min = static_cast<int>(whole(run, "min", 1, kMostReplicas));
-  user.max = static_cast<int>(whole(run, "max", user.min, kMostReplicas));
+  user.min = static_cast<int>(whole(run, "min", 1, kMaxReplicasPerJob));
+  user.max = static_cast<int>(whole(run, "max", user.min, kMaxReplicasPerJob));
   user.devices = devices(run, "devices");
   user.held = devices(run, "held");
   user.pinned = flag(run, "pinned");
@@ -142,14 +142,14 @@ RunMessage parse_run_message(std::string_view line) {
   const json parsed = parse_object(line);
   RunMessage message;
   message.id = text(parsed, "id");
-  const bool fine = !message.id.empty() && message.id.size() <= kLongestId &&
+  const bool fine = !message.id.empty() && message.id.size() <= kMaxIdLength &&
                     std::ranges::all_of(message.id, [](unsigned char c) { return std::isalnum(c) != 0; });
-  if (!fine) throw UsageError(fmt::format("field 'id' must be 1 to {} letters and digits", kLongestId));
+  if (!fine) throw UsageError(fmt::format("field 'id' must be 1 to {} letters and digits", kMaxIdLength));
   if (parsed.contains("leaves")) {
     message.leaves = flag(parsed, "leaves");
     return message;
   }
-  message.seen = static_cast<std::uint64_t>(whole(parsed, "seen", 0, kMostExact));
+  message.seen = static_cast<std::uint64_t>(whole(parsed, "seen", 0, kMaxExactInteger));
   message.policy = text(parsed, "policy");
   message.fairness = number(parsed, "fairness");
   (void)make_policy(message.policy, {});
@@ -160,7 +160,7 @@ RunMessage parse_run_message(std::string_view line) {
 DeviceShare parse_share(std::string_view line) {
   const json parsed = parse_object(line);
   if (parsed.contains("error")) throw Error("the agent reported: " + text(parsed, "error"));
-  return {static_cast<std::uint64_t>(whole(parsed, "number", 0, kMostExact)), devices(parsed, "devices"),
+  return {static_cast<std::uint64_t>(whole(parsed, "number", 0, kMaxExactInteger)), devices(parsed, "devices"),
           text(parsed, "reason")};
 }
 

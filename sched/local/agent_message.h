@@ -14,7 +14,7 @@
 
 namespace adaptdl::sched {
 
-constexpr std::size_t kLongestMessage = std::size_t{1} << 20;  // bytes
+constexpr std::size_t kMaxMessageLength = std::size_t{1} << 20;  // bytes
 
 struct RunMessage {
   std::string id;  // identifies the run across connections

@@ -26,7 +26,7 @@ using Result = boost::system::error_code;
 
 constexpr std::chrono::seconds kCycle{10};
 constexpr std::chrono::milliseconds kSettleStep{100};
-constexpr std::size_t kMostSessions = 256, kMostUnread = std::size_t{1} << 20;
+constexpr std::size_t kMaxSessions = 256, kMaxUnreadSize = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr double kRestartCost = 10;  // seconds that a change of devices costs a run that must restart for it
 
@@ -43,7 +43,7 @@ bool alive(int pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 // Returns, by run id, the process ids of the runs that the previous agent left in its lock file and that are still
 // alive.
 std::map<std::string, int> living_runs(int lock) {
-  std::string text(kMostSessions * 64, '\0');
+  std::string text(kMaxSessions * 64, '\0');
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(::pread(lock, text.data(), text.size(), 0), 0)));
   std::istringstream lines(text);
   std::map<std::string, int> runs;
@@ -74,7 +74,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
   void send(std::string line) {
     unsent_ += line.size();
     outgoing_.push_back(std::move(line));
-    if (unsent_ > kMostUnread) return close();
+    if (unsent_ > kMaxUnreadSize) return close();
     if (outgoing_.size() == 1) write();
   }
   // Closes the connection after everything has been sent.
@@ -95,7 +95,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
 
  private:
   void read() {
-    asio::async_read_until(socket_, asio::dynamic_buffer(incoming_, kLongestMessage), '\n',
+    asio::async_read_until(socket_, asio::dynamic_buffer(incoming_, kMaxMessageLength), '\n',
                            [self = shared_from_this()](Result result, std::size_t size) {
                              if (self->closed_ || self->ending_) return;
                              if (result == asio::error::not_found) {
@@ -151,7 +151,7 @@ void AgentServer::accept() {
       retry_.expires_after(kAcceptPause);
       return retry_.async_wait([this](Result) { accept(); });
     }
-    if (is_own_user(socket.native_handle()) && sessions_.size() < kMostSessions)
+    if (is_own_user(socket.native_handle()) && sessions_.size() < kMaxSessions)
       (*sessions_.insert(std::make_shared<Session>(std::move(socket), *this)).first)->start();
     accept();
   });

@@ -286,7 +286,7 @@ void Attempt::take_ends() {
   if (!now.empty()) {
     // Whether the other replicas survive depends on their reports, which may have arrived since the last read.
     context_.host.read();
-    replicas_.hear();
+    replicas_.receive();
   }
   // By now, all reports that the ended replicas sent have been read.
   replicas_.take_progress();

@@ -19,7 +19,7 @@ namespace {
 
 // The maximum number of replicas whose calls or reports are stored. A run has fewer replicas. Calls beyond the maximum
 // may be dropped, since their callers repeat them.
-constexpr std::size_t kMostCalls = 8192;
+constexpr std::size_t kMaxCalls = 8192;
 
 Fd make_event() {
   Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -74,7 +74,7 @@ void LocalSupervisor::hints_changed(const std::string&) {
 void LocalSupervisor::replica_waits(const std::string&, const std::string& replica_id, int after, bool broken) {
   const std::lock_guard lock(mutex_);
   const auto key = std::pair(replica_id, broken);
-  if (calls_.size() >= kMostCalls && !calls_.contains(key)) return;
+  if (calls_.size() >= kMaxCalls && !calls_.contains(key)) return;
   calls_[key] = after;
   wake();
 }
@@ -82,7 +82,7 @@ void LocalSupervisor::replica_waits(const std::string&, const std::string& repli
 void LocalSupervisor::progress_reported(const std::string&, const std::string& replica_id,
                                         const nlohmann::json& report) {
   const std::lock_guard lock(mutex_);
-  if (progress_.size() >= kMostCalls && !progress_.contains(replica_id)) return;
+  if (progress_.size() >= kMaxCalls && !progress_.contains(replica_id)) return;
   progress_[replica_id] = report;
 }
 

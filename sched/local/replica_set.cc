@@ -146,7 +146,7 @@ void ReplicaSet::take_report(const Replica& replica, const nlohmann::json& repor
   on_report_(replica, report);
 }
 
-void ReplicaSet::hear() {
+void ReplicaSet::receive() {
   if (context_.supervisor == nullptr) return;
   const auto heard = context_.supervisor->take();
   if (heard.hints_changed) {
@@ -185,7 +185,7 @@ void ReplicaSet::take_progress() {
 }
 
 ReplicaSet::Wish ReplicaSet::tick() {
-  hear();
+  receive();
   membership_.set_target(context_.size.target());
   Wish wish;
   for (const MembershipAction& action : membership_.decide(Clock::now())) {

@@ -40,7 +40,7 @@ class ReplicaSet {
   // replicas are about to be killed.
   Wish tick();
   // Handles the requests and hints that replicas sent to the supervisor. tick() also calls this function.
-  void hear();
+  void receive();
   // Forwards the progress that replicas reported in Kubeflow's format, unless they report progress on the status
   // descriptor. Must be called at short intervals, and after the end of a replica before survives().
   void take_progress();

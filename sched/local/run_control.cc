@@ -23,8 +23,8 @@ using asio::local::stream_protocol;
 using nlohmann::json;
 namespace {
 
-constexpr std::size_t kMostConnections = 64;
-constexpr std::size_t kLongestRequest = 4096;  // bytes
+constexpr std::size_t kMaxConnections = 64;
+constexpr std::size_t kMaxRequestLength = 4096;  // bytes
 // How long a client may take to send its request.
 constexpr auto kRequestTime = std::chrono::seconds(10);
 // How often the record is written when only the progress changes.
@@ -40,7 +40,7 @@ json refusal(const std::string& why) { return {{"ok", false}, {"why", why}}; }
 // A connection, which carries one request. Only the server's thread uses it.
 struct ControlConnection {
   ControlConnection(asio::io_context& io, std::size_t& open)
-      : socket(io), timer(io), buffer(kLongestRequest), connections(open) {
+      : socket(io), timer(io), buffer(kMaxRequestLength), connections(open) {
     ++connections;
   }
   ~ControlConnection() { --connections; }
@@ -166,7 +166,7 @@ class RunControlServer {
       // A replica that is being started could inherit a connection from Asio's own accept().
       Fd fd = accept_own_user(acceptor_.native_handle());
       if (!fd) return accept_later();
-      if (connections_ < kMostConnections) {
+      if (connections_ < kMaxConnections) {
         const auto connection = std::make_shared<ControlConnection>(io_, connections_);
         connection->socket.assign(stream_protocol(), fd.release());
         read(connection);

@@ -159,16 +159,16 @@ RunEntry find_run(const fs::path& runs, const std::string& name) {
     if (run.status.name.starts_with(name)) matches.push_back(&run);
   }
   if (matches.size() == 1) return *matches.front();
-  constexpr std::size_t kMostNames = 10;  // only the newest, since the error is one line
+  constexpr std::size_t kMaxNames = 10;  // only the newest, since the error is one line
   std::vector<std::string> names;
-  for (auto run = all.rbegin(); run != all.rend() && names.size() < kMostNames; ++run) {
+  for (auto run = all.rbegin(); run != all.rend() && names.size() < kMaxNames; ++run) {
     if (matches.empty() || run->status.name.starts_with(name)) names.push_back(run->status.name);
   }
   if (matches.size() > 1)
     throw UsageError(fmt::format("run name '{}' is ambiguous: it matches {}", name, fmt::join(names, ", ")));
   throw UsageError(all.empty() ? fmt::format("run '{}' not found; there are no runs", name)
                                : fmt::format("run '{}' not found; existing runs: {}{}", name, fmt::join(names, ", "),
-                                             all.size() > kMostNames ? ", ... (see `adaptdl ls --all`)" : ""));
+                                             all.size() > kMaxNames ? ", ... (see `adaptdl ls --all`)" : ""));
 }
 
 bool is_alive(const RunEntry& run) { return is_locked(run.directory); }

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // The maximum length of a directory's path, so that the path of a socket in it fits into sockaddr_un.
-constexpr std::size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 40;
+constexpr std::size_t kMaxPathLength = sizeof(sockaddr_un::sun_path) - 40;
 
 // Returns whether the path is a directory that this user owns, and not a link to one.
 bool is_own_directory(const fs::path& path) {
@@ -50,7 +50,7 @@ fs::path runtime_directory() {
   const char* variable = std::getenv("XDG_RUNTIME_DIR");
   for (const fs::path& base :
        {fs::path(variable == nullptr ? "" : variable), fs::path(fmt::format("/run/user/{}", ::geteuid()))}) {
-    if (!base.is_absolute() || base.native().size() > kLongestPath || !is_own_directory(base)) continue;
+    if (!base.is_absolute() || base.native().size() > kMaxPathLength || !is_own_directory(base)) continue;
     if (!make_private(base / "adaptdl")) return base / "adaptdl";
   }
   const fs::path last = fmt::format("/tmp/adaptdl-{}", ::geteuid());

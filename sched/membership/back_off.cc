@@ -8,7 +8,7 @@ namespace adaptdl::sched {
 
 std::chrono::milliseconds BackOff::next(Time now) {
   const bool forgotten = pause.count() == 0 || now - failed_at >= kBackOffMemory;
-  pause = forgotten ? kFirstBackOff : std::min(pause * 2, kLongestBackOff);
+  pause = forgotten ? kFirstBackOff : std::min(pause * 2, kMaxBackOff);
   failed_at = now;
   return pause;
 }

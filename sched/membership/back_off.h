@@ -12,7 +12,7 @@ struct BackOff {
   Time failed_at{};
 
   // Records a failure at `now` and returns the pause after it. The first pause is kFirstBackOff. It doubles with each
-  // further failure, up to kLongestBackOff, and is kFirstBackOff again after kBackOffMemory without a failure.
+  // further failure, up to kMaxBackOff, and is kFirstBackOff again after kBackOffMemory without a failure.
   std::chrono::milliseconds next(Time now);
 };
 

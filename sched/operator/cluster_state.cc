@@ -62,7 +62,7 @@ AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const Po
   info.name = job.name_space + '/' + job.name;
   each.pod = replica_pod(object, settings);
   info.min_replicas = std::max(job.min_replicas.value_or(0), 0);
-  info.max_replicas = std::clamp(job.max_replicas.value_or(kMostReplicas), 1, kMostReplicas);
+  info.max_replicas = std::clamp(job.max_replicas.value_or(kMaxReplicasPerJob), 1, kMaxReplicasPerJob);
   info.preemptible = job.preemptible;
   info.creation_time = seconds_of(job.created.value_or(now));
   info.attained_service = attained_service(object, now);

@@ -269,8 +269,8 @@ json submitter_patch(const json& request) {
 std::string reading_fault(std::string_view review) {
   if (count_values(review) > kMaxValues)
     return fmt::format("the job has too many values; a request may contain at most {}", kMaxValues);
-  if (is_nested_deeper(review, kDeepestJson))
-    return fmt::format("the job is nested deeper than {} levels", kDeepestJson);
+  if (is_nested_deeper(review, kMaxForeignJsonDepth))
+    return fmt::format("the job is nested deeper than {} levels", kMaxForeignJsonDepth);
   return "";
 }
 

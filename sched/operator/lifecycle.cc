@@ -125,8 +125,8 @@ class Planner {
     return std::ranges::all_of(nodes, open) ? nodes : Allocation();
   }
   std::size_t max_replicas() const {
-    const int max = std::max(job_.max_replicas.value_or(kMostReplicas), job_.min_replicas.value_or(0));
-    return static_cast<std::size_t>(std::clamp(max, 1, kMostReplicas));
+    const int max = std::max(job_.max_replicas.value_or(kMaxReplicasPerJob), job_.min_replicas.value_or(0));
+    return static_cast<std::size_t>(std::clamp(max, 1, kMaxReplicasPerJob));
   }
   // Returns the nodes that the job must run on next.
   Allocation next_nodes() const {
@@ -295,7 +295,7 @@ class Planner {
 
   // Collects the pods of the group by number, which is the rank here, and removes all other pods.
   void collect() {
-    replicas_.assign(static_cast<std::size_t>(std::clamp(job_.replicas.value_or(0), 0, kMostReplicas)), nullptr);
+    replicas_.assign(static_cast<std::size_t>(std::clamp(job_.replicas.value_or(0), 0, kMaxReplicasPerJob)), nullptr);
     for (const PodFacts& pod : at_.pods) {
       const int rank = pod.group == job_.group ? pod.number : -1;
       if (rank >= 0 && rank < static_cast<int>(replicas_.size())) {

@@ -114,7 +114,7 @@ std::optional<StoredMembership> parse_membership(const json& job) {
       const int number = state.replicas.back().number;
       if (number >= state.next || !numbers.insert(number).second) throw Error("not a new number");
     }
-    if (numbers.size() > 2 * kMostReplicas) throw Error("too many replicas");
+    if (numbers.size() > 2 * kMaxReplicasPerJob) throw Error("too many replicas");
     state.broken_since = time_at(object, "brokenSince");
     state.regroup = object.value("regroup", false);
     state.incomplete = object.value("incomplete", state.regroup);

@@ -15,9 +15,9 @@ constexpr int kGrowth = 4;
 constexpr double kRankPower = 0.4, kFullPower = 0.4, kLeftPower = 0.1, kLatePower = 0.3;
 constexpr double kUnknownLeft = 600;  // minimum, in seconds, if the remaining work is unknown
 constexpr double kUnknownFull = 4;    // full speedup of a job that has not been measured yet
-constexpr double kShortestStay = 60;  // bounds of the time that an allocation is expected to last, in seconds
-constexpr double kLongestStay = 400;
-constexpr double kLeastFactor = 0.05;  // lower bound of f for a changed allocation
+constexpr double kMinStay = 60;       // bounds of the time that an allocation is expected to last, in seconds
+constexpr double kMaxStay = 400;
+constexpr double kMinFactor = 0.05;  // lower bound of f for a changed allocation
 
 double finite_or(double value, double otherwise) { return std::isfinite(value) ? value : otherwise; }
 
@@ -41,9 +41,9 @@ struct ReplicaRoom {
 ReplicaRoom measure_room(const SearchJob& job, const std::vector<SearchNode>& nodes) {
   ReplicaRoom found;
   for (const SearchNode& node : nodes) {
-    const std::int64_t there = std::min<std::int64_t>(room(job.demand, node.capacity), kMostReplicas);
+    const std::int64_t there = std::min<std::int64_t>(room(job.demand, node.capacity), kMaxReplicasPerJob);
     found.on_node = std::max(found.on_node, there);
-    found.on_all = std::min<std::int64_t>(found.on_all + there, kMostReplicas);
+    found.on_all = std::min<std::int64_t>(found.on_all + there, kMaxReplicasPerJob);
   }
   return found;
 }
@@ -92,8 +92,8 @@ AdaptiveObjective::AdaptiveObjective(const std::vector<const JobInfo*>& jobs, co
     weighed.left = time_left(job);
     weighed.restart_cost = job.restart_cost.value_or(restart_cost);
     weighed.horizon =
-        std::clamp(age / (std::max(job.num_restarts, 0) + 1.0), std::max(kShortestStay, 2 * weighed.restart_cost),
-                   std::max(kLongestStay, 4 * weighed.restart_cost));
+        std::clamp(age / (std::max(job.num_restarts, 0) + 1.0), std::max(kMinStay, 2 * weighed.restart_cost),
+                   std::max(kMaxStay, 4 * weighed.restart_cost));
     weighed.weight = std::pow(full, -kFullPower) * std::pow(weighed.left, -kLeftPower) *
                      std::pow(lateness(job, weighed.left, age, room, jobs.size()), kLatePower);
     at_best[index] = weighed.left / full;
@@ -108,7 +108,7 @@ AdaptiveObjective::AdaptiveObjective(const std::vector<const JobInfo*>& jobs, co
 double AdaptiveObjective::changed(const Weighed& job, double speedup) {
   double stay = job.horizon;
   if (job.measured && speedup > 0) stay = std::min(stay, job.left / std::max(speedup, 0.1) + job.restart_cost);
-  return std::max(1 - job.restart_cost / stay, kLeastFactor);
+  return std::max(1 - job.restart_cost / stay, kMinFactor);
 }
 
 void AdaptiveObjective::set_values(std::size_t index, const SpeedupRows& speedups, SearchJob& job) const {

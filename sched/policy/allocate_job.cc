@@ -5,7 +5,7 @@
 namespace adaptdl::sched {
 Allocation allocate_job(const JobInfo& job, const std::vector<NodeInfo>& nodes) {
   const int wanted = std::max(job.min_replicas, 1);
-  if (wanted > std::min(job.max_replicas, kMostReplicas)) return {};
+  if (wanted > std::min(job.max_replicas, kMaxReplicasPerJob)) return {};
   const NodeInfo* first = nullptr;
   for (const NodeInfo& node : nodes) {
     if (FreeNodes({node}).room(job.resources) < wanted) continue;

@@ -9,7 +9,7 @@
 namespace adaptdl::sched {
 namespace {
 
-constexpr int kMostTreeNodes = 200;
+constexpr int kMaxTreeNodes = 200;
 constexpr double kGap = 1e-6;  // relative to the best solution
 
 // The option that a column of the program represents.
@@ -130,7 +130,7 @@ std::vector<int> solve(const AssignmentProgram& program) {
   Solver small(program, std::move(rest));
   CbcModel model(small.interface());
   model.setLogLevel(0);
-  model.setMaximumNodes(kMostTreeNodes);
+  model.setMaximumNodes(kMaxTreeNodes);
   model.setAllowableFractionGap(kGap);
   model.setCutoff(found - kGap * std::abs(found));
   model.branchAndBound();

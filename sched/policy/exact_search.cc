@@ -8,10 +8,10 @@
 namespace adaptdl::sched {
 namespace {
 
-constexpr std::size_t kMostNodes = 6;
-constexpr std::size_t kMostJobs = 8;
-constexpr std::size_t kMostPlacements = 3000;  // per job
-constexpr int kMostSteps = 300'000;
+constexpr std::size_t kMaxNodes = 6;
+constexpr std::size_t kMaxJobs = 8;
+constexpr std::size_t kMaxPlacements = 3000;  // per job
+constexpr int kMaxSteps = 300'000;
 constexpr double kTolerance = 1e-3;
 
 class BranchAndBound {
@@ -50,7 +50,7 @@ class BranchAndBound {
 
   bool extend(int job, int node, Placement& partial, std::vector<Placement>& all) const {
     const SearchJob& about = problem_.jobs[static_cast<std::size_t>(job)];
-    if (all.size() > kMostPlacements) return false;
+    if (all.size() > kMaxPlacements) return false;
     const int replicas = replica_count(partial);
     if (node == static_cast<int>(problem_.nodes.size())) {
       if (replicas == 0 || (replicas >= about.min_replicas && has_value(about, partial))) all.push_back(partial);
@@ -72,7 +72,7 @@ class BranchAndBound {
   }
 
   void descend(std::size_t depth, double value) {
-    if (++steps_ > kMostSteps) return;
+    if (++steps_ > kMaxSteps) return;
     if (depth == jobs_.size()) {
       if (value + bound_.back() > best_value_) {
         best_value_ = value + bound_.back();
@@ -88,7 +88,7 @@ class BranchAndBound {
       state_.place(job, placement);
       descend(depth + 1, with);
       state_.remove(job);
-      if (steps_ > kMostSteps) return;
+      if (steps_ > kMaxSteps) return;
     }
   }
 
@@ -105,7 +105,7 @@ class BranchAndBound {
 }  // namespace
 
 std::optional<SearchResult> search_exactly(const SearchProblem& problem, double value) {
-  if (problem.nodes.size() > kMostNodes || problem.jobs.size() > kMostJobs) return {};
+  if (problem.nodes.size() > kMaxNodes || problem.jobs.size() > kMaxJobs) return {};
   return BranchAndBound(problem, value).run();
 }
 

@@ -91,7 +91,7 @@ Genome::Genome(const PolluxProblem& problem, const PowerMean& mean, const Geneti
         for (const Share& share : each.previous)
           pinned_use_[static_cast<std::size_t>(share.node) * types_ + type] += share.replicas * each.demand[type];
       }
-    } else if (problem.hindrances[index] == Hindrance::kNone) {
+    } else if (problem.constraints[index] == Constraint::kNone) {
       movable_.push_back(index);
     } else {
       pinned_value_ += each.one_node[0];

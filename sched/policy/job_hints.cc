@@ -75,13 +75,13 @@ void apply_hints(const json& hints, JobInfo& job) {
   const goodput::Limits limits = limits_of(hints);
   job.speedup = speedup_of(hints, limits);
   job.profiled_replicas =
-      static_cast<int>(std::min<std::size_t>(count(hints, "maxProfiledReplicas").value_or(0), kMostReplicas));
+      static_cast<int>(std::min<std::size_t>(count(hints, "maxProfiledReplicas").value_or(0), kMaxReplicasPerJob));
   job.progress = number(hints, "progress");
   job.target_progress = number(hints, "targetProgress");
   const auto largest = limits.max_batch_size ? limits.max_batch_size : count(hints, "initBatchSize");
   if (!largest) return;
   const std::size_t pieces = *largest / std::max<std::size_t>(limits.min_local_bsz.value_or(1), 1);
-  const int most = static_cast<int>(std::min<std::size_t>(pieces, kMostReplicas));
+  const int most = static_cast<int>(std::min<std::size_t>(pieces, kMaxReplicasPerJob));
   job.max_replicas = std::max(std::min(job.max_replicas, most), job.min_replicas);
 }
 

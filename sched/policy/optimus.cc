@@ -19,7 +19,7 @@ struct Contender {
 
 double gain_of_one_more(const Contender& candidate) {
   const JobInfo& job = *candidate.job;
-  if (!job.remaining_time || candidate.replicas >= std::min(job.max_replicas, kMostReplicas)) return 0;
+  if (!job.remaining_time || candidate.replicas >= std::min(job.max_replicas, kMaxReplicasPerJob)) return 0;
   const double gain = job.remaining_time(candidate.replicas) - job.remaining_time(candidate.replicas + 1);
   return std::isfinite(gain) ? std::max(gain, 0.0) : 0;
 }
@@ -31,7 +31,7 @@ std::vector<Contender> choose_replicas(const Problem& problem, FreeNodes free, D
   for (const JobInfo* job : by_arrival(problem)) {
     if (decision.reasons.contains(job->name)) continue;
     const int least = std::max(job->min_replicas, 1);
-    const bool contradiction = least > std::min(job->max_replicas, kMostReplicas);
+    const bool contradiction = least > std::min(job->max_replicas, kMaxReplicasPerJob);
     if (contradiction || free.place(least, job->resources).empty()) {
       decision.allocations[job->name] = {};
       decision.reasons[job->name] = why_no_room(empty, *job, contradiction ? 0 : least);

@@ -25,7 +25,7 @@ using Resources = std::map<std::string, std::int64_t>;
 
 // No policy gives a job more replicas than this, even if the job's own limit is higher. This bounds the time and memory
 // that a cycle needs. A job with a larger minimum waits.
-constexpr int kMostReplicas = 4096;
+constexpr int kMaxReplicasPerJob = 4096;
 
 struct NodeInfo {
   std::string name;     // unique

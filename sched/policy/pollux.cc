@@ -230,7 +230,7 @@ class Pollux : public Policy {
       const PolluxOutcome outcome{job,
                                   search,
                                   values.speedups[index],
-                                  values.hindrances[index],
+                                  values.constraints[index],
                                   replica_count(placement),
                                   static_cast<int>(placement.size()),
                                   had,

@@ -14,23 +14,23 @@ namespace {
 
 constexpr double kNothing = 1e-3;         // added to each scaled speedup in a power mean
 constexpr double kReleasedRestart = 0.9;  // multiplies a speedup if the allocation changes
-constexpr double kLargestSpeedup = 1e12;  // larger speedups come from nonsensical hints
+constexpr double kMaxSpeedup = 1e12;      // larger speedups come from nonsensical hints
 
 std::int64_t possible_replicas(const SearchJob& job, const std::vector<SearchNode>& nodes) {
   std::int64_t most = 0;
   for (const SearchNode& node : nodes)
-    if (most < kMostReplicas) most += std::min<std::int64_t>(room(job.demand, node.capacity), kMostReplicas);
-  return std::min<std::int64_t>(most, std::min(kMostReplicas, job.max_replicas));
+    if (most < kMaxReplicasPerJob) most += std::min<std::int64_t>(room(job.demand, node.capacity), kMaxReplicasPerJob);
+  return std::min<std::int64_t>(most, std::min(kMaxReplicasPerJob, job.max_replicas));
 }
 
-Hindrance hindrance(const JobInfo& info, const SearchJob& job, std::int64_t most) {
-  if (job.pinned) return Hindrance::kNone;
+Constraint constraint(const JobInfo& info, const SearchJob& job, std::int64_t most) {
+  if (job.pinned) return Constraint::kNone;
   if (std::ranges::all_of(job.demand, [](std::int64_t amount) { return amount <= 0; }))
-    return Hindrance::kAsksForNothing;
-  if (info.max_replicas < 1 || info.min_replicas > info.max_replicas) return Hindrance::kContradiction;
-  if (most < 1) return Hindrance::kNoNode;
-  if (most < info.min_replicas) return Hindrance::kTooMany;
-  return Hindrance::kNone;
+    return Constraint::kAsksForNothing;
+  if (info.max_replicas < 1 || info.min_replicas > info.max_replicas) return Constraint::kContradiction;
+  if (most < 1) return Constraint::kNoNode;
+  if (most < info.min_replicas) return Constraint::kTooMany;
+  return Constraint::kNone;
 }
 
 // Returns the goodput of `replicas` on one node. If the job cannot run with that many, the number is halved until it
@@ -48,7 +48,7 @@ SpeedupRows speedups(const SpeedupFunction* speedup, std::size_t most, std::int6
   for (std::size_t replicas = 1; replicas <= most; ++replicas) {
     const int count = static_cast<int>(replicas);
     const auto on = [&](int nodes) {
-      return std::min((speedup ? speedup->goodput(nodes, count) : count) / base, kLargestSpeedup);
+      return std::min((speedup ? speedup->goodput(nodes, count) : count) / base, kMaxSpeedup);
     };
     rows.one_node[replicas] = on(1);
     rows.many_nodes[replicas] = on(std::min(count, 2));
@@ -71,7 +71,7 @@ double restart_factor(const JobInfo& job, const PolluxRules& rules) {
 
 std::size_t fair_replicas(double dominant_share, std::size_t jobs) {
   const double fair = std::ceil(1 / dominant_share / static_cast<double>(jobs));
-  return static_cast<std::size_t>(std::clamp(fair, 1.0, static_cast<double>(kMostReplicas)));
+  return static_cast<std::size_t>(std::clamp(fair, 1.0, static_cast<double>(kMaxReplicasPerJob)));
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ PolluxProblem pollux_problem(const std::vector<const JobInfo*>& jobs, SearchProb
   std::optional<AdaptiveObjective> adaptive;
   if (rules.objective == PolluxObjective::kAdaptive) adaptive.emplace(jobs, search, rules.restart_cost, rules.now);
 
-  PolluxProblem problem{std::move(search), std::vector<SpeedupRows>(jobs.size()), std::vector<Hindrance>(jobs.size())};
+  PolluxProblem problem{std::move(search), std::vector<SpeedupRows>(jobs.size()), std::vector<Constraint>(jobs.size())};
   for (std::size_t index = 0; index < jobs.size(); ++index) {
     SearchJob& job = problem.search.jobs[index];
     const double scale = shares[index] * static_cast<double>(problem.search.nodes.size());
@@ -110,17 +110,17 @@ PolluxProblem pollux_problem(const std::vector<const JobInfo*>& jobs, SearchProb
     const std::int64_t most = possible_replicas(job, problem.search.nodes);
     const auto before = static_cast<std::size_t>(replica_count(job.previous));
     SpeedupRows& rows = problem.speedups[index];
-    Hindrance& what = problem.hindrances[index];
-    what = hindrance(*jobs[index], job, most);
-    if (what == Hindrance::kNone) {
+    Constraint& what = problem.constraints[index];
+    what = constraint(*jobs[index], job, most);
+    if (what == Constraint::kNone) {
       const std::size_t base = paper ? fair_replicas(shares[index], jobs.size()) : 1;
       rows = speedups(
           jobs[index]->speedup.get(),
-          std::max(static_cast<std::size_t>(most), job.pinned ? std::min(before, std::size_t{kMostReplicas}) : 0),
+          std::max(static_cast<std::size_t>(most), job.pinned ? std::min(before, std::size_t{kMaxReplicasPerJob}) : 0),
           static_cast<std::int64_t>(base));
-      if (!job.pinned && !speeds_up(rows)) what = Hindrance::kNoSpeedup;
+      if (!job.pinned && !speeds_up(rows)) what = Constraint::kNoSpeedup;
     }
-    if (what != Hindrance::kNone) {
+    if (what != Constraint::kNone) {
       rows = {};
       job.max_replicas = 0;
       job.previous.clear();

@@ -48,12 +48,12 @@ struct SpeedupRows {
 };
 
 // Why a job cannot be allocated, regardless of other jobs.
-enum class Hindrance { kNone, kNoNode, kAsksForNothing, kContradiction, kTooMany, kNoSpeedup };
+enum class Constraint { kNone, kNoNode, kAsksForNothing, kContradiction, kTooMany, kNoSpeedup };
 
 struct PolluxProblem {
   SearchProblem search;
-  std::vector<SpeedupRows> speedups;  // by job; empty unless its hindrance is kNone
-  std::vector<Hindrance> hindrances;  // by job
+  std::vector<SpeedupRows> speedups;    // by job; empty unless its constraint is kNone
+  std::vector<Constraint> constraints;  // by job
 };
 
 struct PolluxRules {

@@ -38,24 +38,24 @@ std::string pollux_reason(const PolluxOutcome& outcome, const std::vector<Search
   const JobInfo& job = outcome.job;
   const std::string size = counted(outcome.replicas, "replica") + " on " + counted(outcome.nodes, "node");
   if (outcome.search.pinned) return fmt::format("keeps {}: not preemptible", size);
-  switch (outcome.hindrance) {
-    case Hindrance::kNone:
+  switch (outcome.constraint) {
+    case Constraint::kNone:
       break;
-    case Hindrance::kNoNode:
+    case Constraint::kNoNode:
       return missing(outcome.search, nodes, resources);
-    case Hindrance::kAsksForNothing:
+    case Constraint::kAsksForNothing:
       return "waits: requests no resources";
-    case Hindrance::kContradiction:
+    case Constraint::kContradiction:
       if (job.max_replicas < 1) return fmt::format("waits: its maximum is {}", counted(job.max_replicas, "replica"));
       return fmt::format("waits: needs at least {}, but its maximum is {}", counted(job.min_replicas, "replica"),
                          job.max_replicas);
-    case Hindrance::kTooMany:
-      if (job.min_replicas > kMostReplicas)
+    case Constraint::kTooMany:
+      if (job.min_replicas > kMaxReplicasPerJob)
         return fmt::format("waits: needs at least {} replicas, but no job gets more than {}", job.min_replicas,
-                           kMostReplicas);
+                           kMaxReplicasPerJob);
       return fmt::format("waits: needs at least {}, but the nodes have room for fewer",
                          counted(job.min_replicas, "replica"));
-    case Hindrance::kNoSpeedup:
+    case Constraint::kNoSpeedup:
       return "waits: its hints predict no progress on any number of replicas";
   }
   if (outcome.replicas > 0) return fmt::format("{}{}: {}", outcome.changed ? "" : "keeps ", size, speedup(outcome));

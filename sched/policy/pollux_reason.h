@@ -11,7 +11,7 @@ struct PolluxOutcome {
   const JobInfo& job;
   const SearchJob& search;
   const SpeedupRows& speedups;
-  Hindrance hindrance = Hindrance::kNone;
+  Constraint constraint = Constraint::kNone;
   int replicas = 0, nodes = 0;  // in its new allocation
   int had = 0;                  // replicas in its previous allocation
   bool changed = false;

@@ -19,7 +19,7 @@ std::vector<const JobInfo*> by_arrival(const Problem& problem) {
 
 int fixed_replicas(const JobInfo& job) {
   const int least = std::max(job.min_replicas, 1);
-  const int most = std::min(job.max_replicas, kMostReplicas);
+  const int most = std::min(job.max_replicas, kMaxReplicasPerJob);
   if (most < least) return 0;
   return std::clamp(job.requested_replicas > 0 ? job.requested_replicas : most, least, most);
 }
@@ -50,9 +50,9 @@ std::string describe(const Allocation& allocation) {
 }
 
 std::string why_no_room(const FreeNodes& empty, const JobInfo& job, int replicas) {
-  if (replicas <= 0 && job.min_replicas > kMostReplicas && job.min_replicas <= job.max_replicas) {
+  if (replicas <= 0 && job.min_replicas > kMaxReplicasPerJob && job.min_replicas <= job.max_replicas) {
     return fmt::format("waits: needs at least {} replicas, but no job gets more than {}", job.min_replicas,
-                       kMostReplicas);
+                       kMaxReplicasPerJob);
   }
   if (replicas <= 0) {
     return fmt::format("waits: needs at least {} replicas, but its maximum is {}", job.min_replicas, job.max_replicas);

@@ -14,7 +14,7 @@ namespace adaptdl::sched {
 std::vector<const JobInfo*> by_arrival(const Problem& problem);
 
 // Returns how many replicas a job gets under a policy that does not adapt: the number that its user requested, within
-// its bounds and kMostReplicas, or 0 if these contradict each other.
+// its bounds and kMaxReplicasPerJob, or 0 if these contradict each other.
 int fixed_replicas(const JobInfo& job);
 
 // Returns a job's current allocation, which may be empty.
@@ -28,8 +28,8 @@ Decision keep_pinned(const Problem& problem, FreeNodes& free);
 std::string describe(const Allocation& allocation);
 
 // Explains why a job that needs `replicas` replicas has none. If `replicas` is 0, the job's bounds contradict each
-// other or kMostReplicas. Otherwise, there is no room now, or not even on `empty`, which contains all nodes without any
-// jobs.
+// other or kMaxReplicasPerJob. Otherwise, there is no room now, or not even on `empty`, which contains all nodes
+// without any jobs.
 std::string why_no_room(const FreeNodes& empty, const JobInfo& job, int replicas);
 
 }  // namespace adaptdl::sched

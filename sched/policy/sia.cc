@@ -21,7 +21,7 @@ using sia::Placed;
 using sia::Weights;
 
 // With a larger exponent, powers of goodputs differ by more than the precision of a linear programming solver.
-constexpr double kMostFairness = 10;
+constexpr double kMaxFairness = 10;
 
 // The rows of the integer program: the resources of each GPU type.
 class Rows {
@@ -138,7 +138,7 @@ std::unique_ptr<Policy> make_sia(const PolicyOptions& options) {
   const double fairness = std::isfinite(options.fairness) ? options.fairness : PolicyOptions().fairness;
   const double restart_cost = std::isfinite(options.restart_cost) ? std::max(options.restart_cost, 0.0) : 0;
   load_assignment_solver();
-  return std::make_unique<Sia>(Weights{restart_cost, std::clamp(fairness, -kMostFairness, kMostFairness)});
+  return std::make_unique<Sia>(Weights{restart_cost, std::clamp(fairness, -kMaxFairness, kMaxFairness)});
 }
 
 }  // namespace adaptdl::sched

@@ -15,7 +15,7 @@ namespace adaptdl::sched::sia {
 namespace {
 
 // A job that was restarted very often can still be moved, but only for a twentyfold gain.
-constexpr double kLeastRestartFactor = 0.05;
+constexpr double kMinRestartFactor = 0.05;
 // The extra cost of having no replicas, relative to the job's worst configuration. At p = -1, another job saves the
 // same amount when it first doubles its goodput. (With the paper's 0.1, running jobs grow before new ones start, and
 // short jobs wait for hours.)
@@ -142,7 +142,7 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
     const TypeRoom there = room_on(cluster, job, type);
     if (there.per_node == 0) continue;
     double best = 0;
-    for (const auto& [replicas, nodes] : sizes(there, least, std::min(job.info->max_replicas, kMostReplicas))) {
+    for (const auto& [replicas, nodes] : sizes(there, least, std::min(job.info->max_replicas, kMaxReplicasPerJob))) {
       room_anywhere = true;
       const double goodput = goodputs(type, nodes, replicas);
       // Sizes with more replicas but no more goodput are left out.
@@ -153,7 +153,7 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
   }
   if (!job.configurations.empty()) return;
   job.obstacle = job.info->max_replicas < least ? "maximum number of replicas below the minimum"
-                 : least > kMostReplicas        ? "minimum number of replicas above what any job gets"
+                 : least > kMaxReplicasPerJob   ? "minimum number of replicas above what any job gets"
                  : room_anywhere                ? "no positive goodput on any number of replicas"
                                  : "no room for the minimum number of replicas on nodes of a single type";
 }
@@ -188,7 +188,7 @@ void set_costs(const Problem& problem, const Weights& weights, Job& job) {
     const double restart_cost = job.info->restart_cost.value_or(weights.restart_cost);
     const double useful = age - job.info->num_restarts * restart_cost;
     const double factor = useful / (age + restart_cost);
-    restart_factor = factor > kLeastRestartFactor ? std::min(factor, 1.0) : kLeastRestartFactor;
+    restart_factor = factor > kMinRestartFactor ? std::min(factor, 1.0) : kMinRestartFactor;
   }
   double worst = -std::numeric_limits<double>::infinity();
   for (Configuration& one : job.configurations) {
@@ -204,7 +204,7 @@ void set_costs(const Problem& problem, const Weights& weights, Job& job) {
 }  // namespace
 
 int room(const Node& node, const Job& job) {
-  const int most = std::clamp(job.info->max_replicas, 0, kMostReplicas);
+  const int most = std::clamp(job.info->max_replicas, 0, kMaxReplicasPerJob);
   return static_cast<int>(std::min<std::int64_t>(sched::room(job.demand, node.free), most));
 }
 

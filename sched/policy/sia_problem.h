@@ -57,7 +57,7 @@ struct Weights {
 // Subtracts what pinned jobs hold from the nodes, and computes the configurations of all other jobs.
 Model make_model(const Problem& problem, const Weights& weights);
 
-// Returns how many more replicas of the job fit on the node, at most the job's maximum and kMostReplicas.
+// Returns how many more replicas of the job fit on the node, at most the job's maximum and kMaxReplicasPerJob.
 int room(const Node& node, const Job& job);
 
 // Subtracts the replicas' demand from the node's free resources. REQUIRES room for them.

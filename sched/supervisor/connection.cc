@@ -14,7 +14,7 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::asio::ip::tcp;
 
-constexpr std::size_t kMostHeader = 8 << 10, kMostBody = 64 << 10, kFirstRead = 1 << 10;  // bytes
+constexpr std::size_t kMaxHeaderSize = 8 << 10, kMaxBodySize = 64 << 10, kFirstRead = 1 << 10;  // bytes
 constexpr std::chrono::seconds kDrainTime{2};
 
 template <typename Text>
@@ -25,9 +25,9 @@ std::string_view view(const Text& text) {
 // Returns the answer to a request that could not be read, or nullopt if the client no longer waits for an answer.
 std::optional<Answer> refusal(beast::error_code result) {
   if (result == http::error::body_limit)
-    return Answer{413, fmt::format("the body is larger than {} bytes", kMostBody), ""};
+    return Answer{413, fmt::format("the body is larger than {} bytes", kMaxBodySize), ""};
   if (result == http::error::header_limit || result == http::error::buffer_overflow)
-    return Answer{431, fmt::format("the header is larger than {} bytes", kMostHeader), ""};
+    return Answer{431, fmt::format("the header is larger than {} bytes", kMaxHeaderSize), ""};
   if (result == http::error::end_of_stream || result == http::error::partial_message) return {};
   if (result.category() != beast::error_code(http::error::bad_method).category()) return {};
   return Answer{400, "invalid HTTP request", ""};
@@ -53,8 +53,8 @@ void Connection::start() {
 void Connection::read_first() {
   hub_.idle(*this, true);
   parser_.emplace();
-  parser_->header_limit(kMostHeader);
-  parser_->body_limit(kMostBody);
+  parser_->header_limit(kMaxHeaderSize);
+  parser_->body_limit(kMaxBodySize);
   if (buffer_.size() > 0) return read_rest();
   stream_.expires_after(options_.idle_time);
   stream_.async_read_some(buffer_.prepare(kFirstRead), [self = shared_from_this()](Result result, std::size_t size) {

@@ -21,8 +21,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kDeepest = 8;                                    // levels in a body; hints have two
-constexpr double kDefaultTimeout = 30, kLongestTimeout = 300;  // seconds
-constexpr std::size_t kLongestId = 256;
+constexpr double kDefaultTimeout = 30, kMaxTimeout = 300;      // seconds
+constexpr std::size_t kMaxIdLength = 256;
 
 struct BadRequest : Error {
   using Error::Error;
@@ -44,17 +44,17 @@ Number number(const Target& target, const std::string& name, Number otherwise) {
 std::chrono::milliseconds timeout_of(const Target& target) {
   const double seconds = number(target, "timeout", kDefaultTimeout);
   if (std::isnan(seconds)) throw BadRequest("parameter 'timeout' must be a number of seconds");
-  return std::chrono::milliseconds(std::llround(1000 * std::clamp(seconds, 0.0, kLongestTimeout)));
+  return std::chrono::milliseconds(std::llround(1000 * std::clamp(seconds, 0.0, kMaxTimeout)));
 }
 
 std::string replica_of(const Target& target) {
   const auto found = target.query.find("replica");
   if (found == target.query.end()) return "";
   const std::string& id = found->second;
-  const bool fine = !id.empty() && id.size() <= kLongestId &&
+  const bool fine = !id.empty() && id.size() <= kMaxIdLength &&
                     std::ranges::all_of(id, [](unsigned char c) { return std::isgraph(c) != 0; });
   if (!fine)
-    throw BadRequest(fmt::format("parameter 'replica' must be an id of 1 to {} visible characters", kLongestId));
+    throw BadRequest(fmt::format("parameter 'replica' must be an id of 1 to {} visible characters", kMaxIdLength));
   return id;
 }
 

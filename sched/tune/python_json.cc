@@ -118,7 +118,7 @@ bool PythonJsonReader::take(std::string_view word) {
 
 void PythonJsonReader::enter() {
   first_ = true;
-  if (++depth_ > kDeepestJson) fail("nested too deeply");
+  if (++depth_ > kMaxForeignJsonDepth) fail("nested too deeply");
 }
 
 void PythonJsonReader::begin_object() {

@@ -37,7 +37,7 @@ namespace optim = torch::optim;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kReplicas = 2, kGpuBatchSize = 512;
-constexpr double kMostRatio = 1.03;
+constexpr double kMaxRatio = 1.03;
 
 struct Workload {
   const char* name;
@@ -163,7 +163,7 @@ int run(int rank, const std::string& supervisor, const std::string& part, bool g
     if (wanted(workload, "Adam")) measure<optim::Adam>(workload, "Adam (for information)", workload.turns / 2, epochs);
   }
   adaptdl::destroy_process_group();
-  return rank == 0 && !gpu && most > kMostRatio ? 1 : 0;
+  return rank == 0 && !gpu && most > kMaxRatio ? 1 : 0;
 }
 
 // Returns a socket that listens on a free loopback port.

@@ -25,8 +25,8 @@ using namespace adaptdl::sched;
 namespace {
 
 constexpr double kPatience = 1.0;  // seconds: if a cycle takes longer at one size, larger sizes are skipped
-constexpr double kEnough = 3.0;    // seconds that a row may take once it has kLeastCycles cycles
-constexpr int kLeastCycles = 5, kMostCycles = 100;
+constexpr double kEnough = 3.0;    // seconds that a row may take once it has kMinCycles cycles
+constexpr int kMinCycles = 5, kMaxCycles = 100;
 
 struct Row {
   double median = 0, p95 = 0;  // seconds
@@ -37,7 +37,7 @@ Row measure(const std::string& name, const OrdinaryShape& shape) {
   const auto policy = make_policy(name, {});
   std::vector<double> seconds;
   double sum = 0;
-  for (int cycle = 0; cycle < kMostCycles && (cycle < kLeastCycles || sum < kEnough); ++cycle) {
+  for (int cycle = 0; cycle < kMaxCycles && (cycle < kMinCycles || sum < kEnough); ++cycle) {
     std::mt19937_64 random(static_cast<std::uint64_t>(cycle));
     const Problem problem = ordinary_problem(random, shape);
     const auto began = std::chrono::steady_clock::now();

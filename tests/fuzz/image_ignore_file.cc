@@ -28,11 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
     const IgnoreFile ignore = IgnoreFile::parse(text, ".dockerignore");
-    constexpr int kMostPaths = 20;
+    constexpr int kMaxPaths = 20;
     int paths = 0;
     for (const std::string& line : split(text, '\n')) {
       const std::string path = clean_path(trimmed(line));
-      if (path.starts_with('/') || path.starts_with("..") || path == "." || ++paths > kMostPaths) continue;
+      if (path.starts_with('/') || path.starts_with("..") || path == "." || ++paths > kMaxPaths) continue;
       check_path(ignore, path);
     }
   } catch (const adaptdl::Error& error) {

@@ -13,10 +13,10 @@ namespace {
 constexpr double kWorthwhile = 1.05;  // gain in goodput that justifies another batch size
 
 // The first fit is due after kFirstFit seconds or kFirstFitSteps steps. Later intervals double from kFirstFit to
-// kLongestDistance.
+// kMaxDistance.
 constexpr double kFirstFit = 0.5;
 constexpr std::uint64_t kFirstFitSteps = 20;
-constexpr double kLongestDistance = 30;
+constexpr double kMaxDistance = 30;
 constexpr double kHintsEvery = 30;
 
 BatchSizeDecider& decider() {
@@ -97,7 +97,7 @@ void BatchSizeChoice::take_fit() {
 bool BatchSizeChoice::fit_due(double now) const {
   const auto passed = now - *last_fit_;
   if (fits_ == 0) return passed >= kFirstFit || fit_steps_ >= kFirstFitSteps;
-  return passed >= std::min(std::ldexp(kFirstFit, std::min(fits_ - 1, 16)), kLongestDistance);
+  return passed >= std::min(std::ldexp(kFirstFit, std::min(fits_ - 1, 16)), kMaxDistance);
 }
 
 std::optional<BatchSize> BatchSizeChoice::propose(const std::optional<BatchSizeRange>& range, int nodes,

@@ -12,7 +12,7 @@ namespace adaptdl {
 namespace {
 
 constexpr double kSmoothing = 0.999;  // smoothing factor of the averages, per step at the initial batch size
-constexpr double kLeastVariance = 1e-6;
+constexpr double kMinVariance = 1e-6;
 
 double sum_above(const std::vector<double>& values, double least) {
   double sum = 0;
@@ -61,7 +61,7 @@ bool GradientNoiseScale::update(const GradientSample& sample) {
 }
 
 double GradientNoiseScale::sqr_avg() const noexcept { return sum_above(sqr_.average, 0); }
-double GradientNoiseScale::var_avg() const noexcept { return sum_above(var_.average, kLeastVariance); }
+double GradientNoiseScale::var_avg() const noexcept { return sum_above(var_.average, kMinVariance); }
 
 double GradientNoiseScale::gain(double scale) const noexcept {
   const double sqr = sqr_avg(), var = var_avg();

@@ -187,7 +187,7 @@ class Batch {
   std::int64_t elements_ = 0;
 };
 
-// Batches by group, device and preconditioner. Calls `use` with each batch. A batch has at most kMostElements elements
+// Batches by group, device and preconditioner. Calls `use` with each batch. A batch has at most kMaxElements elements
 // unless it is a single gradient. This limits the memory for temporaries.
 class Batches {
  public:
@@ -196,7 +196,7 @@ class Batches {
     const auto& by = gradient.preconditioner;
     const Key key{gradient.group, gradient.gradient.get_device(), by.exp_avg_sq.defined(), by.correction, by.eps};
     if (const auto found = batches_.find(key);
-        found != batches_.end() && found->second.elements() + gradient.gradient.numel() > kMostElements) {
+        found != batches_.end() && found->second.elements() + gradient.gradient.numel() > kMaxElements) {
       use(gradient.group, found->second);
       batches_.erase(found);
     }
@@ -209,7 +209,7 @@ class Batches {
   }
 
  private:
-  static constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
+  static constexpr std::int64_t kMaxElements = std::int64_t{1} << 24;
   using Key = std::tuple<std::size_t, std::int64_t, bool, double, double>;
   std::map<Key, Batch> batches_;
 };

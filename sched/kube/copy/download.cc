@@ -29,7 +29,7 @@ constexpr std::string_view kTarFrom =
 constexpr std::string_view kStatus = "adaptdl: status ";
 constexpr std::string_view kTarPrefix = R"sh(tar -C "$1" -cf - . 2>/dev/null | head -c "$2" | sha256sum)sh";
 constexpr int kTarSawChanges = 1;
-constexpr int kMostStarts = 5;
+constexpr int kMaxStarts = 5;
 
 constexpr std::uint64_t kWorthThread = std::uint64_t{1} << 20;
 
@@ -189,7 +189,7 @@ void download_directory(Shell& shell, const std::string& source, const RemoteFil
       unpack_once(shell, source, target, events);
       break;
     } catch (const Changed&) {
-      if (start == kMostStarts) {
+      if (start == kMaxStarts) {
         throw Error(
             fmt::format("{} in {} keeps changing and the connection keeps breaking; copy it file by file, or while "
                         "nothing writes to it",

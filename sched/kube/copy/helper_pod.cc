@@ -17,10 +17,10 @@ using nlohmann::json;
 
 constexpr const char* kVolume = "adaptdl-pvc";
 constexpr const char* kContainer = "copy";
-constexpr std::size_t kLongestLabel = 63;
+constexpr std::size_t kMaxLabelLength = 63;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
 constexpr auto kTroubleLasts = std::chrono::seconds(20);  // for problems that may resolve, such as a slow image pull
-constexpr auto kLongestStart = std::chrono::minutes(3);
+constexpr auto kMaxStart = std::chrono::minutes(3);
 
 // Names and label values must end with a letter or digit.
 std::string cut(const std::string& name, std::size_t size) {
@@ -29,7 +29,7 @@ std::string cut(const std::string& name, std::size_t size) {
   return result;
 }
 
-std::string label_of(const std::string& job) { return cut(job, kLongestLabel); }
+std::string label_of(const std::string& job) { return cut(job, kMaxLabelLength); }
 
 json at(const json& object, const json::json_pointer& path) {
   return object.is_object() ? object.value(path, json()) : json();
@@ -141,7 +141,7 @@ void HelperPod::wait_until_running(std::stop_token stop, const std::function<voi
     const auto now = std::chrono::steady_clock::now();
     if (trouble.empty()) well = now;
     const bool over = phase == "Failed" || phase == "Succeeded";
-    if (over || now - well > kTroubleLasts || now - begin > kLongestStart) {
+    if (over || now - well > kTroubleLasts || now - begin > kMaxStart) {
       throw Error(fmt::format("no replica is running, and the helper pod for the copy does not start: {}",
                               !trouble.empty() ? trouble
                               : over           ? "it has ended"

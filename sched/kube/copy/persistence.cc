@@ -8,7 +8,7 @@
 namespace adaptdl::kube {
 namespace {
 
-constexpr auto kLongestPause = std::chrono::seconds(5);
+constexpr auto kMaxPause = std::chrono::seconds(5);
 constexpr auto kTick = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -25,7 +25,7 @@ void Persistence::wait(const Broken& why, std::uint64_t bytes) {
                             std::chrono::duration_cast<std::chrono::seconds>(now - since_).count()));
   }
   if (notice_) notice_(fmt::format("{}; trying again", why.what()));
-  const auto pause = std::min<std::chrono::milliseconds>(kLongestPause, first_pause_ * (1 << std::min(breaks_++, 8)));
+  const auto pause = std::min<std::chrono::milliseconds>(kMaxPause, first_pause_ * (1 << std::min(breaks_++, 8)));
   for (const auto until = now + pause; std::chrono::steady_clock::now() < until;) {
     check(stop_);
     std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(kTick, pause));

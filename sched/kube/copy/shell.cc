@@ -8,7 +8,7 @@ namespace adaptdl::kube {
 namespace {
 
 constexpr int kNoSuchCommand = 127;
-constexpr std::size_t kMostOutput = std::size_t{1} << 20;
+constexpr std::size_t kMaxOutputSize = std::size_t{1} << 20;
 
 // Returns the first line of error output, without control characters.
 std::string first_line(std::string text) {
@@ -20,7 +20,7 @@ std::string first_line(std::string text) {
 }
 
 void append(std::string& text, std::string_view more) {
-  text += more.substr(0, kMostOutput - std::min(kMostOutput, text.size()));
+  text += more.substr(0, kMaxOutputSize - std::min(kMaxOutputSize, text.size()));
 }
 
 }  // namespace

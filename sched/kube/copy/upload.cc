@@ -42,9 +42,9 @@ constexpr std::string_view kUnpack = R"sh( | tar -C "$1" -xpof -)sh";
 constexpr std::string_view kUnpackFile = R"sh(tar -C "$1" -xpof "$2" && rm -f "$2")sh";
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
-constexpr std::uint64_t kLargestPack = std::uint64_t{32} << 20;
-constexpr std::uint64_t kSmallestPack = std::uint64_t{256} << 10;
-constexpr std::size_t kMostEntries = 5000;  // in a pack
+constexpr std::uint64_t kMaxPackSize = std::uint64_t{32} << 20;
+constexpr std::uint64_t kMinPackSize = std::uint64_t{256} << 10;
+constexpr std::size_t kMaxEntries = 5000;  // in a pack
 
 std::string take(std::string_view into) { return fmt::format("{} {}", kTake, into); }
 
@@ -254,7 +254,7 @@ class TreeUpload {
     Pack pack(source_);
     std::size_t next = first;
     std::uint64_t size = 0;
-    for (; next < entries_.size() && next - first < kMostEntries && entries_[next].size <= pack_limit_; ++next) {
+    for (; next < entries_.size() && next - first < kMaxEntries && entries_[next].size <= pack_limit_; ++next) {
       if (next > first && size + entries_[next].size > pack_limit_) break;
       if (!pack.add(entries_[next]))
         events_.say(fmt::format("{} shrank during the copy", (source_ / entries_[next].name).string()));
@@ -264,7 +264,7 @@ class TreeUpload {
       send(pack.finish());
     } catch (const Broken& broken) {
       persistence_.wait(broken, done_);
-      pack_limit_ = std::max(kSmallestPack, pack_limit_ / 2);
+      pack_limit_ = std::max(kMinPackSize, pack_limit_ / 2);
       return first;
     }
     done_ += size;
@@ -303,7 +303,7 @@ class TreeUpload {
   Persistence persistence_;
   std::vector<PackedEntry> entries_;
   Agent agent_;
-  std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kLargestPack;
+  std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kMaxPackSize;
 };
 
 // Returns the path to which a file from `source` must be written. If the target is a link, the file that the link
@@ -358,7 +358,7 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   const bool directory = there.found == Found::kDirectory;
   const std::string path = directory ? target : file_place(shell, persistence, "-", target, there);
-  std::string buffer(kLargestPack, '\0');
+  std::string buffer(kMaxPackSize, '\0');
   std::size_t filled = fill(from, buffer);
   const std::string place = directory ? target : directory_of(path);
   Agent agent(shell, filled, place);

@@ -464,7 +464,7 @@ TEST_CASE("rank 0 survives running out of file descriptors") {
   });
   Options options = test_options(2);
   options.rank = 1;
-  options.master_port = static_cast<std::uint16_t>(std::stoi(child.hear()));
+  options.master_port = static_cast<std::uint16_t>(std::stoi(child.read_line()));
   {
     std::vector<Socket> strangers;
     for (int i = 0; i < 60; ++i) strangers.push_back(Socket::connected(options.master_port));
@@ -472,7 +472,7 @@ TEST_CASE("rank 0 survives running out of file descriptors") {
   }
   Communicator communicator(options);
   CHECK(communicator.allreduce(json("b")) == "ab");
-  CHECK(child.hear() == "ab");
+  CHECK(child.read_line() == "ab");
 }
 
 TEST_CASE("invalid options are rejected") {

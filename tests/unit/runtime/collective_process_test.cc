@@ -23,7 +23,7 @@ constexpr std::int64_t kSoon = 20'000;
 
 // Returns TEXT of the next line "error MILLISECONDS TEXT", and checks that the time is soon after `since`.
 std::string timely_error(Child& child, std::int64_t since) {
-  const std::string line = child.hear();
+  const std::string line = child.read_line();
   int consumed = 0;
   long long at = 0;
   if (std::sscanf(line.c_str(), "error %lld %n", &at, &consumed) != 1) return line;
@@ -45,7 +45,7 @@ bool has_admitted(const Child& root, unsigned long long rank) {
 }
 
 void expect_ready(std::vector<Child>& children) {
-  for (Child& child : children) CHECK(child.hear() == "ready");
+  for (Child& child : children) CHECK(child.read_line() == "ready");
 }
 
 // Kills replica `victim` of `size` while the others are blocked in a call that it has not made.
@@ -142,7 +142,7 @@ TEST_CASE("killing a replica while others connect fails those already connected"
         test.say_error(
             [&] { Communicator communicator(options, [&](std::uint16_t port) { test.say(std::to_string(port)); }); });
       });
-      if (rank == 0) options.master_port = static_cast<std::uint16_t>(std::stoi(children[0].hear()));
+      if (rank == 0) options.master_port = static_cast<std::uint16_t>(std::stoi(children[0].read_line()));
     }
     const auto both_are_in = [&] { return has_admitted(children[0], 1) && has_admitted(children[0], 2); };
     for (const auto until = Clock::now() + 30s; !both_are_in() && Clock::now() < until;)
@@ -200,7 +200,7 @@ TEST_CASE("all processes get the result of their last call even if they exit wit
       test.say(communicator.allreduce(json("r")).get<std::string>());
     });
     for (Child& child : children) {
-      CHECK(child.hear() == "rrrr");
+      CHECK(child.read_line() == "rrrr");
       CHECK(child.join() == 0);
     }
   }
@@ -219,7 +219,7 @@ TEST_CASE("destroying the communicator in a forked child does not affect the job
     communicator.teardown();
   });
   for (Child& child : children) {
-    CHECK(child.hear() == "7 2");
+    CHECK(child.read_line() == "7 2");
     CHECK(child.join() == 0);
   }
 }
@@ -242,7 +242,7 @@ TEST_CASE("handled signals do not interrupt calls") {
     for (const Child& child : children) child.signal(SIGUSR1);
     std::this_thread::sleep_for(1ms);
   }
-  for (Child& child : children) CHECK(child.hear() == "done");
+  for (Child& child : children) CHECK(child.read_line() == "done");
 }
 
 TEST_CASE("the global communicator reads its options from the environment") {
@@ -259,8 +259,8 @@ TEST_CASE("the global communicator reads its options from the environment") {
     collective::initialize(test_options(1));
     test.say(collective::broadcast(json("again")).get<std::string>());
   });
-  check_contains(holder.hear(), "call init_process_group first");
-  const std::string port = holder.hear();
+  check_contains(holder.read_line(), "call init_process_group first");
+  const std::string port = holder.read_line();
   Child other([&](const Child::Test& test) {
     ::setenv("ADAPTDL_MASTER_ADDR", "localhost", 1);
     ::setenv("ADAPTDL_NUM_REPLICAS", "2", 1);
@@ -273,14 +273,14 @@ TEST_CASE("the global communicator reads its options from the environment") {
     test.say(later.get() == 5 ? "5" : "another sum");
     collective::teardown();
   });
-  check_contains(other.hear(), "set ADAPTDL_MASTER_PORT");
-  check_contains(holder.hear(), "already initialized");
+  check_contains(other.read_line(), "set ADAPTDL_MASTER_PORT");
+  check_contains(holder.read_line(), "already initialized");
   for (Child* child : {&holder, &other}) {
-    CHECK(child->hear() == "ab");
-    CHECK(child->hear() == "5");
+    CHECK(child->read_line() == "ab");
+    CHECK(child->read_line() == "5");
   }
-  CHECK(holder.hear() == "torn down");
-  CHECK(holder.hear() == "again");
+  CHECK(holder.read_line() == "torn down");
+  CHECK(holder.read_line() == "again");
   CHECK(holder.join() == 0);
   CHECK(other.join() == 0);
 }

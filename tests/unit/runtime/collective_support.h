@@ -168,7 +168,7 @@ class Child {
     if (::write(go_, "g", 1) != 1) std::abort();
   }
   // Returns the next line; "(silence)" after `patience`, "(end)" once the child has exited.
-  std::string hear(std::chrono::milliseconds patience = 30s) {
+  std::string read_line(std::chrono::milliseconds patience = 30s) {
     const auto deadline = Clock::now() + patience;
     for (;;) {
       const auto end = heard_.find('\n');
@@ -211,7 +211,7 @@ inline std::vector<Child> start_processes(Options options,
       Communicator communicator(options, [&](std::uint16_t port) { test.say(std::to_string(port)); });
       body(communicator, test);
     });
-    if (rank == 0) options.master_port = static_cast<std::uint16_t>(std::stoi(children[0].hear()));
+    if (rank == 0) options.master_port = static_cast<std::uint16_t>(std::stoi(children[0].read_line()));
   }
   return children;
 }

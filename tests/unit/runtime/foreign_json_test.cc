@@ -13,8 +13,8 @@ TEST_CASE("JSON nested too deeply is discarded without recursion") {
     const auto count = static_cast<std::size_t>(depth);
     return std::string(count, '[') + std::string(count, ']');
   };
-  CHECK(parse_foreign_json(nested(kDeepestJson)).is_array());
-  CHECK(parse_foreign_json(nested(kDeepestJson + 1)).is_discarded());
+  CHECK(parse_foreign_json(nested(kMaxForeignJsonDepth)).is_array());
+  CHECK(parse_foreign_json(nested(kMaxForeignJsonDepth + 1)).is_discarded());
   CHECK(parse_foreign_json(nested(300'000)).is_discarded());
   std::string objects;
   for (int i = 0; i < 300'000; ++i) objects += R"({"a":)";
@@ -66,8 +66,8 @@ TEST_CASE("parse_shallow_json replaces values nested too deeply by null and keep
   std::string objects, ends;
   for (int i = 0; i < 9000; ++i) objects += R"({"a":)", ends += '}';
   const auto shallow = parse_shallow_json(objects + "1" + ends);
-  CHECK(is_nested_deeper(shallow.dump(), kDeepestJson - 1));
-  CHECK_FALSE(is_nested_deeper(shallow.dump(), kDeepestJson));
+  CHECK(is_nested_deeper(shallow.dump(), kMaxForeignJsonDepth - 1));
+  CHECK_FALSE(is_nested_deeper(shallow.dump(), kMaxForeignJsonDepth));
 }
 
 }  // namespace foreign_json_test

@@ -121,7 +121,7 @@ TEST_CASE("a helper that times out or is stopped is killed with its children") {
 TEST_CASE("the size of a helper's output is limited") {
   const HelperOutcome most = run_helper(shell("head -c 1048576 /dev/zero"), 30s);
   CHECK(most.end == End::kExited);
-  CHECK(most.output.size() == kMostHelperOutput);
+  CHECK(most.output.size() == kMaxHelperOutput);
   const auto start = Clock::now();
   CHECK(run_helper(shell("cat /dev/zero"), 60s).end == End::kTooMuch);
   CHECK(Clock::now() - start < 30s);

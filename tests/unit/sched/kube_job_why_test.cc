@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "kube/job_book.h"
+#include "kube/job_index.h"
 
 namespace kube_job_why_test {
 
@@ -70,11 +70,11 @@ json make_event(const std::string& kind, const std::string& name, const std::str
 }
 
 std::string why(const json& job, const std::vector<json>& pods = {}, const std::vector<json>& events = {}) {
-  JobBook book;
-  book.put_job(job);
-  for (const json& pod : pods) book.put_pod(pod);
-  for (const json& event : events) book.put_event(event);
-  return book.views(kNow).at(0).why;
+  JobIndex index;
+  index.put_job(job);
+  for (const json& pod : pods) index.put_pod(pod);
+  for (const json& event : events) index.put_event(event);
+  return index.views(kNow).at(0).why;
 }
 
 const json kStarting = {{"phase", "Starting"}, {"replicas", 2}};
@@ -203,29 +203,29 @@ TEST_CASE("objects with missing or malformed fields are tolerated") {
       {{"metadata", 3}, {"spec", "x"}, {"status", {1}}},
       {{"status", {{"containerStatuses", {1, nullptr, json::object()}}, {"conditions", "x"}}}}};
   for (const json& object : odd) {
-    JobBook book;
-    book.put_job(object);
-    book.put_pod(object);
-    book.put_event(object);
-    CHECK(book.views(kNow).size() == 1);
-    book.drop_pod(object);
-    book.drop_event(object);
-    book.drop_job(object);
-    CHECK(book.views(kNow).empty());
+    JobIndex index;
+    index.put_job(object);
+    index.put_pod(object);
+    index.put_event(object);
+    CHECK(index.views(kNow).size() == 1);
+    index.drop_pod(object);
+    index.drop_event(object);
+    index.drop_job(object);
+    CHECK(index.views(kNow).empty());
   }
 }
 
 TEST_CASE("replicas and ready replicas are counted in the newest group only") {
-  JobBook book;
-  book.put_job(make_job({{"phase", "Running"}, {"replicas", 2}, {"readyReplicas", 0}, {"group", 1}}));
+  JobIndex index;
+  index.put_job(make_job({{"phase", "Running"}, {"replicas", 2}, {"readyReplicas", 0}, {"group", 1}}));
   json old = make_pod(0, running());
   old["metadata"]["name"] = "old";
-  book.put_pod(old);
+  index.put_pod(old);
   json fresh = make_pod(0, running()), other = make_pod(1, waiting("ContainerCreating"));
   for (json* pod : {&fresh, &other}) (*pod)["metadata"]["annotations"]["adaptdl/group"] = "1";
-  book.put_pod(fresh);
-  book.put_pod(other);
-  const JobView view = book.views(kNow).at(0);
+  index.put_pod(fresh);
+  index.put_pod(other);
+  const JobView view = index.views(kNow).at(0);
   CHECK(view.replicas.size() == 2);
   CHECK(view.ready == 1);
   CHECK(view.wanted == 2);

@@ -85,7 +85,7 @@ TEST_CASE("a run that needs replacements fails after these repeatedly failed to 
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
   for (int i = 0; i < kNewcomerTries; ++i) {
-    CHECK(run.membership.ended(run.only(Kind::kStart, kLongestBackOff).replica, End::kFailed, run.now));
+    CHECK(run.membership.ended(run.only(Kind::kStart, kMaxBackOff).replica, End::kFailed, run.now));
   }
   CHECK(run.only(Kind::kFail).why == "only 1 replica left, but at least 2 required, and replacements cannot join");
 }

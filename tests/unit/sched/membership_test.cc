@@ -393,7 +393,7 @@ TEST_CASE("a new membership resumes from the target and state of an earlier one"
   both([](Run& each) { each.decide(kHangWait); });  // replica 3 hangs
   both([](Run& each) { each.membership.ended(3, End::kKilled, each.now); });
   both([](Run& each) { each.decide(); });
-  both([](Run& each) { each.decide(kLongestBackOff); });
+  both([](Run& each) { each.decide(kMaxBackOff); });
   CHECK(run.membership.members() == Numbers{1});
   both([](Run& each) { each.want({"1"}); });
   both([](Run& each) { each.decide(); });

@@ -115,7 +115,7 @@ TEST_CASE("unlimited jobs on unlimited nodes do not exceed the policies' replica
     const auto policy = make_policy(name, {});
     const Decision decision = policy->optimize(problem, nullptr);
     check(name, *policy, problem, decision);
-    for (const auto& [job, allocation] : decision.allocations) CHECK(allocation.size() <= kMostReplicas);
+    for (const auto& [job, allocation] : decision.allocations) CHECK(allocation.size() <= kMaxReplicasPerJob);
     CHECK_FALSE(decision.allocations.at("job-0").empty());
     CHECK(decision.allocations.at("job-49").empty());
     CHECK(decision.reasons.at("job-49").find("job gets") != std::string::npos);

@@ -1,4 +1,4 @@
-#include "image/layer_shelf.h"
+#include "image/layer_provider.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kTellEvery = std::chrono::milliseconds(200);
-constexpr unsigned kMostTransfers = 8;
+constexpr unsigned kMaxTransfers = 8;
 
 }  // namespace
 
@@ -69,7 +69,7 @@ StageView::~StageView() {
   }
 }
 
-void LayerShelf::fetch(const std::vector<BuiltLayer>& layers) {
+void LayerProvider::fetch(const std::vector<BuiltLayer>& layers) {
   std::vector<const BuiltLayer*> missing;
   std::uint64_t bytes = 0;
   for (const BuiltLayer& layer : layers)
@@ -84,7 +84,7 @@ void LayerShelf::fetch(const std::vector<BuiltLayer>& layers) {
   if (missing.empty()) return;
   TransferReport report(report_, fmt::format("pull {}", missing.front()->from), bytes);
   for_each_parallel(
-      missing.size(), std::min(threads_, kMostTransfers), stop_, [&](std::size_t i, const std::stop_token& stop) {
+      missing.size(), std::min(threads_, kMaxTransfers), stop_, [&](std::size_t i, const std::stop_token& stop) {
         const BuiltLayer& layer = *missing[i];
         BlobStore::Draft draft(cache_.blobs(), layer.descriptor.digest.substr(0, layer.descriptor.digest.find(':')));
         registry_.pull_blob(
@@ -105,7 +105,7 @@ std::string chain_id(const std::vector<BuiltLayer>& layers) {
   return chain;
 }
 
-std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
+std::vector<fs::path> LayerProvider::trees(const std::vector<BuiltLayer>& layers) {
   std::vector<std::string> chain;
   std::vector<fs::path> trees;
   std::vector<std::size_t> packed;
@@ -140,7 +140,7 @@ std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
   return trees;
 }
 
-std::unique_ptr<StageView> LayerShelf::view(const std::vector<BuiltLayer>& layers) {
+std::unique_ptr<StageView> LayerProvider::view(const std::vector<BuiltLayer>& layers) {
   return std::make_unique<StageView>(cache_, trees(layers));
 }
 

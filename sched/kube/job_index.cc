@@ -1,4 +1,4 @@
-#include "kube/job_book.h"
+#include "kube/job_index.h"
 
 #include <algorithm>
 #include <span>
@@ -55,26 +55,26 @@ int wanted_replicas(const Job& job, std::span<const Replica> replicas) {
 
 }  // namespace
 
-void JobBook::put_job(const json& object) { jobs_[key(object)] = parse_job(object); }
-void JobBook::drop_job(const json& object) { jobs_.erase(key(object)); }
-void JobBook::put_pod(const json& object) { pods_[job_key(object)][own_name(object)] = parse_replica(object); }
-void JobBook::drop_pod(const json& object) { drop(pods_, job_key(object), own_name(object)); }
-void JobBook::put_event(const json& object) { events_[subject_key(object)][own_name(object)] = parse_event(object); }
-void JobBook::drop_event(const json& object) { drop(events_, subject_key(object), own_name(object)); }
+void JobIndex::put_job(const json& object) { jobs_[key(object)] = parse_job(object); }
+void JobIndex::drop_job(const json& object) { jobs_.erase(key(object)); }
+void JobIndex::put_pod(const json& object) { pods_[job_key(object)][own_name(object)] = parse_replica(object); }
+void JobIndex::drop_pod(const json& object) { drop(pods_, job_key(object), own_name(object)); }
+void JobIndex::put_event(const json& object) { events_[subject_key(object)][own_name(object)] = parse_event(object); }
+void JobIndex::drop_event(const json& object) { drop(events_, subject_key(object), own_name(object)); }
 
-const JobBook::Pods& JobBook::pods_of(const Job& job) const {
+const JobIndex::Pods& JobIndex::pods_of(const Job& job) const {
   static const Pods none;
   const auto found = pods_.find(key(job.name_space, job.name));
   return found == pods_.end() ? none : found->second;
 }
 
-bool JobBook::wants_events() const {
+bool JobIndex::wants_events() const {
   return std::ranges::any_of(jobs_, [this](const auto& entry) {
     return kube::wants_events(entry.second, newest_group(pods_of(entry.second)));
   });
 }
 
-std::vector<JobView> JobBook::views(Time now) const {
+std::vector<JobView> JobIndex::views(Time now) const {
   std::vector<JobView> all;
   all.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) {

@@ -1,4 +1,4 @@
-#include "command/run_books.h"
+#include "command/run_registration.h"
 
 #include <fmt/format.h>
 #include <limits.h>
@@ -41,7 +41,7 @@ sched::RunStatus first_status(const sched::RunRecord& record, const sched::Launc
 
 }  // namespace
 
-RunBooks::RunBooks(const RunOptions& options, sched::LaunchPlan& plan) {
+RunRegistration::RunRegistration(const RunOptions& options, sched::LaunchPlan& plan) {
   const bool own_checkpoints = !plan.checkpoints && !options.no_checkpoint;
   const bool needed = own_checkpoints || options.detach || !options.name.empty();
   try {
@@ -52,7 +52,7 @@ RunBooks::RunBooks(const RunOptions& options, sched::LaunchPlan& plan) {
   }
 }
 
-void RunBooks::open(const fs::path& runs, const RunOptions& options, sched::LaunchPlan& plan) {
+void RunRegistration::open(const fs::path& runs, const RunOptions& options, sched::LaunchPlan& plan) {
   sched::prune_runs(runs);
   sched::RunRecord record = make_record(runs, options, plan);
   std::error_code error;
@@ -79,16 +79,16 @@ void RunBooks::open(const fs::path& runs, const RunOptions& options, sched::Laun
   }
 }
 
-void RunBooks::set_resume(const std::string& command) {
+void RunRegistration::set_resume(const std::string& command) {
   if (control_) control_->status().resume = command;
 }
 
-void RunBooks::ended(const sched::LaunchResult& result) {
+void RunRegistration::ended(const sched::LaunchResult& result) {
   remove_checkpoints(result.outcome.verdict == sched::Verdict::kDone);
   if (control_) control_->finish();
 }
 
-void RunBooks::failed(const std::string& why) {
+void RunRegistration::failed(const std::string& why) {
   remove_checkpoints(false);
   if (!control_) return;
   sched::RunStatus& status = control_->status();
@@ -105,7 +105,7 @@ void RunBooks::failed(const std::string& why) {
 }
 
 // Removes the run's own checkpoint directory if the run is done. Otherwise, removes the directory only if it is empty.
-void RunBooks::remove_checkpoints(bool done) noexcept {
+void RunRegistration::remove_checkpoints(bool done) noexcept {
   if (own_checkpoints_.empty()) return;
   std::error_code ignored;
   if (done)

@@ -1,4 +1,4 @@
-// RunBooks maintains the record of a run that `adaptdl run` starts, and completes the run's plan from it.
+// RunRegistration maintains the record of a run that `adaptdl run` starts, and completes the run's plan from it.
 #pragma once
 
 #include <filesystem>
@@ -12,12 +12,12 @@
 namespace adaptdl::cli {
 
 // `adaptdl ls` shows the run as active until the object is destroyed.
-class RunBooks {
+class RunRegistration {
  public:
   // Creates the record that the options request, and completes `plan` with directories for checkpoints and logs, and
   // with a unique job id. Throws UsageError if an active run has the same name. If the record cannot be created, throws
   // Error if the run requires a record; if it does not, warning() returns the reason.
-  RunBooks(const RunOptions& options, sched::LaunchPlan& plan);
+  RunRegistration(const RunOptions& options, sched::LaunchPlan& plan);
 
   // Null if the run has no record.
   sched::RunControl* control() noexcept { return control_.get(); }

@@ -38,9 +38,10 @@ class StageView {
 std::string chain_id(const std::string& below, const std::string& diff_id);
 std::string chain_id(const std::vector<BuiltLayer>& layers);
 
-class LayerShelf {
+class LayerProvider {
  public:
-  LayerShelf(const BuildCache& cache, Registry& registry, BuildReport& report, unsigned threads, std::stop_token stop)
+  LayerProvider(const BuildCache& cache, Registry& registry, BuildReport& report, unsigned threads,
+                std::stop_token stop)
       : cache_(cache), registry_(registry), report_(report), threads_(threads), stop_(std::move(stop)) {}
 
   // Downloads the layers that are not in the store, in parallel.

@@ -18,7 +18,7 @@ struct JobView {
   int ready = 0, wanted = 0;  // numbers of replicas
 };
 
-class JobBook {
+class JobIndex {
  public:
   void put_job(const nlohmann::json& object);
   void drop_job(const nlohmann::json& object);
