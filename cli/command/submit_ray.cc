@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -81,11 +83,17 @@ Plan make_plan(const RaySubmitOptions& options) {
   return plan;
 }
 
+bool is_name_character(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-'; }
+
 std::string make_name(const RaySubmitOptions& options) {
   std::string prefix = options.name;
-  if (prefix.empty()) prefix = fs::weakly_canonical(options.project).filename().string();
-  for (char& letter : prefix) {
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '-';
+  if (!prefix.empty() && (prefix.front() == '-' || !std::ranges::all_of(prefix, is_name_character)))
+    throw UsageError(fmt::format("submit: invalid --name '{}': expected letters, digits and dashes", prefix));
+  if (prefix.empty()) {
+    prefix = fs::weakly_canonical(options.project).filename().string();
+    std::ranges::replace_if(
+        prefix, [](char letter) { return !is_name_character(letter); }, '-');
+    prefix.erase(0, prefix.find_first_not_of('-'));
   }
   return kube::generate_name((prefix.empty() ? "job" : prefix) + '-');
 }
@@ -156,27 +164,27 @@ void print_started(const RaySubmitOptions& options, const std::string& name, con
   std::fflush(stdout);
 }
 
-// Waits until the job has ended. Throws Error if it failed or was stopped.
-void wait_for_end(const ray::Access& access, const std::string& name, const Plan& plan, const std::stop_token& stop) {
+// Waits until the job has ended, and returns why it failed, or "" if it succeeded. Throws Error if it does not end in
+// time, and http::Stopped.
+std::string wait_for_end(const ray::Access& access, const std::string& name, const Plan& plan,
+                         const std::stop_token& stop) {
   ray::JobServer server(access, kMaxOutage);
   for (const auto begin = Clock::now(); !stop.stop_requested(); std::this_thread::sleep_for(kWaitForRayJob)) {
     const auto job = server.find(name);
-    if (!job) throw Error(fmt::format("job {} was deleted before it ended", name));
-    if (job->status == ray::Job::Status::kSucceeded) return;
-    if (job->ended())
-      throw Error(
-          fmt::format("job {} {}", name,
-                      job->status == ray::Job::Status::kStopped ? "was stopped" : "failed: " + failure_of(*job)));
+    if (!job) return fmt::format("job {} was deleted before it ended", name);
+    if (job->status == ray::Job::Status::kSucceeded) return "";
+    if (job->status == ray::Job::Status::kStopped) return fmt::format("job {} was stopped", name);
+    if (job->ended()) return fmt::format("job {} failed: {}", name, failure_of(*job));
     if (plan.wait && Clock::now() - begin > *plan.wait)
       throw Error(fmt::format("timed out waiting for job {}; the job was not stopped", name));
   }
   throw http::Stopped();
 }
 
-void follow(const ray::Access& access, const std::string& name, const Plan& plan, const std::stop_token& stop) {
+// Does the same, and prints the job's output.
+std::string follow(const ray::Access& access, const std::string& name, const Plan& plan, const std::stop_token& stop) {
   std::stop_source enough;
   const std::stop_callback pass_on(stop, [&enough] { enough.request_stop(); });
-  std::exception_ptr failed;
   std::jthread output([&] {
     try {
       ray::follow_logs(access, name, enough.get_token(), [](std::string_view piece) {
@@ -186,14 +194,16 @@ void follow(const ray::Access& access, const std::string& name, const Plan& plan
     } catch (const Error& error) {
       print_notice("{}", error.what());
     }
+    if (std::ferror(stdout) != 0) enough.request_stop();
   });
   try {
-    wait_for_end(access, name, plan, enough.get_token());
+    const std::string failure = wait_for_end(access, name, plan, enough.get_token());
+    output.join();  // the output ends when the job does
+    return failure;
   } catch (...) {
-    failed = std::current_exception();
+    enough.request_stop();
+    throw;
   }
-  output.join();
-  if (failed) std::rethrow_exception(failed);
 }
 
 }  // namespace
@@ -219,12 +229,12 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
 
 void submit_ray(const RaySubmitOptions& options, int& exit_code) {
   const Plan plan = make_plan(options);
+  const std::string name = make_name(options);
   const ray::Access access = find_ray(options.address);
   StopSignals signals([] {});
   try {
     ray::JobServer server(access);
     server.check_version();
-    const std::string name = make_name(options);
     ray::Submission submission = make_submission(options, plan, name);
     {
       const ray::Package package = make_package(options);
@@ -233,8 +243,10 @@ void submit_ray(const RaySubmitOptions& options, int& exit_code) {
     if (signals.token().stop_requested()) throw http::Stopped();
     server.submit(submission);
     print_started(options, name, server.url());
-    if (options.follow) follow(access, name, plan, signals.token());
-    if (options.wait) wait_for_end(access, name, plan, signals.token());
+    std::string failure;
+    if (options.follow) failure = follow(access, name, plan, signals.token());
+    if (options.wait) failure = wait_for_end(access, name, plan, signals.token());
+    if (!failure.empty()) throw Error(failure);
   } catch (const http::Stopped&) {
     exit_code = signals.exit_code();
   }

@@ -147,7 +147,11 @@ class RayTest(unittest.TestCase):
         [failed] = json.loads(self.adaptdl("ls", "--json"))
         self.assertEqual((failed["state"], failed["program"]), ("Failed", "./nothing"))
         self.assertRegex(self.adaptdl("ls"), r"cannot run ./nothing: no such file\n\Z")
+        waiting = ["--no-checkpoint", "--gpus", 0, "--timeout", "20s", self.project, "--"]
+        self.adaptdl("submit", "--wait", *waiting, "true")
+        self.adaptdl("submit", "--follow", *waiting, "sleep", "60", code=1, error="timed out waiting for job")
         self.adaptdl("submit", self.project, code=2, error="requires a program")
+        self.adaptdl("submit", "--name", "a_b", "--no-checkpoint", self.project, "--", "./program", code=2, error="invalid --name 'a_b'")
         self.adaptdl("submit", self.project, "--", "./program", code=2, error="--checkpoint-path DIR")
         self.adaptdl("submit", "--image", "x", self.project, "--", "./program", code=2, error="--image cannot be used with --ray")
         self.adaptdl("submit", "--no-checkpoint", "--cpus", "0", "--gpus", "0", self.project, "--", "./program", code=2, error="cannot both be 0")
