@@ -31,20 +31,24 @@ class RayCluster:
         self.nodes = {}  # process ids of `ray start`, by name
         self.address = f"127.0.0.1:{HEAD_PORT}"
         self.url = f"http://127.0.0.1:{DASHBOARD_PORT}"
-        self.environment = {**os.environ, **environment, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        self.environment = {**os.environ, **environment, "TMPDIR": str(self.directory), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
                             "RAY_ADDRESS": self.address, "ADAPTDL_TEST_RAY": str(self.directory)}
         self._start("head", "--head", f"--port={HEAD_PORT}", "--num-cpus=0", "--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}",
-                    f"--temp-dir={self.directory}/t")
+                    f"--temp-dir={self.directory}/t", *self._ports(0))
         self.added = 0
+
+    @staticmethod
+    def _ports(i):
+        """Ports for the node of this number. They are below the ephemeral ports, which any outgoing connection may take."""
+        return [f"--dashboard-agent-listen-port={22365 + i}", f"--dashboard-agent-grpc-port={22465 + i}", f"--runtime-env-agent-port={22565 + i}",
+                f"--metrics-export-port={22665 + i}", f"--node-manager-port={22765 + i}", f"--object-manager-port={22865 + i}",
+                f"--min-worker-port={20000 + i * 100}", f"--max-worker-port={20099 + i * 100}"]
 
     def add_node(self):
         """Returns its name."""
         self.added += 1
         i, name = self.added, f"node{self.added}"
-        self._start(name, f"--address={self.address}", "--num-cpus=1", "--labels", f"adaptdl-test={name}", f"--dashboard-agent-listen-port={52365 + i}",
-                    f"--dashboard-agent-grpc-port={52465 + i}", f"--runtime-env-agent-port={52565 + i}", f"--metrics-export-port={52665 + i}",
-                    f"--node-manager-port={52765 + i}", f"--object-manager-port={52865 + i}", f"--min-worker-port={20000 + i * 100}",
-                    f"--max-worker-port={20099 + i * 100}")
+        self._start(name, f"--address={self.address}", "--num-cpus=1", "--labels", f"adaptdl-test={name}", *self._ports(i))
         return name
 
     def kill(self, name):

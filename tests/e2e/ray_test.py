@@ -33,7 +33,8 @@ class RayTest(unittest.TestCase):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ar-"))
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.cluster = ray_support.RayCluster(
-            self.python, self.directory, HOME=str(self.directory), XDG_STATE_HOME=str(self.directory / "state"), OMP_NUM_THREADS="1")
+            self.python, self.directory, HOME=str(self.directory), XDG_STATE_HOME=str(self.directory / "state"), XDG_RUNTIME_DIR=str(self.directory),
+            OMP_NUM_THREADS="1")
         self.addCleanup(self.cluster.end)
         self.samples, self.until = self.directory / "samples", self.directory / "until"
         self.samples.touch()
