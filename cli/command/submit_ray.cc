@@ -66,6 +66,10 @@ Plan make_plan(const RaySubmitOptions& options) {
   }
   if (!options.max_replicas.empty() && !options.max_cluster_size.empty())
     throw UsageError("submit: --max-replicas and --max-cluster-size are the same; use one of them");
+  if (options.max_replicas.empty() && options.max_cluster_size.empty()) {
+    throw UsageError(
+        "submit: --ray requires --max-replicas N, the number of replicas for which the autoscaler may add nodes");
+  }
   if (options.follow && options.wait) throw UsageError("submit: --follow also waits; omit --wait");
   if (!options.timeout.empty() && !options.follow && !options.wait)
     throw UsageError("submit: --timeout requires --wait or --follow");
@@ -215,8 +219,8 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
   };
   add("--cpus", options.cpus, "With --ray: CPUs of each replica (default: 1)", "N");
   add("--gpus", options.gpus, "With --ray: GPUs of each replica (default: 1)", "N");
-  add("--max-cluster-size", options.max_cluster_size,
-      "With --ray: maximum number of replicas, same as --max-replicas (default: no limit)", "N");
+  add("--max-cluster-size", options.max_cluster_size, "With --ray: maximum number of replicas, same as --max-replicas",
+      "N");
   add("--checkpoint-path", options.checkpoint_path,
       "With --ray: directory that all nodes share, in which checkpoints are saved and from which the job continues",
       "DIR");

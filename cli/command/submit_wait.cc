@@ -129,7 +129,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   } catch (const kube::ApiError& error) {
     with.notice(error.what());
   } catch (const Error&) {
-    // There is no output to show. The reason is in the message about how the job ended.
+    // The job had no output. The message about its end explains why.
   }
   if (std::ferror(stdout) != 0) enough.request_stop();
   waiter.join();

@@ -51,7 +51,6 @@ std::optional<Job> parse_job(const json& object) {
   if (!status || job.id.empty()) return std::nullopt;
   job.status = *status;
   job.message = text_of(object, "message");
-  job.entrypoint = text_of(object, "entrypoint");
   if (const auto environment = object.find("runtime_env"); environment != object.end() && environment->is_object())
     job.package_uri = text_of(*environment, "working_dir");
   if (const auto metadata = object.find("metadata"); metadata != object.end() && metadata->is_object()) {

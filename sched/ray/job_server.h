@@ -27,7 +27,6 @@ struct Job {
   std::string id;  // the submission id
   Status status = Status::kPending;
   std::string message;      // describes the status; may be empty
-  std::string entrypoint;   // the shell command that runs on the head node
   std::string package_uri;  // of its working directory; empty: none
   std::map<std::string, std::string> metadata;
   std::optional<std::chrono::system_clock::time_point> start, end;

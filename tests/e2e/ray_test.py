@@ -109,7 +109,7 @@ class RayTest(unittest.TestCase):
         python = python_peer.adaptdl_torch()
         self.cluster.add_node()
         shutil.copy(PYTHON_PROGRAM, self.project / "main.py")
-        self.job = self.adaptdl("submit", "--gpus", 0, "--checkpoint-path", self.directory / "checkpoints", self.project, "--",
+        self.job = self.adaptdl("submit", "--max-replicas", 2, "--gpus", 0, "--checkpoint-path", self.directory / "checkpoints", self.project, "--",
                                 python, "main.py", f"--wait=10:{self.until}").strip()
         self.wait_for_output("waits after step 10")
         self.cluster.add_node()
@@ -144,20 +144,21 @@ class RayTest(unittest.TestCase):
 
     def test_a_failed_job_and_invalid_submissions_are_reported_in_one_line(self):
         self.cluster.add_node()
-        self.assertIn("cannot run ./nothing: no such file", self.adaptdl("submit", "--no-checkpoint", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))
+        self.assertIn("cannot run ./nothing: no such file", self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))
         [failed] = json.loads(self.adaptdl("ls", "--json"))
         self.assertEqual((failed["state"], failed["program"]), ("Failed", "./nothing"))
         self.assertRegex(self.adaptdl("ls"), r"cannot run ./nothing: no such file\n\Z")
-        waiting = ["--no-checkpoint", "--gpus", 0, "--timeout", "20s", self.project, "--"]
+        waiting = ["--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--timeout", "20s", self.project, "--"]
         self.adaptdl("submit", "--wait", *waiting, "true")
         self.adaptdl("submit", "--follow", *waiting, "sleep", "60", code=1, error="timed out waiting for job")
         self.adaptdl("submit", self.project, code=2, error="requires a program")
-        self.adaptdl("submit", "--name", "a_b", "--no-checkpoint", self.project, "--", "./program", code=2, error="invalid --name 'a_b'")
+        self.adaptdl("submit", "--no-checkpoint", self.project, "--", "./program", code=2, error="requires --max-replicas")
+        self.adaptdl("submit", "--max-replicas", 1, "--name", "a_b", "--no-checkpoint", self.project, "--", "./program", code=2, error="invalid --name 'a_b'")
         self.adaptdl("submit", self.project, "--", "./program", code=2, error="--checkpoint-path DIR")
         self.adaptdl("submit", "--image", "x", self.project, "--", "./program", code=2, error="--image cannot be used with --ray")
-        self.adaptdl("submit", "--no-checkpoint", "--cpus", "0", "--gpus", "0", self.project, "--", "./program", code=2, error="cannot both be 0")
+        self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--cpus", "0", "--gpus", "0", self.project, "--", "./program", code=2, error="cannot both be 0")
         self.cluster.url = "http://127.0.0.1:1"
-        self.adaptdl("submit", "--no-checkpoint", self.project, "--", "./program", code=1, error="127.0.0.1:1: connection refused")
+        self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", self.project, "--", "./program", code=1, error="127.0.0.1:1: connection refused")
 
 
 if __name__ == "__main__":
