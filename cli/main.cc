@@ -10,8 +10,8 @@
 
 #include "adaptdl/error.h"
 #include "command/dispatch.h"
-#include "local/agent.h"
-#include "local/replica_server.h"
+#include "local/devices/agent.h"
+#include "local/replica/replica_server.h"
 #include "terminal/print.h"
 
 namespace {

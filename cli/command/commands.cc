@@ -1,4 +1,4 @@
-#include "command/command.h"
+#include "command/base/command.h"
 
 #include <algorithm>
 

@@ -8,13 +8,13 @@
 #include <sstream>
 
 #include "adaptdl/error.h"
-#include "command/cluster_options.h"
-#include "command/command.h"
-#include "command/describe.h"
-#include "kube/json_fields.h"
-#include "kube/resource.h"
-#include "local/run_directory.h"
-#include "local/run_record.h"
+#include "command/base/cluster_options.h"
+#include "command/base/command.h"
+#include "command/base/describe.h"
+#include "kube/api/json_fields.h"
+#include "kube/api/resource.h"
+#include "local/record/run_directory.h"
+#include "local/record/run_record.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -6,9 +6,9 @@
 #include <cctype>
 
 #include "adaptdl/error.h"
-#include "command/command.h"
-#include "command/describe.h"
-#include "command/suggest.h"
+#include "command/base/command.h"
+#include "command/base/describe.h"
+#include "command/base/suggest.h"
 #include "terminal/print.h"
 
 namespace adaptdl::cli {

@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
-#include "command/command.h"
+#include "base/printable.h"
+#include "command/base/command.h"
+#include "command/base/describe.h"
+#include "command/base/suggest.h"
 #include "command/complete.h"
-#include "command/describe.h"
-#include "command/suggest.h"
-#include "printable.h"
 #include "terminal/dump_json.h"
 #include "terminal/print.h"
 

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "printable.h"
+#include "base/printable.h"
 #include "terminal/format.h"
 #include "terminal/print.h"
 #include "terminal/terminal.h"

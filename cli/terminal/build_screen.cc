@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "printable.h"
+#include "base/printable.h"
 #include "terminal/format.h"
 #include "terminal/print.h"
 #include "terminal/terminal.h"

@@ -6,7 +6,7 @@
 #include <deque>
 #include <string>
 
-#include "image/builder.h"
+#include "image/build/builder.h"
 
 namespace adaptdl::cli {
 

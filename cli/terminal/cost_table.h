@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "kube/usage_ledger.h"
+#include "kube/jobs/usage_ledger.h"
 #include "terminal/table.h"
 
 namespace adaptdl::cli {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "printable.h"
+#include "base/printable.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kube/job_index.h"
-#include "local/run_status.h"
+#include "kube/jobs/job_index.h"
+#include "local/record/run_status.h"
 
 namespace adaptdl::cli {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "kube/job_index.h"
-#include "local/run_status.h"
+#include "kube/jobs/job_index.h"
+#include "local/record/run_status.h"
 #include "terminal/table.h"
 
 namespace adaptdl::cli {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "printable.h"
+#include "base/printable.h"
 
 namespace adaptdl::cli {
 

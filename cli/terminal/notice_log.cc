@@ -8,8 +8,8 @@
 #include <ctime>
 
 #include "adaptdl/error.h"
-#include "printable.h"
-#include "private_files.h"
+#include "base/printable.h"
+#include "base/private_files.h"
 
 namespace adaptdl::cli {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "local/launch_observer.h"
+#include "local/base/launch_observer.h"
 
 namespace adaptdl::cli {
 

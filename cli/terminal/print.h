@@ -16,7 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "printable.h"
+#include "base/printable.h"
 
 namespace adaptdl::cli {
 

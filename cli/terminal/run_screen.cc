@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "printable.h"
+#include "base/printable.h"
 #include "terminal/status_line.h"
 #include "terminal/terminal.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "local/launch_observer.h"
+#include "local/base/launch_observer.h"
 #include "terminal/output_queue.h"
 
 namespace adaptdl::cli {

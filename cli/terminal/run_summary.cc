@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "printable.h"
+#include "base/printable.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "local/launcher.h"
+#include "local/launch/launcher.h"
 
 namespace adaptdl::cli {
 

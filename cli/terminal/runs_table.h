@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "local/run_status.h"
+#include "local/record/run_status.h"
 #include "terminal/table.h"
 
 namespace adaptdl::cli {

@@ -8,7 +8,7 @@
 #include <array>
 #include <cctype>
 
-#include "printable.h"
+#include "base/printable.h"
 #include "terminal/format.h"
 #include "terminal/status_line.h"
 #include "terminal/table.h"

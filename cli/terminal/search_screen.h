@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "local/fd.h"
+#include "local/base/fd.h"
 #include "terminal/output_queue.h"
 
 namespace adaptdl::cli {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "printable.h"
+#include "base/printable.h"
 #include "terminal/print.h"
 #include "terminal/terminal.h"
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <optional>
 
-#include "local/run_status.h"
+#include "local/record/run_status.h"
 
 namespace adaptdl::cli {
 

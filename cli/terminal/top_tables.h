@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "operator/allocator.h"
+#include "operator/cluster/allocator.h"
 #include "terminal/table.h"
 
 namespace adaptdl::cli {

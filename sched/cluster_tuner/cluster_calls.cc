@@ -6,9 +6,9 @@
 #include <condition_variable>
 
 #include "http/http.h"
-#include "kube/error.h"
-#include "kube/missing_object.h"
-#include "kube/watch.h"
+#include "kube/api/error.h"
+#include "kube/api/missing_object.h"
+#include "kube/api/watch.h"
 
 namespace adaptdl::sched::tune {
 namespace {

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kube/client.h"
+#include "kube/api/client.h"
 
 namespace adaptdl::sched::tune {
 

@@ -8,10 +8,10 @@
 #include "adaptdl/error.h"
 #include "cluster_tuner/trial_job.h"
 #include "http/http.h"
-#include "kube/job_logs.h"
-#include "kube/json_fields.h"
-#include "kube/missing_object.h"
-#include "kube/resource.h"
+#include "kube/api/json_fields.h"
+#include "kube/api/missing_object.h"
+#include "kube/api/resource.h"
+#include "kube/jobs/job_logs.h"
 
 namespace adaptdl::sched::tune {
 namespace {

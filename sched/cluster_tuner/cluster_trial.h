@@ -19,7 +19,7 @@
 
 #include "cluster_tuner/cluster_calls.h"
 #include "cluster_tuner/output_record.h"
-#include "kube/submission.h"
+#include "kube/jobs/submission.h"
 #include "tuner/trial_runner.h"
 
 namespace adaptdl::sched::tune {

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/private_files.h"
 #include "http/http.h"
-#include "kube/json_fields.h"
-#include "kube/missing_object.h"
-#include "kube/resource.h"
-#include "kube/watch.h"
-#include "private_files.h"
-#include "tune/pruner.h"
+#include "kube/api/json_fields.h"
+#include "kube/api/missing_object.h"
+#include "kube/api/resource.h"
+#include "kube/api/watch.h"
+#include "tune/pruner/pruner.h"
 
 namespace adaptdl::sched::tune {
 namespace {

@@ -27,9 +27,9 @@
 #include "cluster_tuner/cluster_trial.h"
 #include "cluster_tuner/output_record.h"
 #include "cluster_tuner/trial_job.h"
-#include "kube/client.h"
-#include "kube/job.h"
-#include "tune/study.h"
+#include "kube/api/client.h"
+#include "kube/jobs/job.h"
+#include "tune/study/study.h"
 #include "tuner/trial_runner.h"
 
 namespace adaptdl::sched::tune {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/utf8.h"
 #include "tuner/append_lines.h"
-#include "utf8.h"
 
 namespace adaptdl::sched::tune {
 namespace {

@@ -17,7 +17,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tune/result.h"
+#include "tune/study/result.h"
 
 namespace adaptdl::sched::tune {
 

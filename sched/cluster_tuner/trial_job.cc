@@ -6,9 +6,9 @@
 #include <charconv>
 
 #include "adaptdl/error.h"
-#include "kube/json_fields.h"
-#include "kube/names.h"
-#include "tune/command_template.h"
+#include "kube/api/json_fields.h"
+#include "kube/api/names.h"
+#include "tune/study/command_template.h"
 
 namespace adaptdl::sched::tune {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kube/submission.h"
-#include "tune/space.h"
+#include "kube/jobs/submission.h"
+#include "tune/study/space.h"
 
 namespace adaptdl::sched::tune {
 

@@ -6,11 +6,11 @@
 #include <array>
 
 #include "adaptdl/error.h"
-#include "policy/fifo.h"
-#include "policy/optimus.h"
-#include "policy/pollux.h"
-#include "policy/sia.h"
-#include "policy/tiresias.h"
+#include "policy/pollux/pollux.h"
+#include "policy/queue/fifo.h"
+#include "policy/queue/optimus.h"
+#include "policy/queue/tiresias.h"
+#include "policy/sia/sia.h"
 
 namespace adaptdl::sched {
 namespace {

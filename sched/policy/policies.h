@@ -1,22 +1,14 @@
 // Creates policies by name.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
 
-#include "policy/cluster_size.h"
-#include "policy/policy.h"
+#include "policy/base/policy.h"
+#include "policy/search/policy_options.h"
 
 namespace adaptdl::sched {
-
-struct PolicyOptions {
-  std::uint64_t seed = 0;
-  double restart_cost = 30;  // seconds without progress that a change of allocation costs a job
-  double fairness = -1;  // exponent of the power mean over jobs, for policies that have one: more negative is fairer
-  UtilityRange utility;  // for policies that choose the size of the cluster
-};
 
 // The names are "adaptive" (the default everywhere), "pollux" (as in the paper), "pollux-released" (as in the released
 // scheduler), "tiresias", "optimus", "fifo" and "sia". Throws UsageError for any other name, with a message that lists

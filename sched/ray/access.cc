@@ -8,8 +8,8 @@
 #include <iterator>
 
 #include "adaptdl/error.h"
-#include "foreign_json.h"
-#include "printable.h"
+#include "base/foreign_json.h"
+#include "base/printable.h"
 
 namespace adaptdl::ray {
 namespace {

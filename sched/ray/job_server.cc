@@ -6,8 +6,8 @@
 #include <fstream>
 #include <thread>
 
-#include "foreign_json.h"
-#include "printable.h"
+#include "base/foreign_json.h"
+#include "base/printable.h"
 
 namespace adaptdl::ray {
 namespace {

@@ -16,7 +16,7 @@
 #include "adaptdl/error.h"
 #include "kube/copy/libarchive.h"
 #include "kube/copy/sha256.h"
-#include "local/fd.h"
+#include "local/base/fd.h"
 
 namespace adaptdl::ray {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/policy.h"
+#include "policy/base/policy.h"
 #include "simulator/simulator.h"
 
 namespace adaptdl::sched {

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "adaptdl/error.h"
-#include "utf8.h"
+#include "base/utf8.h"
 
 namespace adaptdl::sched {
 namespace {

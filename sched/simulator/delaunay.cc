@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "adaptdl/error.h"
-#include "embedded_library.h"
+#include "base/embedded_library.h"
 #include "simulator/tetrahedra.h"
 
 namespace adaptdl::sched {

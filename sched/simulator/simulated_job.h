@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "adaptdl/goodput.h"
-#include "policy/speedup.h"
+#include "policy/base/speedup.h"
 #include "simulator/workload.h"
 
 namespace adaptdl::sched {

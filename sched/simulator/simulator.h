@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/policy.h"
+#include "policy/base/policy.h"
 #include "simulator/application.h"
 #include "simulator/workload.h"
 

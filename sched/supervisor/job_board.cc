@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "secret.h"
+#include "protocol/secret.h"
 
 namespace adaptdl::sched {
 namespace {

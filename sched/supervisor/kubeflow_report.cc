@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "printable.h"
+#include "base/printable.h"
 
 namespace adaptdl::sched {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/sched_hints.h"
-#include "foreign_json.h"
-#include "printable.h"
-#include "socket.h"
+#include "base/foreign_json.h"
+#include "base/printable.h"
+#include "base/socket.h"
 #include "supervisor/kubeflow_report.h"
 
 namespace adaptdl::sched {

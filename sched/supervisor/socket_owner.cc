@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-#include "socket.h"
+#include "base/socket.h"
 
 namespace adaptdl::sched {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
-#include "local/fd.h"
-#include "private_files.h"
+#include "base/private_files.h"
+#include "local/base/fd.h"
 
 namespace adaptdl::sched::tune {
 

@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "tune/journal.h"
+#include "tune/journal/journal.h"
 #include "tuner/trial_runner.h"
 
 namespace adaptdl::sched::tune {

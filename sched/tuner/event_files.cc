@@ -12,9 +12,9 @@
 #include <system_error>
 #include <utility>
 
-#include "local/fd.h"
+#include "base/utf8.h"
+#include "local/base/fd.h"
 #include "tuner/result_source.h"
-#include "utf8.h"
 
 namespace adaptdl::sched::tune {
 namespace {

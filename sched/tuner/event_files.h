@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tune/event_record.h"
-#include "tune/result.h"
+#include "tune/study/event_record.h"
+#include "tune/study/result.h"
 
 namespace adaptdl::sched::tune {
 

@@ -18,14 +18,14 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "local/directory_lock.h"
-#include "local/fd.h"
-#include "local/replica_environment.h"
-#include "local/run_client.h"
-#include "local/run_directory.h"
-#include "local/run_record.h"
-#include "private_files.h"
-#include "tune/command_template.h"
+#include "base/private_files.h"
+#include "local/base/directory_lock.h"
+#include "local/base/fd.h"
+#include "local/record/run_client.h"
+#include "local/record/run_directory.h"
+#include "local/record/run_record.h"
+#include "local/replica/replica_environment.h"
+#include "tune/study/command_template.h"
 
 namespace adaptdl::sched::tune {
 namespace {

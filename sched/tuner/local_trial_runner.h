@@ -28,7 +28,7 @@
 #include <string_view>
 #include <vector>
 
-#include "local/run_record.h"
+#include "local/record/run_record.h"
 #include "tuner/share_sender.h"
 #include "tuner/trial_results.h"
 #include "tuner/trial_runner.h"

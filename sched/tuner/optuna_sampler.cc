@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "printable.h"
-#include "tune/journal_distribution.h"
-#include "tune/parameter_draw.h"
-#include "tune/python_json.h"
+#include "base/printable.h"
+#include "tune/journal/journal_distribution.h"
+#include "tune/sampler/parameter_draw.h"
+#include "tune/study/python_json.h"
 
 namespace adaptdl::sched::tune {
 namespace {

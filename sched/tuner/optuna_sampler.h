@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tune/sampler.h"
+#include "tune/sampler/sampler.h"
 #include "tuner/python_helper.h"
 
 namespace adaptdl::sched::tune {

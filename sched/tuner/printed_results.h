@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "local/run_logs.h"
+#include "local/record/run_logs.h"
 #include "tuner/result_source.h"
 
 namespace adaptdl::sched::tune {

@@ -17,10 +17,10 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "local/program.h"
-#include "local/replica_environment.h"
-#include "printable.h"
-#include "tune/python_json.h"
+#include "base/printable.h"
+#include "local/base/program.h"
+#include "local/replica/replica_environment.h"
+#include "tune/study/python_json.h"
 
 namespace adaptdl::sched::tune {
 namespace {

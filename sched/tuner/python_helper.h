@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "local/fd.h"
-#include "local/lines.h"
+#include "local/base/fd.h"
+#include "local/base/lines.h"
 
 namespace adaptdl::sched::tune {
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "local/fd.h"
-#include "local/lines.h"
+#include "local/base/fd.h"
+#include "local/base/lines.h"
 #include "tuner/result_source.h"
 
 namespace adaptdl::sched::tune {

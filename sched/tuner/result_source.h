@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tune/result.h"
+#include "tune/study/result.h"
 
 namespace adaptdl::sched::tune {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "tune/rungs.h"
-#include "tune/space_text.h"
+#include "tune/pruner/rungs.h"
+#include "tune/study/space_text.h"
 
 namespace adaptdl::sched::tune {
 namespace {

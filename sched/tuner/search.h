@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "tune/journal.h"
-#include "tune/pruner.h"
-#include "tune/sampler.h"
-#include "tune/space.h"
+#include "tune/journal/journal.h"
+#include "tune/pruner/pruner.h"
+#include "tune/sampler/sampler.h"
+#include "tune/study/space.h"
 #include "tuner/device_ledger.h"
 #include "tuner/search_event.h"
 #include "tuner/trial_runner.h"

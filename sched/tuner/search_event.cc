@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tune/space_text.h"
+#include "tune/study/space_text.h"
 #include "tuner/search.h"
 
 namespace adaptdl::sched::tune {

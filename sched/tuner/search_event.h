@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "tune/study.h"
+#include "tune/study/study.h"
 
 namespace adaptdl::sched::tune {
 

@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 
-#include "local/run_client.h"
-#include "local/run_record.h"
-#include "local/run_share.h"
+#include "local/devices/run_share.h"
+#include "local/record/run_client.h"
+#include "local/record/run_record.h"
 
 namespace adaptdl::sched::tune {
 

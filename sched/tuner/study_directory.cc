@@ -9,9 +9,9 @@
 #include <fstream>
 
 #include "adaptdl/error.h"
-#include "local/directory_lock.h"
-#include "local/run_directory.h"
-#include "private_files.h"
+#include "base/private_files.h"
+#include "local/base/directory_lock.h"
+#include "local/record/run_directory.h"
 
 namespace adaptdl::sched::tune {
 namespace {

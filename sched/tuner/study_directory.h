@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "local/fd.h"
+#include "local/base/fd.h"
 
 namespace adaptdl::sched::tune {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "tune/command_template.h"
-#include "tune/space_text.h"
+#include "tune/study/command_template.h"
+#include "tune/study/space_text.h"
 #include "tuner/trial_shares.h"
 
 namespace adaptdl::sched::tune {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tune/space.h"
-#include "tune/study.h"
+#include "tune/study/space.h"
+#include "tune/study/study.h"
 
 namespace adaptdl::sched::tune {
 

@@ -6,10 +6,10 @@
 #include <variant>
 #include <vector>
 
-#include "local/run_share.h"
-#include "local/run_status.h"
-#include "tune/result.h"
-#include "tune/space.h"
+#include "local/devices/run_share.h"
+#include "local/record/run_status.h"
+#include "tune/study/result.h"
+#include "tune/study/space.h"
 
 namespace adaptdl::sched::tune {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tune/promise.h"
+#include "tune/pruner/promise.h"
 
 namespace adaptdl::sched::tune {
 namespace {

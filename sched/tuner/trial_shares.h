@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tune/study.h"
+#include "tune/study/study.h"
 #include "tuner/trial_runner.h"
 
 namespace adaptdl::sched::tune {

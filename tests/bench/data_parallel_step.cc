@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "../../trainer/src/process_group.h"
+#include "../../trainer/src/group/process_group.h"
 #include "adaptdl/torch/parallel.h"
 #include "adaptdl/torch/process_group.h"
 

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "tune/sampler.h"
+#include "tune/sampler/sampler.h"
 
 using namespace adaptdl::sched::tune;
 using nlohmann::json;

@@ -99,7 +99,7 @@ class FilesTest(unittest.TestCase):
 
     def test_the_registry_service_matches_submit_and_the_document(self):
         (service,) = [found for found in documents(DEPLOY / "registry.yaml") if found["kind"] == "Service"]
-        self.assertEqual(service["metadata"]["namespace"], "adaptdl-registry")  # as in sched/kube/image_registry.cc
+        self.assertEqual(service["metadata"]["namespace"], "adaptdl-registry")  # as in sched/kube/jobs/image_registry.cc
         self.assertEqual(service["metadata"]["labels"]["app"], "docker-registry")
         (port,) = service["spec"]["ports"]
         self.assertEqual(port["name"], "registry")

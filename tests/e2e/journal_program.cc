@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "tune/importance.h"
-#include "tune/journal.h"
-#include "tune/journal_distribution.h"
-#include "tune/journal_time.h"
-#include "tune/python_json.h"
+#include "tune/journal/journal.h"
+#include "tune/journal/journal_distribution.h"
+#include "tune/journal/journal_time.h"
+#include "tune/sampler/importance.h"
+#include "tune/study/python_json.h"
 
 namespace {
 

@@ -19,9 +19,9 @@
 #include <string>
 #include <thread>
 
-#include "image/digest.h"
-#include "image/parallel.h"
-#include "image/registry.h"
+#include "image/base/digest.h"
+#include "image/base/parallel.h"
+#include "image/registry/registry.h"
 
 using namespace adaptdl;
 using namespace adaptdl::image;

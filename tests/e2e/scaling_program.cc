@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../trainer/src/batch_size_choice.h"
+#include "../../trainer/src/loop/batch_size_choice.h"
 #include "adaptdl/env.h"
 #include "adaptdl/torch/data_loader_helper.h"
 #include "adaptdl/torch/epoch.h"

@@ -20,9 +20,9 @@
 #include <utility>
 
 #include "adaptdl/collective.h"
+#include "base/little_endian.h"
 #include "collective/wire.h"
-#include "handshake.h"
-#include "little_endian.h"
+#include "protocol/handshake.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "image/auth_file.h"
-#include "image/manifest.h"
+#include "image/registry/auth_file.h"
+#include "image/registry/manifest.h"
 
 using namespace adaptdl::image;
 

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "image/authorizer.h"
-#include "image/challenge.h"
-#include "image/registry_error.h"
+#include "image/registry/authorizer.h"
+#include "image/registry/challenge.h"
+#include "image/registry/registry_error.h"
 
 using namespace adaptdl::image;
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "image/plan.h"
-#include "printable.h"
+#include "base/printable.h"
+#include "image/dockerfile/plan.h"
 
 using namespace adaptdl::image;
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "image/clean_path.h"
-#include "image/ignore_file.h"
-#include "image/text_parts.h"
-#include "printable.h"
+#include "base/printable.h"
+#include "image/base/clean_path.h"
+#include "image/base/text_parts.h"
+#include "image/dockerfile/ignore_file.h"
 
 using namespace adaptdl::image;
 

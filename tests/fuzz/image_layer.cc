@@ -14,7 +14,7 @@
 #include <string>
 
 #include "adaptdl/error.h"
-#include "image/unpack.h"
+#include "image/layer/unpack.h"
 
 namespace fs = std::filesystem;
 using namespace adaptdl::image;

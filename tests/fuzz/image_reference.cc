@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "image/digest.h"
-#include "image/reference.h"
+#include "image/base/digest.h"
+#include "image/registry/reference.h"
 
 using namespace adaptdl::image;
 

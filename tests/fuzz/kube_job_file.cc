@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "kube/job_file.h"
+#include "kube/jobs/job_file.h"
 
 using adaptdl::kube::JobFileNeeds;
 using nlohmann::json;

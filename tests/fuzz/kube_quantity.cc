@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "kube/quantity.h"
-#include "kube/timestamp.h"
+#include "kube/api/quantity.h"
+#include "kube/api/timestamp.h"
 
 using namespace adaptdl::kube;
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "kube/spdy_frames.h"
+#include "kube/stream/spdy_frames.h"
 
 using adaptdl::kube::spdy::FrameReader;
 using Kind = FrameReader::Event::Kind;

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "kube/credential_plugin.h"
-#include "kube/error.h"
+#include "kube/api/credential_plugin.h"
+#include "kube/api/error.h"
 
 using namespace adaptdl::kube;
 

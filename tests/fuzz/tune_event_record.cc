@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "tune/event_record.h"
+#include "tune/study/event_record.h"
 
 using namespace adaptdl::sched::tune;
 using State = EventFrame::State;

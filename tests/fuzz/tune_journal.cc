@@ -6,11 +6,11 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "tune/journal_distribution.h"
-#include "tune/journal_records.h"
-#include "tune/journal_state.h"
-#include "tune/journal_time.h"
-#include "tune/python_json.h"
+#include "tune/journal/journal_distribution.h"
+#include "tune/journal/journal_records.h"
+#include "tune/journal/journal_state.h"
+#include "tune/journal/journal_time.h"
+#include "tune/study/python_json.h"
 
 using namespace adaptdl::sched::tune;
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "adaptdl/checkpoint.h"
+#include "base/private_files.h"
 #include "checkpoint/checksum.h"
-#include "private_files.h"
 
 namespace adaptdl::checkpoint {
 

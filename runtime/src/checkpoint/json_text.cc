@@ -6,8 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "base/utf8.h"
 #include "checkpoint/files.h"
-#include "utf8.h"
 
 namespace adaptdl::checkpoint {
 

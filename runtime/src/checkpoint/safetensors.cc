@@ -8,8 +8,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/utf8.h"
 #include "checkpoint/json_text.h"
-#include "utf8.h"
 
 namespace adaptdl::checkpoint {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/utf8.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
-#include "utf8.h"
 
 namespace adaptdl::checkpoint {
 

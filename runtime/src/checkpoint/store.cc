@@ -16,9 +16,9 @@
 #include <system_error>
 
 #include "adaptdl/env.h"
+#include "base/private_files.h"
 #include "checkpoint/group.h"
 #include "checkpoint/manifest.h"
-#include "private_files.h"
 
 namespace adaptdl::checkpoint {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "adaptdl/collective.h"
+#include "base/socket.h"
 #include "collective/wire.h"
-#include "handshake.h"
-#include "socket.h"
+#include "protocol/handshake.h"
 
 namespace adaptdl::collective {
 

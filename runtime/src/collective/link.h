@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/socket.h"
 #include "collective/wire.h"
-#include "socket.h"
 
 namespace adaptdl::collective {
 

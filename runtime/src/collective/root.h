@@ -16,7 +16,7 @@
 
 #include "collective/engine.h"
 #include "collective/link.h"
-#include "gate.h"
+#include "protocol/gate.h"
 
 namespace adaptdl::collective {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "little_endian.h"
-#include "printable.h"
+#include "base/little_endian.h"
+#include "base/printable.h"
 
 namespace adaptdl::collective::wire {
 namespace {

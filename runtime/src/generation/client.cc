@@ -8,9 +8,9 @@
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
-#include "foreign_json.h"
+#include "base/foreign_json.h"
 #include "http/http.h"
-#include "supervisor_url.h"
+#include "protocol/supervisor_url.h"
 
 namespace adaptdl::generation {
 namespace {

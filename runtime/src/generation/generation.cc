@@ -22,9 +22,9 @@
 #include "generation/client.h"
 #include "generation/transfer.h"
 #include "generation/watch.h"
-#include "hints_request.h"
 #include "metrics/background.h"
-#include "secret.h"
+#include "protocol/hints_request.h"
+#include "protocol/secret.h"
 
 namespace adaptdl::generation {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "adaptdl/collective.h"
-#include "rank_connections.h"
+#include "protocol/rank_connections.h"
 
 namespace adaptdl::generation {
 namespace {

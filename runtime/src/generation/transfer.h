@@ -9,8 +9,8 @@
 #include <set>
 #include <string>
 
+#include "base/socket.h"
 #include "checkpoint/stream.h"
-#include "socket.h"
 
 namespace adaptdl::generation {
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "socket.h"
+#include "base/socket.h"
 
 namespace adaptdl::http {
 namespace {

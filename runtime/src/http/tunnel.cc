@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "adaptdl/sigpipe.h"
+#include "base/socket.h"
 #include "http/transfer.h"
-#include "socket.h"
 
 namespace adaptdl::http {
 namespace {

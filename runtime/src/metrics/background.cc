@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "adaptdl/log.h"
-#include "hints_request.h"
+#include "protocol/hints_request.h"
 
 namespace adaptdl::metrics {
 namespace {

@@ -10,9 +10,9 @@
 #include "adaptdl/env.h"
 #include "adaptdl/generation.h"
 #include "adaptdl/log.h"
-#include "hints_request.h"
 #include "metrics/background.h"
 #include "metrics/state.h"
+#include "protocol/hints_request.h"
 
 namespace adaptdl::metrics {
 namespace {

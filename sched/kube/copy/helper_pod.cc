@@ -6,9 +6,9 @@
 #include <random>
 #include <thread>
 
+#include "kube/api/timestamp.h"
 #include "kube/copy/shell.h"
-#include "kube/job_why.h"
-#include "kube/timestamp.h"
+#include "kube/jobs/job_why.h"
 
 namespace adaptdl::kube {
 namespace {

@@ -13,7 +13,7 @@
 #include <stop_token>
 #include <string>
 
-#include "kube/client.h"
+#include "kube/api/client.h"
 #include "kube/copy/cleanup.h"
 
 namespace adaptdl::kube {

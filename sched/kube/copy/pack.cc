@@ -12,7 +12,7 @@
 #include "adaptdl/error.h"
 #include "kube/copy/libarchive.h"
 #include "kube/copy/temporary_file.h"
-#include "local/fd.h"
+#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 namespace {

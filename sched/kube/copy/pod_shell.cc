@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "http/http.h"
-#include "kube/exec.h"
+#include "kube/stream/exec.h"
 
 namespace adaptdl::kube {
 namespace {

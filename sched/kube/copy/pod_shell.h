@@ -14,7 +14,7 @@
 #include <stop_token>
 #include <string>
 
-#include "kube/client.h"
+#include "kube/api/client.h"
 #include "kube/copy/helper_pod.h"
 #include "kube/copy/replica_choice.h"
 #include "kube/copy/shell.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "kube/job.h"
+#include "kube/jobs/job.h"
 
 namespace adaptdl::kube {
 

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "adaptdl/error.h"
-#include "libcrypto.h"
+#include "base/libcrypto.h"
 
 namespace adaptdl::kube {
 

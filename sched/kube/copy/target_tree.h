@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "kube/copy/cleanup.h"
-#include "local/fd.h"
+#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "kube/copy/cleanup.h"
-#include "local/fd.h"
+#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 

@@ -11,7 +11,7 @@
 #include "kube/copy/pack.h"
 #include "kube/copy/remote_files.h"
 #include "kube/copy/temporary_file.h"
-#include "local/fd.h"
+#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 namespace {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "command/command.h"
-#include "command/describe.h"
+#include "command/base/command.h"
+#include "command/base/describe.h"
 #include "command/dispatch.h"
 
 namespace commands_test {

@@ -7,12 +7,12 @@
 #include <fstream>
 
 #include "adaptdl/error.h"
-#include "base64.h"
+#include "base/base64.h"
 #include "error_of.h"
-#include "image/authorizer.h"
-#include "image/challenge.h"
-#include "image/credential_helper.h"
-#include "image/registry_auth.h"
+#include "image/registry/authorizer.h"
+#include "image/registry/challenge.h"
+#include "image/registry/credential_helper.h"
+#include "image/registry/registry_auth.h"
 #include "temporary_directory.h"
 
 namespace image_auth_test {

@@ -1,4 +1,4 @@
-#include "image/blob_store.h"
+#include "image/layer/blob_store.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>

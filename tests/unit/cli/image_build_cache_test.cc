@@ -1,4 +1,4 @@
-#include "image/build_cache.h"
+#include "image/layer/build_cache.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -18,8 +18,8 @@
 #include <string>
 
 #include "another_process.h"
-#include "image/build_namespace.h"
-#include "image/sandbox.h"
+#include "image/sandbox/build_namespace.h"
+#include "image/sandbox/sandbox.h"
 #include "refuse_system_calls.h"
 #include "temporary_directory.h"
 

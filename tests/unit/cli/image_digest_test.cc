@@ -1,4 +1,4 @@
-#include "image/digest.h"
+#include "image/base/digest.h"
 
 #include <doctest/doctest.h>
 

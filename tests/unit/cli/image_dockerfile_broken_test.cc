@@ -3,7 +3,7 @@
 #include <string>
 
 #include "adaptdl/error.h"
-#include "image/dockerfile.h"
+#include "image/dockerfile/dockerfile.h"
 
 namespace image_dockerfile_broken_test {
 

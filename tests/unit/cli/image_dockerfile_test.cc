@@ -1,4 +1,4 @@
-#include "image/dockerfile.h"
+#include "image/dockerfile/dockerfile.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "image/expansion.h"
+#include "image/dockerfile/expansion.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

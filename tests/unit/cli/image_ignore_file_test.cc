@@ -1,4 +1,4 @@
-#include "image/ignore_file.h"
+#include "image/dockerfile/ignore_file.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "adaptdl/error.h"
-#include "image/clean_path.h"
+#include "image/base/clean_path.h"
 #include "temporary_directory.h"
 
 namespace image_ignore_file_test {

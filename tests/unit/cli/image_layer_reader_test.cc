@@ -1,4 +1,4 @@
-#include "image/layer_reader.h"
+#include "image/layer/layer_reader.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "image/layer_writer.h"
+#include "image/layer/layer_writer.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 #include "adaptdl/error.h"
 #include "http/http.h"
-#include "image/layer_reader.h"
+#include "image/layer/layer_reader.h"
 #include "image_temporary.h"
 
 namespace image_layer_test {

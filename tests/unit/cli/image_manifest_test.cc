@@ -1,5 +1,5 @@
 // Tests the manifests and the error responses of registries.
-#include "image/manifest.h"
+#include "image/registry/manifest.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "adaptdl/error.h"
-#include "image/digest.h"
-#include "image/parallel.h"
-#include "image/registry_error.h"
-#include "image/retry.h"
+#include "image/base/digest.h"
+#include "image/base/parallel.h"
+#include "image/registry/registry_error.h"
+#include "image/registry/retry.h"
 
 namespace image_manifest_test {
 

@@ -1,4 +1,4 @@
-#include "image/open_rooted.h"
+#include "image/base/open_rooted.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

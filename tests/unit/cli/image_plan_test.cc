@@ -1,4 +1,4 @@
-#include "image/plan.h"
+#include "image/dockerfile/plan.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "image/reference.h"
+#include "image/registry/reference.h"
 
 #include <doctest/doctest.h>
 

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "image/build_namespace.h"
-#include "image/sandbox.h"
+#include "image/sandbox/build_namespace.h"
+#include "image/sandbox/sandbox.h"
 #include "temporary_directory.h"
 
 namespace testing {

@@ -1,9 +1,9 @@
 // Tests that a RUN step produces the same layer, byte for byte, for all users: runs as root and as another user.
 #include <doctest/doctest.h>
 
-#include "image/blob_store.h"
-#include "image/layer_writer.h"
-#include "image/overlay_changes.h"
+#include "image/layer/blob_store.h"
+#include "image/layer/layer_writer.h"
+#include "image/sandbox/overlay_changes.h"
 #include "image_root.h"
 
 namespace image_run_digest_test {

@@ -31,8 +31,8 @@
 
 #include "adaptdl/error.h"
 #include "another_process.h"
-#include "image/seccomp_filter.h"
-#include "image/text_parts.h"
+#include "image/base/text_parts.h"
+#include "image/sandbox/seccomp_filter.h"
 #include "image_root.h"
 
 namespace image_seccomp_filter_test {

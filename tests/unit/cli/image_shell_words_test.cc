@@ -1,4 +1,4 @@
-#include "image/shell_words.h"
+#include "image/dockerfile/shell_words.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "image/space_budget.h"
+#include "image/base/space_budget.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 #include "adaptdl/error.h"
 #include "another_process.h"
-#include "image/unpack.h"
+#include "image/layer/unpack.h"
 #include "image_tar.h"
 #include "image_temporary.h"
 

@@ -1,9 +1,9 @@
 // Tests what is known about an image's files without reading its layers, and how COPY uses that.
-#include "image/stage_files.h"
+#include "image/build/stage_files.h"
 
 #include <doctest/doctest.h>
 
-#include "image/image_config.h"
+#include "image/build/image_config.h"
 
 namespace image_stage_files_test {
 

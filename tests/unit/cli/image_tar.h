@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "image/tar_header.h"
+#include "image/layer/tar_header.h"
 
 namespace adaptdl::image {
 

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include "image/unpack.h"
+#include "image/layer/unpack.h"
 
 namespace adaptdl::image {
 

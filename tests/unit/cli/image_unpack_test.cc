@@ -1,4 +1,4 @@
-#include "image/unpack.h"
+#include "image/layer/unpack.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -15,12 +15,12 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "image/digest.h"
-#include "image/layer_writer.h"
-#include "image/overlay_changes.h"
+#include "base/socket.h"
+#include "image/base/digest.h"
+#include "image/layer/layer_writer.h"
+#include "image/sandbox/overlay_changes.h"
 #include "image_tar.h"
 #include "image_temporary.h"
-#include "socket.h"
 
 namespace image_unpack_test {
 

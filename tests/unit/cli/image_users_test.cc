@@ -5,8 +5,8 @@
 
 #include "adaptdl/error.h"
 #include "error_of.h"
-#include "image/id_map.h"
-#include "image/user_names.h"
+#include "image/layer/id_map.h"
+#include "image/layer/user_names.h"
 
 namespace image_users_test {
 

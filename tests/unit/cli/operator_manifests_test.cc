@@ -1,4 +1,4 @@
-#include "command/operator_manifests.h"
+#include "command/operator/operator_manifests.h"
 
 #include <doctest/doctest.h>
 
@@ -9,10 +9,10 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "command/chart.h"
-#include "command/installed_data.h"
-#include "kube/yaml_documents.h"
-#include "operator/node_facts.h"
+#include "command/base/installed_data.h"
+#include "command/operator/chart.h"
+#include "kube/api/yaml_documents.h"
+#include "operator/nodes/node_facts.h"
 #include "temporary_directory.h"
 
 namespace operator_manifests_test {

@@ -1,4 +1,4 @@
-#include "command/run_plan.h"
+#include "command/run/run_plan.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

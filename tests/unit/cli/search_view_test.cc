@@ -1,4 +1,4 @@
-#include "command/search_view.h"
+#include "command/tune/search_view.h"
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "adaptdl/error.h"
-#include "command/simulate_plan.h"
+#include "command/simulate/simulate_plan.h"
 #include "simulation/cycle_log.h"
 #include "simulation/result_table.h"
 #include "simulation/simulation_screen.h"

@@ -1,4 +1,4 @@
-#include "command/suggest.h"
+#include "command/base/suggest.h"
 
 #include <doctest/doctest.h>
 

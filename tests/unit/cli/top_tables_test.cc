@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "policy/speedup.h"
+#include "policy/base/speedup.h"
 
 namespace top_tables_test {
 

@@ -1,4 +1,4 @@
-#include "base64.h"
+#include "base/base64.h"
 
 #include <doctest/doctest.h>
 

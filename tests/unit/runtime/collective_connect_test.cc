@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "adaptdl/collective.h"
+#include "base/little_endian.h"
 #include "collective_support.h"
-#include "little_endian.h"
 
 namespace collective_connect_test {
 

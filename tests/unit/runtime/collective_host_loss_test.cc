@@ -10,8 +10,8 @@
 #include <cstring>
 #include <latch>
 
+#include "base/socket.h"
 #include "collective_support.h"
-#include "socket.h"
 
 namespace collective_host_loss_test {
 

@@ -1,4 +1,4 @@
-#include "embedded_library.h"
+#include "base/embedded_library.h"
 
 #include <doctest/doctest.h>
 

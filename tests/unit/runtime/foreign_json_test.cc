@@ -1,4 +1,4 @@
-#include "foreign_json.h"
+#include "base/foreign_json.h"
 
 #include <doctest/doctest.h>
 

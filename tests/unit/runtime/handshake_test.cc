@@ -1,5 +1,5 @@
 // Tests how two ends prove to each other that they share a secret, and what is sent to an end that does not have it.
-#include "handshake.h"
+#include "protocol/handshake.h"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <array>
 #include <utility>
 
-#include "libcrypto.h"
-#include "little_endian.h"
+#include "base/libcrypto.h"
+#include "base/little_endian.h"
 
 namespace handshake_test {
 

@@ -1,5 +1,5 @@
 // Tests helper programs that succeed, are slow, print too much, or cannot be started.
-#include "helper_program.h"
+#include "base/helper_program.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -10,8 +10,8 @@
 
 #include "adaptdl/error.h"
 #include "error_of.h"
-#include "hints_request.h"
 #include "http_support.h"
+#include "protocol/hints_request.h"
 
 namespace sched_hints_test {
 

@@ -1,10 +1,10 @@
 // Tests the preferences of the adaptive policy.
-#include "policy/adaptive_objective.h"
+#include "policy/search/adaptive_objective.h"
 
 #include <doctest/doctest.h>
 
 #include "allocation_validator.h"
-#include "policy/pollux.h"
+#include "policy/pollux/pollux.h"
 
 namespace adaptive_objective_test {
 

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "local/agent.h"
+#include "local/devices/agent.h"
 
 int main(int, char** argv) {
   std::istringstream text(std::getenv("AGENT_TIMES"));

@@ -1,5 +1,5 @@
 // Tests the agent as a real process, with clients that act as runs.
-#include "local/agent.h"
+#include "local/devices/agent.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "../runtime/process_support.h"
-#include "local/agent_client.h"
-#include "local/agent_message.h"
-#include "local/runtime_directory.h"
+#include "local/base/runtime_directory.h"
+#include "local/devices/agent_client.h"
+#include "local/devices/agent_message.h"
 #include "temporary_directory.h"
 
 namespace agent_test {

@@ -1,7 +1,7 @@
 // Tests the allocation of a new job before its first cycle: the first node with room for its minimum of replicas.
 #include <doctest/doctest.h>
 
-#include "policy/policy.h"
+#include "policy/base/policy.h"
 
 namespace allocate_job_test {
 

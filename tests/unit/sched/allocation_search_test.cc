@@ -1,5 +1,5 @@
 // Tests the search over allocations: the result respects all limits and is optimal.
-#include "policy/allocation_search.h"
+#include "policy/search/allocation_search.h"
 
 #include <doctest/doctest.h>
 
@@ -8,8 +8,8 @@
 #include <limits>
 #include <random>
 
-#include "policy/search_state.h"
-#include "policy/size_choice.h"
+#include "policy/search/search_state.h"
+#include "policy/search/size_choice.h"
 
 namespace allocation_search_test {
 

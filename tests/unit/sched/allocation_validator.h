@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/policy.h"
+#include "policy/base/policy.h"
 
 namespace adaptdl::sched {
 

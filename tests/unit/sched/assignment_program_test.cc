@@ -1,4 +1,4 @@
-#include "policy/assignment_program.h"
+#include "policy/base/assignment_program.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "local/checkpoint_watch.h"
+#include "local/base/checkpoint_watch.h"
 
 #include <doctest/doctest.h>
 

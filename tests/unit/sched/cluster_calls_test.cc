@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "http/http.h"
-#include "kube/error.h"
+#include "kube/api/error.h"
 
 namespace cluster_calls_test {
 

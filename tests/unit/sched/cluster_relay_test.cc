@@ -1,4 +1,4 @@
-#include "local/cluster_relay.h"
+#include "local/devices/cluster_relay.h"
 
 #include <doctest/doctest.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // Tests the desired number of nodes: it keeps the utility near the middle of its range, and is found in few steps.
-#include "policy/cluster_size.h"
+#include "policy/search/cluster_size.h"
 
 #include <doctest/doctest.h>
 

@@ -1,9 +1,9 @@
 #include <doctest/doctest.h>
 
 #include "adaptdl/error.h"
+#include "kube/api/timestamp.h"
 #include "kube/copy/helper_pod.h"
 #include "kube/copy/replica_choice.h"
-#include "kube/timestamp.h"
 
 namespace copy_helper_pod_test {
 

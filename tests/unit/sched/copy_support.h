@@ -23,7 +23,7 @@
 
 #include "kube/copy/copy.h"
 #include "kube/copy/shell.h"
-#include "local/fd.h"
+#include "local/base/fd.h"
 #include "temporary_directory.h"
 
 namespace testing {

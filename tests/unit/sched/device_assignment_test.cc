@@ -1,4 +1,4 @@
-#include "local/device_assignment.h"
+#include "local/devices/device_assignment.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "local/device_shares.h"
+#include "local/devices/device_shares.h"
 
 #include <doctest/doctest.h>
 

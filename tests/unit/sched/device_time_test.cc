@@ -1,4 +1,4 @@
-#include "local/device_time.h"
+#include "local/devices/device_time.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "local/devices.h"
+#include "local/devices/devices.h"
 
 #include <doctest/doctest.h>
 

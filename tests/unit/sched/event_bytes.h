@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "little_endian.h"
+#include "base/little_endian.h"
 
 namespace adaptdl::sched::tune::testing {
 

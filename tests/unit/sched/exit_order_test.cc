@@ -1,4 +1,4 @@
-#include "local/exit_order.h"
+#include "local/base/exit_order.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>

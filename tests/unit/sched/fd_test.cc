@@ -1,4 +1,4 @@
-#include "local/fd.h"
+#include "local/base/fd.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

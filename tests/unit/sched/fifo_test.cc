@@ -1,4 +1,4 @@
-#include "policy/fifo.h"
+#include "policy/queue/fifo.h"
 
 #include <doctest/doctest.h>
 

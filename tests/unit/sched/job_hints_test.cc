@@ -1,4 +1,4 @@
-#include "policy/job_hints.h"
+#include "policy/base/job_hints.h"
 
 #include <doctest/doctest.h>
 

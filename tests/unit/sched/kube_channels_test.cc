@@ -1,5 +1,5 @@
 // Tests commands in containers with a server that sends given bytes, in pieces of any size, and closes.
-#include "kube/channels.h"
+#include "kube/stream/channels.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include <chrono>
 #include <thread>
 
-#include "kube/exec.h"
+#include "kube/stream/exec.h"
 #include "kube_spdy_support.h"
 
 namespace kube_channels_test {

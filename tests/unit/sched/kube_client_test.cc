@@ -1,5 +1,5 @@
 // Tests the client against a real HTTPS server with its own certificates.
-#include "kube/client.h"
+#include "kube/api/client.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

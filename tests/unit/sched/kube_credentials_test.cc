@@ -1,5 +1,5 @@
 // Tests the credentials of requests: from files, from plugins and from a kubeconfig itself.
-#include "kube/credentials.h"
+#include "kube/api/credentials.h"
 
 #include <doctest/doctest.h>
 #include <openssl/evp.h>
@@ -18,8 +18,8 @@
 
 #include "adaptdl/error.h"
 #include "error_of.h"
-#include "kube/certificate.h"
-#include "kube/timestamp.h"
+#include "kube/api/certificate.h"
+#include "kube/api/timestamp.h"
 
 namespace kube_credentials_test {
 

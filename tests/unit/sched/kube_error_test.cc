@@ -1,5 +1,5 @@
 // Tests parsing of errors from API servers.
-#include "kube/error.h"
+#include "kube/api/error.h"
 
 #include <doctest/doctest.h>
 

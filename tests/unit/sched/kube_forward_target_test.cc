@@ -1,5 +1,5 @@
 // Tests which pod and port a port-forward connects to.
-#include "kube/forward_target.h"
+#include "kube/stream/forward_target.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Tests files of AdaptDLJobs: what is accepted, and which file, line and field are reported otherwise.
-#include "kube/job_file.h"
+#include "kube/jobs/job_file.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

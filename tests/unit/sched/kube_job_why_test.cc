@@ -1,8 +1,8 @@
-#include "kube/job_why.h"
+#include "kube/jobs/job_why.h"
 
 #include <doctest/doctest.h>
 
-#include "kube/job_index.h"
+#include "kube/jobs/job_index.h"
 
 namespace kube_job_why_test {
 

@@ -1,5 +1,5 @@
 // Tests that kubeconfigs are read as kubectl reads them.
-#include "kube/kubeconfig.h"
+#include "kube/api/kubeconfig.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "adaptdl/error.h"
 #include "error_of.h"
-#include "kube/in_cluster.h"
+#include "kube/api/in_cluster.h"
 
 namespace kube_kubeconfig_test {
 

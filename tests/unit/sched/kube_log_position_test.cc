@@ -1,4 +1,4 @@
-#include "kube/log_position.h"
+#include "kube/jobs/log_position.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Tests that quantities are parsed and formatted as the API server does. The expected values are k8s.io/apimachinery's.
-#include "kube/quantity.h"
+#include "kube/api/quantity.h"
 
 #include <doctest/doctest.h>
 

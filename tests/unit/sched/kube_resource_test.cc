@@ -1,5 +1,5 @@
 // Tests the URL paths of objects.
-#include "kube/resource.h"
+#include "kube/api/resource.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Tests when a call to an API server is retried.
-#include "kube/retry.h"
+#include "kube/api/retry.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Tests reading SPDY frames, including hostile ones, in pieces of any size.
-#include "kube/spdy_frames.h"
+#include "kube/stream/spdy_frames.h"
 
 #include <doctest/doctest.h>
 

@@ -1,14 +1,14 @@
 // Tests what submitting adds to a job, and how its storage and the cluster's registry are chosen.
-#include "kube/submission.h"
+#include "kube/jobs/submission.h"
 
 #include <doctest/doctest.h>
 
 #include <set>
 
 #include "adaptdl/error.h"
-#include "kube/image_registry.h"
-#include "kube/names.h"
-#include "kube/storage_class.h"
+#include "kube/api/names.h"
+#include "kube/jobs/image_registry.h"
+#include "kube/jobs/storage_class.h"
 
 namespace kube_submission_test {
 

@@ -1,5 +1,5 @@
 // Tests times and durations in the formats of Kubernetes.
-#include "kube/timestamp.h"
+#include "kube/api/timestamp.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Tests the usage of jobs by month: nothing is lost or counted twice, whatever is deleted, lost or repeated.
-#include "kube/usage_ledger.h"
+#include "kube/jobs/usage_ledger.h"
 
 #include <doctest/doctest.h>
 

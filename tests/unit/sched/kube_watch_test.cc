@@ -1,5 +1,5 @@
 // Tests a watch against server behavior that cannot be provoked in a real server.
-#include "kube/watch.h"
+#include "kube/api/watch.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "local/lines.h"
+#include "local/base/lines.h"
 
 #include <doctest/doctest.h>
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "local/launch_plan.h"
-#include "local/restart_budget.h"
+#include "local/base/launch_plan.h"
+#include "local/launch/restart_budget.h"
 #include "membership/membership.h"
 
 namespace testing {

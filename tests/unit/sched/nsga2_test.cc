@@ -1,5 +1,5 @@
 // Tests fronts, crowding distances and tournaments against their definitions.
-#include "policy/nsga2.h"
+#include "policy/search/nsga2.h"
 
 #include <doctest/doctest.h>
 

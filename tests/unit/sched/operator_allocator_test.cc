@@ -1,4 +1,4 @@
-#include "operator/allocator.h"
+#include "operator/cluster/allocator.h"
 
 #include <doctest/doctest.h>
 

@@ -2,9 +2,9 @@
 #include <doctest/doctest.h>
 
 #include "adaptdl/error.h"
-#include "operator/cluster_state.h"
-#include "operator/device_inventory.h"
-#include "operator/device_selector.h"
+#include "operator/cluster/cluster_state.h"
+#include "operator/nodes/device_inventory.h"
+#include "operator/nodes/device_selector.h"
 
 namespace operator_devices_test {
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "kube/json_fields.h"
-#include "operator/lifecycle.h"
-#include "operator/members_plan.h"
-#include "operator/replica_pod.h"
+#include "kube/api/json_fields.h"
+#include "operator/jobs/lifecycle.h"
+#include "operator/jobs/members_plan.h"
+#include "operator/jobs/replica_pod.h"
 
 namespace operator_foreign_status_test {
 

@@ -4,8 +4,8 @@
 #include <random>
 #include <vector>
 
-#include "kube/json_fields.h"
-#include "operator/leader_election.h"
+#include "kube/api/json_fields.h"
+#include "operator/cluster/leader_election.h"
 
 namespace operator_leader_test {
 

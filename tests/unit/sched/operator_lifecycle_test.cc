@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "operator/job_status.h"
+#include "operator/jobs/job_status.h"
 #include "operator_scene.h"
 
 namespace operator_lifecycle_test {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "operator/members_plan.h"
+#include "operator/jobs/members_plan.h"
 #include "operator_scene.h"
 
 namespace adaptdl::sched::testing {

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "operator/job_status.h"
-#include "operator/members_plan.h"
-#include "operator/replica_reports.h"
+#include "operator/jobs/job_status.h"
+#include "operator/jobs/members_plan.h"
+#include "operator/jobs/replica_reports.h"
 #include "operator_live_scene.h"
 
 namespace operator_members_test {

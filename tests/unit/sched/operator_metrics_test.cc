@@ -1,5 +1,5 @@
 // Tests the operator's metrics: their values, and Prometheus' text format.
-#include "operator/metrics.h"
+#include "operator/cluster/metrics.h"
 
 #include <doctest/doctest.h>
 

@@ -8,9 +8,9 @@
 #include <random>
 #include <set>
 
-#include "kube/job_usage.h"
-#include "kube/usage_ledger.h"
-#include "operator/node_price.h"
+#include "kube/jobs/job_usage.h"
+#include "kube/jobs/usage_ledger.h"
+#include "operator/nodes/node_price.h"
 #include "policy/policies.h"
 #include "simulator/cluster.h"
 #include "simulator/simulator.h"

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "operator/node_facts.h"
+#include "operator/nodes/node_facts.h"
 
 namespace operator_nodes_test {
 

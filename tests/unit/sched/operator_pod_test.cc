@@ -4,9 +4,9 @@
 #include <map>
 
 #include "adaptdl/error.h"
-#include "kube/json_fields.h"
-#include "operator/pod_facts.h"
-#include "operator/replica_pod.h"
+#include "kube/api/json_fields.h"
+#include "operator/jobs/pod_facts.h"
+#include "operator/jobs/replica_pod.h"
 
 namespace operator_pod_test {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <random>
 
-#include "operator/allocator.h"
+#include "operator/cluster/allocator.h"
 #include "policy/policies.h"
 
 namespace operator_pool_test {

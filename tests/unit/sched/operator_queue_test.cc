@@ -1,5 +1,5 @@
 // Tests the operator's work queue.
-#include "operator/work_queue.h"
+#include "operator/base/work_queue.h"
 
 #include <doctest/doctest.h>
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "base64.h"
-#include "kube/error.h"
-#include "kube/json_fields.h"
-#include "kube/usage_ledger.h"
-#include "operator/job_review.h"
+#include "base/base64.h"
+#include "kube/api/error.h"
+#include "kube/api/json_fields.h"
+#include "kube/jobs/usage_ledger.h"
+#include "operator/validator/job_review.h"
 
 namespace operator_review_test {
 

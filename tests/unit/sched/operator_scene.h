@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kube/json_fields.h"
-#include "operator/lifecycle.h"
+#include "kube/api/json_fields.h"
+#include "operator/jobs/lifecycle.h"
 
 namespace adaptdl::sched::testing {
 

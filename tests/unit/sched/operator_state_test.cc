@@ -3,10 +3,10 @@
 
 #include <set>
 
-#include "kube/json_fields.h"
-#include "operator/cluster_state.h"
-#include "operator/hint_pace.h"
-#include "operator/job_status.h"
+#include "kube/api/json_fields.h"
+#include "operator/cluster/cluster_state.h"
+#include "operator/jobs/hint_pace.h"
+#include "operator/jobs/job_status.h"
 
 namespace operator_state_test {
 

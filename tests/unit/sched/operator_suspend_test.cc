@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 
-#include "kube/job_usage.h"
-#include "operator/job_status.h"
+#include "kube/jobs/job_usage.h"
+#include "operator/jobs/job_status.h"
 #include "operator_cluster.h"
 #include "operator_live_scene.h"
 

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "adaptdl/error.h"
-#include "kube/job_usage.h"
-#include "operator/node_price.h"
+#include "kube/jobs/job_usage.h"
+#include "operator/nodes/node_price.h"
 #include "operator_scene.h"
 
 namespace operator_usage_test {

@@ -13,9 +13,9 @@
 
 #include "adaptdl/error.h"
 #include "http/http.h"
-#include "kube/certificate.h"
-#include "operator/serving_certificate.h"
-#include "operator/webhook_server.h"
+#include "kube/api/certificate.h"
+#include "operator/validator/serving_certificate.h"
+#include "operator/validator/webhook_server.h"
 
 namespace operator_validator_test {
 

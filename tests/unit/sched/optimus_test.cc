@@ -1,4 +1,4 @@
-#include "policy/optimus.h"
+#include "policy/queue/optimus.h"
 
 #include <doctest/doctest.h>
 

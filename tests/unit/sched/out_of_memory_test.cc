@@ -1,4 +1,4 @@
-#include "local/out_of_memory.h"
+#include "local/replica/out_of_memory.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "local/outcome.h"
+#include "local/replica/outcome.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 
 #include "allocation_validator.h"
 #include "exhaustive.h"
-#include "policy/pollux.h"
+#include "policy/pollux/pollux.h"
 #include "random_problem.h"
 
 namespace policy_optimality_test {

@@ -1,5 +1,5 @@
 // Tests the decisions of Pollux and their reasons.
-#include "policy/pollux.h"
+#include "policy/pollux/pollux.h"
 
 #include <doctest/doctest.h>
 

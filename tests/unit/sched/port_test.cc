@@ -1,4 +1,4 @@
-#include "local/port.h"
+#include "local/base/port.h"
 
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <set>
 
-#include "local/fd.h"
+#include "local/base/fd.h"
 #include "temporary_directory.h"
 
 namespace port_test {

@@ -1,4 +1,4 @@
-#include "local/program.h"
+#include "local/base/program.h"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "policy/policy.h"
+#include "policy/base/policy.h"
 
 namespace adaptdl::sched {
 

@@ -1,4 +1,4 @@
-#include "local/remote_host.h"
+#include "local/replica/remote_host.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "local/line_channel.h"
-#include "local/replica_wire.h"
+#include "local/base/line_channel.h"
+#include "local/replica/replica_wire.h"
 
 namespace remote_host_test {
 

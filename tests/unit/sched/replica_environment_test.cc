@@ -1,4 +1,4 @@
-#include "local/replica_environment.h"
+#include "local/replica/replica_environment.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "local/replica_log.h"
+#include "local/replica/replica_log.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "local/replica_process.h"
+#include "local/replica/replica_process.h"
 
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "adaptdl/error.h"
-#include "local/process_tree.h"
+#include "local/base/process_tree.h"
 
 namespace replica_process_test {
 

@@ -1,7 +1,7 @@
 // A replica server, as `adaptdl` is when its argv[0] is kReplicaServerName.
 #include <exception>
 
-#include "local/replica_server.h"
+#include "local/replica/replica_server.h"
 
 int main() {
   try {

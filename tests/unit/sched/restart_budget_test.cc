@@ -1,4 +1,4 @@
-#include "local/restart_budget.h"
+#include "local/launch/restart_budget.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // Tests the control of a run through its real socket. The test's thread acts as the launcher.
-#include "local/run_control.h"
+#include "local/record/run_control.h"
 
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -11,8 +11,8 @@
 #include <future>
 
 #include "adaptdl/error.h"
-#include "local/run_client.h"
-#include "local/runtime_directory.h"
+#include "local/base/runtime_directory.h"
+#include "local/record/run_client.h"
 #include "temporary_directory.h"
 
 namespace run_control_test {

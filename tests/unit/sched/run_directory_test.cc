@@ -1,4 +1,4 @@
-#include "local/run_directory.h"
+#include "local/record/run_directory.h"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-#include "local/run_logs.h"
+#include "local/record/run_logs.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 
-#include "local/replica_log.h"
+#include "local/replica/replica_log.h"
 #include "temporary_directory.h"
 
 namespace run_logs_test {

@@ -1,4 +1,4 @@
-#include "local/run_record.h"
+#include "local/record/run_record.h"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "local/run_size.h"
+#include "local/devices/run_size.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "local/runtime_directory.h"
+#include "local/base/runtime_directory.h"
 
 #include <doctest/doctest.h>
 #include <poll.h>

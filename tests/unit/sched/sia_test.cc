@@ -1,4 +1,4 @@
-#include "policy/sia.h"
+#include "policy/sia/sia.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "policy/sia_problem.h"
+#include "policy/sia/sia_problem.h"
 
 namespace sia_test {
 

@@ -1,5 +1,5 @@
 // Tests that speedups are those of the goodput function, are cached, and are valid even if the hints are not.
-#include "policy/speedup.h"
+#include "policy/base/speedup.h"
 
 #include <doctest/doctest.h>
 

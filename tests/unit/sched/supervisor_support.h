@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "http/http.h"
-#include "local/fd.h"
+#include "local/base/fd.h"
 #include "supervisor/supervisor.h"
 
 namespace adaptdl::testing {

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "adaptdl/error.h"
-#include "kube/tensorboard.h"
+#include "kube/jobs/tensorboard.h"
 
 namespace tensorboard_test {
 

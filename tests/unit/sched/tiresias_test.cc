@@ -1,4 +1,4 @@
-#include "policy/tiresias.h"
+#include "policy/queue/tiresias.h"
 
 #include <doctest/doctest.h>
 

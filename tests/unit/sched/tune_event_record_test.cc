@@ -1,4 +1,4 @@
-#include "tune/event_record.h"
+#include "tune/study/event_record.h"
 
 #include <doctest/doctest.h>
 

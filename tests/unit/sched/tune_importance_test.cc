@@ -1,4 +1,4 @@
-#include "tune/importance.h"
+#include "tune/sampler/importance.h"
 
 #include <doctest/doctest.h>
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "error_of.h"
-#include "tune/journal.h"
-#include "tune/journal_lock.h"
+#include "tune/journal/journal.h"
+#include "tune/journal/journal_lock.h"
 #include "tune_journal_support.h"
 
 namespace adaptdl::sched::tune::tune_journal_file_test {

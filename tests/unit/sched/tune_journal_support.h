@@ -14,7 +14,7 @@
 
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
-#include "tune/journal.h"
+#include "tune/journal/journal.h"
 
 namespace adaptdl::sched::tune::testing {
 

@@ -1,4 +1,4 @@
-#include "tune/journal.h"
+#include "tune/journal/journal.h"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 
 #include "adaptdl/error.h"
 #include "error_of.h"
-#include "tune/journal_distribution.h"
-#include "tune/journal_time.h"
-#include "tune/python_json.h"
+#include "tune/journal/journal_distribution.h"
+#include "tune/journal/journal_time.h"
+#include "tune/study/python_json.h"
 #include "tune_journal_support.h"
 
 namespace adaptdl::sched::tune::tune_journal_test {

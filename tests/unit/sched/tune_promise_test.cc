@@ -1,4 +1,4 @@
-#include "tune/promise.h"
+#include "tune/pruner/promise.h"
 
 #include <doctest/doctest.h>
 

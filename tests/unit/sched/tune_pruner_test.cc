@@ -1,4 +1,4 @@
-#include "tune/pruner.h"
+#include "tune/pruner/pruner.h"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "tune/asha.h"
-#include "tune/rungs.h"
+#include "tune/pruner/asha.h"
+#include "tune/pruner/rungs.h"
 
 namespace adaptdl::sched::tune::tune_pruner_test {
 namespace {

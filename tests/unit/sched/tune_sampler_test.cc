@@ -1,4 +1,4 @@
-#include "tune/sampler.h"
+#include "tune/sampler/sampler.h"
 
 #include <doctest/doctest.h>
 
@@ -6,11 +6,11 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "tune/combinations.h"
-#include "tune/parzen_estimator.h"
-#include "tune/portable_math.h"
-#include "tune/qmc.h"
-#include "tune/trial_split.h"
+#include "tune/sampler/combinations.h"
+#include "tune/sampler/parzen_estimator.h"
+#include "tune/sampler/qmc.h"
+#include "tune/sampler/trial_split.h"
+#include "tune/study/portable_math.h"
 
 namespace adaptdl::sched::tune::tune_sampler_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "tune/space.h"
+#include "tune/study/space.h"
 
 #include <doctest/doctest.h>
 

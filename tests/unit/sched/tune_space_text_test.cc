@@ -1,11 +1,11 @@
-#include "tune/space_text.h"
+#include "tune/study/space_text.h"
 
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
-#include "tune/command_template.h"
+#include "tune/study/command_template.h"
 
 namespace adaptdl::sched::tune::tune_space_text_test {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "adaptdl/error.h"
-#include "tune/command_template.h"
-#include "tune/result.h"
+#include "tune/study/command_template.h"
+#include "tune/study/result.h"
 
 namespace adaptdl::sched::tune::tune_trial_io_test {
 namespace {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "tune/space_text.h"
+#include "tune/study/space_text.h"
 #include "tuner_search_scene.h"
 
 namespace adaptdl::sched::tune::tuner_search_test {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "local/run_control.h"
+#include "local/record/run_control.h"
 #include "temporary_directory.h"
 #include "tuner/share_sender.h"
 

@@ -18,10 +18,10 @@
 #include "adaptdl/torch/parallel.h"
 #include "adaptdl/torch/process_group.h"
 #include "adaptdl/torch/scaling_rules.h"
-#include "batch_size_choice.h"
 #include "elastic_job.h"
+#include "loop/batch_size_choice.h"
+#include "loop/step_boundary.h"
 #include "numbers.h"
-#include "step_boundary.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

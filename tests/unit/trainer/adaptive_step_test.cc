@@ -12,9 +12,9 @@
 #include "adaptdl/torch/epoch.h"
 #include "adaptdl/torch/parallel.h"
 #include "adaptdl/torch/process_group.h"
-#include "batch_size_choice.h"
 #include "elastic_job.h"
 #include "error_of.h"
+#include "loop/batch_size_choice.h"
 #include "replica_processes.h"
 #include "step_loops.h"
 

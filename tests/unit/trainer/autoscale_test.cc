@@ -13,11 +13,11 @@
 #include "adaptdl/torch/data_loader.h"
 #include "adaptdl/torch/epoch.h"
 #include "adaptdl/torch/summary_writer.h"
-#include "batch_size_choice.h"
 #include "elastic_job.h"
+#include "loop/batch_size_choice.h"
+#include "loop/step_boundary.h"
 #include "numbers.h"
-#include "step_boundary.h"
-#include "step_profile.h"
+#include "support/step_profile.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

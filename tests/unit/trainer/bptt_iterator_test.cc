@@ -16,8 +16,8 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/torch/epoch.h"
-#include "batch_size_choice.h"
 #include "elastic_job.h"
+#include "loop/batch_size_choice.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

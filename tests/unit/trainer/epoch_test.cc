@@ -11,8 +11,8 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/metrics.h"
 #include "elastic_job.h"
-#include "epoch_scope.h"
 #include "error_of.h"
+#include "loop/epoch_scope.h"
 
 namespace epoch_test {
 

@@ -15,7 +15,7 @@
 #include <tuple>
 #include <vector>
 
-#include "event_file.h"
+#include "tensorboard/event_file.h"
 
 namespace testing {
 

@@ -24,10 +24,10 @@
 #include "adaptdl/torch/scaling_rules.h"
 #include "adaptdl/torch/summary_writer.h"
 #include "adaptdl/torch/sync_batch_norm.h"
-#include "device_time.h"
 #include "elastic_job.h"
 #include "numbers.h"
-#include "squared_norm.h"
+#include "scaling/squared_norm.h"
+#include "support/device_time.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

@@ -22,10 +22,10 @@
 #include "adaptdl/generation.h"
 #include "adaptdl/signal.h"
 #include "error_of.h"
-#include "form_timeout.h"
-#include "regroup.h"
+#include "loop/step_boundary.h"
 #include "replica_processes.h"
-#include "step_boundary.h"
+#include "support/form_timeout.h"
+#include "support/regroup.h"
 #include "temporary_directory.h"
 
 // Included after LibTorch, whose glog also defines CHECK.

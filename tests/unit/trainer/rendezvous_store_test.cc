@@ -1,4 +1,4 @@
-#include "rendezvous_store.h"
+#include "group/rendezvous_store.h"
 
 #include <sys/socket.h>
 
@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "adaptdl/collective.h"
-#include "handshake.h"
-#include "rendezvous_message.h"
-#include "rendezvous_server.h"
-#include "socket.h"
+#include "base/socket.h"
+#include "group/rendezvous_message.h"
+#include "group/rendezvous_server.h"
+#include "protocol/handshake.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

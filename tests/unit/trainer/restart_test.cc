@@ -18,10 +18,10 @@
 #include "adaptdl/metrics.h"
 #include "adaptdl/torch/data_loader.h"
 #include "adaptdl/torch/epoch.h"
-#include "batch_size_choice.h"
 #include "elastic_job.h"
+#include "loop/batch_size_choice.h"
+#include "loop/step_boundary.h"
 #include "numbers.h"
-#include "step_boundary.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "rng_state.h"
+#include "support/rng_state.h"
 
 #include <fmt/format.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "squared_norm.h"
+#include "scaling/squared_norm.h"
 
 #include <torch/torch.h>
 

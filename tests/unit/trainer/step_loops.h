@@ -10,7 +10,7 @@
 
 #include "adaptdl/torch/data_loader_helper.h"
 #include "adaptdl/torch/epoch.h"
-#include "batch_size_choice.h"
+#include "loop/batch_size_choice.h"
 
 namespace testing {
 

@@ -17,8 +17,8 @@
 #include "adaptdl/torch/process_group.h"
 #include "adaptdl/torch/summary_writer.h"
 #include "elastic_job.h"
-#include "operator_recorder.h"
 #include "temporary_directory.h"
+#include "tensorboard/operator_recorder.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

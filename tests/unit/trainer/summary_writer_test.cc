@@ -22,11 +22,11 @@
 #include "adaptdl/torch/data_loader.h"
 #include "adaptdl/torch/epoch.h"
 #include "elastic_job.h"
-#include "event_file.h"
 #include "event_records.h"
+#include "loop/step_boundary.h"
 #include "numbers.h"
-#include "step_boundary.h"
 #include "temporary_directory.h"
+#include "tensorboard/event_file.h"
 
 // Included after LibTorch, whose glog also defines CHECK.
 #include <doctest/doctest.h>

@@ -1,0 +1,111 @@
+#include "command/jobs/listing.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/printable.h"
+#include "local/record/run_client.h"
+#include "local/record/run_directory.h"
+#include "terminal/dump_json.h"
+#include "terminal/jobs_table.h"
+#include "terminal/runs_table.h"
+#include "terminal/terminal.h"
+#include "terminal/yaml.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using nlohmann::json;
+
+json time_or_null(std::optional<kube::Time> time) { return time ? json(kube::to_string(*time)) : json(); }
+
+json int_or_null(std::optional<int> value) { return value ? json(*value) : json(); }
+
+json to_json(const kube::Replica& replica) {
+  return {{"pod", replica.name},       {"rank", replica.rank},   {"node", replica.node},
+          {"phase", replica.phase},    {"ready", replica.ready}, {"restarts", replica.restarts},
+          {"trouble", replica.trouble}};
+}
+
+bool is_named(const sched::RunStatus& run, const std::vector<std::string>& names) {
+  return std::ranges::find(names, run.name) != names.end();
+}
+
+std::string table(const Listing& listing, bool wide, bool namespaces) {
+  const std::string older = listing.older == 0 ? "" : fmt::format("; --all shows {} more", listing.older);
+  const auto width = terminal_width(STDOUT_FILENO);
+  const bool colour = use_colour(STDOUT_FILENO);
+  if (!listing.context) {
+    if (listing.runs.empty())
+      return listing.older == 0 ? "no runs\n" : fmt::format("no active or recent runs{}\n", older);
+    return runs_table(listing.runs, listing.now).render(width, colour);
+  }
+  if (listing.runs.empty() && listing.jobs.empty()) return fmt::format("no runs or jobs{}\n", older);
+  const JobsTableStyle style{.context = *listing.context, .namespaces = namespaces, .wide = wide};
+  return jobs_table(listing.runs, listing.jobs, style, listing.now).render(width, colour);
+}
+
+}  // namespace
+
+void add_runs(Listing& listing, bool all, const std::vector<std::string>& names) {
+  for (const sched::RunEntry& entry : sched::list_runs(sched::runs_directory())) {
+    if (!names.empty() && !is_named(entry.status, names)) continue;
+    sched::RunStatus run = sched::status_now(entry);
+    if (names.empty() && !all && run.ended && listing.now - *run.ended > kRecent) {
+      ++listing.older;
+    } else {
+      listing.runs.push_back(std::move(run));
+    }
+  }
+}
+
+json to_json(const kube::JobView& view) {
+  const kube::Job& job = view.job;
+  json replicas = json::array();
+  for (const kube::Replica& replica : view.replicas) replicas.push_back(to_json(replica));
+  return {{"namespace", job.name_space},
+          {"name", job.name},
+          {"state", job.deleted         ? "Deleting"
+                    : job.phase.empty() ? "Pending"
+                                        : job.phase},
+          {"why", view.why},
+          {"created", time_or_null(job.created)},
+          {"ended", time_or_null(job.completed)},
+          {"replicas", view.ready},
+          {"wanted", view.wanted},
+          {"min", int_or_null(job.min_replicas)},
+          {"max", int_or_null(job.max_replicas)},
+          {"restarts", job.group.value_or(0)},
+          {"allocation", job.allocation},
+          {"pods", std::move(replicas)},
+          {"train", job.train}};
+}
+
+json to_json(const Listing& listing) {
+  json all = json::array();
+  for (const sched::RunStatus& run : listing.runs) {
+    json one = sched::to_json(run);
+    if (listing.context) one["where"] = "local";
+    all.push_back(std::move(one));
+  }
+  for (const kube::JobView& job : listing.jobs) {
+    json one = to_json(job);
+    one["where"] = listing.context.value_or("");
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::string render(const Listing& listing, Form form, bool namespaces) {
+  if (form == Form::kJson) return dump_json(to_json(listing)) + '\n';
+  if (form == Form::kYaml) return to_yaml(to_json(listing));
+  if (form != Form::kName) return table(listing, form == Form::kWide, namespaces);
+  std::string names;
+  for (const sched::RunStatus& run : listing.runs) names += printable(run.name) + '\n';
+  for (const kube::JobView& view : listing.jobs) names += printable(job_title(view.job, namespaces)) + '\n';
+  return names;
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,227 @@
+#include "command/jobs/ray_jobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "kube/api/names.h"
+#include "kube/api/timestamp.h"
+#include "ray/log_stream.h"
+#include "terminal/dump_json.h"
+#include "terminal/format.h"
+#include "terminal/print.h"
+#include "terminal/run_summary.h"
+#include "terminal/table.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using nlohmann::json;
+using Status = ray::Job::Status;
+
+constexpr auto kLookAtRayJobEvery = std::chrono::milliseconds(500);
+
+const char* state_name(Status status) {
+  switch (status) {
+    case Status::kPending:
+      return "Pending";
+    case Status::kRunning:
+      return "Running";
+    case Status::kStopped:
+      return "Stopped";
+    case Status::kSucceeded:
+      return "Succeeded";
+    case Status::kFailed:
+      return "Failed";
+  }
+  return "";
+}
+
+std::string metadata_of(const ray::Job& job, const char* key) {
+  const auto found = job.metadata.find(key);
+  return found == job.metadata.end() ? "" : found->second;
+}
+
+bool is_ours(const ray::Job& job) { return job.metadata.contains(kRayProgram); }
+
+ray::Job get_job(ray::JobServer& server, const std::string& name) {
+  auto job = server.find(name);
+  if (!job || !is_ours(*job)) {
+    throw Error(
+        fmt::format("job '{}' not found in the Ray cluster {}; `adaptdl ls --ray` lists all jobs", name, server.url()));
+  }
+  return std::move(*job);
+}
+
+json time_json(const std::optional<std::chrono::system_clock::time_point>& time) {
+  return time ? json(kube::to_string(*time)) : json();
+}
+
+json to_json(const ray::Job& job) {
+  return {{"name", job.id},
+          {"state", state_name(job.status)},
+          {"replicas", metadata_of(job, kRayReplicas)},
+          {"started", time_json(job.start)},
+          {"ended", time_json(job.end)},
+          {"exit_code", job.exit_code ? json(*job.exit_code) : json()},
+          {"message", job.message},
+          {"program", metadata_of(job, kRayProgram)}};
+}
+
+// Returns the last line of a job's output without the prefix of adaptdl's errors.
+std::string last_line(std::string_view text) {
+  constexpr std::string_view kPrefix = "adaptdl: error: ";
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  text.remove_prefix(text.rfind('\n') + 1);  // 0 if there is only one line
+  if (text.starts_with(kPrefix)) text.remove_prefix(kPrefix.size());
+  return std::string(text);
+}
+
+// Ray's message also describes jobs without a problem.
+std::string why(const ray::Job& job) {
+  return job.status == Status::kFailed ? failure_of(job) : job.status == Status::kPending ? job.message : "";
+}
+
+std::string time_of(const ray::Job& job) {
+  if (!job.start) return "-";
+  const auto end = job.end.value_or(std::chrono::system_clock::now());
+  return format_clock(std::chrono::duration_cast<std::chrono::milliseconds>(end - *job.start));
+}
+
+// Prints the output of a job line by line.
+class Printer {
+ public:
+  Printer(std::optional<int> rank, std::optional<int> tail) : tail_(tail) {
+    if (rank) prefix_ = fmt::format("[{}] ", *rank);
+  }
+
+  // Returns false if standard output is closed.
+  bool add(std::string_view piece) {
+    partial_ += piece;
+    std::size_t begin = 0;
+    for (std::size_t end; (end = partial_.find('\n', begin)) != std::string::npos; begin = end + 1)
+      line(std::string_view(partial_).substr(begin, end - begin));
+    partial_.erase(0, begin);
+    return std::fflush(stdout) == 0;
+  }
+  void finish() {
+    if (!partial_.empty()) line(partial_);
+    partial_.clear();
+    for (const std::string& last : last_) print_raw(last + '\n');
+    last_.clear();
+  }
+
+ private:
+  void line(std::string_view text) {
+    if (!text.starts_with(prefix_)) return;
+    text.remove_prefix(prefix_.size());
+    if (!tail_) return print_raw(fmt::format("{}\n", text));
+    if (last_.size() >= static_cast<std::size_t>(*tail_) && !last_.empty()) last_.pop_front();
+    if (*tail_ > 0) last_.emplace_back(text);
+  }
+
+  std::string prefix_, partial_;
+  std::optional<int> tail_;
+  std::deque<std::string> last_;
+};
+
+}  // namespace
+
+CLI::Option* add_ray_option(CLI::App& app, std::string& address, const std::vector<const char*>& others) {
+  CLI::Option* option =
+      app.add_option("--ray", address,
+                     "Job server of a Ray cluster, such as http://HEAD:8265, or auto to use RAY_API_SERVER_ADDRESS")
+          ->type_name("URL");
+  for (const char* other : others) option->excludes(app.get_option(other));
+  return option;
+}
+
+std::string failure_of(const ray::Job& job) { return last_line(job.message); }
+
+ray::Access find_ray(const std::string& address) { return ray::find_access(address == "auto" ? "" : address); }
+
+void list_ray_jobs(const std::string& address, const std::vector<std::string>& names, bool as_json) {
+  ray::JobServer server(find_ray(address));
+  std::vector<ray::Job> jobs = server.list();
+  std::erase_if(jobs, [&](const ray::Job& job) {
+    return !is_ours(job) || (!names.empty() && std::ranges::find(names, job.id) == names.end());
+  });
+  for (const std::string& name : names) {
+    if (std::ranges::find(jobs, name, &ray::Job::id) == jobs.end()) get_job(server, name);  // throws
+  }
+  if (as_json) {
+    json all = json::array();
+    for (const ray::Job& job : jobs) all.push_back(to_json(job));
+    return print_text(dump_json(all) + '\n');
+  }
+  if (jobs.empty()) return print_text("no jobs\n");
+  Table table({{"NAME"}, {"STATE"}, {"REPLICAS"}, {"TIME", Table::Align::kRight}, {"WHY"}});
+  for (const ray::Job& job : jobs)
+    table.add_row({job.id, state_name(job.status), metadata_of(job, kRayReplicas), time_of(job), why(job)});
+  table.print();
+}
+
+void run_on_ray_head(const std::string& address, const std::string& job, const std::vector<std::string>& words) {
+  constexpr std::string_view kMark = "adaptdl-output-begins";  // after Ray's own lines
+  ray::JobServer server(find_ray(address));
+  const ray::Job target = get_job(server, job);
+  if (target.status != Status::kRunning)
+    throw Error(fmt::format("job '{}' is not running: {}", job, state_name(target.status)));
+  std::vector<std::string> command = {fmt::format("{}/adaptdl", kRayFiles)};
+  command.insert(command.end(), words.begin(), words.end());
+  const std::string helper = kube::generate_name(job + "-command-");
+  server.submit({.id = helper,
+                 .entrypoint = fmt::format("echo; echo {}; exec {} 2>&1", kMark, shell_command(command)),
+                 .package_uri = target.package_uri,
+                 .environment = {},
+                 .metadata = {}});
+  std::optional<ray::Job> done;
+  while ((done = server.find(helper)) && !done->ended()) std::this_thread::sleep_for(kLookAtRayJobEvery);
+  std::string output = server.logs(helper);
+  server.remove(helper);
+  const std::size_t mark = output.find(fmt::format("\n{}\n", kMark));
+  output.erase(0, mark == std::string::npos ? output.size() : mark + kMark.size() + 2);
+  // Ray writes this line at the same time.
+  if (const std::size_t line = output.find(fmt::format("Running entrypoint for job {}:", helper));
+      line != std::string::npos)
+    output.erase(line, output.find('\n', line) + 1 - line);
+  if (!done || done->status != Status::kSucceeded)
+    throw Error(last_line(output.empty() && done ? done->message : output));
+  print_text(printable_text(output, false));
+}
+
+void show_ray_logs(const std::string& address, const RayLogsOptions& options) {
+  const ray::Access access = find_ray(address);
+  ray::JobServer server(access);
+  get_job(server, options.job);
+  Printer printer(options.rank, options.follow ? std::nullopt : options.tail);
+  if (options.follow) {
+    ray::follow_logs(access, options.job, {}, [&](std::string_view piece) { return printer.add(piece); });
+  } else {
+    printer.add(server.logs(options.job));
+  }
+  printer.finish();
+}
+
+void delete_ray_jobs(const std::string& address, const std::vector<std::string>& names, bool no_wait) {
+  ray::JobServer server(find_ray(address));
+  for (const std::string& name : names) get_job(server, name);
+  for (const std::string& name : names) server.stop(name);
+  for (const std::string& name : names) {
+    if (no_wait) {
+      print_out("stopping {}\n", name);
+      continue;
+    }
+    while (!get_job(server, name).ended()) std::this_thread::sleep_for(kLookAtRayJobEvery);
+    server.remove(name);
+    print_out("deleted {}\n", name);
+  }
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,259 @@
+#include "command/submit/submit_ray.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "command/base/installed_data.h"
+#include "command/base/numbers.h"
+#include "command/base/stop_signals.h"
+#include "command/jobs/ray_jobs.h"
+#include "command/run/run_plan.h"
+#include "http/http.h"
+#include "image/dockerfile/ignore_file.h"
+#include "kube/api/names.h"
+#include "ray/job_server.h"
+#include "ray/log_stream.h"
+#include "ray/package.h"
+#include "terminal/dump_json.h"
+#include "terminal/format.h"
+#include "terminal/print.h"
+#include "terminal/run_summary.h"
+#include "terminal/terminal.h"
+
+namespace adaptdl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kMaxDevices = 1024;  // GPUs or CPUs of a replica
+constexpr auto kWaitForRayJob = std::chrono::seconds(1);
+constexpr auto kMaxOutage = std::chrono::seconds(30);  // of the job server, while the command waits
+// Ray kills a job that has not ended this long after it was asked to stop, in addition to the time for the checkpoint.
+constexpr auto kStopMargin = std::chrono::seconds(30);
+
+int replica_limit(const std::string& text, const char* option, int otherwise) {
+  if (text.empty()) return otherwise;
+  return parse_number<int>(text, fmt::format("submit: {}", option), 1, kMaxRunReplicas, "a number");
+}
+
+double per_replica(const std::string& text, const char* option) {
+  return parse_number<double>(text, fmt::format("submit: {}", option), 0, kMaxDevices, "a number");
+}
+
+struct Plan {
+  int min = 1, max = 1;
+  double cpus = 0, gpus = 0;
+  std::chrono::milliseconds checkpoint_timeout{};
+  std::optional<std::chrono::milliseconds> wait;  // maximum time to wait
+};
+
+Plan make_plan(const RaySubmitOptions& options) {
+  if (options.program.empty())
+    throw UsageError("submit: --ray requires a program, as in `adaptdl submit --ray URL DIR -- ./program`");
+  if (options.checkpoint_path.empty() != options.no_checkpoint) {
+    throw UsageError(
+        "submit: --ray requires either --checkpoint-path DIR, a directory that all nodes share, or --no-checkpoint");
+  }
+  if (!options.max_replicas.empty() && !options.max_cluster_size.empty())
+    throw UsageError("submit: --max-replicas and --max-cluster-size are the same; use one of them");
+  if (options.max_replicas.empty() && options.max_cluster_size.empty()) {
+    throw UsageError(
+        "submit: --ray requires --max-replicas N, the number of replicas for which the autoscaler may add nodes");
+  }
+  if (options.follow && options.wait) throw UsageError("submit: --follow also waits; omit --wait");
+  if (!options.timeout.empty() && !options.follow && !options.wait)
+    throw UsageError("submit: --timeout requires --wait or --follow");
+  Plan plan;
+  plan.min = replica_limit(options.min_replicas, "--min-replicas", 1);
+  const bool size = options.max_replicas.empty();
+  plan.max = replica_limit(size ? options.max_cluster_size : options.max_replicas,
+                           size ? "--max-cluster-size" : "--max-replicas", kMaxRunReplicas);
+  if (plan.min > plan.max) throw UsageError("submit: the minimum number of replicas is greater than the maximum");
+  plan.cpus = per_replica(options.cpus, "--cpus");
+  plan.gpus = per_replica(options.gpus, "--gpus");
+  if (plan.cpus == 0 && plan.gpus == 0) throw UsageError("submit: --cpus and --gpus cannot both be 0");
+  plan.checkpoint_timeout = env::parse_duration(options.checkpoint_timeout, "submit: --checkpoint-timeout");
+  if (!options.timeout.empty()) plan.wait = env::parse_duration(options.timeout, "submit: --timeout");
+  return plan;
+}
+
+bool is_name_character(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-'; }
+
+std::string make_name(const RaySubmitOptions& options) {
+  std::string prefix = options.name;
+  if (!prefix.empty() && (prefix.front() == '-' || !std::ranges::all_of(prefix, is_name_character)))
+    throw UsageError(fmt::format("submit: invalid --name '{}': expected letters, digits and dashes", prefix));
+  if (prefix.empty()) {
+    prefix = fs::weakly_canonical(options.project).filename().string();
+    std::ranges::replace_if(
+        prefix, [](char letter) { return !is_name_character(letter); }, '-');
+    prefix.erase(0, prefix.find_first_not_of('-'));
+  }
+  return kube::generate_name((prefix.empty() ? "job" : prefix) + '-');
+}
+
+// The directory with the driver, which runs in the cluster.
+fs::path driver_directory() {
+  const fs::path directory = installed_data("ray");
+  if (directory.empty()) throw Error("share/adaptdl/ray, which is part of adaptdl, was not found");
+  return directory;
+}
+
+ray::Package make_package(const RaySubmitOptions& options) {
+  const image::IgnoreFile ignored = image::IgnoreFile::of_build(options.project, options.project / "Dockerfile");
+  const fs::path driver = driver_directory();
+  return ray::Package({.project = options.project,
+                       .files = {{fmt::format("{}/adaptdl", kRayFiles), "/proc/self/exe"},
+                                 {fmt::format("{}/driver.py", kRayFiles), driver / "driver.py"},
+                                 {fmt::format("{}/start.sh", kRayFiles), driver / "start.sh"}},
+                       .excludes =
+                           [&](const std::string& path, bool directory) {
+                             return path == ".git" ||
+                                    (directory ? ignored.skips_directory(path) : ignored.ignores(path));
+                           },
+                       .notice = [](const std::string& text) { print_notice("{}", text); }});
+}
+
+ray::Submission make_submission(const RaySubmitOptions& options, const Plan& plan, const std::string& name) {
+  const std::string limits = fmt::format("{}:{}", plan.min, plan.max);
+  std::vector<std::string> words = {"exec", "sh", fmt::format("{}/start.sh", kRayFiles)};
+  const auto add = [&words](const char* option, const std::string& value) {
+    words.insert(words.end(), {option, value});
+  };
+  add("--adaptdl", fmt::format("{}/adaptdl", kRayFiles));
+  add("--cpus", fmt::format("{}", plan.cpus));
+  add("--gpus", fmt::format("{}", plan.gpus));
+  words.emplace_back("--");
+  add("--name", name);
+  add("--replicas", limits);
+  add("--device-kind", plan.gpus > 0 ? "gpu" : "cpu");
+  add("--grace", fmt::format("{}ms", plan.checkpoint_timeout.count()));
+  if (options.no_checkpoint) {
+    words.emplace_back("--no-checkpoint");
+  } else {
+    add("--checkpoint", options.checkpoint_path);
+  }
+  words.emplace_back("--");
+  words.insert(words.end(), options.program.begin(), options.program.end());
+  const auto stop = std::chrono::ceil<std::chrono::seconds>(plan.checkpoint_timeout) + kStopMargin;
+  return {.id = name,
+          .entrypoint = shell_command(words),
+          .package_uri = {},
+          .environment = {{"PYTHONUNBUFFERED", "1"}, {"RAY_JOB_STOP_WAIT_TIME_S", fmt::format("{}", stop.count())}},
+          .metadata = {{kRayProgram, shell_command(options.program)}, {kRayReplicas, limits}}};
+}
+
+void print_started(const RaySubmitOptions& options, const std::string& name, const std::string& url) {
+  if (options.json) {
+    print_text(dump_json(json{{"name", name}, {"ray", url}}, -1) + '\n');
+  } else if (!is_terminal(STDOUT_FILENO)) {
+    print_out("{}\n", name);
+  } else {
+    print_out("Submitted job {} to the Ray cluster {}\n", name, url);
+    if (!options.follow && !options.wait) {
+      print_out("  adaptdl ls --ray {0}\n  adaptdl logs --ray {0} {1} --follow\n  adaptdl delete --ray {0} {1}\n",
+                options.address, name);
+    }
+  }
+  std::fflush(stdout);
+}
+
+// Waits until the job has ended, and returns why it failed, or "" if it succeeded. Throws Error if it does not end in
+// time, and http::Stopped.
+std::string wait_for_end(const ray::Access& access, const std::string& name, const Plan& plan,
+                         const std::stop_token& stop) {
+  ray::JobServer server(access, kMaxOutage);
+  for (const auto begin = Clock::now(); !stop.stop_requested(); std::this_thread::sleep_for(kWaitForRayJob)) {
+    const auto job = server.find(name);
+    if (!job) return fmt::format("job {} was deleted before it ended", name);
+    if (job->status == ray::Job::Status::kSucceeded) return "";
+    if (job->status == ray::Job::Status::kStopped) return fmt::format("job {} was stopped", name);
+    if (job->ended()) return fmt::format("job {} failed: {}", name, failure_of(*job));
+    if (plan.wait && Clock::now() - begin > *plan.wait)
+      throw Error(fmt::format("timed out waiting for job {}; the job was not stopped", name));
+  }
+  throw http::Stopped();
+}
+
+// Does the same, and prints the job's output.
+std::string follow(const ray::Access& access, const std::string& name, const Plan& plan, const std::stop_token& stop) {
+  std::stop_source enough;
+  const std::stop_callback pass_on(stop, [&enough] { enough.request_stop(); });
+  std::jthread output([&] {
+    try {
+      ray::follow_logs(access, name, enough.get_token(), [](std::string_view piece) {
+        print_raw(piece);
+        return std::fflush(stdout) == 0;
+      });
+    } catch (const Error& error) {
+      print_notice("{}", error.what());
+    }
+    if (std::ferror(stdout) != 0) enough.request_stop();
+  });
+  try {
+    const std::string failure = wait_for_end(access, name, plan, enough.get_token());
+    output.join();  // the output ends when the job does
+    return failure;
+  } catch (...) {
+    enough.request_stop();
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
+  CLI::Option* ray = add_ray_option(app, options.address);
+  const auto add = [&](const char* name, std::string& value, const char* description, const char* type) {
+    app.add_option(name, value, description)->type_name(type)->needs(ray);
+  };
+  add("--cpus", options.cpus, "With --ray: CPUs of each replica (default: 1)", "N");
+  add("--gpus", options.gpus, "With --ray: GPUs of each replica (default: 1)", "N");
+  add("--max-cluster-size", options.max_cluster_size, "With --ray: maximum number of replicas, same as --max-replicas",
+      "N");
+  add("--checkpoint-path", options.checkpoint_path,
+      "With --ray: directory that all nodes share, in which checkpoints are saved and from which the job continues",
+      "DIR");
+  app.add_flag("--no-checkpoint", options.no_checkpoint,
+               "With --ray: save no checkpoints; the job is lost if the program cannot continue without a restart")
+      ->needs(ray);
+  add("--checkpoint-timeout", options.checkpoint_timeout,
+      "With --ray: time in which replicas that are asked to stop must save a checkpoint (default: 120s)", "DURATION");
+}
+
+void submit_ray(const RaySubmitOptions& options, int& exit_code) {
+  const Plan plan = make_plan(options);
+  const std::string name = make_name(options);
+  const ray::Access access = find_ray(options.address);
+  StopSignals signals([] {});
+  try {
+    ray::JobServer server(access);
+    server.check_version();
+    ray::Submission submission = make_submission(options, plan, name);
+    {
+      const ray::Package package = make_package(options);
+      submission.package_uri = server.upload(package.name(), package.path(), signals.token(), [](std::uint64_t) {});
+    }
+    if (signals.token().stop_requested()) throw http::Stopped();
+    server.submit(submission);
+    print_started(options, name, server.url());
+    std::string failure;
+    if (options.follow) failure = follow(access, name, plan, signals.token());
+    if (options.wait) failure = wait_for_end(access, name, plan, signals.token());
+    if (!failure.empty()) throw Error(failure);
+  } catch (const http::Stopped&) {
+    exit_code = signals.exit_code();
+  }
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,34 @@
+#include "image/base/space_budget.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <limits>
+#include <string>
+
+#include "adaptdl/error.h"
+#include "base/printable.h"
+
+namespace adaptdl::image {
+
+namespace fs = std::filesystem;
+
+SpaceBudget::SpaceBudget(const fs::path& directory)
+    : directory_(directory), most_bytes_(std::numeric_limits<std::uint64_t>::max()), most_files_(most_bytes_) {
+  struct statvfs space {};
+  if (::statvfs(directory.c_str(), &space) != 0) return;
+  const auto share = [](std::uint64_t free) { return free / 100 * 95; };
+  if (space.f_blocks != 0) most_bytes_ = share(std::uint64_t{space.f_bavail} * space.f_frsize);
+  if (space.f_files != 0) most_files_ = share(space.f_favail);
+}
+
+void SpaceBudget::take(std::uint64_t bytes, std::uint64_t files) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(fmt::format("no space left: the unpacked image needs more than 95 % of the {} free in {}", what,
+                            one_line(directory_.string(), 300)));
+  };
+  if ((bytes_ += bytes) > most_bytes_) fail(fmt::format("{} MiB", (most_bytes_ / 95 * 100) >> 20));
+  if ((files_ += files) > most_files_) fail(fmt::format("{} inodes", most_files_ / 95 * 100));
+}
+
+}  // namespace adaptdl::image

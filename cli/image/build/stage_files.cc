@@ -1,0 +1,110 @@
+#include "image/build/stage_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+
+namespace adaptdl::image {
+namespace {
+
+// Entries in the root directory of at least one distribution, possibly as links.
+constexpr std::array<std::string_view, 28> kRoots{"afs", "bin",     "boot",  "dev",    "efi",        "etc",   "home",
+                                                  "lib", "lib32",   "lib64", "libx32", "lost+found", "media", "mnt",
+                                                  "nix", "opt",     "proc",  "root",   "run",        "sbin",  "srv",
+                                                  "sys", "sysroot", "tmp",   "ostree", "gnu",        "usr",   "var"};
+// Directories that exist in all distributions, and are never links.
+constexpr std::array<std::string_view, 21> kDirectories{"etc",
+                                                        "home",
+                                                        "mnt",
+                                                        "opt",
+                                                        "root",
+                                                        "srv",
+                                                        "tmp",
+                                                        "usr",
+                                                        "usr/bin",
+                                                        "usr/lib",
+                                                        "usr/local",
+                                                        "usr/local/bin",
+                                                        "usr/local/lib",
+                                                        "usr/local/sbin",
+                                                        "usr/local/share",
+                                                        "usr/sbin",
+                                                        "usr/share",
+                                                        "usr/src",
+                                                        "var",
+                                                        "var/lib",
+                                                        "var/cache"};
+// Entries in these directories do not come from a distribution, but were created for the image.
+constexpr std::array<std::string_view, 6> kPlacesOfOthers{"mnt",     "opt",           "srv",
+                                                          "usr/src", "usr/local/bin", "usr/local/sbin"};
+
+bool contains(const auto& list, std::string_view path) {
+  return std::find(list.begin(), list.end(), path) != list.end();
+}
+
+// Returns the path that the image itself must have created if it contains `path`: "app" for "app/x", "opt/x" for
+// "opt/x/y"; "" if a distribution may contain it.
+std::string own_place(const std::string& path) {
+  const std::string root = path.substr(0, path.find('/'));
+  if (!contains(kRoots, root)) return root;
+  for (const std::string_view place : kPlacesOfOthers)
+    if (path.size() > place.size() + 1 && path.starts_with(place) && path[place.size()] == '/')
+      return path.substr(0, path.find('/', place.size() + 1));
+  return "";
+}
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+}  // namespace
+
+bool text_speaks_of(const std::string& text, const std::string& path) {
+  const std::string place = own_place(path), name = place.substr(place.rfind('/') + 1);
+  if (place.empty()) return true;
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const bool begins = at == 0 || !is_word(text[at - 1]),
+               ends = at + name.size() == text.size() || !is_word(text[at + name.size()]);
+    // Programs are mentioned by name, other places by path.
+    const bool by_name = place.starts_with("usr/local/");
+    if (begins && ends && (by_name || (at > 0 && text[at - 1] == '/'))) return true;
+  }
+  return false;
+}
+
+PathKind StageFiles::find(const std::string& path) const {
+  if (path.empty() || directories_.contains(path)) return PathKind::kDirectory;
+  if (links_.contains(path)) return PathKind::kUnknown;  // the link's target is unknown
+  for (std::size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0;
+       slash = path.rfind('/', slash - 1)) {
+    const std::string above = path.substr(0, slash);
+    if (links_.contains(above)) return PathKind::kUnknown;
+    if (directories_.contains(above)) return PathKind::kMissing;
+  }
+  return find_below(path);
+}
+
+PathKind StageFiles::find_below(const std::string& path) const {
+  if (below_ == Below::kNothing) return PathKind::kMissing;
+  if (below_ == Below::kUnknown) return PathKind::kUnknown;
+  if (contains(kDirectories, path)) return PathKind::kDirectory;
+  return own_place(path).empty() || speaks_of_(path) ? PathKind::kUnknown : PathKind::kMissing;
+}
+
+void StageFiles::begin_unseen(std::function<bool(const std::string&)> speaks_of) {
+  *this = {};
+  below_ = Below::kUnseen;
+  speaks_of_ = std::move(speaks_of);
+}
+
+void StageFiles::forget() {
+  *this = {};
+  below_ = Below::kUnknown;
+}
+
+void StageFiles::add(const std::vector<std::string>& directories, const std::vector<std::string>& links) {
+  // Entries that existed before a command may be gone, but newly created entries exist.
+  directories_.insert(directories.begin(), directories.end());
+  links_.insert(links.begin(), links.end());
+}
+
+}  // namespace adaptdl::image

@@ -1,0 +1,80 @@
+// Accepts connections on a listener and admits those that prove that they belong to the job.
+//
+// A connection is a stranger until its handshake is complete and its request is accepted. A stranger occupies one
+// descriptor and the memory for one request, for a few seconds at most. The number of strangers is limited: when
+// another one connects, the oldest is closed. A replica whose connection was closed in this way tries again.
+//
+// Threading: not thread-safe; the owner must guard it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/socket.h"
+#include "protocol/handshake.h"
+
+namespace adaptdl {
+
+class Gate {
+ public:
+  struct Verdict {
+    std::string answer;
+    // Called with the connection after the answer has been sent on it. If empty, the connection is closed.
+    std::function<void(net::Fd fd)> admit;
+    // Why the connection is closed, for last_refusal().
+    std::string refusal = {};
+  };
+  // Decides on each request whose proof is valid; `from` is the sender's address.
+  using Judge = std::function<Verdict(std::string_view request, const std::string& from)>;
+
+  struct Options {
+    handshake::Terms terms;
+    std::size_t max_request = 0;      // bytes
+    std::size_t max_strangers = 256;  // at the same time
+    std::chrono::milliseconds handshake_time = std::chrono::seconds(5);
+  };
+
+  // Throws Error if the process has no descriptors left, or if libcrypto, which proofs require, is missing.
+  Gate(Options options, net::Fd listener, Judge judge);
+
+  // A descriptor that is readable when serve() has something to do.
+  int fd() const noexcept { return epoll_.get(); }
+  // Handles all pending events; never waits.
+  void serve();
+  // Must be called once per second. Drops strangers that took too long, and resumes accepting connections if it had
+  // stopped because no descriptors were left.
+  void on_tick(net::Clock::time_point now);
+  // Why the last stranger that used this protocol was refused, with its address; "" if none was refused.
+  const std::string& last_refusal() const noexcept { return last_refusal_; }
+  // Closes the listener and drops all strangers. Idempotent.
+  void close() noexcept;
+
+ private:
+  struct Stranger {
+    net::Fd fd;
+    std::string from;
+    handshake::AcceptingEnd end;
+    net::Clock::time_point deadline;
+  };
+  using Strangers = std::map<int, Stranger>;  // by descriptor
+
+  void accept_all();
+  void watch(int fd);
+  void receive(Strangers::iterator stranger);
+  void judge(Strangers::iterator stranger);
+  void refuse(const std::string& from, const std::string& why);
+
+  const Options options_;
+  net::Fd epoll_;
+  net::Fd listener_;
+  const Judge judge_;
+  Strangers strangers_;
+  bool accepting_ = true;
+  std::string last_refusal_;
+};
+
+}  // namespace adaptdl

@@ -1,0 +1,189 @@
+#include "local/devices/cluster_relay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "adaptdl/error.h"
+#include "policy/policies.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kDecideEvery = std::chrono::seconds(10);
+// How long a run waits for more devices to connect before it starts on those that have connected.
+constexpr auto kGather = std::chrono::seconds(3);
+constexpr auto kReopenAfter = std::chrono::seconds(1);
+constexpr int kMaxDevicesPerNode = 4096;
+
+double epoch_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string node_of(const std::string& device) { return device.substr(0, device.rfind('/')); }
+
+}  // namespace
+
+ClusterRelay::ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time)
+    : plan_(plan),
+      size_(size),
+      device_time_(device_time),
+      channel_(Fd(plan.relay.value().in), Fd(plan.relay.value().out)) {
+  user_.name = plan.job_id;
+  user_.kind = plan.device_kind == DeviceKind::kGpu ? "gpu" : "cpu";
+  user_.submitted = epoch_seconds();
+}
+
+void ClusterRelay::pump() {
+  channel_.write();
+  try {
+    if (!channel_.receive([this](const json& message) { take_message(message); }))
+      throw Error("the driver of the cluster has ended");
+  } catch (const json::exception& error) {
+    throw Error(fmt::format("invalid message from the driver of the cluster: {}", error.what()));
+  }
+}
+
+void ClusterRelay::take_message(const json& message) {
+  const auto what = message.at("is").get<std::string>();
+  if (what == "nodes") {
+    nodes_.clear();
+    for (const json& node : message.at("nodes")) {
+      const int devices = std::clamp(node.at("devices").get<int>(), 0, kMaxDevicesPerNode);
+      nodes_[node.at("id").get<std::string>()] = {node.at("address").get<std::string>(), devices,
+                                                  node.at("leaving").get<bool>()};
+    }
+    changed_ = true;
+    return;
+  }
+  const auto device = message.at("device").get<std::string>();
+  const auto link = links_.find(device);
+  if (link == links_.end()) return;  // already closed
+  if (what == "connected") {
+    link->second = Link::kConnected;
+    if (first_connected_ == Clock::time_point()) first_connected_ = Clock::now();
+    changed_ = true;
+  } else if (what == "lost") {
+    links_.erase(link);
+    retry_[device] = Clock::now() + kReopenAfter;
+    changed_ = true;
+  }
+  events_.push_back(message);
+}
+
+std::vector<std::string> ClusterRelay::usable_devices() const {
+  std::vector<std::string> devices;
+  for (const auto& [id, node] : nodes_) {
+    for (int i = 0; i < node.devices && !node.leaving; ++i) devices.push_back(fmt::format("{}/{}", id, i));
+  }
+  return devices;
+}
+
+void ClusterRelay::decide() {
+  decided_ = Clock::now();
+  user_.min = size_.min();
+  user_.max = size_.max_wanted();
+  user_.preferred_count = size_.preferred();
+  user_.devices = usable_devices();
+  user_.service = device_time_.seconds(decided_);
+  if (std::exchange(requested_, user_.max) != user_.max) channel_.send({{"do", "want"}, {"devices", user_.max}});
+  shares_.set(0, user_, seen_, epoch_seconds());
+  PolicyOptions options;
+  if (plan_.fairness) options.fairness = *plan_.fairness;
+  shares_.decide(*make_policy("adaptive", options), epoch_seconds());
+  for (const auto& [id, share] : shares_.take_news()) {
+    seen_ = share.number;
+    wanted_ = share.devices;
+    reason_ = share.reason;
+  }
+}
+
+void ClusterRelay::open_and_close() {
+  for (auto link = links_.begin(); link != links_.end();) {
+    const std::string device = link->first;
+    ++link;
+    if (std::ranges::find(wanted_, device) != wanted_.end() ||
+        std::ranges::find(user_.held, device) != user_.held.end())
+      continue;
+    channel_.send({{"do", "close"}, {"device", device}});
+    links_.erase(device);
+    events_.push_back({{"is", "lost"}, {"device", device}, {"why", "it was released"}});
+  }
+  for (const std::string& device : wanted_) {
+    const auto retry = retry_.find(device);
+    if (links_.contains(device) || !nodes_.contains(node_of(device)) ||
+        (retry != retry_.end() && Clock::now() < retry->second))
+      continue;
+    links_[device] = Link::kOpening;
+    channel_.send({{"do", "open"}, {"device", device}, {"node", node_of(device)}});
+  }
+}
+
+bool ClusterRelay::allocate() {
+  std::vector<std::string> devices;
+  for (const std::string& device : wanted_) {
+    const auto link = links_.find(device);
+    if (link != links_.end() && link->second == Link::kConnected) devices.push_back(device);
+  }
+  const bool gathered = devices.size() == wanted_.size() || Clock::now() - first_connected_ > kGather;
+  const bool enough = static_cast<int>(devices.size()) >= size_.min();
+  if (devices.empty() || devices == allocated_ || (allocated_.empty() && (!gathered || !enough))) return false;
+  allocated_ = devices;
+  size_.allocate(std::move(devices));
+  return true;
+}
+
+bool ClusterRelay::take() {
+  pump();
+  const bool bounds = user_.min != size_.min() || user_.max != size_.max_wanted();
+  if (std::exchange(changed_, false) || bounds || Clock::now() - decided_ > kDecideEvery) decide();
+  open_and_close();
+  return allocate();
+}
+
+void ClusterRelay::set_hints(json hints) {
+  changed_ = changed_ || hints != user_.hints;
+  user_.hints = std::move(hints);
+}
+
+void ClusterRelay::set_weight(double weight) {
+  changed_ = changed_ || weight != user_.weight;
+  user_.weight = weight;
+}
+
+void ClusterRelay::set_used(std::vector<std::string> devices, bool stays) {
+  std::ranges::sort(devices);
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  const bool pinned = stays || size_.fixed();
+  changed_ = changed_ || devices != user_.held || pinned != user_.pinned;
+  user_.held = std::move(devices);
+  user_.pinned = pinned;
+}
+
+void ClusterRelay::send(const std::string& device, const json& message) {
+  if (links_.contains(device)) channel_.send({{"do", "send"}, {"device", device}, {"message", message}});
+}
+
+void ClusterRelay::add_to(std::vector<pollfd>& polled, bool) const { channel_.add_to(polled); }
+
+void ClusterRelay::receive(Listener& listener) {
+  pump();
+  while (!events_.empty()) {
+    const json event = std::move(events_.front());
+    events_.pop_front();
+    const auto device = event.at("device").get<std::string>();
+    if (event.at("is") == "connected") {
+      const auto node = nodes_.find(node_of(device));
+      listener.connected(device, node == nodes_.end() ? "" : node->second.address);
+    } else if (event.at("is") == "lost") {
+      listener.lost(device, event.at("why").get<std::string>());
+    } else if (event.at("is") == "message") {
+      listener.received(device, event.at("message"));
+    }
+  }
+}
+
+}  // namespace adaptdl::sched

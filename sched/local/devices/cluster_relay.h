@@ -1,0 +1,91 @@
+// ClusterRelay gives a run access to the devices of a cluster through a driver, which makes no allocation decisions.
+//
+// The driver is the parent process. It sends JSON objects, one per line:
+//   {"is": "nodes", "nodes": [{"id": ID, "address": IP, "devices": N, "leaving": BOOL}, ...]}   all, on a change
+//   {"is": "connected", "device": D} | {"is": "lost", "device": D, "why": CLAUSE}
+//   {"is": "message", "device": D, "message": OBJECT}       from the device's replica server (see replica_wire.h)
+// and this process sends
+//   {"do": "open", "device": D, "node": ID} | {"do": "close", "device": D}    starts, or ends, a replica server
+//   {"do": "send", "device": D, "message": OBJECT}
+//   {"do": "want", "devices": N}                            how many devices the run could use, for an autoscaler
+// A device is named NODE/INDEX. The driver answers each "open" with "connected" or "lost". After "lost", it sends
+// nothing about the device until the device is opened again.
+//
+// A policy decides which devices the run should have. The run gives up the devices of nodes that are leaving.
+//
+// Threading: only the launcher's thread uses it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "local/base/line_channel.h"
+#include "local/devices/device_shares.h"
+#include "local/devices/device_source.h"
+#include "local/devices/device_time.h"
+#include "local/devices/run_size.h"
+#include "local/replica/remote_host.h"
+
+namespace adaptdl::sched {
+
+class ClusterRelay final : public DeviceSource, public ReplicaLinks {
+ public:
+  // `plan`, `size` and `device_time` must outlive this object. Throws Error if the descriptors of the plan's relay
+  // cannot be used.
+  ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time);
+
+  int fd() const noexcept override { return channel_.fd(); }
+  // Throws Error if the driver has ended.
+  bool take() override;
+  bool has_devices() const noexcept override { return !allocated_.empty(); }
+  bool told_to_wait() const noexcept override { return allocated_.empty(); }
+  const std::string& reason() const noexcept override { return reason_; }
+  void set_hints(nlohmann::json hints) override;
+  void set_weight(double weight) override;
+  void set_used(std::vector<std::string> devices, bool stays) override;
+
+  void send(const std::string& device, const nlohmann::json& message) override;
+  void add_to(std::vector<pollfd>& polled, bool with_output) const override;
+  void receive(Listener& listener) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Node {
+    std::string address;
+    int devices = 0;
+    bool leaving = false;
+  };
+  enum class Link { kOpening, kConnected };
+
+  void pump();
+  void take_message(const nlohmann::json& message);
+  std::vector<std::string> usable_devices() const;
+  void decide();
+  void open_and_close();
+  bool allocate();
+
+  const LaunchPlan& plan_;
+  RunSize& size_;
+  const DeviceTime& device_time_;
+  LineChannel channel_;
+  std::map<std::string, Node> nodes_;               // by node id
+  std::map<std::string, Link> links_;               // by device
+  std::map<std::string, Clock::time_point> retry_;  // when each lost device may be opened again
+  std::deque<nlohmann::json> events_;               // for receive()
+  DeviceShares shares_;
+  DeviceUser user_;
+  std::uint64_t seen_ = 0;
+  std::vector<std::string> wanted_;     // devices that the policy has chosen
+  std::vector<std::string> allocated_;  // devices that were passed to the run's size
+  std::string reason_ = "no node of the cluster has a free device";
+  int requested_ = 0;  // number of devices requested from the autoscaler
+  bool changed_ = true;
+  Clock::time_point decided_{}, first_connected_{};
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,45 @@
+// RestartBudget decides how many failures a run survives, and how long the run waits after each one.
+//
+// It has no clock: the caller passes the time.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "local/replica/replica_process.h"
+#include "membership/membership.h"
+
+namespace adaptdl::sched {
+
+class RestartBudget final : public FailureBudget {
+ public:
+  // `max` is the number of counted failures that the run survives; other failures do not use the budget.
+  explicit RestartBudget(int max) : max_(max) {}
+
+  bool spend() override;
+  int used() const noexcept { return used_; }
+  int max() const noexcept { return max_; }
+
+  std::chrono::milliseconds back_off(Time now) override { return back_off_.next(now); }
+
+  // Records the first failure of a start in which all replicas ended, and returns whether a restart would be useless:
+  // two consecutive starts failed with the same status and last line before any replica had `trained`. An empty
+  // `last_line` is never considered the same, since the end of a program without output is not evidence of this.
+  bool in_vain(const ExitStatus& status, const std::string& last_line, bool trained);
+
+ private:
+  struct Failure {
+    ExitStatus status;
+    std::string last_line;
+
+    bool operator==(const Failure&) const = default;
+  };
+
+  int max_;
+  int used_ = 0;
+  BackOff back_off_;
+  std::optional<Failure> at_start_;  // the previous failure, if no replica had trained before it
+};
+
+}  // namespace adaptdl::sched

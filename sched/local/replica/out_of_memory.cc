@@ -1,0 +1,72 @@
+#include "local/replica/out_of_memory.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <string_view>
+
+namespace adaptdl::sched {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr auto kSampleEvery = std::chrono::seconds(3);
+
+// Returns the number after `key` in a file of "key value" lines, or 0 if there is no such line.
+std::uint64_t counter(const fs::path& file, std::string_view key) {
+  std::ifstream in(file);
+  std::string name;
+  for (std::uint64_t value = 0; in >> name >> value;) {
+    if (name == key) return value;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> oom_kills(const fs::path& root) {
+  std::vector<std::uint64_t> counts = {counter(root / "proc/vmstat", "oom_kill")};
+  // Lines are "hierarchy:controllers:path"; hierarchy 0 is version 2.
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const fs::path path = fs::path(line.substr(second + 1)).relative_path();
+    // In a container the path may be the host's; the group itself is then mounted as the root.
+    for (const fs::path& group : {path, fs::path()}) {
+      if (controllers.empty()) counts.push_back(counter(root / "sys/fs/cgroup" / group / "memory.events", "oom_kill"));
+      if (controllers == "memory")
+        counts.push_back(counter(root / "sys/fs/cgroup/memory" / group / "memory.oom_control", "oom_kill"));
+    }
+  }
+  return counts;
+}
+
+OomWatch::OomWatch(fs::path root)
+    : root_(std::move(root)), older_(oom_kills(root_)), newer_(older_), sampled_(Clock::now()) {}
+
+void OomWatch::tick(Clock::time_point now) {
+  if (now - sampled_ < kSampleEvery) return;
+  older_ = std::move(newer_);
+  newer_ = oom_kills(root_);
+  sampled_ = now;
+}
+
+bool OomWatch::killed_lately() const {
+  const auto now = oom_kills(root_);
+  for (std::size_t i = 0; i < std::min(now.size(), older_.size()); ++i) {
+    if (now[i] > older_[i]) return true;
+  }
+  return false;
+}
+
+bool says_out_of_memory(std::span<const std::string> lines) {
+  static constexpr std::string_view kSigns[] = {"out of memory",          "outofmemoryerror",      "std::bad_alloc",
+                                                "cannot allocate memory", "can't allocate memory", "memoryerror"};
+  return std::ranges::any_of(lines, [](std::string line) {
+    std::ranges::transform(line, line.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return std::ranges::any_of(kSigns, [&line](std::string_view sign) { return line.find(sign) != std::string::npos; });
+  });
+}
+
+}  // namespace adaptdl::sched
