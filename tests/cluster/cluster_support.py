@@ -1,9 +1,9 @@
-"""What the journeys on a cluster share: a real Kubernetes, a namespace for each class of tests, jobs as the original
-operator makes them, and the command beside kubectl.
+"""Support for tests in a cluster: a real Kubernetes, a namespace for each test class, jobs in the form in which the original
+operator creates them, and the adaptdl and kubectl commands.
 
-The cluster is $KUBECONFIG's where that is set (its pods then run $ADAPTDL_TEST_IMAGE, by default busybox), else one of the
-tests' own, which is shared by all and lies in network namespaces: the test enters the one of the API server as a whole, so
-that whatever it or its children open, a browser among them, is there and nowhere else.
+The cluster is that of $KUBECONFIG if it is set (its pods then run $ADAPTDL_TEST_IMAGE, by default busybox), otherwise the tests'
+own, which all tests share. It has its own network namespaces. The test process enters that of the API server, so all connections
+that the process and its children, including a browser, open are inside that network.
 """
 
 import copy
@@ -27,17 +27,17 @@ import cluster_keeper
 
 ADAPTDL = os.environ.get("ADAPTDL_BIN", "adaptdl")
 SOURCE_ROOT = pathlib.Path(os.environ.get("SOURCE_ROOT", pathlib.Path(__file__).parents[2]))
-sys.path.insert(0, str(SOURCE_ROOT / "tests/e2e"))  # what is of any journey's use
+sys.path.insert(0, str(SOURCE_ROOT / "tests/e2e"))  # modules that all journeys use
 CRD = SOURCE_ROOT / "share/adaptdl/crd/adaptdljob.yaml"
 JOBS = "/apis/adaptdl.petuum.com/v1/namespaces/{}/adaptdljobs"
-# Generous, since machines that run tests are slow now and then; nothing waits for it when all is well.
+# In seconds. This is generous, because test machines are slow at times. Tests that pass do not wait for it.
 PATIENCE = 120
-# For a container with little memory. Its shell starts before the program and outlives it: containerd begins to watch the memory
-# of a container after its start, and otherwise may learn of its end before it learns why.
+# Runs out of memory in a container with a low limit. The shell starts before the program and outlives it: containerd begins to
+# monitor a container's memory only after the container has started, and could otherwise notice its end before the reason.
 OUT_OF_MEMORY = "sleep 2; tail /dev/zero; sleep 5; exit 1"
 
-KUBECONFIG = None  # the cluster's, once it is borrowed
-OWN = False  # whether it is the tests' own
+KUBECONFIG = None  # path of the cluster's kubeconfig; set by use_cluster()
+OWN = False  # whether the cluster is the tests' own
 IMAGE = os.environ.get("ADAPTDL_TEST_IMAGE", "localhost/adaptdl-test:1")
 
 
@@ -49,7 +49,7 @@ def _enter_network(path):
 
 
 def use_cluster():
-    """Makes sure of a cluster that knows AdaptDLJobs. Throws cluster_keeper.Unavailable."""
+    """Connects to a cluster and installs the CustomResourceDefinition of AdaptDLJobs. Raises cluster_keeper.Unavailable."""
     global KUBECONFIG, OWN, IMAGE
     if os.environ.get("KUBECONFIG"):
         KUBECONFIG = os.environ["KUBECONFIG"]
@@ -58,18 +58,18 @@ def use_cluster():
         path, network = cluster_keeper.borrow()
         KUBECONFIG, OWN = str(path), True
         _enter_network(network)
-    # Several tests begin at once, and of two that create it one would fail.
+    # Several tests start at the same time. If two of them created the definition, one would fail.
     with open(CRD, encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kubectl("apply", "-f", CRD)
     kubectl("wait", "--for=condition=Established", "crd/adaptdljobs.adaptdl.petuum.com", "--timeout=60s")
-    # Clients find its kind a moment later.
+    # Clients can use the new resource only a moment later.
     if not eventually(lambda: kubectl("get", "adaptdljobs", check=False).returncode == 0):
         raise AssertionError("the API server does not announce AdaptDLJobs")
 
 
 def main():
-    """Instead of unittest.main(): skips where there can be no cluster, and says where its logs are when a test fails."""
+    """Replaces unittest.main(): skips the tests if there is no cluster, and prints the path of its log if a test fails."""
     try:
         use_cluster()
     except cluster_keeper.Unavailable as reason:
@@ -77,12 +77,12 @@ def main():
         sys.exit(77)
     program = unittest.main(exit=False, verbosity=2)
     if not program.result.wasSuccessful() and OWN:
-        print(f"the API server's log is {cluster_keeper.STATE / 'log/apiserver.log'}", file=sys.stderr)
+        print(f"the API server's log is {cluster_keeper.CACHE / 'log' / cluster_keeper.STATE.name / 'apiserver.log'}", file=sys.stderr)
     sys.exit(not program.result.wasSuccessful())
 
 
 def eventually(condition, patience=PATIENCE):
-    """Waits until the condition holds, and returns its value."""
+    """Waits until the condition holds or the time is up. Returns its last value."""
     deadline = time.monotonic() + patience
     while True:
         value = condition()
@@ -92,7 +92,7 @@ def eventually(condition, patience=PATIENCE):
 
 
 def clean_environment(**more):
-    """The environment without what an outer run, proxy or terminal may have put there."""
+    """Returns the environment without the variables of an outer run, a proxy or a terminal. `more` adds variables; None removes one."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -103,7 +103,7 @@ def clean_environment(**more):
 
 
 def kubectl(*arguments, text=None, check=True, kubeconfig=None, timeout=PATIENCE):
-    """Its standard output, or with check=False the finished process. `text` is its standard input."""
+    """Runs kubectl with `text` as standard input. Returns its standard output or, with check=False, the completed process."""
     command = ["kubectl", "--kubeconfig", str(kubeconfig or KUBECONFIG), *map(str, arguments)]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout, env=clean_environment())
     if not check:
@@ -114,7 +114,7 @@ def kubectl(*arguments, text=None, check=True, kubeconfig=None, timeout=PATIENCE
 
 
 class Running:
-    """The command at work: its lines as they come, and its end."""
+    """A running adaptdl command whose output is collected line by line."""
 
     def __init__(self, arguments, environment, directory):
         self.process = subprocess.Popen(
@@ -139,7 +139,7 @@ class Running:
         return "\n".join([*self.out, *self.err])
 
     def wait_for(self, pattern, patience=PATIENCE):
-        """Waits for a line that the pattern matches, on either stream, and returns the match."""
+        """Waits for a line on either stream that matches the pattern. Returns the match."""
 
         def found():
             return next((match for line in [*self.out, *self.err] if (match := re.search(pattern, line))), None)
@@ -154,14 +154,14 @@ class Running:
         return match
 
     def finish(self, patience=PATIENCE):
-        """Its exit code, once it has ended by itself."""
+        """Waits until the command ends by itself. Returns its exit code."""
         code = self.process.wait(patience)
         for reader in self.readers:
             reader.join(10)
         return code
 
     def stop(self, number=signal.SIGINT):
-        """Its exit code after this signal."""
+        """Sends a signal to the command and waits until it ends. Returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.finish(30)
@@ -173,7 +173,7 @@ class Running:
 
 
 class ClusterTest(unittest.TestCase):
-    """A namespace of its own, which commands use as their context's, and which goes with all that is in it."""
+    """Base class of tests with their own namespace, which commands use by default. It is deleted after the tests of the class."""
 
     @classmethod
     def setUpClass(cls):
@@ -192,8 +192,8 @@ class ClusterTest(unittest.TestCase):
 
     @classmethod
     def _takes_pods(cls):
-        """A pod is refused until its namespace has a service account, and in the Kubernetes of the tests' own until that has
-        a token."""
+        """Returns whether pods can be created. They are rejected until the namespace has a service account and, in the tests' own
+        cluster, until that has a token."""
         done = cls.kubectl_in(cls.namespace, "get", "serviceaccount", "default", "-o", "json", check=False)
         return done.returncode == 0 and (not OWN or json.loads(done.stdout).get("secrets"))
 
@@ -212,22 +212,22 @@ class ClusterTest(unittest.TestCase):
         return self.kubectl_in(self.namespace, *arguments, **more)
 
     def apply(self, *objects):
-        """Has kubectl apply them."""
+        """Applies the objects with kubectl."""
         self.kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
     def get(self, kind, name=None, *arguments):
-        """An object, or with no name those of a kind."""
+        """Returns the object with this name or, without a name, a list of all objects of the kind."""
         found = json.loads(self.kubectl("get", kind, *([name] if name else []), *arguments, "-o", "json"))
         return found if name else found["items"]
 
     def wait_for(self, what, condition, patience=PATIENCE):
-        """Waits until the condition holds, and returns its value."""
+        """Waits until the condition holds. Returns its value."""
         value = eventually(condition, patience)
         self.assertTrue(value, f"after {patience} s still not so: {what}")
         return value
 
     def wait_for_pods(self, job, phase="Running", patience=PATIENCE):
-        """Waits until all pods of a job are in this phase, and returns them by rank."""
+        """Waits until all pods of a job are in this phase. Returns them in the order of their ranks."""
 
         def there():
             pods = self.pods_of(job)
@@ -240,34 +240,34 @@ class ClusterTest(unittest.TestCase):
         return sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"]["adaptdl/rank"]))
 
     def wait_for_right(self, user, verb, resource, subresource=None):
-        """Waits until the API server has noticed that the user may do this in the namespace."""
+        """Waits until the API server grants the user this permission in the namespace."""
         question = ("auth", "can-i", verb, resource, *(["--subresource", subresource] if subresource else []), "--as", user)
         self.wait_for(f"{user} may {verb} {resource}", lambda: self.kubectl(*question, check=False).returncode == 0)
 
-    # The command.
+    # The methods below run the command.
 
     def environment(self, **more):
         return clean_environment(**{"KUBECONFIG": self.kubeconfig, "XDG_STATE_HOME": self.directory / "state",
                                     "XDG_RUNTIME_DIR": self.directory, **more})
 
     def adaptdl(self, *arguments, timeout=PATIENCE, text=True, stdin=None, **more):
-        """Runs the command to its end, in a directory of this test's own; `more` goes to its environment."""
+        """Runs the command in the test's own directory until it ends. `more` contains additional environment variables."""
         return subprocess.run(
             [ADAPTDL, *map(str, arguments)], input=stdin, capture_output=True, text=text, timeout=timeout,
             env=self.environment(**more), cwd=self.directory,
         )  # fmt: skip
 
     def start(self, *arguments, **more):
-        """Starts the command, which is killed at the end of the test if it is still there."""
+        """Starts the command, which is killed at the end of the test if it is still running."""
         running = Running(arguments, self.environment(**more), self.directory)
         self.addCleanup(running.kill)
         return running
 
-    # Jobs, as the original command and operator make them.
+    # The methods below create jobs in the form in which the original command and operator create them.
 
     def make_volume(self, claim, owner=None, create=True):
-        """A bound claim of a directory that both nodes see, and that directory if it is also seen from here. With create=False,
-        the directory does not exist, so pods with the claim do not start."""
+        """Creates a claim that is bound to a directory that both nodes can access. Returns the directory if the test can access it,
+        too. With create=False, the directory does not exist, so pods with the claim do not start."""
         name = f"{self.namespace}-{claim}"[-63:].lstrip("-.")
         path = self.directory / "volumes" / claim if OWN else pathlib.Path("/tmp/adaptdl-test-volumes") / name
         common = {"storageClassName": "", "accessModes": ["ReadWriteMany"]}
@@ -291,7 +291,7 @@ class ClusterTest(unittest.TestCase):
         return path if OWN else None
 
     def make_shared_class(self, claim):
-        """A storage class, whose only volume, a directory that both nodes see, is for that claim. Returns its name."""
+        """Creates a storage class with one volume for this claim, a directory that both nodes can access. Returns the class's name."""
         name = f"{self.namespace}-{claim}"[-63:].lstrip("-.")
         self.volumes.append(name)
         self.apply(
@@ -315,7 +315,7 @@ class ClusterTest(unittest.TestCase):
         self.wait_for(f"{claim} is bound", lambda: self.get("pvc", claim)["status"].get("phase") == "Bound")
 
     def make_template(self, command, image=None, volume=None, **container):
-        """A pod template as `adaptdl submit` completes one; `volume` is the claim of checkpoints and shared files."""
+        """Returns a pod template as completed by `adaptdl submit`. `volume` is the claim for checkpoints and shared files."""
         main = {"name": "main", "image": image or IMAGE, "command": ["sh", "-c", command], **container}
         spec = {"containers": [main], "terminationGracePeriodSeconds": 1}
         if volume:
@@ -331,8 +331,9 @@ class ClusterTest(unittest.TestCase):
 
     def make_job(self, name, command="sleep 100000", replicas=1, group=0, phase=None, volume=False, template=None,
                  nodes=None, ready=True, spec=None, **more):  # fmt: skip
-        """An AdaptDLJob with its pods and status, and returns it. `volume`: with a claim that it owns; `phase`: none means
-        Running once all pods are, or Starting where ready=False; `nodes`: of each rank; `more` goes to make_template()."""
+        """Creates an AdaptDLJob with its pods and status, and returns it. `volume`: whether the job owns a claim. `phase`: if None,
+        the job is Running once all pods are running, or Starting with ready=False. `nodes`: the node of each rank. `more` is passed
+        to make_template()."""
         claim = f"adaptdl-pvc-{secrets.token_hex(8)}" if volume else None
         job = {
             "apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": {"name": name},
@@ -350,7 +351,7 @@ class ClusterTest(unittest.TestCase):
         return self.set_status(name, phase=phase or ("Running" if ready else "Starting"), readyReplicas=replicas if ready else 0)
 
     def make_pods(self, job, replicas, group=0, nodes=None):
-        """A job's next pods, labelled and named as the original operator does, and the status that says so."""
+        """Creates a job's next pods with the labels and names that the original operator uses, and updates the job's status."""
         if nodes is None:
             names = sorted(node["metadata"]["name"] for node in self.get("nodes"))
             nodes = [names[rank % len(names)] for rank in range(replicas)]
@@ -359,7 +360,7 @@ class ClusterTest(unittest.TestCase):
         self.set_status(job["metadata"]["name"], phase="Starting", group=group, allocation=nodes, replicas=replicas, readyReplicas=0)
 
     def set_status(self, name, **status):
-        """Changes fields of a job's status; None takes one away. Returns the job."""
+        """Changes fields of a job's status. None removes a field. Returns the job."""
         path = f"{JOBS.format(self.namespace)}/{name}/status"
         for _ in range(10):
             job = self.get("adaptdljob", name)
@@ -373,7 +374,7 @@ class ClusterTest(unittest.TestCase):
 
     @staticmethod
     def offer_gpus(count, node):
-        """Gives a node GPUs to offer, by name alone."""
+        """Sets the number of virtual GPUs that a node offers."""
         path = f"/api/v1/nodes/{node}/status"
         for _ in range(10):
             changed = json.loads(kubectl("get", "--raw", path.removesuffix("/status")))
@@ -384,7 +385,7 @@ class ClusterTest(unittest.TestCase):
         raise AssertionError(f"{node} took no GPUs")
 
     def set_gpus(self, count, node):
-        """The same until the end of the test."""
+        """Sets the number of virtual GPUs that a node offers until the end of the test."""
         self.offer_gpus(count, node)
         self.addCleanup(self.offer_gpus, 0, node)
 
