@@ -78,6 +78,9 @@ int checkpoint_keep();
 // ADAPTDL_BACKEND: backend of LibTorch's process group, "gloo" or "nccl". If unset, it depends on the device.
 std::optional<std::string> backend();
 
+// ADAPTDL_RAY: "1" in a job that `adaptdl submit --ray` started, for which from_ray() returns true. Default false.
+bool from_ray();
+
 // ADAPTDL_STATUS_FD: open file descriptor from which the launcher reads progress. If unset, progress is not reported.
 std::optional<int> status_fd();
 

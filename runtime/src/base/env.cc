@@ -96,6 +96,7 @@ std::optional<std::string> backend() {
   return value;
 }
 
+bool from_ray() { return number("ADAPTDL_RAY", 0, 1).value_or(0) == 1; }
 std::optional<int> status_fd() { return number("ADAPTDL_STATUS_FD", 0, kNoLimit); }
 std::optional<std::string> results_file() { return text("ADAPTDL_RESULTS_FILE"); }
 

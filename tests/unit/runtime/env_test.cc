@@ -50,16 +50,33 @@ TEST_CASE("unset and empty variables have their defaults") {
     CHECK(env::checkpoint_every() == 5min);
     CHECK(env::checkpoint_keep() == 2);
     CHECK_FALSE(env::backend());
+    CHECK_FALSE(env::from_ray());
     CHECK_FALSE(env::status_fd());
     CHECK_FALSE(env::results_file());
     CHECK(env::collective_timeout() == 30min);
   };
-  const char* const names[] = {"CHECKPOINT_PATH",    "SHARE_PATH",     "JOB_ID",           "MASTER_ADDR",
-                               "MASTER_PORT",        "REPLICA_RANK",   "NUM_NODES",        "NUM_REPLICAS",
-                               "NUM_RESTARTS",       "SUPERVISOR_URL", "SUPERVISOR_TOKEN", "SCHED_VERSION",
-                               "TENSORBOARD_LOGDIR", "REPLICA_ID",     "GENERATION",       "CHECKPOINT_EVERY",
-                               "CHECKPOINT_KEEP",    "BACKEND",        "STATUS_FD",        "RESULTS_FILE",
-                               "COLLECTIVE_TIMEOUT"};
+  const char* const names[] = {"CHECKPOINT_PATH",
+                               "SHARE_PATH",
+                               "JOB_ID",
+                               "MASTER_ADDR",
+                               "MASTER_PORT",
+                               "REPLICA_RANK",
+                               "NUM_NODES",
+                               "NUM_REPLICAS",
+                               "NUM_RESTARTS",
+                               "SUPERVISOR_URL",
+                               "SUPERVISOR_TOKEN",
+                               "SCHED_VERSION",
+                               "TENSORBOARD_LOGDIR",
+                               "REPLICA_ID",
+                               "GENERATION",
+                               "CHECKPOINT_EVERY",
+                               "CHECKPOINT_KEEP",
+                               "BACKEND",
+                               "STATUS_FD",
+                               "RESULTS_FILE",
+                               "COLLECTIVE_TIMEOUT",
+                               "RAY"};
   for (const char* name : names) ::unsetenv((std::string("ADAPTDL_") + name).c_str());
   check();
   for (const char* name : names) ::setenv((std::string("ADAPTDL_") + name).c_str(), "", 1);
@@ -86,6 +103,8 @@ TEST_CASE("values are read from the environment at each call") {
   CHECK(env::checkpoint_path() == "/some where/é");
   const Variable backend("ADAPTDL_BACKEND", "gloo");
   CHECK(env::backend() == "gloo");
+  const Variable ray("ADAPTDL_RAY", "1");
+  CHECK(env::from_ray());
 }
 
 TEST_CASE("an invalid number's error names the variable, the value and the accepted range") {
@@ -110,6 +129,7 @@ TEST_CASE("numbers out of range are rejected") {
   check("ADAPTDL_NUM_RESTARTS", "-1", env::num_restarts);
   check("ADAPTDL_GENERATION", "-1", env::generation);
   check("ADAPTDL_CHECKPOINT_KEEP", "0", env::checkpoint_keep);
+  check("ADAPTDL_RAY", "2", env::from_ray);
   check("ADAPTDL_STATUS_FD", "-1", env::status_fd);
   const Variable replicas("ADAPTDL_NUM_REPLICAS", "3");
   check("ADAPTDL_REPLICA_RANK", "3", env::replica_rank);
