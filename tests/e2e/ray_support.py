@@ -1,16 +1,17 @@
-"""A real Ray cluster, all of whose nodes are on this machine."""
+"""Runs a real Ray cluster, all of whose nodes are on this machine."""
 
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import time
 
-import python_peer  # beside this file
+import python_peer  # in this directory
 
 PATIENCE = 120
 HEAD_PORT, DASHBOARD_PORT = 6399, 8299
-# Exact versions, so that no result depends on the newest ones of the day.
+# The versions are pinned so that the results do not depend on which ones are the latest.
 RAY = ["ray==2.60.0", "aiohttp==3.14.5", "aiohttp-cors==0.8.1", "click==8.5.1", "colorful==0.5.8", "filelock==4.3.1", "grpcio==1.85.3",
        "jsonschema==4.26.0", "msgpack==1.2.4", "opencensus==0.11.4", "opentelemetry-exporter-prometheus==0.66b2",
        "opentelemetry-proto==1.45.2", "opentelemetry-sdk==1.45.2", "packaging==26.4", "prometheus_client==0.26.0", "protobuf==7.36.2",
@@ -18,17 +19,17 @@ RAY = ["ray==2.60.0", "aiohttp==3.14.5", "aiohttp-cors==0.8.1", "click==8.5.1", 
 
 
 def python():
-    """The Python of an environment with Ray. Raises unittest.SkipTest without one."""
+    """Returns the Python interpreter of a virtual environment with Ray. Raises unittest.SkipTest if it cannot be created."""
     return python_peer.venv("ray", RAY)
 
 
 class RayCluster:
-    """A head, which has no CPU, and nodes with one CPU each. The ports are fixed, so it must have a network of its own."""
+    """A head node without CPUs, and nodes with one CPU each. The ports are fixed, so each cluster needs a separate network."""
 
     def __init__(self, python, directory, **environment):
-        """Starts the head. Its processes, and those of nodes, have the variables `environment` in addition."""
+        """Starts the head. `environment` holds additional environment variables for the processes of the head and of the nodes."""
         self.python, self.directory = python, pathlib.Path(directory)
-        self.nodes = {}  # process ids of `ray start`, by name
+        self.nodes = {}  # processes of `ray start`, by node name
         self.address = f"127.0.0.1:{HEAD_PORT}"
         self.url = f"http://127.0.0.1:{DASHBOARD_PORT}"
         self.environment = {**os.environ, **environment, "TMPDIR": str(self.directory), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -39,20 +40,20 @@ class RayCluster:
 
     @staticmethod
     def _ports(i):
-        """Ports for the node of this number. They are below the ephemeral ports, which any outgoing connection may take."""
+        """Returns options with the ports of node `i`. The ports are below the ephemeral range, which outgoing connections use."""
         return [f"--dashboard-agent-listen-port={22365 + i}", f"--dashboard-agent-grpc-port={22465 + i}", f"--runtime-env-agent-port={22565 + i}",
                 f"--metrics-export-port={22665 + i}", f"--node-manager-port={22765 + i}", f"--object-manager-port={22865 + i}",
                 f"--min-worker-port={20000 + i * 100}", f"--max-worker-port={20099 + i * 100}"]
 
     def add_node(self):
-        """Returns its name."""
+        """Starts a node, and returns its name."""
         self.added += 1
         i, name = self.added, f"node{self.added}"
         self._start(name, f"--address={self.address}", "--num-cpus=1", "--labels", f"adaptdl-test={name}", *self._ports(i))
         return name
 
     def kill(self, name):
-        """Kills the raylet of a node, as if the machine had gone."""
+        """Kills the raylet of a node, as if its machine had failed."""
         [raylet] = [pid for pid in self._processes(f"ADAPTDL_TEST_NODE={name}") if b"/raylet\0" in self._read(pid, "cmdline")[:300]]
         os.kill(raylet, signal.SIGKILL)
 
@@ -62,9 +63,18 @@ class RayCluster:
                   "--reason-message", "spot", "--deadline-remaining-seconds", str(seconds))
 
     def query(self, expression):
-        """What the expression is worth in a process that is connected to the cluster."""
+        """Evaluates an expression in a process that is connected to the cluster, and returns its value as text."""
         code = f"import ray; ray.init(log_to_driver=False, logging_level='error'); print({expression})"
         return subprocess.run([self.python, "-c", code], env=self.environment, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout.strip()
+
+    def requested(self):
+        """Returns how many bundles of resources were last requested from the autoscaler, which these clusters do not have."""
+        return len(json.loads(self.query("(ray.experimental.internal_kv._internal_kv_get('autoscaler_resource_request') or b'[]').decode()")))
+
+    def processes(self, *words):
+        """Returns the ids of the cluster's processes whose command line contains all of these words."""
+        commands = {pid: self._read(pid, "cmdline").replace(b"\0", b" ").decode() for pid in self._processes(f"ADAPTDL_TEST_RAY={self.directory}")}
+        return [pid for pid, command in commands.items() if all(word in command for word in words)]
 
     def end(self):
         for process in self.nodes.values():
@@ -90,7 +100,7 @@ class RayCluster:
 
     def _start(self, name, *arguments):
         log = self.directory / f"{name}.log"
-        # Ray's nodes take their session's directory for their own: each would replace the working directories of the others.
+        # Each Ray node assumes that it alone uses the session directory, and would replace the working directories of the others.
         own = [] if name == "head" else ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', self.directory / "t"]
         with open(log, "wb") as file:
             self.nodes[name] = subprocess.Popen(
@@ -103,7 +113,7 @@ class RayCluster:
             time.sleep(0.05)
 
     def _processes(self, setting):
-        """The processes that were started with this setting, except zombies, whose environment is empty."""
+        """Returns the processes that have this setting in their environment. Zombies are omitted, as their environment is empty."""
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdigit() and setting.encode() in self._read(int(entry.name), "environ").split(b"\0"):

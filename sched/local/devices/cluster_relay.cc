@@ -1,40 +1,52 @@
 #include "local/devices/cluster_relay.h"
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "policy/policies.h"
+#include "local/devices/machine_share.h"
 
 namespace adaptdl::sched {
 namespace {
 
 using nlohmann::json;
 
-constexpr auto kDecideEvery = std::chrono::seconds(10);
 // How long a run waits for more devices to connect before it starts on those that have connected.
 constexpr auto kGather = std::chrono::seconds(3);
 constexpr auto kReopenAfter = std::chrono::seconds(1);
 constexpr int kMaxDevicesPerNode = 4096;
 
-double epoch_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+// The cluster's devices are not known yet.
+AgentRequest cluster_request(const LaunchPlan& plan, const RunSize& size) {
+  AgentRequest request = initial_request(plan, plan.job_id, size);
+  request.devices.clear();
+  return request;
 }
 
 std::string node_of(const std::string& device) { return device.substr(0, device.rfind('/')); }
 
 }  // namespace
 
-ClusterRelay::ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time)
-    : plan_(plan),
-      size_(size),
-      device_time_(device_time),
-      channel_(Fd(plan.relay.value().in), Fd(plan.relay.value().out)) {
-  user_.name = plan.job_id;
-  user_.kind = plan.device_kind == DeviceKind::kGpu ? "gpu" : "cpu";
-  user_.submitted = epoch_seconds();
+ClusterRelay::ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time,
+                           const std::filesystem::path& agent)
+    : size_(size),
+      channel_(Fd(plan.relay.value().in), Fd(plan.relay.value().out)),
+      request_(cluster_request(plan, size)),
+      said_(request_),
+      agent_(request_, agent_options(plan, device_time, agent)),
+      watch_(::epoll_create1(EPOLL_CLOEXEC)) {
+  for (const int fd : {channel_.fd(), agent_.fd()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(watch_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      throw Error(fmt::format("cannot watch the driver of the cluster: {}; a higher `ulimit -n` may help",
+                              std::strerror(errno)));
+  }
 }
 
 void ClusterRelay::pump() {
@@ -56,7 +68,6 @@ void ClusterRelay::take_message(const json& message) {
       nodes_[node.at("id").get<std::string>()] = {node.at("address").get<std::string>(), devices,
                                                   node.at("leaving").get<bool>()};
     }
-    changed_ = true;
     return;
   }
   const auto device = message.at("device").get<std::string>();
@@ -65,11 +76,9 @@ void ClusterRelay::take_message(const json& message) {
   if (what == "connected") {
     link->second = Link::kConnected;
     if (first_connected_ == Clock::time_point()) first_connected_ = Clock::now();
-    changed_ = true;
   } else if (what == "lost") {
     links_.erase(link);
     retry_[device] = Clock::now() + kReopenAfter;
-    changed_ = true;
   }
   events_.push_back(message);
 }
@@ -82,23 +91,16 @@ std::vector<std::string> ClusterRelay::usable_devices() const {
   return devices;
 }
 
-void ClusterRelay::decide() {
-  decided_ = Clock::now();
-  user_.min = size_.min();
-  user_.max = size_.max_wanted();
-  user_.preferred_count = size_.preferred();
-  user_.devices = usable_devices();
-  user_.service = device_time_.seconds(decided_);
-  if (std::exchange(requested_, user_.max) != user_.max) channel_.send({{"do", "want"}, {"devices", user_.max}});
-  shares_.set(0, user_, seen_, epoch_seconds());
-  PolicyOptions options;
-  if (plan_.fairness) options.fairness = *plan_.fairness;
-  shares_.decide(*make_policy("adaptive", options), epoch_seconds());
-  for (const auto& [id, share] : shares_.take_news()) {
-    seen_ = share.number;
-    wanted_ = share.devices;
-    reason_ = share.reason;
-  }
+void ClusterRelay::say() {
+  request_.min = size_.min();
+  request_.max = size_.max_wanted();
+  request_.preferred_count = size_.preferred();
+  request_.devices = usable_devices();
+  if (std::exchange(requested_, request_.max) != request_.max)
+    channel_.send({{"do", "want"}, {"devices", request_.max}});
+  if (request_ == said_) return;
+  said_ = request_;
+  agent_.update(request_);
 }
 
 void ClusterRelay::open_and_close() {
@@ -106,7 +108,7 @@ void ClusterRelay::open_and_close() {
     const std::string device = link->first;
     ++link;
     if (std::ranges::find(wanted_, device) != wanted_.end() ||
-        std::ranges::find(user_.held, device) != user_.held.end())
+        std::ranges::find(request_.held, device) != request_.held.end())
       continue;
     channel_.send({{"do", "close"}, {"device", device}});
     links_.erase(device);
@@ -138,29 +140,31 @@ bool ClusterRelay::allocate() {
 
 bool ClusterRelay::take() {
   pump();
-  const bool bounds = user_.min != size_.min() || user_.max != size_.max_wanted();
-  if (std::exchange(changed_, false) || bounds || Clock::now() - decided_ > kDecideEvery) decide();
+  say();
+  if (auto allocation = agent_.take()) {
+    wanted_ = std::move(allocation->devices);
+    if (!request_.devices.empty()) reason_ = std::move(allocation->reason);
+  }
   open_and_close();
   return allocate();
 }
 
 void ClusterRelay::set_hints(json hints) {
-  changed_ = changed_ || hints != user_.hints;
-  user_.hints = std::move(hints);
+  request_.hints = std::move(hints);
+  say();
 }
 
 void ClusterRelay::set_weight(double weight) {
-  changed_ = changed_ || weight != user_.weight;
-  user_.weight = weight;
+  request_.weight = weight;
+  say();
 }
 
 void ClusterRelay::set_used(std::vector<std::string> devices, bool stays) {
   std::ranges::sort(devices);
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  const bool pinned = stays || size_.fixed();
-  changed_ = changed_ || devices != user_.held || pinned != user_.pinned;
-  user_.held = std::move(devices);
-  user_.pinned = pinned;
+  request_.held = std::move(devices);
+  request_.pinned = stays || size_.fixed();
+  say();
 }
 
 void ClusterRelay::send(const std::string& device, const json& message) {

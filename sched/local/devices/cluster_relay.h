@@ -11,21 +11,22 @@
 // A device is named NODE/INDEX. The driver answers each "open" with "connected" or "lost". After "lost", it sends
 // nothing about the device until the device is opened again.
 //
-// A policy decides which devices the run should have. The run gives up the devices of nodes that are leaving.
+// The agent (agent.h) decides which devices the run should have, so that runs whose launchers are on the same machine
+// share the cluster. The run gives up the devices of nodes that are leaving.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "local/base/line_channel.h"
-#include "local/devices/device_shares.h"
+#include "local/devices/agent_client.h"
 #include "local/devices/device_source.h"
 #include "local/devices/device_time.h"
 #include "local/devices/run_size.h"
@@ -35,11 +36,12 @@ namespace adaptdl::sched {
 
 class ClusterRelay final : public DeviceSource, public ReplicaLinks {
  public:
-  // `plan`, `size` and `device_time` must outlive this object. Throws Error if the descriptors of the plan's relay
-  // cannot be used.
-  ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time);
+  // `size` and `device_time` must outlive this object. `agent` is AgentOptions::program. Throws Error if the
+  // descriptors of the plan's relay cannot be used, and the errors of AgentClient.
+  ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time,
+               const std::filesystem::path& agent = AgentOptions().program);
 
-  int fd() const noexcept override { return channel_.fd(); }
+  int fd() const noexcept override { return watch_.get(); }
   // Throws Error if the driver has ended.
   bool take() override;
   bool has_devices() const noexcept override { return !allocated_.empty(); }
@@ -65,27 +67,24 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   void pump();
   void take_message(const nlohmann::json& message);
   std::vector<std::string> usable_devices() const;
-  void decide();
+  void say();
   void open_and_close();
   bool allocate();
 
-  const LaunchPlan& plan_;
   RunSize& size_;
-  const DeviceTime& device_time_;
   LineChannel channel_;
+  AgentRequest request_, said_;
+  AgentClient agent_;
+  Fd watch_;                                        // readable when the channel or the agent's client is
   std::map<std::string, Node> nodes_;               // by node id
   std::map<std::string, Link> links_;               // by device
   std::map<std::string, Clock::time_point> retry_;  // when each lost device may be opened again
   std::deque<nlohmann::json> events_;               // for receive()
-  DeviceShares shares_;
-  DeviceUser user_;
-  std::uint64_t seen_ = 0;
-  std::vector<std::string> wanted_;     // devices that the policy has chosen
-  std::vector<std::string> allocated_;  // devices that were passed to the run's size
+  std::vector<std::string> wanted_;                 // devices that the agent has allocated
+  std::vector<std::string> allocated_;              // devices that were passed to the run's size
   std::string reason_ = "no node of the cluster has a free device";
   int requested_ = 0;  // number of devices requested from the autoscaler
-  bool changed_ = true;
-  Clock::time_point decided_{}, first_connected_{};
+  Clock::time_point first_connected_{};
 };
 
 }  // namespace adaptdl::sched

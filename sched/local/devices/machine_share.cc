@@ -4,9 +4,8 @@
 #include <utility>
 
 namespace adaptdl::sched {
-namespace {
 
-AgentRequest first_request(const LaunchPlan& plan, const std::string& name, const RunSize& size) {
+AgentRequest initial_request(const LaunchPlan& plan, const std::string& name, const RunSize& size) {
   return {.name = name,
           .min = size.min(),
           .max = size.max_wanted(),
@@ -16,19 +15,19 @@ AgentRequest first_request(const LaunchPlan& plan, const std::string& name, cons
           .preferred_count = size.preferred()};
 }
 
-AgentOptions agent_options(const LaunchPlan& plan, const DeviceTime& device_time) {
+AgentOptions agent_options(const LaunchPlan& plan, const DeviceTime& device_time,
+                           const std::filesystem::path& program) {
   AgentOptions options;
+  options.program = program;
   options.device_time = &device_time;
   if (plan.fairness) options.fairness = *plan.fairness;
   return options;
 }
 
-}  // namespace
-
 MachineShare::MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size,
                            const DeviceTime& device_time)
     : size_(size),
-      request_(first_request(plan, name, size)),
+      request_(initial_request(plan, name, size)),
       said_(request_),
       agent_(request_, agent_options(plan, device_time)) {}
 

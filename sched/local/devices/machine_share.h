@@ -14,6 +14,12 @@
 
 namespace adaptdl::sched {
 
+// What a run of this plan requests from the agent at first, and the options of its AgentClient. `device_time` must
+// outlive the client.
+AgentRequest initial_request(const LaunchPlan& plan, const std::string& name, const RunSize& size);
+AgentOptions agent_options(const LaunchPlan& plan, const DeviceTime& device_time,
+                           const std::filesystem::path& program = AgentOptions().program);
+
 class MachineShare final : public DeviceSource {
  public:
   // Requests devices within the bounds of `size`. `name` is the run's name for display, and `device_time` is the run's

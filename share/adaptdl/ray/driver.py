@@ -17,15 +17,17 @@ import sys
 import ray
 import ray._private.state
 import ray.autoscaler.sdk
+import ray.experimental.internal_kv as key_value_store
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 NODES_EVERY = 1.0  # seconds
-PLACE_TIMEOUT = 60.0  # seconds until an actor that cannot be placed is given up
+WANTED = "adaptdl-wanted-"  # followed by a job's id: the key under which the job stores a bundle and how many it could use
+PLACE_TIMEOUT = 60.0  # seconds after which the driver stops trying to place an actor
 MAX_LINE = 16 << 20  # bytes; more than LineChannel::kMaxMessage
 
 
 class ReplicaServer:
-    """The replica server of a device, on its node."""
+    """An actor that runs the replica server of a device on the device's node."""
 
     async def start(self, adaptdl):
         self.process = await asyncio.create_subprocess_exec(
@@ -37,7 +39,7 @@ class ReplicaServer:
         await self.process.stdin.drain()
 
     async def receive(self):
-        """Returns some lines, or none once the server has ended."""
+        """Returns the lines received next, or an empty list once the server has ended."""
         while True:
             data = await self.process.stdout.read(1 << 20)
             *lines, self.partial = (self.partial + data).split(b"\n")
@@ -54,18 +56,20 @@ class Driver:
         self.options = options
         self.command = command
         self.actors = {}  # by device
-        self.sending = {}  # by device: lines that wait to be sent
+        self.sending = {}  # by device: queue of lines to be sent
         self.nodes = None
+        self.wanted = WANTED + ray.get_runtime_context().get_job_id()
+        self.requested = []  # bundles last requested from the autoscaler
 
     async def run(self):
         from_engine, engine_out = os.pipe()
         engine_in, to_engine = os.pipe()
         address = ray.util.get_node_ip_address()
-        environment = {**os.environ, "ADAPTDL_RELAY": f"{engine_in},{engine_out},{address}"}
+        environment = {**os.environ, "ADAPTDL_RELAY": f"{engine_in},{engine_out},{address}", "ADAPTDL_RAY": "1"}
         self.engine = await asyncio.create_subprocess_exec(*self.command, env=environment, pass_fds=(engine_in, engine_out), stdin=subprocess.DEVNULL)
         os.close(engine_in), os.close(engine_out)
         for number in signal.SIGINT, signal.SIGTERM:
-            asyncio.get_running_loop().add_signal_handler(number, self.engine.send_signal, number)
+            asyncio.get_running_loop().add_signal_handler(number, self.stop, number)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_LINE)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_engine, "rb"))
@@ -75,8 +79,13 @@ class Driver:
         while line := await reader.readline():
             self.act(json.loads(line))
         watching.cancel()
+        self.want(0)
         await asyncio.gather(*(self.close(device) for device in list(self.actors)))
         return await self.engine.wait()
+
+    def stop(self, number):
+        self.want(0)  # Ray may soon kill this process
+        self.engine.send_signal(number)
 
     def tell(self, **message):
         self.writer.write((json.dumps(message) + "\n").encode())
@@ -91,8 +100,30 @@ class Driver:
         elif message["do"] == "close":
             asyncio.create_task(self.close(device))
         elif message["do"] == "want":
-            bundle = {"CPU": self.options.cpus, **({"GPU": self.options.gpus} if self.options.gpus else {})}
-            ray.autoscaler.sdk.request_resources(bundles=[bundle] * message["devices"])
+            self.want(message["devices"])
+
+    def want(self, devices):
+        """Sets how many devices the job could use, for the autoscaler."""
+        bundle = {"CPU": self.options.cpus, **({"GPU": self.options.gpus} if self.options.gpus else {})}
+        if devices:
+            key_value_store._internal_kv_put(self.wanted, json.dumps([bundle, devices]))
+        else:
+            key_value_store._internal_kv_del(self.wanted)
+        self.request_nodes()
+
+    def request_nodes(self):
+        """Requests the nodes that all adaptdl jobs could use. The autoscaler remembers only the last request of all jobs."""
+        keys = [key.decode() for key in key_value_store._internal_kv_list(WANTED)]
+        if set(keys) - {self.wanted}:
+            ended = {WANTED + job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]}
+            for key in ended.intersection(keys):
+                key_value_store._internal_kv_del(key)
+            keys = [key for key in keys if key not in ended]
+        values = [key_value_store._internal_kv_get(key) for key in sorted(keys)]
+        bundles = [bundle for value in values if value for bundle, count in [json.loads(value)] for _ in range(count)]
+        if bundles != self.requested:
+            self.requested = bundles
+            ray.autoscaler.sdk.request_resources(bundles=bundles)
 
     async def serve(self, device, node):
         """Runs the replica server of a device until it ends."""
@@ -156,6 +187,7 @@ class Driver:
             if nodes != self.nodes:
                 self.nodes = nodes
                 self.tell(**{"is": "nodes", "nodes": nodes})
+            self.request_nodes()  # other jobs may have ended without doing so
             await asyncio.sleep(NODES_EVERY)
 
 

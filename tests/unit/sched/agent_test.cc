@@ -17,16 +17,17 @@
 #include <thread>
 
 #include "../runtime/process_support.h"
+#include "agent_home.h"
 #include "local/base/runtime_directory.h"
 #include "local/devices/agent_client.h"
 #include "local/devices/agent_message.h"
-#include "temporary_directory.h"
 
 namespace agent_test {
 
 using namespace adaptdl::sched;
 using namespace std::chrono_literals;
 using adaptdl::testing::Process;
+using Home = ::testing::AgentHome;
 using Devices = std::vector<std::string>;
 using Clock = std::chrono::steady_clock;
 
@@ -40,31 +41,6 @@ bool ended(int pid) {
   std::string text;
   return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
 }
-
-// Sets up a runtime directory whose agents use these times, and ends the agents.
-struct Home {
-  explicit Home(const AgentTimes& times = {}) {
-    ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
-    const std::string text = fmt::format("{} {} {} {}", times.idle.count(), times.settle.count(), times.silent.count(),
-                                         times.vanished.count());
-    ::setenv("AGENT_TIMES", text.c_str(), 1);
-    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  }
-  // On a busy machine, some agents may not have found out yet that another agent serves their run.
-  ~Home() {
-    std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
-    for (int pid = 0; children >> pid;) {
-      ::kill(pid, SIGKILL);
-      ::waitpid(pid, nullptr, 0);
-    }
-    ::prctl(PR_SET_CHILD_SUBREAPER, 0);
-    ::unsetenv("XDG_RUNTIME_DIR");
-  }
-  std::filesystem::path socket() const { return directory.path() / "adaptdl" / kAgentSocket; }
-
-  ::testing::TemporaryDirectory directory;
-  std::set<int> agents;
-};
 
 AgentRequest request(int min, int max, int devices = 4) {
   AgentRequest request;
@@ -105,7 +81,7 @@ struct Run {
   std::string reason;
 };
 
-// Serves the runs until the condition holds. Returns false if it does not within kPatience.
+// Serves the runs until the condition holds. Returns false if it does not hold within kPatience.
 bool await(std::vector<Run*> runs, const std::function<bool()>& so) {
   const auto deadline = Clock::now() + kPatience;
   while (!so()) {

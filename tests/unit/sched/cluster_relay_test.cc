@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "agent_home.h"
 
 namespace cluster_relay_test {
 
@@ -38,8 +40,9 @@ struct Recorder final : ReplicaLinks::Listener {
   }
 };
 
-// The driver's end of a relay.
+// The driver's end of a relay. Relays with the same home share its agent.
 struct Scene {
+  std::shared_ptr<::testing::AgentHome> home;
   LaunchPlan plan;
   Pipe to = make_pipe(), from = make_pipe();
   LineChannel driver{Fd(std::exchange(from.read, Fd()).release()), Fd(std::exchange(to.write, Fd()).release())};
@@ -49,14 +52,15 @@ struct Scene {
   std::deque<json> requests;  // of the relay
   Recorder recorder;
 
-  Scene(int min, int max) {
+  Scene(int min, int max) : Scene(std::make_shared<::testing::AgentHome>(), min, max) {}
+  Scene(std::shared_ptr<::testing::AgentHome> home_, int min, int max) : home(std::move(home_)) {
     plan.elastic = true;
     plan.min_replicas = min;
     plan.replicas = max;
     plan.device_kind = DeviceKind::kCpu;
     plan.relay = Relay{.in = to.read.release(), .out = from.write.release(), .address = "127.0.0.1"};
     size.emplace(plan);
-    relay.emplace(plan, *size, device_time);
+    relay.emplace(plan, *size, device_time, ADAPTDL_AGENT);
   }
 
   void nodes(const std::vector<json>& nodes) { driver.send({{"is", "nodes"}, {"nodes", nodes}}); }
@@ -78,7 +82,7 @@ struct Scene {
       ::poll(polled.data(), polled.size(), 20);
     }
   }
-  // Returns the devices of the requests so far to do this, sorted, and forgets these requests.
+  // Returns the sorted devices of all requests to do `what` so far, and forgets these requests.
   Devices take(const std::string& what) {
     Devices devices;
     for (const json& request : requests) {
@@ -154,6 +158,40 @@ TEST_CASE("messages to and from connected replica servers are relayed, and other
   REQUIRE(scene.eventually([&] { return scene.recorder.events.back() == received; }));
   REQUIRE(scene.eventually([&] { return scene.take("send") == Devices{"1/0"}; }));
   CHECK(scene.recorder.events.size() == 2);
+}
+
+TEST_CASE("runs share the devices of a cluster, and a run gets those that another run released") {
+  Scene first(1, 4);
+  const std::vector<json> nodes = {Scene::node("1", 2), Scene::node("2", 2)};
+  first.nodes(nodes);
+  REQUIRE(first.connect(4));
+  first.relay->set_used(first.allocated(), false);
+  // Runs that train on what they have, and release what they must.
+  const auto share = [](std::vector<Scene*> scenes, std::size_t devices) {
+    return scenes.front()->eventually([&] {
+      for (Scene* scene : scenes) {
+        scene->relay->take();
+        scene->relay->receive(scene->recorder);
+        scene->driver.receive([scene](const json& message) { scene->requests.push_back(message); });
+        for (const std::string& device : scene->take("open"))
+          scene->driver.send({{"is", "connected"}, {"device", device}});
+        if (scene->relay->has_devices()) scene->relay->set_used(scene->allocated(), false);
+      }
+      return std::ranges::all_of(scenes, [devices](const Scene* scene) {
+        return scene->relay->has_devices() && scene->allocated().size() == devices;
+      });
+    });
+  };
+  {
+    Scene second(first.home, 1, 4);
+    second.nodes(nodes);
+    REQUIRE(share({&first, &second}, 2));
+    Devices all = first.allocated();
+    for (const std::string& device : second.allocated()) all.push_back(device);
+    std::ranges::sort(all);
+    CHECK(all == Devices{"1/0", "1/1", "2/0", "2/1"});
+  }
+  REQUIRE(share({&first}, 4));
 }
 
 TEST_CASE("a run fails when the cluster's driver has exited") {
