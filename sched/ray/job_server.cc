@@ -19,6 +19,9 @@ constexpr std::string_view kJobs = "/api/jobs/";
 constexpr int kMinMajor = 2, kMinMinor = 10;
 constexpr std::size_t kMaxLogs = std::size_t{256} << 20;
 constexpr auto kRetryAfter = std::chrono::milliseconds(300);
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
+// The server looks at its jobs once per second, and reports one without a record as failed.
+constexpr auto kMonitorPeriod = std::chrono::milliseconds(2000);
 constexpr auto kStall = std::chrono::seconds(60);
 constexpr std::size_t kMaxReason = 300;  // characters of an error message from the server
 
@@ -78,8 +81,8 @@ std::string reason_in(const std::string& body) {
 JobServer::JobServer(Access access, std::chrono::seconds patience) : access_(std::move(access)), patience_(patience) {}
 
 http::Response JobServer::send(const http::Request& request) {
-  // A request that may have had an effect is not repeated.
-  const bool repeatable = request.method == "GET";
+  // A request that may have had an effect is not repeated, unless repeating it changes nothing.
+  const bool repeatable = request.method == "GET" || (request.method == "PUT" && !request.read_body);
   for (const auto begin = Clock::now();;) {
     try {
       return http::send(request);
@@ -168,6 +171,16 @@ std::string JobServer::upload(const std::string& name, const std::filesystem::pa
   return uri;
 }
 
+void JobServer::put(const std::string& name, std::string bytes) {
+  http::Request request;
+  request.method = "PUT";
+  request.url = access_.url + "/api/packages/gcs/" + http::escape(name);
+  request.headers = access_.headers;
+  request.body = std::move(bytes);
+  const http::Response response = send(request);
+  if (response.status < 200 || response.status > 299) expect(response, "upload data");
+}
+
 void JobServer::submit(const Submission& submission) {
   const json body{{"submission_id", submission.id},
                   {"entrypoint", submission.entrypoint},
@@ -209,6 +222,19 @@ bool JobServer::stop(const std::string& id) {
   const json answer =
       expect(call("POST", std::string(kJobs) + http::escape(id) + "/stop"), fmt::format("stop job '{}'", id));
   return answer.is_object() && answer.value("stopped", false);
+}
+
+std::optional<Job> JobServer::wait_for_end(const std::string& id, std::chrono::milliseconds limit,
+                                           const std::stop_token& stop) {
+  const auto begin = Clock::now();
+  std::optional<Job> job = find(id);
+  if (!job || job->ended()) return job;
+  while (job && !job->ended() && Clock::now() - begin < limit && !stop.stop_requested()) {
+    std::this_thread::sleep_for(kLookEvery);
+    job = find(id);
+  }
+  if (job && job->ended()) std::this_thread::sleep_for(kMonitorPeriod);
+  return job;
 }
 
 void JobServer::remove(const std::string& id) {

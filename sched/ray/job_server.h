@@ -56,6 +56,9 @@ class JobServer {
   std::string upload(const std::string& name, const std::filesystem::path& zip, const std::stop_token& stop,
                      const std::function<void(std::uint64_t)>& progress);
 
+  // Uploads a small package from memory, for a job that reads it under the key "gcs://NAME" of Ray's key-value store.
+  void put(const std::string& name, std::string bytes);
+
   // Starts a job. Throws UsageError if a job with that id exists.
   void submit(const Submission& submission);
 
@@ -67,7 +70,11 @@ class JobServer {
   std::string logs(const std::string& id);
   // Asks the job to stop. Returns false if it has already ended.
   bool stop(const std::string& id);
-  // Removes the record and the logs of a job that has ended.
+  // Waits until the job has ended and may be removed, for at most `limit`: for a moment after its end, the server would
+  // restore a record that is removed. Returns the job as last seen; nullopt if it does not exist.
+  std::optional<Job> wait_for_end(const std::string& id, std::chrono::milliseconds limit,
+                                  const std::stop_token& stop = {});
+  // Removes the record of a job that has ended. Its log file remains on the head node.
   void remove(const std::string& id);
 
   const std::string& url() const { return access_.url; }

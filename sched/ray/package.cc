@@ -37,7 +37,7 @@ class Search {
   explicit Search(const PackageOptions& options) : options_(options) {}
 
   std::map<std::string, fs::path> files() {
-    add(options_.project, "");
+    if (!options_.project.empty()) add(options_.project, "");
     for (const PackageFile& file : options_.files) found_[file.name] = file.source;
     return std::move(found_);
   }

@@ -19,7 +19,7 @@ struct PackageFile {
 };
 
 struct PackageOptions {
-  std::filesystem::path project;
+  std::filesystem::path project;   // empty: the package contains only `files`
   std::vector<PackageFile> files;  // they replace files of the project with the same name
   // Returns whether a file, or a directory with everything below it, is left out. `path` is relative to the project.
   std::function<bool(const std::string& path, bool directory)> excludes = [](const std::string&, bool) {

@@ -1,4 +1,4 @@
-"""Jobs on a real Ray cluster: they follow the nodes that come, are drained and die, and obey commands from elsewhere."""
+"""Tests jobs on a real Ray cluster: they adapt to nodes that join, drain and die, and obey commands from other machines."""
 
 import collections
 import json
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-import python_peer  # beside this file
+import python_peer  # in this directory
 import ray_support
 from local_network import leave_network
 from run_support import ADAPTDL, eventually
@@ -19,7 +19,14 @@ PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, BATCH = 240, 12
 PATIENCE = 120
 PYTHON_PROGRAM = pathlib.Path(__file__).with_name("python_elastic_program.py")
-PYTHON_SAMPLES = 8 * 256  # in all epochs
+PYTHON_SAMPLES = 8 * 256  # over all epochs
+
+
+def tree(directory):
+    """Returns the kind, mode and contents of each file, by its path below the directory."""
+    def value(path):
+        return os.readlink(path) if path.is_symlink() else (path.stat().st_mode, path.is_file() and path.read_bytes())
+    return {str(path.relative_to(directory)): value(path) for path in directory.rglob("*")}
 
 
 class RayTest(unittest.TestCase):
@@ -29,7 +36,7 @@ class RayTest(unittest.TestCase):
         leave_network()
 
     def setUp(self):
-        # The path must be short: Ray's sockets are in it.
+        # The path must be short, because Ray creates its sockets below it.
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ar-"))
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.cluster = ray_support.RayCluster(
@@ -45,7 +52,8 @@ class RayTest(unittest.TestCase):
         (self.project / "data").write_text("not for the cluster")
 
     def adaptdl(self, command, *arguments, code=0, error=None):
-        """The standard output of the command on a machine without Python. `error` is a pattern for the only line of an error."""
+        """Runs a command as on a machine without Python, and returns its standard output. If `error` is given, standard error must
+        be a single line that matches this pattern."""
         done = subprocess.run([ADAPTDL, command, "--ray", self.cluster.url, *map(str, arguments)], capture_output=True, text=True,
                               timeout=PATIENCE, env={"PATH": "", "HOME": str(self.directory)})
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
@@ -65,11 +73,11 @@ class RayTest(unittest.TestCase):
         return self.adaptdl("logs", self.job)
 
     def training(self):
-        """The processes that trained on the last few batches."""
+        """Returns the processes that trained on the last few batches."""
         return {line.split()[0] for line in self.samples.read_text().splitlines()[-12:]}
 
     def wait_for(self, replicas):
-        """Waits until so many replicas train."""
+        """Waits until exactly that many replicas are training."""
         self.samples_before = len(self.samples.read_text().splitlines())
         enough = lambda: len(self.samples.read_text().splitlines()) > self.samples_before + 12 and len(self.training()) == replicas
         self.assertTrue(eventually(enough, PATIENCE), self.text())
@@ -100,7 +108,7 @@ class RayTest(unittest.TestCase):
         for line in self.samples.read_text().splitlines():
             _, epoch, *samples = line.split()
             times.update((epoch, sample) for sample in samples)
-        # The dead node cost the step under way, which was done again, and its replica may not have reported its last samples.
+        # The step in progress when the node died was repeated, and the replica there may not have reported its last samples.
         epochs = 1 + max(int(epoch) for epoch, _ in times)
         self.assertGreaterEqual(len(times), epochs * SAMPLES - BATCH)
         self.assertLessEqual(sum(times.values()), epochs * SAMPLES + BATCH)
@@ -122,6 +130,51 @@ class RayTest(unittest.TestCase):
         trained = [f"{epoch} {sample}" for epoch, samples in re.findall(r"(?m)^\[\d\] epoch (\d+): ([\d ]+)$", output) for sample in samples.split()]
         self.assertEqual(len(trained), PYTHON_SAMPLES)
         self.assertEqual(len(set(trained)), PYTHON_SAMPLES)
+
+    def test_jobs_share_the_cluster_and_a_job_gets_the_nodes_that_another_releases(self):
+        for _ in range(4):
+            self.cluster.add_node()
+        first, second = ((self.directory / f"samples{i}", self.directory / f"until{i}") for i in range(2))
+        for files in first, second:
+            self.samples, self.until = files
+            self.samples.touch()
+            self.submit("--max-replicas", 4, "--no-checkpoint")
+            self.wait_for(4 if files == first else 2)
+        self.samples, self.until = first
+        self.wait_for(2)
+        self.assertEqual(self.cluster.requested(), 8)
+        second[1].touch()
+        self.wait_for_state("Succeeded")
+        self.wait_for(4)
+        self.assertEqual(self.cluster.requested(), 4)
+        first[1].touch()
+        self.assertTrue(eventually(lambda: self.cluster.requested() == 0, PATIENCE))
+
+    def test_files_are_copied_from_and_to_the_head_node_even_after_the_end_of_a_job(self):
+        self.cluster.add_node()
+        checkpoints = self.directory / "checkpoints"
+        self.submit("--max-replicas", 1, "--checkpoint-path", checkpoints)
+        self.wait_for(1)
+        data = self.directory / "data"
+        data.mkdir()
+        (data / "large").write_bytes(os.urandom(20_000_000))
+        (data / "empty").touch(mode=0o640)
+        (data / "link").symlink_to("large")
+        self.adaptdl("cp", data, f"{self.job}:{checkpoints}/copy")
+        self.assertEqual(tree(checkpoints / "copy"), tree(data))
+        self.until.touch()
+        self.wait_for_state("Succeeded")
+        self.adaptdl("cp", f"{self.job}:copy", self.directory / "back")
+        self.assertEqual(tree(self.directory / "back"), tree(data))
+        self.adaptdl("cp", f"{self.job}:copy/nothing", self.directory, code=1, error="copy/nothing in the head node: [Nn]o such file")
+        self.assertEqual(self.cluster.query("len([j for j in __import__('ray.job_submission').job_submission.JobSubmissionClient("
+                                            f"'{self.cluster.url}').list_jobs() if j.submission_id])"), "1")
+
+    def test_the_configuration_in_the_documents_is_valid(self):
+        [text] = re.findall(r"```yaml\n(# cluster.yaml\n.*?)```", (pathlib.Path(os.environ["SOURCE_ROOT"]) / "docs/ray.md").read_text(), re.DOTALL)
+        code = "import sys, yaml; from ray.autoscaler._private import util; util.validate_config(util.prepare_config(yaml.safe_load(sys.stdin)))"
+        done = subprocess.run([self.python, "-c", code], input=text, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_commands_show_resize_and_delete_a_job(self):
         self.cluster.add_node()
@@ -149,6 +202,7 @@ class RayTest(unittest.TestCase):
         self.assertEqual((failed["state"], failed["program"]), ("Failed", "./nothing"))
         self.assertRegex(self.adaptdl("ls"), r"cannot run ./nothing: no such file\n\Z")
         waiting = ["--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--timeout", "20s", self.project, "--"]
+        self.assertIn("in Ray: 1", self.adaptdl("submit", "--follow", *waiting, "sh", "-c", "echo in Ray: $ADAPTDL_RAY"))
         self.adaptdl("submit", "--wait", *waiting, "true")
         self.adaptdl("submit", "--follow", *waiting, "sleep", "60", code=1, error="timed out waiting for job")
         self.adaptdl("submit", self.project, code=2, error="requires a program")

@@ -3,11 +3,13 @@
 
 #include <charconv>
 #include <memory>
+#include <optional>
 
 #include "adaptdl/error.h"
 #include "command/base/cluster_options.h"
 #include "command/base/command.h"
 #include "command/base/stop_signals.h"
+#include "command/jobs/ray_jobs.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/place.h"
 #include "kube/copy/pod_shell.h"
@@ -19,7 +21,7 @@ namespace {
 
 struct CpOptions {
   ClusterOptions cluster;
-  std::string source, target, rank, container, image;
+  std::string source, target, rank, container, image, ray;
 };
 
 std::optional<int> parse_rank(const std::string& text) {
@@ -29,6 +31,19 @@ std::optional<int> parse_rank(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || rank < 0)
     throw UsageError(fmt::format("cp: --rank must be an integer of at least 0, not '{}'", text));
   return rank;
+}
+
+void transfer(kube::Shell& shell, const kube::Place& source, const kube::Place& target,
+              const kube::CopyEvents& events) {
+  if (source.stream()) {
+    kube::upload_stream(shell, STDIN_FILENO, target.path, events);
+  } else if (target.stream()) {
+    kube::download_stream(shell, source.path, STDOUT_FILENO, events);
+  } else if (source.job.empty()) {
+    kube::upload(shell, source.path, target.path, events);
+  } else {
+    kube::download(shell, source.path, target.path, events);
+  }
 }
 
 void copy(const CpOptions& options, int& exit_code) {
@@ -50,18 +65,17 @@ void copy(const CpOptions& options, int& exit_code) {
   };
   events.trouble = events.notice;
   try {
-    kube::Client client(require_cluster(options.cluster));
-    const JobName name = parse_job_name(source.job.empty() ? target.job : source.job, client.access());
-    kube::PodShell shell(client, get_job(client, name), choice, events.stop, events.notice);
-    if (source.stream()) {
-      kube::upload_stream(shell, STDIN_FILENO, target.path, events);
-    } else if (target.stream()) {
-      kube::download_stream(shell, source.path, STDOUT_FILENO, events);
-    } else if (source.job.empty()) {
-      kube::upload(shell, source.path, target.path, events);
+    std::optional<kube::Client> client;
+    std::unique_ptr<kube::Shell> shell;
+    const kube::Place& remote = source.job.empty() ? target : source;
+    if (!options.ray.empty()) {
+      shell = open_ray_shell(options.ray, remote.job, remote.path, events.stop);
     } else {
-      kube::download(shell, source.path, target.path, events);
+      client.emplace(require_cluster(options.cluster));
+      const JobName name = parse_job_name(remote.job, client->access());
+      shell = std::make_unique<kube::PodShell>(*client, get_job(*client, name), choice, events.stop, events.notice);
     }
+    transfer(*shell, source, target, events);
   } catch (const kube::Interrupted&) {
     exit_code = signals.exit_code();
   }
@@ -87,11 +101,13 @@ void add_cp(CLI::App& app, int& exit_code) {
   app.add_option("--image", options->image,
                  "Copy through a helper pod with this image and the job's volume, even while the job is running")
       ->type_name("IMAGE");
+  add_ray_option(app, options->ray, {"--namespace", "--context", "--rank", "--container", "--image"});
   app.footer(
       "As with cp(1), if TARGET is a directory, SOURCE is copied into it under its own name, and SOURCE/. means the\n"
-      "contents of SOURCE. Modes, times, symbolic and hard links are preserved. With -, a file is streamed as is, and\n"
-      "a directory as a tar archive. If no replica is running, a helper pod accesses the job's volume for the\n"
-      "duration of the copy. If a local path contains a colon, begin it with ./, as in ./a:b.");
+      "contents of SOURCE. Modes, times, symbolic links and hard links are preserved. With -, a file is streamed as\n"
+      "is, and a directory as a tar archive. If no replica is running, a helper pod accesses the job's volume for the\n"
+      "duration of the copy. With --ray, files are copied through the head node, and a relative PATH is below the\n"
+      "job's --checkpoint-path. If a local path contains a colon, begin it with ./, as in ./a:b.");
   app.callback([options, &exit_code] { copy(*options, exit_code); });
 }
 

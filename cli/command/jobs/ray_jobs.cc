@@ -7,11 +7,12 @@
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "adaptdl/error.h"
+#include "command/base/installed_data.h"
 #include "kube/api/names.h"
 #include "kube/api/timestamp.h"
+#include "ray/head_shell.h"
 #include "ray/log_stream.h"
 #include "terminal/dump_json.h"
 #include "terminal/format.h"
@@ -25,7 +26,7 @@ namespace {
 using nlohmann::json;
 using Status = ray::Job::Status;
 
-constexpr auto kLookAtRayJobEvery = std::chrono::milliseconds(500);
+constexpr auto kForever = std::chrono::hours(24 * 365);
 
 const char* state_name(Status status) {
   switch (status) {
@@ -146,6 +147,12 @@ std::string failure_of(const ray::Job& job) { return last_line(job.message); }
 
 ray::Access find_ray(const std::string& address) { return ray::find_access(address == "auto" ? "" : address); }
 
+std::filesystem::path ray_scripts() {
+  std::filesystem::path directory = installed_data("ray");
+  if (directory.empty()) throw Error("share/adaptdl/ray, which is part of adaptdl, was not found");
+  return directory;
+}
+
 void list_ray_jobs(const std::string& address, const std::vector<std::string>& names, bool as_json) {
   ray::JobServer server(find_ray(address));
   std::vector<ray::Job> jobs = server.list();
@@ -181,8 +188,7 @@ void run_on_ray_head(const std::string& address, const std::string& job, const s
                  .package_uri = target.package_uri,
                  .environment = {},
                  .metadata = {}});
-  std::optional<ray::Job> done;
-  while ((done = server.find(helper)) && !done->ended()) std::this_thread::sleep_for(kLookAtRayJobEvery);
+  const std::optional<ray::Job> done = server.wait_for_end(helper, kForever);
   std::string output = server.logs(helper);
   server.remove(helper);
   const std::size_t mark = output.find(fmt::format("\n{}\n", kMark));
@@ -194,6 +200,18 @@ void run_on_ray_head(const std::string& address, const std::string& job, const s
   if (!done || done->status != Status::kSucceeded)
     throw Error(last_line(output.empty() && done ? done->message : output));
   print_text(printable_text(output, false));
+}
+
+std::unique_ptr<kube::Shell> open_ray_shell(const std::string& address, const std::string& job, const std::string& path,
+                                            const std::stop_token& stop) {
+  const ray::Access access = find_ray(address);
+  ray::JobServer server(access);
+  const std::string directory = metadata_of(get_job(server, job), kRayCheckpoints);
+  if (directory.empty() && !path.starts_with('/'))
+    throw UsageError(
+        fmt::format("cp: '{}' must be an absolute path, because job '{}' has no --checkpoint-path", path, job));
+  return std::make_unique<ray::HeadShell>(access, kube::generate_name(job + "-copy-"), ray_scripts(),
+                                          directory.empty() ? "/" : directory, stop);
 }
 
 void show_ray_logs(const std::string& address, const RayLogsOptions& options) {
@@ -218,7 +236,7 @@ void delete_ray_jobs(const std::string& address, const std::vector<std::string>&
       print_out("stopping {}\n", name);
       continue;
     }
-    while (!get_job(server, name).ended()) std::this_thread::sleep_for(kLookAtRayJobEvery);
+    if (!server.wait_for_end(name, kForever)) get_job(server, name);  // throws
     server.remove(name);
     print_out("deleted {}\n", name);
   }

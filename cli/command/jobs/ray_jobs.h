@@ -2,10 +2,14 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "kube/copy/shell.h"
 #include "ray/access.h"
 #include "ray/job_server.h"
 
@@ -14,6 +18,8 @@ namespace adaptdl::cli {
 // Keys of a job's metadata: the program with its arguments, and the limits "MIN:MAX" of its replicas.
 inline constexpr char kRayProgram[] = "adaptdl.program";
 inline constexpr char kRayReplicas[] = "adaptdl.replicas";
+// The directory of the job's checkpoints; missing if it saves none.
+inline constexpr char kRayCheckpoints[] = "adaptdl.checkpoints";
 // The directory of adaptdl's own files in a job's working directory.
 inline constexpr char kRayFiles[] = ".adaptdl";
 
@@ -25,6 +31,9 @@ ray::Access find_ray(const std::string& address);
 
 // Returns why a job failed, in one line: the last line of its output, or else Ray's message.
 std::string failure_of(const ray::Job& job);
+
+// Returns the directory with the scripts that run in a Ray cluster. Throws Error if it is not installed.
+std::filesystem::path ray_scripts();
 
 struct RayLogsOptions {
   std::string job;
@@ -38,7 +47,11 @@ void list_ray_jobs(const std::string& address, const std::vector<std::string>& n
 // output.
 void run_on_ray_head(const std::string& address, const std::string& job, const std::vector<std::string>& words);
 void show_ray_logs(const std::string& address, const RayLogsOptions& options);
-// Stops the jobs, waits until they have ended, unless `no_wait` is true, and removes their records and output.
+// Starts a shell for copies on the head node. Relative paths are below the job's checkpoint directory; `path` is the
+// one to be copied from or to, and the function throws UsageError if it is relative and the job has no such directory.
+std::unique_ptr<kube::Shell> open_ray_shell(const std::string& address, const std::string& job, const std::string& path,
+                                            const std::stop_token& stop);
+// Stops the jobs, waits until they have ended, unless `no_wait` is true, and removes their records.
 void delete_ray_jobs(const std::string& address, const std::vector<std::string>& names, bool no_wait);
 
 }  // namespace adaptdl::cli

@@ -11,7 +11,6 @@
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
-#include "command/base/installed_data.h"
 #include "command/base/numbers.h"
 #include "command/base/stop_signals.h"
 #include "command/jobs/ray_jobs.h"
@@ -102,20 +101,13 @@ std::string make_name(const RaySubmitOptions& options) {
   return kube::generate_name((prefix.empty() ? "job" : prefix) + '-');
 }
 
-// The directory with the driver, which runs in the cluster.
-fs::path driver_directory() {
-  const fs::path directory = installed_data("ray");
-  if (directory.empty()) throw Error("share/adaptdl/ray, which is part of adaptdl, was not found");
-  return directory;
-}
-
 ray::Package make_package(const RaySubmitOptions& options) {
   const image::IgnoreFile ignored = image::IgnoreFile::of_build(options.project, options.project / "Dockerfile");
-  const fs::path driver = driver_directory();
+  const fs::path scripts = ray_scripts();
   return ray::Package({.project = options.project,
                        .files = {{fmt::format("{}/adaptdl", kRayFiles), "/proc/self/exe"},
-                                 {fmt::format("{}/driver.py", kRayFiles), driver / "driver.py"},
-                                 {fmt::format("{}/start.sh", kRayFiles), driver / "start.sh"}},
+                                 {fmt::format("{}/driver.py", kRayFiles), scripts / "driver.py"},
+                                 {fmt::format("{}/start.sh", kRayFiles), scripts / "start.sh"}},
                        .excludes =
                            [&](const std::string& path, bool directory) {
                              return path == ".git" ||
@@ -126,7 +118,7 @@ ray::Package make_package(const RaySubmitOptions& options) {
 
 ray::Submission make_submission(const RaySubmitOptions& options, const Plan& plan, const std::string& name) {
   const std::string limits = fmt::format("{}:{}", plan.min, plan.max);
-  std::vector<std::string> words = {"exec", "sh", fmt::format("{}/start.sh", kRayFiles)};
+  std::vector<std::string> words = {"exec", "sh", fmt::format("{}/start.sh", kRayFiles), "driver.py"};
   const auto add = [&words](const char* option, const std::string& value) {
     words.insert(words.end(), {option, value});
   };
@@ -146,11 +138,13 @@ ray::Submission make_submission(const RaySubmitOptions& options, const Plan& pla
   words.emplace_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
   const auto stop = std::chrono::ceil<std::chrono::seconds>(plan.checkpoint_timeout) + kStopMargin;
+  std::map<std::string, std::string> metadata = {{kRayProgram, shell_command(options.program)}, {kRayReplicas, limits}};
+  if (!options.no_checkpoint) metadata[kRayCheckpoints] = options.checkpoint_path;
   return {.id = name,
           .entrypoint = shell_command(words),
           .package_uri = {},
           .environment = {{"PYTHONUNBUFFERED", "1"}, {"RAY_JOB_STOP_WAIT_TIME_S", fmt::format("{}", stop.count())}},
-          .metadata = {{kRayProgram, shell_command(options.program)}, {kRayReplicas, limits}}};
+          .metadata = std::move(metadata)};
 }
 
 void print_started(const RaySubmitOptions& options, const std::string& name, const std::string& url) {
@@ -217,8 +211,8 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
   const auto add = [&](const char* name, std::string& value, const char* description, const char* type) {
     app.add_option(name, value, description)->type_name(type)->needs(ray);
   };
-  add("--cpus", options.cpus, "With --ray: CPUs of each replica (default: 1)", "N");
-  add("--gpus", options.gpus, "With --ray: GPUs of each replica (default: 1)", "N");
+  add("--cpus", options.cpus, "With --ray: number of CPUs per replica (default: 1)", "N");
+  add("--gpus", options.gpus, "With --ray: number of GPUs per replica (default: 1)", "N");
   add("--max-cluster-size", options.max_cluster_size, "With --ray: maximum number of replicas, same as --max-replicas",
       "N");
   add("--checkpoint-path", options.checkpoint_path,

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Sets environment variables as long as it exists, and unsets the other ones that are read. HOME is an empty directory.
+// Sets environment variables during its lifetime, and unsets the other ones that are read. HOME is an empty directory.
 class Environment {
  public:
   explicit Environment(const std::vector<std::pair<const char*, std::string>>& values = {}) {
@@ -232,7 +232,7 @@ TEST_CASE("a package contains the project's files and the additional ones, and r
   CHECK(package.size() == fs::file_size(package.path()));
   REQUIRE(notices.size() == 1);
   CHECK(notices[0].find("directory-link") != std::string::npos);
-  // As Ray does.
+  // Ray unpacks packages in this way.
   const std::string unpack =
       "python3 -c \"import sys, zipfile, os\n"
       "z = zipfile.ZipFile(sys.argv[1])\n"

@@ -1,0 +1,110 @@
+"""Runs commands for `adaptdl cp --ray` on the head node: shell.py SESSION DIRECTORY
+
+The messages of a session are packages that the command uploads, named SESSION-0.zip, SESSION-1.zip and so on. Each is a line
+of JSON, for "write" followed by bytes:
+  {"do": "start", "process": P, "command": [...]}     starts a command in DIRECTORY
+  {"do": "write", "process": P}                       writes the bytes to its standard input
+  {"do": "kill", "process": P} | {"do": "end"} | {"do": "stay"}
+The answers are lines of standard output:
+  @ready | @read N                        how many messages have been handled
+  @P o BASE64 | @P e BASE64 | @P x CODE   output, error output, and the exit code, which comes last
+Without a message for SILENCE seconds, the session ends.
+"""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from ray._raylet import GcsClient
+
+SILENCE = 120
+PIECE = 12 << 10  # bytes of output per line
+
+
+def say(line):
+    os.write(1, line.encode() + b"\n")  # a single write, so that lines of several threads are not mixed
+
+
+class Process:
+    def __init__(self, number, command, directory):
+        self.number = number
+        try:
+            self.process = subprocess.Popen(command, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=subprocess.PIPE, start_new_session=True)
+        except OSError as error:
+            self.process = None
+            self.say("e", f"{error}\n".encode())
+            say(f"@{number} x 127")
+            return
+        pipes = (("o", self.process.stdout), ("e", self.process.stderr))
+        self.readers = [threading.Thread(target=self.pass_on, args=pipe, daemon=True) for pipe in pipes]
+        for thread in [*self.readers, threading.Thread(target=self.wait, daemon=True)]:
+            thread.start()
+
+    def say(self, stream, data):
+        say(f"@{self.number} {stream} {base64.b64encode(data).decode()}")
+
+    def pass_on(self, stream, pipe):
+        while data := pipe.read1(PIECE):
+            self.say(stream, data)
+
+    def wait(self):
+        for thread in self.readers:
+            thread.join()
+        code = self.process.wait()
+        say(f"@{self.number} x {code if code >= 0 else 128 - code}")
+
+    def write(self, data):
+        try:
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+        except (AttributeError, OSError):
+            pass  # it has ended, which its exit code reports
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            os.killpg(self.process.pid, 9)
+
+
+def messages(session):
+    """Yields the messages in order, until there has been none for SILENCE seconds."""
+    store = GcsClient(address=os.environ["RAY_ADDRESS"])
+    number, last = 0, time.monotonic()
+    while time.monotonic() - last < SILENCE:
+        key = f"gcs://{session}-{number}.zip".encode()
+        if (message := store.internal_kv_get(key, None)) is None:
+            time.sleep(0.02)
+            continue
+        store.internal_kv_del(key, False, None)
+        header, _, data = message.partition(b"\n")
+        yield json.loads(header), data
+        number, last = number + 1, time.monotonic()
+        say(f"@read {number}")
+
+
+def main():
+    session, directory = sys.argv[1:]
+    processes = {}
+    say("\n@ready")
+    for message, data in messages(session):
+        number = message.get("process")
+        if message["do"] == "start":
+            processes[number] = Process(number, message["command"], directory)
+        elif message["do"] == "write" and number in processes:
+            processes[number].write(data)
+        elif message["do"] == "kill" and number in processes:
+            processes.pop(number).kill()
+        elif message["do"] == "end":
+            break
+    for process in processes.values():
+        process.kill()
+    os.ftruncate(1, 0)  # Ray keeps the log
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # not waiting for threads of Ray's library
