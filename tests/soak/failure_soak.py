@@ -1,9 +1,10 @@
-"""Random failures over a training job: none may hang it, cost more than the step under way, or show in its loss.
+"""Disturbs a training job with random failures: none may hang it, cost more than the step in progress, or affect its loss.
 
   failure_soak.py [--events N] [--seed N] [--deadline SECONDS]
 
-Prints each event with the time until the job trained again, and a table of them by kind. It needs the variables of
-the journeys: `meson test -C build --benchmark -v failure-soak` sets them, and SOAK_EVENTS and SOAK_SEED choose others.
+Prints each event with the time until the job was training again, and a table of these times by kind of event. It needs the
+environment variables of the end-to-end tests, which `meson test -C build --benchmark -v failure-soak` sets; SOAK_EVENTS and
+SOAK_SEED set other defaults for --events and --seed.
 """
 
 import argparse
@@ -24,22 +25,22 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 from run_support import PATIENCE, RunTest, children, eventually, is_alive  # noqa: E402
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
-SAMPLES, BATCH = 240, 12  # of the program
+SAMPLES, BATCH = 240, 12  # the program's own values
 DEVICES = 4
 FOREVER = 1_000_000  # epochs
 BOUNDS = [(1, 4), (1, 4), (2, 4), (1, 3), (1, 2), (3, 4), (4, 4)]
-# After a failure, the first line of a process may be of the step before, the second of a step that is interrupted, and the
-# third of that step again. When it reports the fourth, all others have reported the third, too.
+# After a failure, the first line of a process may belong to the step before it, the second line to a step that is interrupted,
+# and the third line to the repetition of that step. When a process reports its fourth line, all others have reported their third.
 LINES_TRAINING = 4
-# Epochs over which a loss is averaged, and replicas that it is of.
+# The number of epochs over which a loss is averaged, and the number of replicas during these epochs.
 WINDOW, LAST_REPLICAS = 30, 2
-RATE = ("--lr", 0.003)  # with which the program converges within 50 epochs
+RATE = ("--lr", 0.003)  # the program converges within 50 epochs at this rate
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
     weight: int  # how often it is drawn
-    needs: int  # replicas that train
+    needs: int  # replicas that must be training
 
 
 KINDS = {
@@ -59,14 +60,14 @@ KINDS = {
 @dataclasses.dataclass
 class Event:
     kind: str
-    line: int  # of the samples told, the first that can be of after it
-    seconds: float = 0.0  # until the job trained again
-    blows: int = 0  # at members, each of which may cost the step under way
-    again: int = 0  # samples of which the job had told since the checkpoint that it went on from
+    line: int  # the first line of reported samples that can belong to the time after the event
+    seconds: float = 0.0  # until the job was training again
+    blows: int = 0  # attacks on replicas, each of which may cost the step in progress
+    again: int = 0  # samples that the job had reported since the checkpoint from which it resumed
 
 
 class Samples:
-    """What the replicas trained on, in the order in which they told."""
+    """The samples that the replicas trained on, in the order in which they reported them."""
 
     def __init__(self, path):
         self._file = path.open()
@@ -94,7 +95,7 @@ class Samples:
 
 
 def losses(lines):
-    """The loss of each epoch, by what rank 0 said of it last."""
+    """Returns the loss of each epoch, as rank 0 reported it last."""
     found = {}
     for line in lines:
         if match := re.search(r"epoch (\d+) replicas \d+ loss ([\d.]+) samples", line):
@@ -108,7 +109,7 @@ def quantile(values, share):
 
 
 class FailureSoak(RunTest):
-    """A job of 1 to 4 replicas, and what happens to it."""
+    """Runs a job of 1 to 4 replicas, and disturbs it."""
 
     hang_timeout = "3s"
     preferred = None  # replicas, as far as the bounds permit; None: the policy decides
@@ -117,7 +118,7 @@ class FailureSoak(RunTest):
         super().setUp()
         self.environment.update(OMP_NUM_THREADS="1")
 
-    # The job.
+    # These methods start and observe the job.
 
     def start_job(self):
         self.job = self.start(
@@ -132,7 +133,7 @@ class FailureSoak(RunTest):
             self.prefer(self.job, "job", self.preferred)
 
     def replicas(self):
-        """All of the job, those that load too, with rank 0 first: members keep their order, and newcomers come last."""
+        """Returns the job's replicas, including those that are still loading. Rank 0 is first, and newcomers are last."""
         found = []
         for pid in children(self.job.pid):
             try:
@@ -149,7 +150,7 @@ class FailureSoak(RunTest):
         return [pid for pid in self.replicas() if steps[pid] > 0]
 
     def until(self, condition, what):
-        """Waits for it, as long as one event may take."""
+        """Waits for the condition, but no longer than one event may take."""
 
         def met():
             ended = self.job.process.poll()
@@ -161,7 +162,7 @@ class FailureSoak(RunTest):
             self.fail(f"not within {self.deadline} s: {what}\n" + "\n".join(self.job.err[-60:]))
 
     def train_again(self, but=()):
-        """Waits until the job trains with none of those."""
+        """Waits until the job is training again, on other replicas than those in `but`."""
         before = self.samples.read().steps.copy()
 
         def trains():
@@ -173,7 +174,7 @@ class FailureSoak(RunTest):
         self.struck = None
 
     def train_on(self, lines):
-        """Lets the job train for that many lines, of whatever replica, more."""
+        """Lets the job train until its replicas have reported that many more lines, in total."""
         end = len(self.samples.read().lines) + lines
         self.until(lambda: len(self.samples.read().lines) >= end, f"{lines} more steps of replicas")
 
@@ -185,13 +186,13 @@ class FailureSoak(RunTest):
     def at_size(self):
         run = self.listed()["job"]
         fits = self.bounds[0] <= run["replicas"] <= self.bounds[1]
-        # Those that leave are not gone as soon as they do not count any more.
+        # Replicas that leave may still exist for a while after they are no longer counted.
         return run["state"] == "running" and fits and len(self.replicas()) == run["replicas"] == run["wanted"]
 
-    # What happens to it. Each returns once the job trains again.
+    # These methods disturb the job. Each hit_ method returns once the job is training again.
 
     def strike(self, number=0, *victims):
-        """The moment from which the time until the job trains again is counted."""
+        """Sends a signal to the victims. The first call for an event starts the clock for the time until the job is training again."""
         if self.event is None:
             self.event = Event(self.kind, len(self.samples.read().lines))
         if self.struck is None:
@@ -200,7 +201,7 @@ class FailureSoak(RunTest):
             os.kill(pid, number)
 
     def kill(self, victims):
-        self.strike(signal.SIGSTOP, *victims)  # so that all die at one step
+        self.strike(signal.SIGSTOP, *victims)  # so that all die in the same step
         self.strike(signal.SIGKILL, *victims)
         self.event.blows += 1
         self.until(lambda: not any(map(is_alive, victims)), f"{victims} are gone")
@@ -226,7 +227,7 @@ class FailureSoak(RunTest):
         self.train_again(but=[victim])
 
     def hit_in_a_row(self, training):
-        """Several, the next ones perhaps while those that are left of the ones before form their group."""
+        """Kills several replicas in a row, possibly while the survivors of the previous kill are forming a new group."""
         victims = self.random.sample(training, self.random.randint(2, len(training) - 1))
         for pid in victims:
             self.kill([pid])
@@ -234,14 +235,14 @@ class FailureSoak(RunTest):
         self.train_again(but=victims)
 
     def hit_replacement(self, training):
-        """A replica, and then the one that comes in its place, while it loads, or while it joins."""
+        """Kills a replica, and then its replacement, while that is loading or joining."""
         before = set(self.replicas())
         newcomers = lambda: [pid for pid in self.replicas() if pid not in before]
         joined, may_load = self.joins(), self.random.random() < 0.3
         self.kill_some([self.random.choice(training)])
-        # Where too few are left, the group of those that are waits for it.
+        # If too few replicas are left, their group waits for the replacement.
         comes = lambda: may_load or self.joins() > joined or set(newcomers()) & set(self.training())
-        # On a busy machine the policy may find that it is not worth having.
+        # On a busy machine, the policy may decide that a replacement is not worthwhile.
         if not eventually(lambda: newcomers() and comes(), self.deadline / 3):
             self.change_bounds((len(training), DEVICES))
         self.until(lambda: newcomers() and comes(), "a replacement comes")
@@ -258,7 +259,7 @@ class FailureSoak(RunTest):
 
     def hit_launcher(self, _):
         line = len(self.samples.read().lines)
-        for _ in range(2):  # the first may have begun before that line
+        for _ in range(2):  # the first checkpoint may have been started before that line
             before = self.checkpoints()
             self.until(lambda: self.checkpoints() - before, "a periodic checkpoint")
         replicas = self.replicas()
@@ -282,21 +283,21 @@ class FailureSoak(RunTest):
         self.train_again()
 
     def joins(self):
-        """How often newcomers were told to join."""
+        """Returns how often newcomers were asked to join."""
         changes = [re.search(r"adaptdl: from (\d+) to (\d+) replica", line) for line in self.job.err]
         return sum(int(change[2]) > int(change[1]) for change in changes if change)
 
     def checkpoints(self):
         return {path.name for path in (self.directory / "c").glob("checkpoint-*")}
 
-    # The test.
+    # These methods run the test.
 
     def happen(self, kind):
         self.kind, self.event, self.struck = kind, None, None
         needs = KINDS[kind].needs
         if needs > self.bounds[1]:
             self.change_bounds((1, DEVICES))
-        # On a busy machine the policy may find that so many are not worth having.
+        # On a busy machine, the policy may decide that this many replicas are not worthwhile.
         if not eventually(lambda: len(self.training()) >= needs, self.deadline / 3):
             self.change_bounds((needs, DEVICES))
         self.until(lambda: len(self.training()) >= needs, f"{needs} replicas train")
@@ -324,7 +325,7 @@ class FailureSoak(RunTest):
             self.print_table()
 
     def end_job(self):
-        """Has it train without an event for as long as the loss at the end is averaged, and end."""
+        """Lets the job train without an event for the epochs over which the final loss is averaged, and ends it."""
         self.change_bounds((LAST_REPLICAS, LAST_REPLICAS))
         epoch = self.samples.epoch()
         for next_one in range(epoch + 1, epoch + WINDOW + 2):
@@ -335,16 +336,16 @@ class FailureSoak(RunTest):
         self.assertTrue(eventually(lambda: not any(map(self.is_ours, self.processes))), "processes are left")
 
     def is_ours(self, pid):
-        """Whether that process lives and is of this job: in a long run its number goes to others."""
+        """Returns whether that process is alive and belongs to this job: in a long run, process ids are reused."""
         try:
             return is_alive(pid) and bytes(self.directory) in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             return False
 
     def assert_little_is_lost(self):
-        """What was trained on again after each event, and what nobody told of, is of the steps under way.
+        """Asserts that only samples of the steps in progress were trained on again after an event, or were never reported.
 
-        A process that dies may have trained on what it had not told yet.
+        A process that dies may have trained on samples that it had not reported yet.
         """
         times, self.again = collections.Counter(), collections.Counter()
         begins = [event.line for event in self.events]
@@ -362,7 +363,7 @@ class FailureSoak(RunTest):
         self.assertLessEqual(self.missing, sum(event.blows for event in self.events) * BATCH)
 
     def assert_nothing_went_wrong_unnoticed(self):
-        """Nobody ended but by the kills, and all were started again only after all were killed."""
+        """Asserts that no process ended except by the kills, and that all replicas were restarted only after all were killed."""
         notices = [line for job in self.jobs for line in job.err]
         ends = [line for line in notices if "exited with code" in line or "out of memory" in line.lower()]
         self.assertEqual(ends, [])
@@ -370,11 +371,11 @@ class FailureSoak(RunTest):
         self.assertEqual(len(starts), sum(event.kind == "all" for event in self.events), starts)
 
     def assert_loss_of_an_undisturbed_job(self):
-        """The loss of the last epochs is as that of as many epochs of a job that nobody disturbed.
+        """Asserts that the loss of the last epochs is similar to that of an undisturbed job after the same number of epochs.
 
-        The parameters are not the same bit for bit: with other numbers of replicas, dropout and batch normalization
-        draw and average differently. So two averages over a window are compared, on as many replicas. Epochs vary by
-        chance, as far as their spread tells; averages that are 5 standard errors apart are so for another reason.
+        The parameters are not bitwise equal, because dropout and batch normalization draw and average differently with other
+        numbers of replicas. So the averages over a window of epochs with the same number of replicas are compared. Epochs vary
+        randomly, as their spread shows; if the averages differ by 5 standard errors or more, there is another reason.
         """
         disturbed = losses(line for job in self.jobs for line in job.out)
         whole = self.start("--no-checkpoint", "-n", LAST_REPLICAS, PROGRAM, "--epochs", self.samples.epoch() + 1, *RATE)
@@ -399,7 +400,7 @@ class FailureSoak(RunTest):
 
 
 def random_kinds(events, seed):
-    """So many: each kind once, and then as chance has it."""
+    """Returns the kinds of that many events: first each kind once, in random order, and then random ones."""
     chance = random.Random(seed)
     once = chance.sample(list(KINDS), len(KINDS))[:events]
     weights = [kind.weight for kind in KINDS.values()]

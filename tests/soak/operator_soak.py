@@ -1,9 +1,9 @@
-"""Kills parts of a cluster, again and again, while jobs train: mostly the operator, and kubelets, the API server, etcd, and a
-whole node. No job may be lost, doubled or stuck, and each must end with its result.
+"""Repeatedly kills parts of a cluster while jobs are training: mostly the operator, but also kubelets, the API server, etcd and
+whole nodes. No job may be lost, duplicated or stuck, and each must end with its result.
 
-$SOAK_EVENTS is the number of kills (default: 200), $SOAK_SEED the seed of what happens (default: random). The kills
-come in rounds of 20 jobs. If $SOAK_STATE names a file, the test continues with the seed and the kills that the last run
-has written there after each of its rounds.
+$SOAK_EVENTS is the number of kills (default: 200), and $SOAK_SEED is the seed of the random choices (default: random). The
+kills are done in rounds of 20 jobs. If $SOAK_STATE names a file, the test writes its seed and its progress there after each
+round, and continues from what an earlier test has written there.
 """
 
 import collections
@@ -25,15 +25,15 @@ from operator_support import ENDED, GPUS, INTERVAL, NODES, OperatorTest, PodWatc
 
 KILLS = int(os.environ.get("SOAK_EVENTS", "200"))
 STATE = os.environ.get("SOAK_STATE")
-JOBS = 20  # in a round
+JOBS = 20  # per round
 ROUND_PATIENCE = 3600  # seconds
-PAUSE = 2 * INTERVAL  # seconds between two kills, at most
-AWAY = 20  # seconds until a program is started again, at most
+PAUSE = 2 * INTERVAL  # maximum number of seconds between two kills
+AWAY = 20  # maximum number of seconds until a program is restarted
 OFF = (60, 90)  # seconds without power: longer than Kubernetes needs to notice
 
 
 def kill_shims(node):
-    """Kills the processes that containerd has for each pod of the node."""
+    """Kills the containerd shims of the pods on the node."""
     directory = f"{cluster_keeper.STATE}/{node}/".encode()
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -45,10 +45,10 @@ def kill_shims(node):
 
 
 class CapacityWatch(PodWatch):
-    """Also checks that no node ever has more replicas than GPUs. (The pods of a job that starts wait for those of others to end.)"""
+    """Also checks that no node ever has more replicas than GPUs: the pods of a starting job wait for those of other jobs to end."""
 
     def __init__(self, api, namespace):
-        self.nodes = {}  # of the live pods that have one, by uid
+        self.nodes = {}  # nodes of the live pods that are bound to one, by uid
         super().__init__(api, namespace)
 
     def _take(self, kind, pod):
@@ -97,7 +97,7 @@ class SoakTest(OperatorTest):
         self.addCleanup(self.jobs.watch.ends.set)
         self.kills = collections.Counter()
 
-    # Each of these returns whether there was something to kill.
+    # Each of the following methods returns whether there was something to kill.
 
     def kill_program(self, name, away):
         self.kube_cluster("kill", name)
@@ -116,7 +116,7 @@ class SoakTest(OperatorTest):
     def kill_node(self):
         node = self.choice.choice(NODES)
         runtime = node.replace("node", "containerd")
-        # Without these, the node would know later how its containers have ended.
+        # If these survived, the node would know later how its containers have ended.
         self.kube_cluster("kill", runtime)
         kill_shims(node)
         self.power_off(node)
@@ -137,7 +137,7 @@ class SoakTest(OperatorTest):
             self.kills[what] += 1
 
     def create_jobs(self, round_number):
-        """Returns the samples of each job, by its name."""
+        """Creates the jobs of a round, and returns the number of samples of each job, by name."""
         names = [f"job-{round_number}-{number}" for number in range(JOBS)]
         samples = [self.choice.randrange(5_000, 40_000) for _ in names]
         live = [self.choice.random() < 0.5 for _ in names]
@@ -146,12 +146,12 @@ class SoakTest(OperatorTest):
         def create(name, count, follows, most):
             self.create_modelled_job(name, count, live=follows, maxReplicas=most)
 
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:  # each waits until Kubernetes has bound its volume
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:  # each call waits until Kubernetes has bound the job's volume
             list(pool.map(create, names, samples, live, replicas))
         return dict(zip(names, samples))
 
     def run_round(self, seed, round_number, before):
-        """Kills things until all jobs of this round have ended. `before` is how often that was done in earlier rounds."""
+        """Kills parts of the cluster until all jobs of this round have ended. `before` is the number of kills in earlier rounds."""
         self.choice = random.Random(f"{seed} {round_number}")
         jobs = self.create_jobs(round_number)
         deadline = time.monotonic() + ROUND_PATIENCE
