@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a man page from its text and from what the command says of itself, so that the options in it are always true.
+"""Generates a man page from a template and from the command's own description of its options, so that the two always agree.
 
 Usage: generate.py ADAPTDL TEMPLATE > PAGE
 
 In the template, these lines are replaced:
-  @COMMANDS@          the table of commands
-  @SYNOPSIS COMMAND@  how the command, and each of its verbs, is used
-  @OPTIONS COMMAND@   its options, and a section for each of its verbs
-and @VERSION@ anywhere.
+  @COMMANDS@          by the table of commands
+  @SYNOPSIS COMMAND@  by the usage of the command and of each of its verbs
+  @OPTIONS COMMAND@   by the options of the command, and a section for each of its verbs
+@VERSION@ is replaced anywhere.
 """
 
 import json
@@ -18,7 +18,7 @@ import sys
 
 
 def escaped(text):
-    """Text as roff shows it literally."""
+    """Escapes text so that roff shows it literally."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     return "\\&" + text if text.startswith((".", "'")) else text
 
@@ -42,7 +42,7 @@ def definitions(command):
 
 
 def works_alone(command):
-    """Whether it does something without a verb."""
+    """Returns whether the command can be used without a verb."""
     return not command["commands"] or command["arguments"]
 
 
