@@ -1,5 +1,5 @@
-"""Writes a C++ source with the bytes of a program or library, padded to whole blocks, as the string_view that a header declares:
-embed.py PROGRAM SOURCE HEADER NAMESPACE NAME"""
+"""Writes a C++ source that defines the string_view NAME, which HEADER declares: the bytes of a program or library, padded to whole
+blocks. Usage: embed.py PROGRAM SOURCE HEADER NAMESPACE NAME"""
 
 import pathlib
 import sys

@@ -18,7 +18,7 @@ std::string run_text(const sched::RunStatus& run, kube::Time now);
 std::string job_text(const nlohmann::json& object, const kube::JobView& view, std::vector<kube::Event> events,
                      const std::string& context, kube::Time now);
 
-// Describes how fast the job trains according to its hints. Returns "" until enough has been measured.
+// Describes the training speed that the job's hints predict. Returns "" until enough has been measured.
 std::string goodput_text(const nlohmann::json& train, int nodes, int replicas);
 
 }  // namespace adaptdl::cli

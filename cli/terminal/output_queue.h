@@ -38,7 +38,7 @@ class OutputQueue {
     int fd;
     std::string text;
   };
-  static constexpr int kStandard = 3;  // descriptors 0, 1, 2
+  static constexpr int kStandard = 3;  // descriptors 0, 1 and 2
 
   // Writes one piece of the first chunk.
   void write_piece();

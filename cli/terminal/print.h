@@ -36,7 +36,7 @@ PrintArgument<T> print_argument(const T& value) {
 // Makes text printable, except for newlines and, if `colour` is set, the sequences of coloured().
 std::string printable_text(std::string_view text, bool colour);
 
-// Prints whole lines of the command's own text: a table, help, JSON. Untrusted text in these lines must already be
+// Prints whole lines of the command's own text: a table, help or JSON. Untrusted text in these lines must already be
 // printable, like the cells of a Table, because newlines and colors are printed unchanged.
 void print_text(std::string_view text, std::FILE* to = stdout);
 

@@ -1,14 +1,14 @@
-"""Doxygen's input filter: turns the plain comments of a public header into Doxygen's. header_filter.py HEADER
+"""Converts the plain comments of a public header to Doxygen's syntax, as Doxygen's input filter: header_filter.py HEADER
 
-Every line keeps its number, so that Doxygen's warnings name lines of the header.
+Every line keeps its number, so that Doxygen's warnings refer to lines of the header.
 
-- A comment documents the declaration below it, and those that follow that one without a blank line or a comment of
-  their own. A comment behind a declaration documents that one.
-- The leading comment documents the class or namespace that the file is named after, else the file.
-- `// --- TITLE ---` begins a group of members. Other comments are left out.
+- A comment documents the declaration below it and the declarations that follow without a blank line or their own comment.
+  A comment at the end of a declaration documents only that declaration.
+- The leading comment documents the class or namespace that the file is named after, or otherwise the file.
+- `// --- TITLE ---` begins a group of members. Other comments are omitted.
 - Indented lines are code, except in lists. Backquotes enclose code. `X::y`, `x.h` and `docs/x.md` are references.
-- These need no comment, and are left out without one: destructors, default, copy and move operations, overriders, and
-  members of iterators.
+- Some declarations need no comment, and are omitted if they have none: destructors, default, copy and move operations,
+  overriding functions, and members of iterators.
 """
 import pathlib
 import re
@@ -31,13 +31,13 @@ STATEMENT = re.compile(r"[;{}](\s*//.*)?$", re.MULTILINE)
 
 
 class Declaration:
-    """A declaration that begins a line."""
+    """A declaration that starts at the beginning of a line."""
 
     def __init__(self, line, scope):
         self.first = self.last = line
-        self.scope = scope  # the declaration of the class or namespace around it
-        self.raw = ""  # its text up to its body
-        self.kind, self.name = "", ""  # of the scope that it opens
+        self.scope = scope  # the declaration of the enclosing class or namespace
+        self.raw = ""  # the text of the declaration up to its body
+        self.kind, self.name = "", ""  # kind and name of the scope that the declaration opens
         self.is_iterator = False
 
     @property
@@ -49,7 +49,7 @@ class Declaration:
 
     def is_boilerplate(self):
         kind, name = (self.scope.kind, self.scope.name) if self.scope else ("", "")
-        if kind == "namespace":  # the definition of a member
+        if kind == "namespace":  # an out-of-class definition of a member needs no comment
             return re.match(r"[^=(]*::~?\w+\(", self.text) is not None
         if kind not in ("class", "struct"):
             return False
@@ -60,7 +60,7 @@ class Declaration:
 
 
 def read_declarations(lines):
-    """The declarations by their first lines, and the depth of scopes at each line that begins outside of them."""
+    """Returns the declarations by their first line, and the scope depth of each line that begins outside a declaration."""
     found, outside, scopes = {}, {}, []
     current, parentheses, braces = None, 0, 0
     for number, line in enumerate(lines):
@@ -107,7 +107,7 @@ def escape(text):
 
 
 def prose(text, scope):
-    """Text without code as Doxygen's; its references are looked up in a scope."""
+    """Converts text without code to Doxygen's syntax. References are looked up in the scope."""
     parts, end = [], 0
     for match in REFERENCE.finditer(text):
         name, target = match[0], match[0].removesuffix("()")
@@ -120,7 +120,7 @@ def prose(text, scope):
 
 
 def find_code(comment):
-    """Whether each line of a comment is code."""
+    """Returns, for each line of a comment, whether it is code."""
     code = []
     for number, line in enumerate(comment):
         is_after_code = number > 0 and code[-1]
@@ -128,12 +128,12 @@ def find_code(comment):
         code.append(is_after_code if not line.strip() else is_first and line.startswith("   "))
     for number in reversed(range(len(comment))):
         if not comment[number].strip() and code[number:number + 2] != [True, True]:
-            code[number] = False  # it ends the code
+            code[number] = False  # an empty line at the end of a code block
     return code
 
 
 def documentation(comment, scope="", labels=False):
-    """The lines of a comment, without their slashes, as Doxygen's, and whether each is code."""
+    """Converts the lines of a comment, without their slashes, to Doxygen's syntax. Returns them, and whether each is code."""
     code = find_code(comment)
     spans = "\n".join("" if is_code else line for line, is_code in zip(comment, code)).split("`")
     if len(spans) % 2 == 0:
@@ -160,7 +160,8 @@ def documentation(comment, scope="", labels=False):
 
 
 def join(lines):
-    """Joins lines of documentation. Lists show a single one as a whole, as Doxygen does after three slashes."""
+    """Joins lines of documentation. A single line becomes the brief description, which lists of members show in full, as with
+    comments of three slashes."""
     return (" @brief" if len(lines) == 1 else "") + "@nl".join(lines).replace("*/", "*&#47;")
 
 
@@ -175,7 +176,7 @@ class Filter:
         self.main = self.find_main()
 
     def find_main(self):
-        """The class or namespace that the file is named after and that has no comment of its own, or none."""
+        """Returns the class or namespace that the file is named after and that has no comment of its own, or None."""
         word = self.path.stem.replace("_", "")
         for declaration in self.declarations.values():
             if declaration.kind == "namespace" and declaration.name.endswith("::" + self.path.stem):
@@ -187,7 +188,7 @@ class Filter:
         return None
 
     def convert(self):
-        above, open_groups, number = {}, set(), 0  # above: the comment that documents what follows, by depth
+        above, open_groups, number = {}, set(), 0  # above: depth -> the comment that documents the declarations that follow
         while number < len(self.lines):
             line, depth = self.lines[number], self.outside.get(number)
             if depth is None:
@@ -218,14 +219,14 @@ class Filter:
         return self.result
 
     def convert_block(self, first, last, **options):
-        """Converts a comment, and returns it in one line, without its code, for other declarations."""
+        """Converts a comment. Returns it as one line without its code, to be used for the declarations that follow."""
         lines, code = documentation([COMMENT.match(line)[1] for line in self.lines[first:last]], **options)
         self.result[first:last] = ["///" + line for line in lines]
         texts = [re.sub(r"@code.*|@endcode", "", line) for line, is_code in zip(lines, code) if not is_code]
         return join(texts)
 
     def convert_leading(self, last):
-        """Converts the leading comment, which `#pragma once` and an empty line follow."""
+        """Converts the leading comment, which is followed by `#pragma once` and an empty line."""
         if self.main is None:
             self.convert_block(0, last, scope="adaptdl::", labels=True)
             self.result[last] = "/// @file"
@@ -236,7 +237,8 @@ class Filter:
             self.result[last + 1] = f'/** Declares @ref {name} "{name}". @file */'
 
     def convert_declaration(self, declaration, above):
-        """Converts a declaration. `above`: the comment over those before it, empty if its own comes right before it."""
+        """Converts a declaration. `above` is the comment above the preceding declarations, or empty if the declaration has its own
+        comment directly above."""
         first, last = declaration.first, declaration.last
         is_uncommented = above != "" and declaration is not self.main
         text = self.take_comment_behind(last)
@@ -250,12 +252,12 @@ class Filter:
         if text:
             self.result[first] = f"/**{text} */ {self.result[first]}"
         elif is_uncommented and declaration.kind in ("class", "struct"):
-            # Doxygen overlooks a class without members.
+            # Doxygen would not warn about an undocumented class without members.
             access = "public:" if declaration.kind == "struct" else ""
             self.result[last] = self.result[last].replace("{", f"{{ private: int undocumented; {access}", 1)
 
     def take_comment_behind(self, number):
-        """Takes the comment off the end of a line and of those below that continue it, and returns it in one line."""
+        """Removes the comment at the end of a line and its continuation on the lines below. Returns it as one line."""
         begin = next((token.start() for token in TOKEN.finditer(self.lines[number]) if token[0].startswith("//")), None)
         if begin is None or self.lines[number][begin:].startswith("// NOLINT"):
             return ""

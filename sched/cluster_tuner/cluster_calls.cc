@@ -21,12 +21,12 @@ void ClusterCalls::unreachable(const std::string& why) {
   const std::scoped_lock lock(mutex_);
   if (unreachable_) return;
   unreachable_ = true;
-  notice_(fmt::format("cluster call failed: {}; retrying while the jobs continue", why));
+  notice_(fmt::format("request to the cluster failed: {}; retrying while the jobs continue", why));
 }
 
 void ClusterCalls::answered() {
   const std::scoped_lock lock(mutex_);
-  if (unreachable_) notice_("cluster calls succeed again");
+  if (unreachable_) notice_("the cluster responds again");
   unreachable_ = false;
 }
 

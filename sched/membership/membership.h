@@ -3,7 +3,7 @@
 // is a GPU, and by the cluster's operator, for which a device is a node.
 //
 // A generation is an ordered list of members; a member's place in it is its rank. Planned changes: newcomers are
-// started and load while the members continue to train. Once the newcomers wait for the next generation, that
+// started and load while the members continue to train. Once the newcomers are waiting for the next generation, that
 // generation lists them last. Leavers are not listed any more and exit on their own. Failures: the members that survive
 // a death continue in the next generation, immediately if there are enough of them, or else once replacements have
 // joined. A program that cannot follow generations is instead stopped with a checkpoint and started again with the new
@@ -23,16 +23,9 @@
 
 #include "membership/back_off.h"
 #include "membership/membership_limits.h"
+#include "membership/membership_state.h"
 
 namespace adaptdl::sched {
-
-// The replicas that a run should have: one on each of these devices. A device that is listed twice gets two replicas,
-// and an empty name means no particular device. The run does not continue with fewer than `min` members.
-struct MembershipTarget {
-  std::vector<std::string> devices;
-  int min = 1;
-  bool by_user = false;  // requested by a user, so it need not wait for restart_after
-};
 
 struct MembershipAction {
   enum class Kind {
@@ -66,41 +59,6 @@ class FailureBudget {
   virtual std::chrono::milliseconds back_off(Time now) = 0;
 };
 
-// Everything that a Membership knows about its replicas, which must be stored so that another Membership can continue
-// from it. Times are on the caller's clock.
-struct MembershipState {
-  using Time = FailureBudget::Time;
-  enum class Role { kLoading, kWaiting, kMember, kLeaving };
-  struct Replica {
-    int number = 0;
-    std::string device;
-    Role role = Role::kLoading;
-    Time started{};                // when a newcomer was started
-    int trains = -1;               // newest generation in which it reported that it trains; -1 if none
-    bool trained = false;          // it has trained in a generation; assumed for the first members
-    bool broken = false;           // it reported that the current generation's group broke
-    bool killed = false;           // a kKill action for it was returned
-    bool late = false;             // it was killed because it was not ready in time
-    std::optional<Time> leave_by;  // a leaver's deadline, set once the others train without it
-
-    bool operator==(const Replica&) const = default;
-  };
-
-  int generation = 0;
-  int next = 0;                   // number of the next replica to be started
-  std::vector<Replica> replicas;  // the members in order of rank, then all others
-  std::optional<Time> broken_since;
-  std::optional<Time> finished_at;  // when a member finished, or the last trained member stopped
-  bool regroup = false;             // the current generation is lost
-  bool incomplete = false;          // a member of the current generation has ended
-  bool can_join = true;
-  Time start_after{};  // after a failure, no newcomer is started before this time
-  int newcomer_failures = 0;
-  std::string noticed;
-
-  bool operator==(const MembershipState&) const = default;
-};
-
 class Membership {
  public:
   using Time = FailureBudget::Time;
@@ -131,7 +89,7 @@ class Membership {
   void waits(int replica, Time now);
   // Reports that a member's group broke in `generation`.
   void broken(int replica, int generation, Time now);
-  // Reports that a member trains in `generation`.
+  // Reports that a member is training in `generation`.
   void trains(int replica, int generation);
   // Reports that a newcomer has found that replicas cannot join its program.
   void cannot_join(int replica);
@@ -149,11 +107,11 @@ class Membership {
   int generation() const noexcept { return state_.generation; }
   const MembershipState& state() const noexcept { return state_; }
   // Both lists are ordered by rank.
-  std::vector<int> members() const;
-  std::vector<std::string> devices() const;
-  bool is_member(int replica) const;
+  std::vector<int> members() const { return state_.members(); }
+  std::vector<std::string> devices() const { return state_.devices(); }
+  bool is_member(int replica) const { return state_.is_member(replica); }
   // Returns whether the replica was started to join and has not been listed yet.
-  bool is_newcomer(int replica) const;
+  bool is_newcomer(int replica) const { return state_.is_newcomer(replica); }
   bool can_join() const noexcept { return state_.can_join; }
   const MembershipTarget& target() const noexcept { return target_; }
   // Returns whether the members match the target and all train together.
@@ -170,35 +128,21 @@ class Membership {
  private:
   using Role = MembershipState::Role;
   using Replica = MembershipState::Replica;
-  // How the members differ from the target.
-  struct Difference {
-    std::vector<int> leavers;
-    std::vector<std::string> missing;   // devices without a member
-    std::vector<std::string> to_start;  // missing devices for which there is no newcomer
-    std::vector<int> surplus;           // newcomers whose device is no longer in the target
-  };
 
-  Replica* find(int replica);
-  const Replica* find(int replica) const;
-  // A killed replica is counted as a member until it has ended, but not in any other role.
-  std::size_t count(Role role) const;
-  bool settled() const;
-  bool a_member_has_trained() const;
-  bool a_member_dies() const;
-  Difference difference() const;
   bool known_not_to_follow(Time now) const;
 
   bool member_ended(const Replica& gone, End end, Time now);
   void newcomer_failed(Time now);
+  // The following functions, and decide(), are defined in membership_decide.cc.
   void take_leave(Time now);
   void kill_hung(Time now);
   void finish(Time now);
   void regroup(Time now);
   void plan(Time now);
-  void plan_live(const Difference& difference, Time now);
+  void plan_live(const MembershipDifference& difference, Time now);
   void plan_restart(Time now);
   // Starts and kills newcomers as needed. Returns whether no newcomer is still loading.
-  bool bring_newcomers(const Difference& difference, std::size_t staying, Time now);
+  bool bring_newcomers(const MembershipDifference& difference, std::size_t staying, Time now);
   void issue(const std::vector<int>& leavers, bool with_newcomers, const std::string& why);
   void kill(Replica& replica, const std::string& why, bool hung = false);
   void notice_once(const std::string& text);

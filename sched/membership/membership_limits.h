@@ -6,7 +6,7 @@
 namespace adaptdl::sched {
 
 // How long the other replicas may take to end after one has failed. If the grace period is shorter, it applies instead.
-// Together with the time that a kill takes, this is well below 5 s.
+// Together with the time that a kill takes, the limit is well below 5 s.
 inline constexpr std::chrono::milliseconds kFailureGrace = std::chrono::seconds(2);
 // The pause before the first restart. It doubles after each further failure, up to kMaxBackOff.
 inline constexpr std::chrono::milliseconds kFirstBackOff = std::chrono::milliseconds(500);
@@ -19,7 +19,8 @@ inline constexpr std::chrono::milliseconds kJoinLimit = std::chrono::seconds(60)
 // The number of consecutive newcomer failures after which no more newcomers are started.
 inline constexpr int kNewcomerTries = 3;
 // How long the other members may take to report that their group broke after the first member reported it. Members that
-// do not report it are considered hung. This is longer than the differences between their collective calls' timeouts.
+// do not report it are considered hung. The limit is longer than the differences between their collective calls'
+// timeouts.
 inline constexpr std::chrono::milliseconds kHangWait = std::chrono::seconds(5);
 // How long a program may take after its first progress to report that it can follow generations.
 inline constexpr std::chrono::milliseconds kHintWait = std::chrono::seconds(2);

@@ -63,8 +63,8 @@ void Delaunay::add(const std::vector<Point3>& points, const std::array<int, 4>& 
   const Point3 a = minus(point(0), origin), b = minus(point(1), origin), c = minus(point(2), origin);
   const double volume = dot(a, cross(b, c));
   const double size = std::sqrt(dot(a, a) * dot(b, b) * dot(c, c));
-  // Cospherical points can produce tetrahedra with coplanar corners. These contain nothing that their neighbors do not
-  // contain.
+  // Cospherical points can produce tetrahedra with coplanar corners. Such tetrahedra contain nothing that their
+  // neighbors do not contain.
   if (!(std::abs(volume) > 1e-12 * size)) return;
   const auto scaled = [&](const Point3& v) { return Point3{v[0] / volume, v[1] / volume, v[2] / volume}; };
   Tetrahedron result{corners, origin, {scaled(cross(b, c)), scaled(cross(c, a)), scaled(cross(a, b))}, origin, origin};

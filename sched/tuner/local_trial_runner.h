@@ -69,11 +69,11 @@ class LocalTrialRunner final : public SearchRunner {
   // previous_runs() does not return yet.
   bool any_previous_launcher() const;
   // Makes poll() deliver the usage of a run that has ended, and its end if the program ended on its own. `trials` is
-  // the number of trials in the study; for a run of a trial beyond them, only the record is removed.
+  // the number of trials in the study. If the run's trial number is not below it, only the run's record is removed.
   void adopt(const RunEntry& run, std::size_t trials);
 
   bool has_more() const noexcept override { return has_more_; }
-  // Removes the records of the runs whose end poll() has delivered; a record that another process has locked remains.
+  // Removes the records of the runs whose end poll() has delivered; a record remains if another process has locked it.
   bool settle() override;
   void stop_all() override;
   bool any_left() override;

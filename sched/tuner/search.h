@@ -11,7 +11,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -23,23 +22,12 @@
 #include "tune/sampler/sampler.h"
 #include "tune/study/space.h"
 #include "tuner/device_ledger.h"
+#include "tuner/result_writer.h"
 #include "tuner/search_event.h"
 #include "tuner/trial_runner.h"
 #include "tuner/trial_shares.h"
 
 namespace adaptdl::sched::tune {
-
-// User attributes of a trial.
-inline constexpr char kReason[] = "adaptdl:reason";  // why the trial is in its state; one clause
-inline constexpr char kEpoch[] = "adaptdl:epoch";    // epoch of its last result
-// The number of its results in the storage. A runner that begins with the first result delivers these results again.
-inline constexpr char kResults[] = "adaptdl:results";
-// The step of its last result. It is stored only if results have not arrived in the order of their steps.
-inline constexpr char kLastStep[] = "adaptdl:last_step";
-// Set for trials that `adaptdl tune` runs. Trials of an Optuna worker are left to that worker.
-inline constexpr char kOwn[] = "adaptdl:own";
-// How many times the trial was continued after the process that ran it had been killed.
-inline constexpr char kRestarts[] = "adaptdl:restarts";
 
 struct SearchPlan {
   std::string study;  // must exist in the journal
@@ -56,12 +44,10 @@ struct SearchPlan {
 
 class Search {
  public:
-  using Observer = std::function<void(const SearchEvent&)>;
-
   // All references must outlive the search. `observer` receives each event of this search once. There are no events for
   // trials that ended before this search or that an Optuna worker runs.
   Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner& pruner, TrialRunner& runner,
-         Observer observer);
+         SearchObserver observer);
 
   // Does everything that can be done without waiting for trials, and returns whether the search continues. Throws Error
   // if the storage, the sampler or the runner fails, or if the first trials have all failed.
@@ -79,15 +65,6 @@ class Search {
   double device_seconds() const noexcept { return ledger_.total(); }
 
  private:
-  // This search's progress through a trial's results.
-  struct Taken {
-    std::int64_t delivered = 0, stored = 0;  // numbers of results; `stored` includes earlier searches
-    std::optional<std::int64_t> highest;     // highest step
-    std::int64_t last = 0;                   // step of the last result
-    std::optional<double> epoch;             // of the last result that has one
-    bool keeps_last = false, is_new = false;
-  };
-
   const Study& study() const;
   void stop_at_limit(const std::string& reason);
   void stop_ended_trials();
@@ -96,9 +73,6 @@ class Search {
   void report_ends();
   bool any_active() const;
   bool take_events();
-  void take_result(int number, const Result& result);
-  void report_results();
-  void store_results();
   void take_end(int number, const TrialEnd& end);
   void decide_end(int number, const TrialEnd& end);
   void continue_killed(const Trial& trial, const std::string& reason);
@@ -107,46 +81,35 @@ class Search {
   bool nothing_else_trains(std::optional<int> number = {}) const;
   std::optional<Promotion> promoted_at_once(const Trial& trial, int rung) const;
   void share_devices(bool reported);
+  bool may_create() const;
+  bool gives_up() const;
+  void finish();
+  // The following functions are defined in search_start.cc.
   bool start_next();
   bool start_left();
   bool start_new();
   void start(int number, std::optional<Values> drawn, const std::string& why);
   Values complete_parameters(int number, std::optional<Values> drawn);
-  bool may_create() const;
-  bool gives_up() const;
-  void finish();
 
   const SearchPlan plan_;
   Journal& journal_;
   Sampler& sampler_;
   const Pruner& pruner_;
   TrialRunner& runner_;
-  const Observer observer_;
+  const SearchObserver observer_;
 
   DeviceLedger ledger_;
   std::map<int, std::string> to_continue_;  // trials whose process is gone, and why they continue
-  std::set<int> reported_;                  // trials with results that the pruner has not judged yet
   std::set<int> leaving_;                   // active trials that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
   bool used_up_ = false, started_ = false;
-  std::map<int, Taken> taken_;
+  ResultWriter results_;
   TrialShares shares_;
-  std::vector<SearchEvent> results_;  // events of results that are not stored yet
-  std::vector<bool> ended_;           // by trial: whether its end was reported or was before this search
-  int failed_ = 0;                    // failed trials of this search
-  std::string last_failure_;          // reason of the last failed trial
-  std::string failure_;               // error that makes the search stop
+  std::vector<bool> ended_;   // by trial: whether its end was reported or was before this search
+  int failed_ = 0;            // failed trials of this search
+  std::string last_failure_;  // reason of the last failed trial
+  std::string failure_;       // error that makes the search stop
   std::string stop_reason_;
 };
-
-// Returns the study as samplers see it: a paused trial has been judged, so it is treated as pruned.
-Study sampled_view(const Study& study);
-
-// Return the value that the trial reported last, which may be NaN, and its step.
-std::optional<double> last_value(const Trial& trial);
-std::optional<std::int64_t> last_step(const Trial& trial);
-
-// Returns the best completed trial or, if there is none, the best pruned one; null if there is neither.
-const Trial* best_trial(const Study& study);
 
 }  // namespace adaptdl::sched::tune

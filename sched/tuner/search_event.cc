@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tune/study/space_text.h"
-#include "tuner/search.h"
+#include "tuner/study_view.h"
 
 namespace adaptdl::sched::tune {
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,8 @@ struct SearchEvent {
   std::optional<std::int64_t> step;  // of the last value
   std::string reason;                // one clause; may be empty
 };
+
+using SearchObserver = std::function<void(const SearchEvent&)>;
 
 // Creates an event from a trial's stored state.
 SearchEvent trial_event(SearchEvent::Kind kind, const Trial& trial, std::string reason);

@@ -1,4 +1,4 @@
-"""Text from outside is shown on a terminal and in JSON, and cannot steer the terminal: names, messages, records, Dockerfiles."""
+"""Tests that untrusted text in names, messages, records and Dockerfiles is escaped and cannot control the terminal."""
 
 import json
 import os
@@ -10,11 +10,11 @@ import unittest
 from run_support import ADAPTDL, PATIENCE, RunTest
 
 SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"])
-# Control characters, those that change the direction of text, and separators of lines.
+# Matches control characters other than newline, characters that change the text direction, and line separators.
 UNPRINTABLE = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 HOSTILE = "x\x1b[2J\x1b]0;t\x07\x7f\u009b31m\u202e\u2028\u2069\nadaptdl: done ü"
 SHOWN = r"x\x1b[2J\x1b]0;t\x07\x7f\u009b31m\u202e\u2028\u2069\x0aadaptdl: done ü"
-# A file's name may have any bytes too.
+# A file name can also contain bytes that are not valid UTF-8.
 HOSTILE_NAME = HOSTILE.encode() + b"\xff\xc2"
 SHOWN_NAME = SHOWN + r"\xff\xc2"
 RECORD = {"state": "failed", "why": HOSTILE, "started": "2026-01-31T12:00:00.000Z", "ended": "2026-01-31T12:00:01.000Z",
@@ -24,13 +24,13 @@ RECORD = {"state": "failed", "why": HOSTILE, "started": "2026-01-31T12:00:00.000
 
 class TextTest(RunTest):
     def check(self, text):
-        """Returns output of the command as text, after the colours of the command itself are taken out."""
+        """Removes the command's own colours from its output, checks that the rest is printable, and returns it as text."""
         text = re.sub(rb"\x1b\[(?:0|1|2|3[1-6])m", b"", text).decode()
         self.assertNotRegex(text, UNPRINTABLE)
         return text
 
     def output(self, *words, code=0):
-        """Output of a command, through pipes."""
+        """Runs a command with its output in pipes, and returns its standard output and standard error."""
         done = subprocess.run([ADAPTDL, *words], stdin=subprocess.DEVNULL, capture_output=True, cwd=self.directory, env=self.environment,
                               timeout=PATIENCE)
         self.assertEqual(done.returncode, code, done.stderr)
@@ -38,7 +38,7 @@ class TextTest(RunTest):
         return self.check(done.stdout), self.check(done.stderr)
 
     def on_terminal(self, *words):
-        """Output of a command on a terminal."""
+        """Runs a command on a terminal, and returns its output."""
         return self.check(self.shown_on_terminal(*words)[0])
 
     def record(self, name, **fields):
@@ -88,19 +88,19 @@ class TextTest(RunTest):
                 self.on_terminal(*each)
 
     def test_only_allowed_source_files_write_output_directly(self):
-        """Only terminal/print.cc writes to standard output and standard error, and only output of programs is not made printable."""
+        """Only terminal/print.cc writes to standard output and standard error, and only programs' output and files bypass escaping."""
         rules = {
             r"fmt::v?print\(|\b(?:f?puts|fputc|putchar|putc|fwrite|v?f?printf|perror)\(|std::(?:cout|cerr|clog)\b|\bwrite\(STD":
-                {"terminal/print.cc", "simulation/cycle_log.cc"},  # the latter writes a file
-            r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/ray_jobs.cc",
-                                 "command/simulate_plot.cc", "command/submit_ray.cc", "command/submit_wait.cc"},
+                {"terminal/print.cc", "simulation/cycle_log.cc"},  # the latter writes to a file
+            r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/jobs/logs.cc", "command/jobs/ray_jobs.cc",
+                                 "command/simulate/simulate_plot.cc", "command/submit/submit_ray.cc", "command/submit/submit_wait.cc"},
             r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h", "terminal/search_screen.h",
                                   "terminal/search_screen.cc", "terminal/json_lines.h", "terminal/notice_lines.h"},
-            # JSON for people and programs is written by dump_json(), and by these to a pipe, a template, YAML and a file.
-            r"\.dump\(": {"terminal/dump_json.cc", "command/run_detach.cc", "command/chart.cc", "terminal/yaml.cc", "simulation/cycle_json.cc"},
+            # All JSON that is printed goes through dump_json(). The other sources write JSON to a pipe, a template, YAML or a file.
+            r"\.dump\(": {"terminal/dump_json.cc", "command/run/run_detach.cc", "command/operator/chart.cc", "terminal/yaml.cc", "simulation/cycle_json.cc"},
             r"\\x1b|\\033|\\e\[": {"terminal/print.cc", "terminal/terminal.cc", "terminal/run_screen.cc", "terminal/search_screen.cc"},
         }
-        image = SOURCE / "cli" / "image"  # shows nothing itself, and its processes have no terminal
+        image = SOURCE / "cli" / "image"  # this code prints nothing itself, and its processes have no terminal
         for path in sorted((SOURCE / "cli").rglob("*")):
             if path.suffix not in (".h", ".cc"):
                 continue

@@ -1,7 +1,7 @@
-"""Images and Dockerfiles that try to get out of a build: what they reach, and what is left of the files beside it.
+"""Tests that hostile images and Dockerfiles cannot escape from a build.
 
-Each is built as whoever runs the tests, and as users with and without subordinate ids. A directory of the machine is watched
-meanwhile: nobody may read, write, create or remove anything in it.
+They are built as the user who runs the tests, and as users with and without subordinate IDs. Meanwhile, a directory of the
+machine is watched, in which no process may read, write, create or remove anything.
 """
 
 import ctypes
@@ -33,11 +33,11 @@ PATIENCE = 120
 IN_NAMESPACE = "ADAPTDL_TEST_IN_NAMESPACE"
 UP = "/.." * 14
 
-# Before there is a directory to leave behind.
+# This must come before the temporary directory is created, which would be left behind.
 if __name__ == "__main__" and BUSYBOX is None:
     print("skipped: busybox is not installed")
     sys.exit(77)
-# Mounts of the tests are visible to them alone.
+# The tests run in a private mount namespace, so that no other process sees their mounts.
 if __name__ == "__main__" and IN_NAMESPACE not in os.environ:
     unshare = ["unshare", "--mount", "--propagation", "private"]
     if subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
@@ -70,7 +70,7 @@ true
 
 
 def layer_of(members):
-    """A layer's bytes. A member: (kind, name, what it is)."""
+    """Returns an uncompressed layer. A member is (kind, name, content, link target or device numbers)."""
     data = io.BytesIO()
     kinds = {"link": tarfile.SYMTYPE, "hard": tarfile.LNKTYPE, "dir": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE, "char": tarfile.CHRTYPE}
     with tarfile.open(fileobj=data, mode="w") as tar:
@@ -89,7 +89,7 @@ def layer_of(members):
 
 
 class Registry:
-    """Serves whatever it is given, checked by nobody."""
+    """A registry that serves any object without checking it."""
 
     def __init__(self):
         self.objects = {}
@@ -119,7 +119,7 @@ class Registry:
         return {"mediaType": kind, "digest": digest, "size": len(body)}
 
     def image(self, tag, members, config=None, text=None):
-        """`text` stands for the whole configuration, and has %DIFF% where the layer's digest goes."""
+        """Adds an image, and returns its name. `text` replaces the whole configuration, with %DIFF% for the layer's digest."""
         layer = layer_of([*BASE_FILES, *members])
         diff_id = "sha256:" + hashlib.sha256(layer).hexdigest()
         whole = {"architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine), "os": "linux",
@@ -133,12 +133,12 @@ class Registry:
         return f"{self.host}/image:{tag}"
 
 
-# Events of inotify that change nothing: IN_OPEN, IN_ACCESS and IN_CLOSE_NOWRITE, also of directories.
+# The inotify events that change nothing: IN_OPEN, IN_ACCESS and IN_CLOSE_NOWRITE, including those on directories.
 LOOKED = 0x40000031
 
 
 class Watch:
-    """Reports what any process does in a directory and those below, by inotify of the C library."""
+    """Reports what any process does in a directory and its subdirectories, with inotify."""
 
     def __init__(self, directory):
         self.libc = ctypes.CDLL(None, use_errno=True)
@@ -169,7 +169,7 @@ PASSWD = b"root:x:0:0:root:/root:/bin/sh\nevil:x:0:0::/proc/self/fd/3:/bin/sh\n"
 
 
 def cases():
-    """(name, members, configuration, Dockerfile after FROM): each may be refused, or be built without harm."""
+    """Yields (name, members, configuration, Dockerfile after FROM). A build must either reject a case or do no harm."""
     to_outside = str(OUTSIDE)
     for number in range(3, 9):
         yield f"workdir-fd-{number}", [], {"WorkingDir": f"/proc/self/fd/{number}"}, RUN
@@ -244,7 +244,7 @@ class Hostile(unittest.TestCase):
         done = self.build(dockerfile, kind, *arguments)
         events = self.watch.events()
         if events and all(int(mask, 16) & ~LOOKED == 0 for mask, _ in events):
-            # A search of the whole disk opens these directories, too. A build that does so does it again.
+            # A program that searches the whole disk opens these directories, too. A build that opens them does so again.
             done = self.build(dockerfile, kind, *arguments, "--no-cache")
             events = self.watch.events()
         said = done.stdout + done.stderr
@@ -256,7 +256,7 @@ class Hostile(unittest.TestCase):
         self.assertEqual(events, [], said)
         if done.returncode != 0:
             self.assertEqual(done.stderr.count(b"adaptdl: error: "), 1, said)
-        # Nothing that an image says controls a terminal.
+        # No text from an image may control a terminal.
         self.assertIsNone(re.search(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]", said), said)
         return done
 
@@ -264,13 +264,13 @@ class Hostile(unittest.TestCase):
         self.assertGreater(len(list(cases())), 80)
         built = 0
         for number, (name, members, config, rest) in enumerate(cases()):
-            # Users' builds have the same code; a part of them shows whether it holds without privileges.
+            # Builds of other users run the same code, so some of the cases are enough to test it without privileges.
             if kind != "own" and number % 4 and not FULL:
                 continue
             with self.subTest(name):
                 image = self.registry.image(f"case-{number}", members, config)
                 built += self.harmless(f"FROM {image}\n{rest}", kind).returncode == 0
-        # Those that are refused have not tried anything.
+        # Rejected cases attack nothing, so some of the cases must be built.
         self.assertGreater(built, 4 if kind != "own" else 20)
 
     def test_hostile_builds_stay_in_the_sandbox(self):
@@ -283,7 +283,7 @@ class Hostile(unittest.TestCase):
         self.each_case("without-ids")
 
     def test_image_paths_never_reach_plain_system_calls(self):
-        """In what works in an image's files, a path is opened by open_rooted() alone; what may be called besides has a name of ours."""
+        """Code that works on an image's files opens paths only with open_rooted(). Other calls are allowed for our own paths."""
         files = "sandbox_command sandbox_init sandbox_monitor sandbox_root copy_tree entry file_tree mount_points overlay_changes rooted_tree user_names".split()
         plain = ("open creat stat lstat statfs mkdir rmdir chdir chroot unlink readlink access mount umount umount2 rename symlink link mknod chown lchown chmod "
                  "truncate getxattr lgetxattr setxattr lsetxattr listxattr llistxattr").split()
@@ -292,7 +292,8 @@ class Hostile(unittest.TestCase):
                'umount2(".", MNT_DETACH)', "kControlGroups", "upper.c_str()", "xattr(file.c_str()")
         found = []
         for name in files:
-            for number, line in enumerate((SOURCE / f"{name}.cc").read_text().splitlines(), 1):
+            [source] = SOURCE.rglob(f"{name}.cc")
+            for number, line in enumerate(source.read_text().splitlines(), 1):
                 if re.search(calls, line.split("//")[0]) and not any(word in line for word in own):
                     found.append(f"{name}.cc:{number}: {line.strip()}")
         self.assertEqual(found, [])

@@ -1,6 +1,7 @@
 """Checks that each component of the source includes exactly the components and libraries that docs/architecture.md gives it.
 
-A component is a folder with its subfolders, unless these are components of their own.
+A component is a directory with its subdirectories, except those that are components themselves. Within a component, a
+directory may only include those that the table of directories lists before it.
 """
 
 import graphlib
@@ -10,13 +11,13 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-# Where the headers of a component are searched, besides beside the file itself.
+# Headers are searched in the directory of the file that includes them, then in these directories.
 ROOTS = [ROOT / path for path in ("runtime/include", "runtime/src", "sched", "cli", "trainer/include", "trainer/src")]
-COMPATIBILITY = ROOT / "trainer/compat"  # headers that stand for a library's own
+COMPATIBILITY = ROOT / "trainer/compat"  # headers that replace those of libraries
 
 
 def cells(header):
-    """The rows below a header line of a table, each as the lists of names in backticks in its cells."""
+    """Returns the rows below a table's header line. Each row is a list that contains, for each cell, the names in backticks."""
     rows = TABLES.split(header + "\n")[1].split("\n\n")[0].splitlines()[1:]
     return [[re.findall(r"`([^`]+)`", cell) for cell in row.split("|")[1:-1]] for row in rows]
 
@@ -30,8 +31,19 @@ def resolve(file, name):
     return next((base / name for base in [file.parent, *ROOTS] if (base / name).is_file()), None)
 
 
+def directory_of(path, top):
+    """Returns the directory below `top` that contains the file: "." if that is `top` itself, None if the file is elsewhere."""
+    if not path.is_relative_to(top) or component_of(path) != component_of(top / "x.h"):
+        return None
+    parts = path.relative_to(top).parts
+    return parts[0] if len(parts) > 1 else "."
+
+
 allowed = {component: set(included) for [component], _, included in cells("| Component | What it does | May include |")}
 libraries = {header: set(components) for _, [header], components in cells("| Library | Header | Components |")}
+# Files that are directly in the component's directory may include all others.
+layers = {ROOT / top: [*directories, "."] for [top], directories in cells("| Path | Directories, lowest first |")}
+modules = {}  # by directory
 found = {component: set() for component in allowed}
 users = {header: set() for header in libraries}
 problems, files = [], 0
@@ -40,10 +52,17 @@ for file in sorted(path for component in allowed for ending in ("h", "cc") for p
     if file.is_relative_to(COMPATIBILITY) or component is None:
         continue
     files += 1
+    modules.setdefault(file.parent, set()).add(file.stem)
+    top = next((top for top in layers if directory_of(file, top)), None)
+    own = top and directory_of(file, top)
+    if top and own not in layers[top]:
+        problems.append(f"docs/architecture.md: the directory {own} is not listed for {top.relative_to(ROOT)}")
     for name in re.findall(r'^#include "(.+)"', file.read_text(encoding="utf-8"), re.MULTILINE):
         target = resolve(file, name)
         if target is None:
             problems.append(f"{file.relative_to(ROOT)} includes {name}, which is in no component")
+        elif top and (lower := directory_of(target, top)) and layers[top].index(lower) > layers[top].index(own):
+            problems.append(f"{file.relative_to(ROOT)} includes {name}, but {own} may not include {lower}")
         elif (other := component_of(target)) != component:
             found[component].add(other)
             if other not in allowed[component]:
@@ -54,6 +73,13 @@ for file in sorted(path for component in allowed for ending in ("h", "cc") for p
             users[header].add(component)
             if component not in libraries[header]:
                 problems.append(f"{file.relative_to(ROOT)} includes {name}, which {component} may not")
+for directory, names in modules.items():
+    if len(names) > 24:
+        problems.append(f"{directory.relative_to(ROOT)} has {len(names)} modules; divide it into directories of at most 24")
+for top, directories in layers.items():
+    for name in directories:
+        if name != "." and not any((top / name).glob("*.cc")):
+            problems.append(f"docs/architecture.md: {top.relative_to(ROOT)} has no directory {name}; remove it")
 for kind, table, real in (("component", allowed, found), ("library", libraries, users)):
     for name in table:
         for extra in sorted(table[name] - real[name]):

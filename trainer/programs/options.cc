@@ -61,11 +61,11 @@ void parse_bounds(const std::string& text, bool accumulation_wanted, Options& op
   const auto low = options.min_local_bsz.value_or(1), high = options.max_local_bsz.value_or(SIZE_MAX);
   if (low > high)
     throw UsageError(fmt::format("--local-bsz-bounds {}: the lower bound is above the upper bound", text));
-  if (low > initial) throw UsageError(fmt::format("--local-bsz-bounds {} exclude --batch-size {}", text, initial));
+  if (low > initial) throw UsageError(fmt::format("--local-bsz-bounds {} excludes --batch-size {}", text, initial));
   if (high < initial && !accumulation_wanted) {
     throw UsageError(
-        fmt::format("--local-bsz-bounds {} exclude --batch-size {}, the initial batch size of a single replica; raise "
-                    "the upper bound, or use --gradient-accumulation to allow steps of several batches",
+        fmt::format("--local-bsz-bounds {} excludes --batch-size {}, the initial batch size of a single replica; "
+                    "raise the upper bound, or use --gradient-accumulation to allow steps of several batches",
                     text, initial));
   }
 }

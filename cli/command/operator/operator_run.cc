@@ -166,7 +166,7 @@ std::string service_url(kube::Client& client, const std::string& service) {
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", address, v6 ? "]" : "", port);
 }
 
-// The descriptor limit must be high, because every replica that waits for its peers keeps a connection open.
+// The descriptor limit must be high, because every replica that is waiting for its peers keeps a connection open.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -226,88 +226,112 @@ void run(OperatorRunOptions& options) {
   }
 }
 
+void add_scheduling_options(CLI::App& app, OperatorRunOptions& options) {
+  app.add_option("--context", options.cluster.context, "Context from the kubeconfig (default: the current one)")
+      ->type_name("NAME");
+  app.add_option("--policy", options.policy, "Scheduling policy (default: adaptive)")->type_name("POLICY");
+  app.add_option("--interval", options.interval, "Time between scheduling cycles (default: 1m)")->type_name("DURATION");
+  app.add_option("--restart-cost", options.restart_cost,
+                 "Training time that a job loses when its allocation changes (default: 30s)")
+      ->type_name("DURATION");
+}
+
+// Adds the options of the servers, and of the objects by which an operator is found.
+void add_server_options(CLI::App& app, OperatorRunOptions& options) {
+  app.add_option("--address", options.run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
+      ->type_name("ADDRESS");
+  app.add_option("--port", options.port, "Port that the supervisor listens on (default: 8080)")->type_name("PORT");
+  app.add_option("--metrics-port", options.metrics_port, "Port that serves metrics to Prometheus (default: none)")
+      ->type_name("PORT");
+  app.add_option("--lease", options.lease, "Lease that an operator must hold to act (default: none)")
+      ->type_name("NAMESPACE/NAME");
+  app.add_option("--pod", options.pod, "This operator's pod, labeled adaptdl/leader while the operator is active")
+      ->type_name("NAMESPACE/NAME");
+  app.add_option("--service", options.service, "Service whose cluster IP the replicas connect to")
+      ->type_name("NAMESPACE/NAME");
+  app.add_option("--validator", options.validator,
+                 "Name of the job validator's Service, Secret and ValidatingWebhookConfiguration (default: none)")
+      ->type_name("NAMESPACE/NAME");
+  app.add_option("--validator-port", options.validator_port, "Port that the validator listens on (default: 8443)")
+      ->type_name("PORT");
+  app.add_option("--validator-certificate-lifetime", options.certificate_lifetime,
+                 "Lifetime of the validator's certificates (default: 90d)")
+      ->type_name("DURATION");
+  app.add_option("--supervisor-url", options.supervisor_url,
+                 "Supervisor URL for the replicas (default: from --service if given, or from --address and --port)")
+      ->type_name("URL");
+}
+
+// Adds the options of the pods that run replicas, and of how long jobs wait for them.
+void add_pod_options(CLI::App& app, OperatorRunOptions& options) {
+  app.add_option("--job-resources", options.job_resources, "Default requests and limits of a job's first container")
+      ->type_name("JSON");
+  app.add_option("--pod-patch", options.pod_patch, "Merge patch or JSON patch for every pod that runs a replica")
+      ->type_name("JSON");
+  app.add_option("--container-patch", options.container_patch,
+                 "Merge patch or JSON patch for every container in a pod that runs a replica")
+      ->type_name("JSON");
+  app.add_option("--unschedulable-timeout", options.unschedulable_timeout,
+                 "Time after which a job fails if it fits on no node; 0 to wait forever (default: 10m)")
+      ->type_name("DURATION");
+  app.add_option("--start-timeout", options.start_timeout,
+                 "Time after which a job fails if its pods cannot start (default: 10m)")
+      ->type_name("DURATION");
+  app.add_flag("--live-rescale", options.live_rescale,
+               "Add and remove replicas of running jobs without restarting the remaining replicas");
+}
+
+void add_usage_options(CLI::App& app, OperatorRunOptions& options) {
+  app.add_option("--node-prices", options.node_prices,
+                 "Node prices, by node labels (default: none; see docs/operator.md)")
+      ->type_name("JSON");
+  app.add_option("--usage", options.usage,
+                 "ConfigMaps NAME-YYYY-MM that store each month's usage for `adaptdl cost` (default: none)")
+      ->type_name("NAMESPACE/NAME");
+}
+
+void add_expander_options(CLI::App& app, OperatorRunOptions& options) {
+  app.add_option("--expander", options.expander,
+                 "Deployment of placeholder pods, which make a cluster autoscaler add nodes (default: none)")
+      ->type_name("NAMESPACE/NAME");
+  app.add_option("--min-nodes", options.min_nodes, "Expander's minimum number of nodes (default: 0)")->type_name("N");
+  app.add_option("--max-nodes", options.max_nodes,
+                 "Expander's maximum number of nodes; 0 disables the expander (default: 0)")
+      ->type_name("N");
+  app.add_option("--node-resources", options.node_resources,
+                 "Resources of a new node (default: the largest existing node's)")
+      ->type_name("JSON");
+  app.add_option("--max-cost-per-hour", options.max_cost_per_hour,
+                 "Maximum total hourly price of the expander's nodes; 0 for no limit (default: 0)")
+      ->type_name("PRICE");
+  app.add_option("--min-utility", options.min_utility,
+                 "Node utility below which the expander removes nodes (default: 0.35)")
+      ->type_name("FRACTION");
+  app.add_option("--max-utility", options.max_utility,
+                 "Node utility above which the expander adds nodes (default: 0.65)")
+      ->type_name("FRACTION");
+}
+
+void add_drain_options(CLI::App& app, OperatorRunOptions& options) {
+  app.add_option("--drain-taints", options.drain_taints,
+                 "Taints that mark a node as about to be removed (default: see docs/operator.md)")
+      ->type_name("JSON");
+  app.add_option("--drain-conditions", options.drain_conditions,
+                 "Conditions that mark a node as about to be removed (default: see docs/operator.md)")
+      ->type_name("JSON");
+}
+
 }  // namespace
 
 void add_operator_run(CLI::App& app) {
   auto options = std::make_shared<OperatorRunOptions>();
   CLI::App* verb = app.add_subcommand("run", "Schedule a cluster's jobs until interrupted");
-  verb->add_option("--context", options->cluster.context, "Context from the kubeconfig (default: the current one)")
-      ->type_name("NAME");
-  verb->add_option("--policy", options->policy, "Scheduling policy (default: adaptive)")->type_name("POLICY");
-  verb->add_option("--interval", options->interval, "Time between scheduling cycles (default: 1m)")
-      ->type_name("DURATION");
-  verb->add_option("--restart-cost", options->restart_cost,
-                   "Training time that a job loses when its allocation changes (default: 30s)")
-      ->type_name("DURATION");
-  verb->add_option("--address", options->run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
-      ->type_name("ADDRESS");
-  verb->add_option("--port", options->port, "Port that the supervisor listens on (default: 8080)")->type_name("PORT");
-  verb->add_option("--metrics-port", options->metrics_port, "Port that serves metrics to Prometheus (default: none)")
-      ->type_name("PORT");
-  verb->add_option("--lease", options->lease, "Lease that an operator must hold to act (default: none)")
-      ->type_name("NAMESPACE/NAME");
-  verb->add_option("--pod", options->pod, "This operator's pod, labeled adaptdl/leader while the operator is active")
-      ->type_name("NAMESPACE/NAME");
-  verb->add_option("--service", options->service, "Service whose cluster IP the replicas connect to")
-      ->type_name("NAMESPACE/NAME");
-  verb->add_option("--validator", options->validator,
-                   "Name of the job validator's Service, Secret and ValidatingWebhookConfiguration (default: none)")
-      ->type_name("NAMESPACE/NAME");
-  verb->add_option("--validator-port", options->validator_port, "Port that the validator listens on (default: 8443)")
-      ->type_name("PORT");
-  verb->add_option("--validator-certificate-lifetime", options->certificate_lifetime,
-                   "Lifetime of the validator's certificates (default: 90d)")
-      ->type_name("DURATION");
-  verb->add_option("--supervisor-url", options->supervisor_url,
-                   "Supervisor URL for the replicas (default: from --service if given, or from --address and --port)")
-      ->type_name("URL");
-  verb->add_option("--job-resources", options->job_resources, "Default requests and limits of a job's first container")
-      ->type_name("JSON");
-  verb->add_option("--pod-patch", options->pod_patch, "Merge patch or JSON patch for every pod that runs a replica")
-      ->type_name("JSON");
-  verb->add_option("--container-patch", options->container_patch,
-                   "Merge patch or JSON patch for every container in a pod that runs a replica")
-      ->type_name("JSON");
-  verb->add_option("--unschedulable-timeout", options->unschedulable_timeout,
-                   "Time after which a job that fits on no node fails; 0 to wait forever (default: 10m)")
-      ->type_name("DURATION");
-  verb->add_option("--start-timeout", options->start_timeout,
-                   "Time after which a job whose pods cannot start fails (default: 10m)")
-      ->type_name("DURATION");
-  verb->add_flag("--live-rescale", options->live_rescale,
-                 "Add and remove replicas of running jobs without restarting the remaining replicas");
-  verb->add_option("--node-prices", options->node_prices,
-                   "Node prices, by node labels (default: none; see docs/operator.md)")
-      ->type_name("JSON");
-  verb->add_option("--usage", options->usage,
-                   "ConfigMaps NAME-YYYY-MM that store each month's usage for `adaptdl cost` (default: none)")
-      ->type_name("NAMESPACE/NAME");
-  verb->add_option("--expander", options->expander,
-                   "Deployment of placeholder pods, which make a cluster autoscaler add nodes (default: none)")
-      ->type_name("NAMESPACE/NAME");
-  verb->add_option("--min-nodes", options->min_nodes, "Expander's minimum number of nodes (default: 0)")
-      ->type_name("N");
-  verb->add_option("--max-nodes", options->max_nodes,
-                   "Expander's maximum number of nodes; 0 disables the expander (default: 0)")
-      ->type_name("N");
-  verb->add_option("--node-resources", options->node_resources,
-                   "Resources of a new node (default: the largest existing node's)")
-      ->type_name("JSON");
-  verb->add_option("--max-cost-per-hour", options->max_cost_per_hour,
-                   "Maximum total hourly price of the expander's nodes; 0 for no limit (default: 0)")
-      ->type_name("PRICE");
-  verb->add_option("--min-utility", options->min_utility,
-                   "Node utility below which the expander removes nodes (default: 0.35)")
-      ->type_name("FRACTION");
-  verb->add_option("--max-utility", options->max_utility,
-                   "Node utility above which the expander adds nodes (default: 0.65)")
-      ->type_name("FRACTION");
-  verb->add_option("--drain-taints", options->drain_taints,
-                   "Taints that mark a node as about to be removed (default: see docs/operator.md)")
-      ->type_name("JSON");
-  verb->add_option("--drain-conditions", options->drain_conditions,
-                   "Conditions that mark a node as about to be removed (default: see docs/operator.md)")
-      ->type_name("JSON");
+  add_scheduling_options(*verb, *options);
+  add_server_options(*verb, *options);
+  add_pod_options(*verb, *options);
+  add_usage_options(*verb, *options);
+  add_expander_options(*verb, *options);
+  add_drain_options(*verb, *options);
   verb->callback([options] { run(*options); });
 }
 

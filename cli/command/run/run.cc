@@ -114,81 +114,105 @@ int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
   }
 }
 
+// Adds the options of the replicas and their devices.
+void add_replica_options(CLI::App& app, RunOptions& options) {
+  app.add_option(
+         "-n,--replicas", options.replicas,
+         "Number of replicas on this machine, or the minimum and maximum of an elastic run; auto is one per GPU, or "
+         "1 without GPUs (default: auto)")
+      ->type_name("N|MIN:MAX|auto");
+  app.add_option("--start-replicas", options.start_replicas,
+                 "With MIN:MAX: initial number of replicas, until the program has been measured or is known to adapt "
+                 "to changes (default: as many as available)")
+      ->type_name("N");
+  app.add_option(
+         "--devices", options.devices,
+         "Devices to use, such as 0,2,3, or the number of cpu devices (default: all GPUs, or one cpu device per core)")
+      ->type_name("LIST");
+  app.add_option("--device-kind", options.device_kind,
+                 "Kind of devices: gpu, or cpu to try things out without GPUs (default: gpu if there are any)")
+      ->type_name("gpu|cpu");
+  app.add_option("--fairness", options.fairness,
+                 "Fairness exponent of the runs that share the devices, set by the first of them; more negative is "
+                 "fairer (default: -1)")
+      ->type_name("P");
+}
+
+void add_checkpoint_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--checkpoint", options.checkpoint,
+                 "Checkpoint directory to continue from and save to (default: a new one, removed when the run "
+                 "succeeds)")
+      ->type_name("DIR");
+  app.add_flag("--no-checkpoint", options.no_checkpoint, "Save no checkpoints, and start from the beginning");
+  app.add_option(
+         "--checkpoint-every", options.checkpoint_every,
+         "Time between checkpoints, such as 90s or 1.5h; with 0, only when the run is asked to stop (default: 5m)")
+      ->type_name("DURATION");
+  app.add_option("--checkpoint-keep", options.checkpoint_keep, "Number of newest checkpoints to keep (default: 2)")
+      ->type_name("N");
+}
+
+// Adds the options of the replicas' environment, and of the run as a whole.
+void add_environment_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--share", options.share, "Directory shared by all replicas, for data sets and artifacts")
+      ->type_name("DIR");
+  app.add_option("--backend", options.backend, "Communication backend (default: nccl with GPUs, gloo without)")
+      ->type_name("gloo|nccl");
+  app.add_option("--env", options.environment,
+                 "Environment variable for the replicas; without VALUE, the caller's value; may be given several times")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--name", options.name,
+                 "Name of the run and its job, as in `adaptdl ls` (default: the program's name and the time)")
+      ->type_name("NAME");
+  app.add_flag("--detach", options.detach,
+               "Print the run's name and return once the replicas have started; the run continues without the "
+               "terminal");
+}
+
+// Adds the options of a run on several machines.
+void add_machine_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--nodes", options.nodes, "Number of machines; run the same command on each of them (default: 1)")
+      ->type_name("N");
+  app.add_option("--node-rank", options.node_rank, "With --nodes: rank of this machine, from 0")->type_name("N");
+  app.add_option("--master", options.master,
+                 "Address at which all machines can reach machine 0 (default: a free port on this machine)")
+      ->type_name("HOST:PORT");
+  app.add_option("--token-file", options.token_file,
+                 "With --nodes: file with the job's token, the same on all machines; replicas without it cannot join")
+      ->type_name("FILE");
+}
+
+// Adds the options that determine how a run survives failures, how it stops, and where its output is.
+void add_failure_options(CLI::App& app, RunOptions& options) {
+  app.add_option(
+         "--max-restarts", options.max_restarts,
+         "Number of failures to survive; after a failure, the run restarts from the newest checkpoint unless the "
+         "other replicas can continue (default: 0, or 3 for an elastic run)")
+      ->type_name("N");
+  app.add_option("--hang-timeout", options.hang_timeout,
+                 "Time to wait for a replica that does not respond before the others continue without it; must be "
+                 "longer than the slowest step (default: 30m)")
+      ->type_name("DURATION");
+  app.add_option("--grace", options.grace,
+                 "Time for replicas to save a checkpoint when asked to stop, before they are killed (default: 30s)")
+      ->type_name("DURATION");
+  app.add_option("--logs", options.logs,
+                 "Directory for each replica's output, as rank-<R>.log (default: the run's own, for `adaptdl logs`)")
+      ->type_name("DIR");
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
   app.prefix_command();
-  app.add_option(
-         "-n,--replicas", options->replicas,
-         "Number of replicas on this machine, or the minimum and maximum of an elastic run; auto is one per GPU, or "
-         "1 without GPUs (default: auto)")
-      ->type_name("N|MIN:MAX|auto");
-  app.add_option("--start-replicas", options->start_replicas,
-                 "With MIN:MAX: initial number of replicas, until the program has been measured or is known to adapt "
-                 "to changes (default: as many as available)")
-      ->type_name("N");
-  app.add_option(
-         "--devices", options->devices,
-         "Devices to use, such as 0,2,3, or the number of cpu devices (default: all GPUs, or one cpu device per core)")
-      ->type_name("LIST");
-  app.add_option("--device-kind", options->device_kind,
-                 "Kind of devices: gpu, or cpu to try things out without GPUs (default: gpu if there are any)")
-      ->type_name("gpu|cpu");
-  app.add_option("--fairness", options->fairness,
-                 "Fairness exponent of the runs that share the devices, set by the first of them; more negative is "
-                 "fairer (default: -1)")
-      ->type_name("P");
-  app.add_option("--checkpoint", options->checkpoint,
-                 "Checkpoint directory to continue from and save to (default: a new one, removed when the run "
-                 "succeeds)")
-      ->type_name("DIR");
-  app.add_flag("--no-checkpoint", options->no_checkpoint, "Save no checkpoints, and start from the beginning");
-  app.add_option(
-         "--checkpoint-every", options->checkpoint_every,
-         "Time between checkpoints, such as 90s or 1.5h; with 0, only when the run is asked to stop (default: 5m)")
-      ->type_name("DURATION");
-  app.add_option("--checkpoint-keep", options->checkpoint_keep, "Number of newest checkpoints to keep (default: 2)")
-      ->type_name("N");
-  app.add_option("--share", options->share, "Directory shared by all replicas, for data sets and artifacts")
-      ->type_name("DIR");
-  app.add_option("--backend", options->backend, "Communication backend (default: nccl with GPUs, gloo without)")
-      ->type_name("gloo|nccl");
-  app.add_option("--env", options->environment,
-                 "Environment variable for the replicas; without VALUE, the caller's value; may be given several times")
-      ->type_name("NAME[=VALUE]")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--name", options->name,
-                 "Name of the run and its job, as in `adaptdl ls` (default: the program's name and the time)")
-      ->type_name("NAME");
-  app.add_flag("--detach", options->detach,
-               "Print the run's name and return once the replicas have started; the run continues without the "
-               "terminal");
-  app.add_option("--nodes", options->nodes, "Number of machines; run the same command on each of them (default: 1)")
-      ->type_name("N");
-  app.add_option("--node-rank", options->node_rank, "With --nodes: rank of this machine, from 0")->type_name("N");
-  app.add_option("--master", options->master,
-                 "Address at which all machines can reach machine 0 (default: a free port on this machine)")
-      ->type_name("HOST:PORT");
-  app.add_option("--token-file", options->token_file,
-                 "With --nodes: file with the job's token, the same on all machines; replicas without it cannot join")
-      ->type_name("FILE");
-  app.add_option(
-         "--max-restarts", options->max_restarts,
-         "Number of failures to survive; after a failure, the run restarts from the newest checkpoint unless the "
-         "other replicas can continue (default: 0, or 3 for an elastic run)")
-      ->type_name("N");
-  app.add_option("--hang-timeout", options->hang_timeout,
-                 "Time to wait for a replica that does not respond before the others continue without it; must be "
-                 "longer than the slowest step (default: 30m)")
-      ->type_name("DURATION");
-  app.add_option("--grace", options->grace,
-                 "Time for replicas to save a checkpoint when asked to stop, before they are killed (default: 30s)")
-      ->type_name("DURATION");
-  app.add_option("--logs", options->logs,
-                 "Directory for each replica's output, as rank-<R>.log (default: the run's own, for `adaptdl logs`)")
-      ->type_name("DIR");
+  add_replica_options(app, *options);
+  add_checkpoint_options(app, *options);
+  add_environment_options(app, *options);
+  add_machine_options(app, *options);
+  add_failure_options(app, *options);
   app.footer(
       "Ctrl-C saves a checkpoint and prints how to continue; a second Ctrl-C kills the replicas.\n"
       "`adaptdl ls` lists runs, and `adaptdl logs` shows their output.");

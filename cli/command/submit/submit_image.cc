@@ -24,11 +24,12 @@ constexpr const char* kVariable = "ADAPTDL_SUBMIT_REPO";
 constexpr const char* kRepository = "adaptdl-submit";
 
 // A file that identifies a kind of project without a Dockerfile, and adaptdl's own Dockerfile for such projects.
-struct Kind {
+struct ProjectKind {
   const char *file, *dockerfile;
 };
-constexpr std::array kKinds{Kind{"meson.build", "meson.Dockerfile"}, Kind{"CMakeLists.txt", "cmake.Dockerfile"},
-                            Kind{"requirements.txt", "python.Dockerfile"}};
+constexpr std::array kProjectKinds{ProjectKind{"meson.build", "meson.Dockerfile"},
+                                   ProjectKind{"CMakeLists.txt", "cmake.Dockerfile"},
+                                   ProjectKind{"requirements.txt", "python.Dockerfile"}};
 
 bool is_file(const fs::path& path) {
   std::error_code error;
@@ -97,7 +98,7 @@ fs::path find_dockerfile(const SubmitImageOptions& options) {
     return options.dockerfile;
   }
   if (is_file(options.project / "Dockerfile")) return options.project / "Dockerfile";
-  for (const Kind& kind : kKinds) {
+  for (const ProjectKind& kind : kProjectKinds) {
     if (!is_file(options.project / kind.file)) continue;
     const fs::path own = installed_data("dockerfiles") / kind.dockerfile;
     return is_file(own) ? own : fs::path();
@@ -107,7 +108,7 @@ fs::path find_dockerfile(const SubmitImageOptions& options) {
 
 std::string no_dockerfile(const SubmitImageOptions& options) {
   std::string files;
-  for (const Kind& kind : kKinds) files += fmt::format("{}{}", files.empty() ? "" : ", ", kind.file);
+  for (const ProjectKind& kind : kProjectKinds) files += fmt::format("{}{}", files.empty() ? "" : ", ", kind.file);
   return fmt::format(
       "project {} has no Dockerfile, and none of {}, for which there is a built-in Dockerfile; create one, or use "
       "--dockerfile FILE or --image IMAGE",

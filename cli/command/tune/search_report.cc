@@ -11,7 +11,7 @@
 #include "terminal/terminal.h"
 #include "tune/study/space_text.h"
 #include "tuner/device_ledger.h"
-#include "tuner/search.h"
+#include "tuner/study_view.h"
 
 namespace adaptdl::cli {
 namespace {

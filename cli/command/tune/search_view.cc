@@ -10,7 +10,7 @@
 #include "terminal/status_line.h"
 #include "tune/pruner/rungs.h"
 #include "tuner/device_ledger.h"
-#include "tuner/search.h"
+#include "tuner/study_view.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -121,6 +121,90 @@ void check_is_no_verb(const CLI::App& app) {
     throw UsageError(fmt::format("tune: unknown verb '{}'; did you mean '{}'?", words.front(), *verb));
 }
 
+void add_study_options(CLI::App& app, TuneOptions& options) {
+  app.add_option("--study", options.study, "Name of the study (default: the program's name)")->type_name("NAME");
+  app.add_option("-P,--param", options.parameters,
+                 "Parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or a single value for all trials; "
+                 "may be given several times")
+      ->type_name("NAME=VALUES")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--space", options.space, "YAML file with parameters and their conditions")->type_name("FILE");
+  app.add_option("--metric", options.metric, "Metric that the program reports, and whether to maximize or minimize it")
+      ->type_name("NAME:max|min");
+}
+
+// Adds the options that determine how many trials there are, how they share the devices, and how long the search takes.
+void add_budget_options(CLI::App& app, TuneOptions& options) {
+  app.add_option("--trials", options.trials, "Number of trials (default: 64)")->type_name("N");
+  app.add_option(
+         "--parallel", options.parallel,
+         "Number of trials to run at the same time (default: auto, the number of devices divided by --min-replicas; "
+         "with --cluster, 8)")
+      ->type_name("N|auto");
+  app.add_option("--share", options.share,
+                 "How to divide the devices among trials: by gain in goodput, by that gain weighted by the trial's "
+                 "probability of becoming the best, or equally (default: goodput)")
+      ->type_name("goodput|promise|equal");
+  app.add_option("--time", options.time, "Save checkpoints and stop the search after this time (default: no limit)")
+      ->type_name("DURATION");
+  app.add_option("--gpu-hours", options.gpu_hours,
+                 "Save checkpoints and stop the search after this many device-hours (default: no limit)")
+      ->type_name("H");
+}
+
+// Adds the options of the sampler and the pruner.
+void add_method_options(CLI::App& app, TuneOptions& options) {
+  app.add_option("--sampler", options.sampler,
+                 "Method of choosing new trials' parameters; NAME is a class in optuna.samplers (default: tpe)")
+      ->type_name("tpe|random|grid|qmc|optuna:NAME");
+  app.add_option("--pruner", options.pruner, "Method of choosing the trials that stop early (default: asha)")
+      ->type_name("asha|hyperband|median|none");
+  app.add_option("--factor", options.factor,
+                 "With asha and hyperband: one in N trials continues past each rung (default: 4)")
+      ->type_name("N");
+  app.add_option("--seed", options.seed, "Sampler's seed (default: a random seed)")->type_name("N");
+}
+
+// Adds the options of each trial's run.
+void add_trial_options(CLI::App& app, TuneOptions& options) {
+  app.add_option("--min-replicas", options.min_replicas, "Minimum number of replicas per trial (default: 1)")
+      ->type_name("N");
+  app.add_option("--max-replicas", options.max_replicas,
+                 "Maximum number of replicas per trial (default: the number of devices)")
+      ->type_name("N");
+  app.add_option("--devices", options.devices, "Devices to use, such as 0,2,3 (see `adaptdl run`)")->type_name("LIST");
+  app.add_option("--device-kind", options.device_kind, "Kind of devices: gpu or cpu (see `adaptdl run`)")
+      ->type_name("gpu|cpu");
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "Time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default: 5m)")
+      ->type_name("DURATION");
+}
+
+// Adds the options of trials that are cluster jobs.
+void add_trial_job_options(CLI::App& app, TuneOptions& options) {
+  app.add_flag("--cluster", options.cluster, "Run the trials as AdaptDLJobs in a cluster with the operator");
+  app.add_option(
+         "--jobfile", options.job_file,
+         "With --cluster: file with the AdaptDLJob for a trial, in which the program replaces the first container's "
+         "command (default: adaptdljob.yaml)")
+      ->type_name("FILE");
+  app.add_option("--image", options.image, "With --cluster: image of the first container (default: the job file's)")
+      ->type_name("IMAGE");
+  app.add_option("--checkpoint-storage-size", options.storage_size,
+                 "With --cluster: size of each trial's volume (default: 1Gi)")
+      ->type_name("QUANTITY");
+  app.add_option("--checkpoint-storage-class", options.storage_class,
+                 "With --cluster: storage class of each trial's volume (see `adaptdl submit`)")
+      ->type_name("NAME");
+  app.add_option("--namespace", options.cluster_options.name_space,
+                 "With --cluster: namespace in the cluster (default: the job file's or, if it has none, the context's)")
+      ->type_name("NAMESPACE");
+  app.add_option("--context", options.cluster_options.context,
+                 "With --cluster: context from the kubeconfig (default: the current one)")
+      ->type_name("NAME");
+}
+
 }  // namespace
 
 void add_tune(CLI::App& app, int& exit_code) {
@@ -128,72 +212,11 @@ void add_tune(CLI::App& app, int& exit_code) {
   // The verbs come before prefix_command(), which they would inherit.
   add_study_verbs(app);
   app.prefix_command();
-  app.add_option("--study", options->study, "Name of the study (default: the program's name)")->type_name("NAME");
-  app.add_option("-P,--param", options->parameters,
-                 "Parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or a single value for all trials; "
-                 "may be given several times")
-      ->type_name("NAME=VALUES")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--space", options->space, "YAML file with parameters and their conditions")->type_name("FILE");
-  app.add_option("--metric", options->metric, "Metric that the program reports, and whether to maximize or minimize it")
-      ->type_name("NAME:max|min");
-  app.add_option("--trials", options->trials, "Number of trials (default: 64)")->type_name("N");
-  app.add_option(
-         "--parallel", options->parallel,
-         "Number of trials to run at the same time (default: auto, the number of devices divided by --min-replicas; "
-         "with --cluster, 8)")
-      ->type_name("N|auto");
-  app.add_option("--share", options->share,
-                 "How to divide the devices among trials: by gain in goodput, by that gain weighted by the trial's "
-                 "probability of becoming the best, or equally (default: goodput)")
-      ->type_name("goodput|promise|equal");
-  app.add_option("--time", options->time, "Save checkpoints and stop the search after this time (default: no limit)")
-      ->type_name("DURATION");
-  app.add_option("--gpu-hours", options->gpu_hours,
-                 "Save checkpoints and stop the search after this many device-hours (default: no limit)")
-      ->type_name("H");
-  app.add_option("--sampler", options->sampler,
-                 "Method of choosing new trials' parameters; NAME is a class in optuna.samplers (default: tpe)")
-      ->type_name("tpe|random|grid|qmc|optuna:NAME");
-  app.add_option("--pruner", options->pruner, "Method of choosing the trials that stop early (default: asha)")
-      ->type_name("asha|hyperband|median|none");
-  app.add_option("--factor", options->factor,
-                 "With asha and hyperband: one in N trials continues past each rung (default: 4)")
-      ->type_name("N");
-  app.add_option("--seed", options->seed, "Sampler's seed (default: a random seed)")->type_name("N");
-  app.add_option("--min-replicas", options->min_replicas, "Minimum number of replicas per trial (default: 1)")
-      ->type_name("N");
-  app.add_option("--max-replicas", options->max_replicas,
-                 "Maximum number of replicas per trial (default: the number of devices)")
-      ->type_name("N");
-  app.add_option("--devices", options->devices, "Devices to use, such as 0,2,3, as for `adaptdl run`")
-      ->type_name("LIST");
-  app.add_option("--device-kind", options->device_kind, "Kind of devices: gpu or cpu, as for `adaptdl run`")
-      ->type_name("gpu|cpu");
-  app.add_option("--checkpoint-every", options->checkpoint_every,
-                 "Time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default: 5m)")
-      ->type_name("DURATION");
-  app.add_flag("--cluster", options->cluster, "Run the trials as AdaptDLJobs in a cluster with the operator");
-  app.add_option(
-         "--jobfile", options->job_file,
-         "With --cluster: file with the AdaptDLJob for a trial, in which the program replaces the first container's "
-         "command (default: adaptdljob.yaml)")
-      ->type_name("FILE");
-  app.add_option("--image", options->image, "With --cluster: image of the first container (default: the job file's)")
-      ->type_name("IMAGE");
-  app.add_option("--checkpoint-storage-size", options->storage_size,
-                 "With --cluster: size of each trial's volume (default: 1Gi)")
-      ->type_name("QUANTITY");
-  app.add_option("--checkpoint-storage-class", options->storage_class,
-                 "With --cluster: storage class of each trial's volume, as for `adaptdl submit`")
-      ->type_name("NAME");
-  app.add_option("--namespace", options->cluster_options.name_space,
-                 "With --cluster: namespace in the cluster (default: the job file's or, if it has none, the context's)")
-      ->type_name("NAMESPACE");
-  app.add_option("--context", options->cluster_options.context,
-                 "With --cluster: context from the kubeconfig (default: the current one)")
-      ->type_name("NAME");
+  add_study_options(app, *options);
+  add_budget_options(app, *options);
+  add_method_options(app, *options);
+  add_trial_options(app, *options);
+  add_trial_job_options(app, *options);
   app.add_option("--storage", options->storage,
                  "File to store the study in, readable by Optuna (default: journal.log in the study's "
                  "directory)")

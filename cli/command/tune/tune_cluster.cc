@@ -100,7 +100,7 @@ void refuse_local_options(const TuneOptions& options) {
   for (const auto& [name, value] :
        {std::pair("--devices", &options.devices), {"--device-kind", &options.device_kind}, {"--share", &options.share}})
     if (!value->empty())
-      throw UsageError(fmt::format("tune: {} works only for local trials; omit it with --cluster", name));
+      throw UsageError(fmt::format("tune: {} cannot be used with --cluster; it applies only to local trials", name));
   if (options.parallel == "auto") throw UsageError("tune: with --cluster, --parallel must be a number");
 }
 

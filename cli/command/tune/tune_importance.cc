@@ -11,7 +11,7 @@
 #include "terminal/print.h"
 #include "terminal/table.h"
 #include "tune/sampler/importance.h"
-#include "tuner/search.h"
+#include "tuner/study_view.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -23,6 +23,7 @@
 #include "tuner/local_trial_runner.h"
 #include "tuner/python_helper.h"
 #include "tuner/search.h"
+#include "tuner/study_view.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -16,9 +16,9 @@
 #include "tune/journal/journal.h"
 #include "tune/study/space_text.h"
 #include "tuner/device_ledger.h"
-#include "tuner/search.h"
 #include "tuner/study_directory.h"
 #include "tuner/study_settings.h"
+#include "tuner/study_view.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "command/base/numbers.h"
 #include "terminal/print.h"
 #include "tune/study/space_text.h"
-#include "tuner/search.h"
 #include "tuner/study_settings.h"
+#include "tuner/study_view.h"
 
 namespace adaptdl::cli {
 namespace {

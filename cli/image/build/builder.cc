@@ -125,6 +125,22 @@ BuiltImage image_of(BuiltStage& stage, const BuildOptions& options) {
   return image;
 }
 
+// Returns the result of the build, before the image is pushed.
+BuildResult result_of(const BuiltImage& image, const BuildWork& work) {
+  BuildResult result;
+  result.digest = image.digest;
+  result.media_type = media::kManifest;
+  result.manifest = image.manifest;
+  result.config = image.config;
+  result.config_digest = image.config_digest;
+  result.layers = image.layers.size();
+  result.size = image.config.size();
+  for (const BuiltLayer& layer : image.layers) result.size += layer.descriptor.size;
+  result.steps = work.steps;
+  result.cached_steps = work.cached;
+  return result;
+}
+
 void check_options(const BuildOptions& options) {
   std::error_code error;
   if (!fs::is_directory(options.context, error))
@@ -234,17 +250,8 @@ BuildResult build(const BuildOptions& options, BuildReport& told, const std::sto
     for (const BuildOutput& output : options.outputs)
       output.kind == BuildOutput::Kind::kOciDirectory ? write_oci_directory(image, options.tags, cache, output.path)
                                                       : write_docker_archive(image, options.tags, cache, output.path);
+    result = result_of(image, work);
     if (options.push) result.pushed = push_image(image, options.tags, cache, registry, provider, report, threads, stop);
-    result.digest = image.digest;
-    result.media_type = media::kManifest;
-    result.manifest = image.manifest;
-    result.config = image.config;
-    result.config_digest = image.config_digest;
-    result.layers = image.layers.size();
-    result.size = image.config.size();
-    for (const BuiltLayer& layer : image.layers) result.size += layer.descriptor.size;
-    result.steps = work.steps;
-    result.cached_steps = work.cached;
   }
   if (limit != 0 && result.cached_steps < result.steps) cache.prune(limit, false, stop);
   return result;

@@ -42,7 +42,7 @@ class CallError : public CollectiveError {
   using CollectiveError::CollectiveError;
 };
 
-// The replicas are at different points of their programs, for example because they made different calls. The error
+// The replicas are at different points in their programs, for example because they made different calls. The error
 // names no replica as the cause, and no replica can continue.
 class MismatchError : public CallError {
   using CallError::CallError;
@@ -93,8 +93,8 @@ struct Options {
   // and no memory is allocated for it. Rank 0 holds up to two values per replica.
   std::size_t max_message = std::size_t{64} << 20;
   // Called about once a second while replicas connect, on any thread; if it returns true, connecting fails. If this
-  // option is set, a replica that rank 0 refuses tries again, since the previous group may still use the port. Default:
-  // never gives up.
+  // option is set, a replica that rank 0 refuses tries again, since the previous group may still be using the port.
+  // Default: never gives up.
   std::function<bool()> give_up = {};
 };
 
@@ -136,9 +136,9 @@ class Communicator {
   // Returns a communicator that does not connect; its rank and size are taken from the options. Each of its calls
   // invokes `refuse`, which must throw.
   static std::unique_ptr<Communicator> refusing(Options options, std::function<void()> refuse);
-  // Leaves the job. Calls on other replicas that still wait for this replica fail with CollectiveError, and so do the
-  // pending futures of this communicator. Rank 0 first delivers the results that it holds for its peers, but gives up
-  // once they have read nothing for a second.
+  // Leaves the job. Calls on other replicas that are still waiting for this replica fail with CollectiveError, and so
+  // do the pending futures of this communicator. Rank 0 first delivers the results that it holds for its peers, but
+  // gives up once they have read nothing for a second.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

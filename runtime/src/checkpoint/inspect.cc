@@ -30,7 +30,7 @@ void write_tensors(Sink& sink, const std::vector<TensorInfo>& infos, const std::
                               [&](std::size_t, std::span<const std::byte> chunk) { sink.write(chunk); });
 }
 
-// Writes to a temporary file beside `file`, then renames it to `file`.
+// Writes to a temporary file next to `file`, then renames it to `file`.
 void commit_file(const fs::path& file, const std::function<void(Sink&)>& write) {
   const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
   const fs::path temporary = parent / fmt::format(".{}.{}", file.filename().string(), random_suffix());

@@ -11,11 +11,11 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/generation.h"
 #include "adaptdl/log.h"
+#include "checkpoint/admission.h"
 #include "checkpoint/group.h"
 #include "checkpoint/registry.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/store.h"
-#include "generation/admission.h"
 
 namespace adaptdl::checkpoint {
 

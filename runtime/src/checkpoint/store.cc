@@ -38,8 +38,8 @@ std::string readable_size(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
 }
 
-// A checkpoint's directory before it is renamed to its final name. The lock that the saving process holds distinguishes
-// the directory from a leftover. The destructor deletes the directory unless it was committed.
+// A checkpoint's directory before it is renamed to its final name. The saving process holds a lock on the directory,
+// which distinguishes it from a leftover. The destructor deletes the directory unless it was committed.
 class SavingDirectory {
  public:
   SavingDirectory(const fs::path& parent, std::uint64_t number) : parent_(parent) {

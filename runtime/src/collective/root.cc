@@ -22,7 +22,6 @@ using wire::Type;
 constexpr std::uint64_t kWake = 0;
 constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
 constexpr std::size_t kMaxStrangers = 256;   // connections still in the handshake, beyond the job's size
-constexpr std::size_t kMaxAhead = 1024;      // calls that a replica may be ahead before it must wait
 constexpr std::size_t kMaxUnread = 1 << 20;  // bytes of unread results that a replica may have before it must wait
 // How long a call on rank 0 waits beyond its deadline for the I/O thread to report which replicas are missing. On a
 // busy machine, that thread may run late.
@@ -31,7 +30,10 @@ constexpr std::chrono::seconds kOwnVerdictSlack{10};
 }  // namespace
 
 Root::Root(const Options& options)
-    : options_(options), epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : options_(options),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      calls_(options_) {
   if (!epoll_ || !wake_) throw CollectiveError("no file descriptors left for collective calls; raise `ulimit -n`");
   net::Listener listener = net::listen_on(options_.master_addr, options_.master_port);
   port_ = listener.port;
@@ -41,7 +43,7 @@ Root::Root(const Options& options)
                 std::move(listener.fd),
                 [this](std::string_view request, const std::string& from) { return judge(request, from); });
   replicas_.resize(static_cast<std::size_t>(options_.size));
-  missing_ = replicas_.size() - 1;
+  unconnected_ = replicas_.size() - 1;
   connect_deadline_ = net::Clock::now() + options_.connect_timeout;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -62,7 +64,7 @@ void Root::start() {
   std::unique_lock lock(mutex_);
   const auto settled = [this] { return phase_ != Phase::kConnecting; };
   if (!changed_.wait_for(lock, kTellAfter, settled)) {
-    log::info(fmt::format("waiting on port {} for {}", port_, replicas_text(ranks_without_part())));
+    log::info(fmt::format("waiting on port {} for {}", port_, replicas_text(missing_ranks())));
     changed_.wait(lock, settled);
   }
   if (phase_ == Phase::kBroken) throw CollectiveError(broken_);
@@ -89,7 +91,7 @@ StatePtr Root::submit(Kind kind, Bytes value, Reduce reduce, std::string_view pu
   auto state = std::make_shared<Future::State>();
   state->engine = shared_from_this();
   state->kind = kind;
-  state->sequence = replicas_[0].calls + 1;
+  state->sequence = calls_.calls(0) + 1;
   state->deadline = net::Clock::now() + options_.timeout + kOwnVerdictSlack;
   own_.push_back({std::move(reduce), state});
   const std::string oversize = oversize_text(options_, value.size());
@@ -182,8 +184,7 @@ void Root::on_event(std::uint64_t data, std::uint32_t events) {
 void Root::on_frame(int rank, Frame frame) {
   if (phase_ != Phase::kRunning) throw CollectiveError("made a call before all replicas were connected");
   const bool is_part = frame.type == Type::kValue || frame.type == Type::kFailed;
-  if (!is_part || frame.sequence != replicas_[static_cast<std::size_t>(rank)].calls + 1)
-    throw CollectiveError("sent a frame out of turn");
+  if (!is_part || frame.sequence != calls_.calls(rank) + 1) throw CollectiveError("sent a frame out of turn");
   add_part(rank, frame.kind, frame.type == Type::kFailed, std::move(frame.payload), std::move(frame.purpose));
 }
 
@@ -196,13 +197,12 @@ void Root::on_tick(TimePoint now) {
   if (phase_ == Phase::kConnecting && options_.give_up && options_.give_up()) return fail(kGivenUp);
   if (phase_ == Phase::kConnecting && now >= connect_deadline_) {
     const std::string& refusal = gate_->last_refusal();
-    fail(fmt::format("{} of {} did not connect to port {} within {}{}{}", replicas_text(ranks_without_part()),
-                     options_.size, port_, seconds_text(options_.connect_timeout), refusal.empty() ? "" : "; ",
-                     refusal));
+    fail(fmt::format("{} of {} did not connect to port {} within {}{}{}", replicas_text(missing_ranks()), options_.size,
+                     port_, seconds_text(options_.connect_timeout), refusal.empty() ? "" : "; ", refusal));
   }
   const auto deadline = call_deadline();
   if (deadline && now >= *deadline)
-    fail(fmt::format("no value from {} {} within {}", replicas_text(ranks_without_part()), when(),
+    fail(fmt::format("no value from {} {} within {}", replicas_text(missing_ranks()), when(),
                      seconds_text(options_.timeout)));
 }
 
@@ -241,9 +241,8 @@ void Root::admit(int rank, net::Fd fd, std::string from) {
   event.data.u64 = static_cast<std::uint64_t>(rank);
   event.events = replica.events = EPOLLIN | EPOLLRDHUP;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, replica.link->fd(), &event);
-  if (--missing_ > 0) return;
+  if (--unconnected_ > 0) return;
   phase_ = Phase::kRunning;
-  missing_ = replicas_.size();
   connect_deadline_ = TimePoint::max();
   send_all({Type::kStart, Kind::kAllreduce, 0, {}});
   notify_ = true;
@@ -260,8 +259,7 @@ void Root::flush(int rank) {
 void Root::watch(int rank) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   const bool too_far =
-      phase_ == Phase::kRunning && (replica.parts.size() > kMaxAhead || replica.part_bytes > options_.max_message ||
-                                    replica.link->queued_bytes() > kMaxUnread);
+      phase_ == Phase::kRunning && (calls_.too_far_ahead(rank) || replica.link->queued_bytes() > kMaxUnread);
   epoll_event event{};
   event.data.u64 = static_cast<std::uint64_t>(rank);
   event.events = (too_far ? 0u : std::uint32_t{EPOLLIN}) | EPOLLRDHUP;
@@ -274,31 +272,18 @@ void Root::watch(int rank) {
 // ---- the calls themselves ----
 
 void Root::add_part(int rank, Kind kind, bool failed, Bytes value, std::string purpose) {
-  Replica& replica = replicas_[static_cast<std::size_t>(rank)];
-  if (replica.parts.empty()) --missing_;
-  replica.part_bytes += value.size();
-  replica.parts.push_back({kind, failed, std::move(value), std::move(purpose), net::Clock::now()});
-  ++replica.calls;
-  if (replica.link) watch(rank);
+  calls_.add(rank, {kind, failed, std::move(value), std::move(purpose), net::Clock::now()});
+  if (replicas_[static_cast<std::size_t>(rank)].link) watch(rank);
 }
 
 void Root::complete_calls() {
-  while (phase_ == Phase::kRunning && missing_ == 0) complete_call();
+  while (phase_ == Phase::kRunning && calls_.ready()) complete_call();
 }
 
 void Root::complete_call() {
-  if (auto mismatch = mismatch_text(); !mismatch.empty()) return fail(std::move(mismatch), Failure::kMismatch);
-  const Kind kind = replicas_[0].parts.front().kind;
-  Frame result = combine(kind);
-  result.kind = kind;
-  result.sequence = ++completed_;
-  if (result.type == Type::kFailed && result.payload.size() > wire::kMaxText) result.payload.resize(wire::kMaxText);
-  for (Replica& replica : replicas_) {
-    replica.part_bytes -= replica.parts.front().value.size();
-    replica.parts.pop_front();
-    if (replica.parts.empty()) ++missing_;
-  }
-  if (kind == Kind::kTeardown) {
+  if (auto mismatch = calls_.mismatch_text(); !mismatch.empty()) return fail(std::move(mismatch), Failure::kMismatch);
+  const Frame result = calls_.complete(own_.front().reduce);
+  if (result.kind == Kind::kTeardown) {
     gate_->close();  // before any replica is notified, because a notified replica may initialize again on the same port
     phase_ = Phase::kTornDown;
     broken_ = "collective communication was torn down; initialize it again";
@@ -307,68 +292,6 @@ void Root::complete_call() {
   }
   finish_own(result);
   send_all(result);
-}
-
-// Returns how the replicas' calls differ, or "" if they agree.
-std::string Root::mismatch_text() const {
-  std::vector<std::pair<const Part*, std::vector<int>>> calls;
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    const Part& part = replicas_[i].parts.front();
-    auto call =
-        std::find_if(calls.begin(), calls.end(), [&](const auto& each) { return each.first->is_of_call(part); });
-    if (call == calls.end()) call = calls.insert(calls.end(), {&part, {}});
-    call->second.push_back(static_cast<int>(i));
-  }
-  if (calls.size() == 1) return "";
-  std::string who;
-  for (const auto& [part, ranks] : calls)
-    who += fmt::format("{}{} on {}", who.empty() ? "" : ", ", wire::call_text(part->kind, part->purpose),
-                       replicas_text(ranks));
-  return fmt::format("call #{} differs between replicas: {}; all replicas must make the same calls in the same order",
-                     completed_ + 1, who);
-}
-
-// Returns the result of the current call: kValue or kFailed.
-Frame Root::combine(Kind kind) {
-  const std::string name = wire::call_name(kind, completed_ + 1);
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    const Part& part = replicas_[i].parts.front();
-    if (part.failed) return {Type::kFailed, kind, 0, fmt::format("{}: replica {}: {}", name, i, part.value)};
-  }
-  try {
-    Bytes value = reduce_parts();
-    const std::size_t size = kind == Kind::kAllgather ? value.size() - 8 * replicas_.size() : value.size();
-    const std::string oversize = oversize_text(options_, size);
-    if (!oversize.empty()) return {Type::kFailed, kind, 0, fmt::format("{}: the result: {}", name, oversize)};
-    return {Type::kValue, kind, 0, std::move(value)};
-  } catch (const std::exception& error) {
-    return {Type::kFailed, kind, 0, fmt::format("{}: {}", name, error.what())};
-  } catch (...) {
-    return {Type::kFailed, kind, 0, fmt::format("{}: the reduction threw an unknown exception", name)};
-  }
-}
-
-Bytes Root::reduce_parts() {
-  std::vector<Bytes> values;
-  for (Replica& replica : replicas_) {
-    Part& part = replica.parts.front();
-    replica.part_bytes -= part.value.size();
-    values.push_back(std::exchange(part.value, {}));
-  }
-  switch (replicas_[0].parts.front().kind) {
-    case Kind::kAllgather:
-      return wire::pack(values);
-    case Kind::kBroadcast:
-      return std::move(values[0]);
-    case Kind::kTeardown:
-      return {};
-    case Kind::kAllreduce:
-      break;
-  }
-  Bytes accumulated = std::move(values[0]);
-  for (std::size_t i = 1; i < values.size(); ++i)
-    accumulated = own_.front().reduce(std::move(accumulated), std::exchange(values[i], {}));
-  return accumulated;
 }
 
 void Root::finish_own(const Frame& result) {
@@ -421,31 +344,24 @@ void Root::fail(std::string text, Failure failure) {
   changed_.notify_all();
 }
 
-std::vector<int> Root::ranks_without_part() const {
+// Returns the replicas that have not connected or, after that, those that have not made the current call.
+std::vector<int> Root::missing_ranks() const {
+  if (phase_ != Phase::kConnecting) return calls_.missing_ranks();
   std::vector<int> ranks;
-  for (int rank = 0; rank < options_.size; ++rank) {
-    const Replica& replica = replicas_[static_cast<std::size_t>(rank)];
-    if (phase_ == Phase::kConnecting ? rank > 0 && replica.from.empty() : replica.parts.empty()) ranks.push_back(rank);
-  }
+  for (int rank = 1; rank < options_.size; ++rank)
+    if (replicas_[static_cast<std::size_t>(rank)].from.empty()) ranks.push_back(rank);
   return ranks;
 }
 
 // Returns the current call's deadline, or nullopt if no replica has made the call yet.
 std::optional<Root::TimePoint> Root::call_deadline() const {
-  if (phase_ != Phase::kRunning || missing_ == replicas_.size()) return std::nullopt;
-  TimePoint first = TimePoint::max();
-  for (const Replica& replica : replicas_)
-    if (!replica.parts.empty()) first = std::min(first, replica.parts.front().arrived);
-  return first + options_.timeout;
+  if (phase_ != Phase::kRunning) return std::nullopt;
+  const auto first = calls_.first_arrival();
+  return first ? std::optional(*first + options_.timeout) : std::nullopt;
 }
 
 // Describes the current phase, for example "during allreduce #15".
-std::string Root::when() const {
-  if (phase_ == Phase::kConnecting) return "while it was connecting";
-  for (const Replica& replica : replicas_)
-    if (!replica.parts.empty()) return "during " + wire::call_name(replica.parts.front().kind, completed_ + 1);
-  return completed_ == 0 ? "before the first call" : fmt::format("after call #{}", completed_);
-}
+std::string Root::when() const { return phase_ == Phase::kConnecting ? "while it was connecting" : calls_.when(); }
 
 std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening) {
   auto root = std::make_shared<Root>(options);

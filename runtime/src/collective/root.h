@@ -1,4 +1,4 @@
-// Rank 0: gathers the values of each call, reduces them, and sends the result to all replicas.
+// Rank 0: accepts the other replicas, receives their values of each call, and sends the results to them.
 //
 // A dedicated thread performs the input and output, so that peers make progress while rank 0 is busy. The thread that
 // adds the last value of a call reduces the values and sends the result immediately: the I/O thread for a peer's value,
@@ -16,6 +16,7 @@
 
 #include "collective/engine.h"
 #include "collective/link.h"
+#include "collective/pending_calls.h"
 #include "protocol/gate.h"
 
 namespace adaptdl::collective {
@@ -38,30 +39,15 @@ class Root final : public Engine {
  private:
   using TimePoint = net::Clock::time_point;
 
-  // A replica's contribution to one call.
-  struct Part {
-    wire::Kind kind;
-    bool failed;
-    Bytes value;  // the reason if `failed`
-    std::string purpose;
-    TimePoint arrived;
-
-    bool is_of_call(const Part& other) const { return kind == other.kind && purpose == other.purpose; }
-  };
-
   // Additional data for rank 0's own parts.
   struct Own {
     Reduce reduce;
     std::weak_ptr<Future::State> state;
   };
 
-  // A replica and the parts that it has sent for the current call and, if it is ahead, for later calls. Rank 0 has no
-  // link.
+  // A replica's connection. Rank 0 has no link.
   struct Replica {
     std::optional<Link> link;
-    std::deque<Part> parts;
-    std::size_t part_bytes = 0;
-    std::uint64_t calls = 0;   // number of calls made so far
     std::uint32_t events = 0;  // events that epoll reports
     std::string from;          // its address once it has connected
   };
@@ -82,16 +68,13 @@ class Root final : public Engine {
   void add_part(int rank, wire::Kind kind, bool failed, Bytes value, std::string purpose);
   void complete_calls();
   void complete_call();
-  std::string mismatch_text() const;
-  wire::Frame combine(wire::Kind kind);
-  Bytes reduce_parts();
   void finish_own(const wire::Frame& result);
   void send_all(const wire::Frame& frame);
   void flush(int rank);
   void watch(int rank);
   void lost(int rank, const std::string& why);
   void fail(std::string text, Failure failure = Failure::kBroken);
-  std::vector<int> ranks_without_part() const;
+  std::vector<int> missing_ranks() const;
   std::optional<TimePoint> call_deadline() const;
   std::string when() const;
 
@@ -111,9 +94,9 @@ class Root final : public Engine {
   Failure failure_ = Failure::kBroken;
   TimePoint connect_deadline_;
   std::vector<Replica> replicas_;
+  std::size_t unconnected_ = 0;  // number of replicas without a link
+  PendingCalls calls_;
   std::deque<Own> own_;
-  std::size_t missing_ = 0;      // replicas without a part in the current call; while connecting, without a link
-  std::uint64_t completed_ = 0;  // number of completed calls
 };
 
 }  // namespace adaptdl::collective

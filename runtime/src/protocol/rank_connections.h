@@ -18,8 +18,8 @@ namespace adaptdl {
 std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
                                     net::Clock::time_point deadline, int stop = -1);
 
-// Connects as `rank` to a replica that waits in accept_ranks. Throws CollectiveError if it cannot be reached, if it is
-// not a replica that waits for this rank, and at the deadline.
+// Connects as `rank` to a replica that is waiting in accept_ranks. Throws CollectiveError if it cannot be reached, if
+// it is not a replica that is waiting for this rank, and at the deadline.
 net::Fd connect_as(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
                    net::Clock::time_point deadline);
 

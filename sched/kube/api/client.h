@@ -33,8 +33,8 @@ enum class Propagation { kBackground, kForeground, kOrphan };
 struct ListOptions {
   std::string label_selector, field_selector;
   int page = 500;  // objects per response
-  // Read from the server's watch cache (resourceVersion=0). This costs the server much less, but the objects may be
-  // slightly out of date, and a server that reads from its cache may ignore `page`.
+  // Read from the server's watch cache (resourceVersion=0). Such a read costs the server much less, but the objects may
+  // be slightly out of date, and a server that reads from its cache may ignore `page`.
   bool from_memory = false;
 };
 

@@ -24,7 +24,7 @@ namespace adaptdl::kube {
 struct PodChoice {
   std::optional<int> rank;  // null: any replica
   std::string container;    // empty: the first container
-  std::string image;        // if not empty, use a helper pod with this image even if replicas run
+  std::string image;        // if not empty, use a helper pod with this image even if replicas are running
 };
 
 class PodShell : public Shell {

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// After a break, the previous writer of a file may still be running alongside the new one. This is harmless, because
-// both write the same bytes at the same offsets.
+// After a break, the previous writer of a file may still be running alongside the new one. Such an overlap is harmless,
+// because both write the same bytes at the same offsets.
 //
 // kTake copies "$2" bytes of the input, which has no end of file. busybox's `head -c` reads small pieces, so dd copies
 // all whole blocks if it supports `fullblock`. The bytes are sent through a pipe because containerd may end the input

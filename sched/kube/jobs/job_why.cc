@@ -288,8 +288,8 @@ std::string replicas_why(const Job& job, std::span<const Replica> replicas, std:
     if (replica.group != group || (replica.leaving && !job.ended())) continue;
     ++all;
     const std::string trouble = replica_trouble(replica, events);
-    // After a request to stop, exit code 143 means that a checkpoint was saved. This is not a failure if the job may be
-    // moved or suspended.
+    // After a request to stop, exit code 143 means that a checkpoint was saved. Such an exit is not a failure if the
+    // job may be moved or suspended.
     const bool may_stop = job.preemptible || job.suspend;
     if (trouble.empty() || (may_stop && trouble == "exited with code 143")) continue;
     if (ranks[trouble].empty()) order.push_back(trouble);

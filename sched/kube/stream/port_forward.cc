@@ -160,7 +160,7 @@ void PortForward::serve(std::stop_token stop, const std::function<void(const std
   }
   for (tcp::acceptor& acceptor : impl_->acceptors) acceptor.close();
   for (Impl::Connection& connection : impl_->connections) {
-    // Call stop() repeatedly, because a connection that is being opened can be stopped only once it runs.
+    // Call stop() repeatedly, because a connection that is being opened can be stopped only once it is running.
     for (; !connection.over; std::this_thread::sleep_for(std::chrono::milliseconds(10))) connection.relay.stop();
   }
   impl_->connections.clear();

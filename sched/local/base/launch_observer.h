@@ -16,7 +16,7 @@ class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
 
-  // Called when the run's replicas have been started for the first time, or when the run waits for devices. May be
+  // Called when the run's replicas have been started for the first time, or when the run is waiting for devices. May be
   // called more than once.
   virtual void started() {}
   // Called with the job's current number of replicas.

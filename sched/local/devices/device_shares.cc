@@ -254,7 +254,8 @@ std::map<UserId, DeviceShare> DeviceShares::take_news() {
     }
     const std::size_t missing = entry.target.size() - share.devices.size();
     if (missing > 0) share.reason += fmt::format("; {} more when others release them", missing);
-    // Fewer devices than the run needs are useless: a run that trains keeps its devices until enough are available.
+    // Fewer devices than the run needs are useless: a run that is training keeps its devices until enough are
+    // available.
     const int enough = least(entry.user);
     if (static_cast<int>(share.devices.size()) < enough) {
       const bool goes_on = !entry.user.held.empty() && static_cast<int>(entry.target.size()) >= enough;

@@ -5,8 +5,8 @@
 // after the run has reported that it released the device. A device whose offer has not been acknowledged is treated as
 // held.
 //
-// A run that trains keeps at least its minimum. Waiting runs are served in the order of their submission. A run that
-// has not been measured yet gets at most its fair share by weight, since the gain from more devices is unknown.
+// A run that is training keeps at least its minimum. Waiting runs are served in the order of their submission. A run
+// that has not been measured yet gets at most its fair share by weight, since the gain from more devices is unknown.
 //
 // A run may prefer a number of devices, regardless of the speedup that the policy expects. Such a run gets its fair
 // share by weight, up to that number. If the policy leaves devices unused, the run gets more devices, also up to that
@@ -78,7 +78,7 @@ class DeviceShares {
     std::string reason;               // empty before the first decision
     bool fresh = true;                // no share has been sent to the run yet
     DeviceShare told;
-    std::vector<DeviceShare> unseen;  // earlier shares that the run may still use: it has acknowledged no later one
+    std::vector<DeviceShare> unseen;  // earlier shares that the run may be using: it has acknowledged no later one
   };
   using Order = std::vector<std::pair<UserId, Entry*>>;
   struct Size {

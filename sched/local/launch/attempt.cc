@@ -254,7 +254,7 @@ void Attempt::stop(const std::string& why) {
 void Attempt::save_and_fail(const ReplicaEnd& end) {
   end_.ends.push_back(end);
   replicas_.stop();
-  replicas_.survives(end);  // same as for every replica that ends while the run stops
+  replicas_.survives(end);  // same as for every replica that ends while the run is stopping
   context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
   context_.observer.notice(fmt::format("stopping: waiting up to {} for {} to checkpoint (Ctrl-C twice kills at once)",
                                        seconds(context_.plan.grace), remaining()));
@@ -288,7 +288,7 @@ void Attempt::take_ends() {
     context_.host.read();
     replicas_.receive();
   }
-  // By now, all reports that the ended replicas sent have been read.
+  // By now, all reports from the ended replicas have been read.
   replicas_.take_progress();
   order_simultaneous(now);
   for (const ReplicaEnd& end : now) handle_end(end);

@@ -111,7 +111,7 @@ void publish_restart(LaunchContext& context, const std::string& why, int restart
   if (context.control == nullptr) return;
   RunStatus& status = context.control->status();
   status.restarts = restarts;
-  // No replica runs now, and other runs may get the devices before the next replicas start.
+  // No replica is running now, and other runs may get the devices before the next replicas start.
   status.replicas = 0;
   status.devices.clear();
   context.publish("restarting", why);

@@ -26,8 +26,8 @@ namespace adaptdl::sched {
 
 class RunControlServer;
 
-// A request that waits for its answer. If it is destroyed without an answer, it is refused with "it ended before the
-// request was done".
+// A request that is waiting for its answer. If it is destroyed without an answer, it is refused with "it ended before
+// the request was done".
 class RunRequest {
  public:
   enum class Kind { kResize, kShare, kCheckpoint, kStop, kKill };

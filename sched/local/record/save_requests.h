@@ -24,7 +24,7 @@ class SaveRequests {
  public:
   explicit SaveRequests(const LaunchPlan& plan) : plan_(plan), watch_(plan.checkpoints) {}
 
-  // Adds a request. All requests that wait at the same time are answered by the same checkpoint.
+  // Adds a request. All requests that are waiting at the same time are answered by the same checkpoint.
   void add(RunRequest request);
   // Asks a replica to save if there are requests and none has been asked yet, and answers the requests that can be
   // answered. Must be called at short intervals while the replicas run.

@@ -12,7 +12,7 @@
 //   {"is": "output", "number": N, "error": BOOL, "ends": BOOL, "text": TEXT}, or "base64" instead of "text"
 //   {"is": "report", "number": N, "report": OBJECT}
 //   {"is": "handles", "number": N, "stop": BOOL, "save": BOOL, "starting": BOOL}      when one of these has changed
-//   {"is": "ended", "number": N, "end": ...}        all complete lines of its output were sent before
+//   {"is": "ended", "number": N, "end": ...}        all complete lines of its output have already been sent
 //   {"is": "gone", "number": N}                     the last message about this replica
 //   {"is": "port", "port": P}
 // When its channel is closed, a server kills its replicas and exits.

@@ -40,7 +40,7 @@ class WorkQueue {
       entry->second = when;
     }
     in_order_.emplace(when, key);
-    // Wakes all workers, because the worker that waits for this time may be busy with another key by then.
+    // Wakes all workers, because the worker that is waiting for this time may be busy with another key by then.
     if (in_order_.begin()->second == key) wake_.notify_all();
   }
 

@@ -87,8 +87,8 @@ bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   return room >= needed;
 }
 
-// Returns whether the job runs and must not be moved. Such jobs are hidden from policies, which would move them off
-// nodes that are cordoned, not ready, or temporarily lack a resource.
+// Returns whether the job is running and must not be moved. Such jobs are hidden from policies, which would move them
+// off nodes that are cordoned or not ready, or that temporarily lack a resource.
 bool stays(const AllocatorJob& job) { return is_pinned(job) && !job.live.empty(); }
 
 // A group of jobs that may use the same nodes.

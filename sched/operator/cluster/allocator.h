@@ -30,7 +30,7 @@ struct AllocatorJob {
   JobInfo info;
   nlohmann::json pod;                         // a replica's pod, which determines the nodes that the job may use
   Allocation current;                         // the allocation that the job has or is about to receive
-  std::map<std::string, int> live;            // number of pods that may still run, by node
+  std::map<std::string, int> live;            // number of pods that may still be running, by node
   std::map<std::string, Resources> requests;  // requests of the pods in `live`, by node
   std::string uid;
   bool waits_for_first_fit = false;
@@ -40,7 +40,7 @@ struct AllocatorJob {
 // Returns whether the job has nodes and must not be moved, because it is not preemptible.
 bool is_pinned(const AllocatorJob& job);
 // Subtracts the resources that a job holds or is about to hold from `free` (by node): those of its allocation and of
-// its pods that may still run.
+// its pods that may still be running.
 void subtract_job(const AllocatorJob& job, std::map<std::string, Resources>& free);
 // Returns how many replicas fit into `free` if each of them requests `replica`.
 std::int64_t room_for(const Resources& replica, const Resources& free);
@@ -56,7 +56,8 @@ struct AllocatorCluster {
   std::vector<AllocatorJob> jobs;
   std::vector<NodeFacts> nodes;
   std::map<std::string, Resources> used;  // held by pods that belong to none of `jobs`, by node
-  // The part of `used` that will soon be released by pods of jobs that are suspended, deleted or have ended, by node.
+  // The part of `used`, by node, that will soon be released by pods of jobs that are suspended, are deleted or have
+  // ended.
   std::map<std::string, Resources> released_soon;
   std::optional<NodePool> pool;   // empty if no nodes are added or removed
   std::set<std::string> surplus;  // surplus nodes of the last cycle; first fit prefers other nodes
@@ -80,11 +81,11 @@ class Allocator {
   CycleDecisions cycle(const AllocatorCluster& cluster);
   // Returns whether the policy can decide on the size of a pool. If it cannot, the cluster must not have a pool.
   bool chooses_size() const { return policy_->chooses_size(); }
-  // Returns whether new jobs receive nodes by first fit. This is false for policies that do not adapt the batch size,
-  // because the next cycle of such a policy would undo the allocation.
+  // Returns whether new jobs receive nodes by first fit. The result is false for policies that do not adapt the batch
+  // size, because the next cycle of such a policy would undo the allocation.
   bool uses_first_fit() const { return policy_->adapts_batch_size(); }
-  // Allocates nodes to the jobs that wait for first fit, the oldest first, and returns the decisions. Jobs that do not
-  // fit into the free resources are omitted.
+  // Allocates nodes to the jobs that are waiting for first fit, the oldest first, and returns the decisions. Jobs that
+  // do not fit into the free resources are omitted.
   static JobDecisions first_fit(const AllocatorCluster& cluster);
 
  private:

@@ -55,7 +55,7 @@ class ClusterState {
 
   std::optional<JobView> job(const std::string& key) const;
   // A node is considered gone once it has had no Node object for this long. If the object was deleted by mistake, the
-  // pods still run, and the kubelet creates the object again.
+  // pods are still running, and the kubelet creates the object again.
   static constexpr std::chrono::seconds kMissingBeforeGone{40};
   NodeState node_state(const std::string& name, kube::Time now);
   // Returns the node's label kubernetes.io/hostname, which may differ from its name; empty if there is no such label.

@@ -142,14 +142,21 @@ bool Controller::advance(const std::string& key) {
   }
   // The missing pods depend on the status. If the status has just changed, the next step determines them again.
   if (!plan.status.is_null()) return true;
-  for (const int number : plan.missing) {
+  return create_missing(key, situation, plan.missing, token);
+}
+
+// Creates the pods of the replicas with these numbers, until one of them is refused. Returns whether another step may
+// be possible immediately.
+bool Controller::create_missing(const std::string& key, JobSituation& situation, const std::vector<int>& missing,
+                                const std::string& token) {
+  for (const int number : missing) {
     try {
-      situation.refusal = create_pod(view->job, number, token);
+      situation.refusal = create_pod(situation.job, number, token);
     } catch (const kube::ApiError& error) {
-      if (!error.conflict()) report_create_error(key, view->job, "refused", error.server_message());
+      if (!error.conflict()) report_create_error(key, situation.job, "refused", error.server_message());
       throw;
     } catch (const ForeignPod& error) {
-      report_create_error(key, view->job, error.what(), error.what());
+      report_create_error(key, situation.job, error.what(), error.what());
       throw;
     }
     // The first pod determines the other pods' token.
@@ -157,8 +164,8 @@ bool Controller::advance(const std::string& key) {
     if (!situation.refusal) continue;
     situation.decision.reset();
     const Plan refused = plan_job(situation, lifecycle_);
-    if (!refused.status.is_null()) write_status(view->job, refused.status);
-    for (const JobEvent& event : refused.events) write_event(view->job, event);
+    if (!refused.status.is_null()) write_status(situation.job, refused.status);
+    for (const JobEvent& event : refused.events) write_event(situation.job, event);
     return true;
   }
   return false;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kube/api/client.h"
 #include "operator/base/work_queue.h"
@@ -66,6 +67,8 @@ class Controller {
   bool advance(const std::string& key);
   bool hints_must_wait(const std::string& key, const nlohmann::json& job, const nlohmann::json& status);
   bool pods_are_as_known(const ClusterState::JobView& view);
+  bool create_missing(const std::string& key, JobSituation& situation, const std::vector<int>& missing,
+                      const std::string& token);
   void report_create_error(const std::string& key, const nlohmann::json& job, const std::string& cause,
                            const std::string& message);
   void supervise(const std::string& key, const ClusterState::JobView& view, const Plan& plan);

@@ -30,7 +30,8 @@ class OperatorMetrics {
 
   // Returns all metrics in Prometheus' text format. `cluster` is a snapshot of `state`.
   std::string text(const ClusterState& state, const AllocatorCluster& cluster) const;
-  // Returns the metrics of an operator that waits to become the leader. Only the leader reports the cluster's metrics.
+  // Returns the metrics of an operator that is waiting to become the leader. Only the leader reports the cluster's
+  // metrics.
   static std::string standby_text();
 
  private:

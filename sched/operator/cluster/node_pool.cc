@@ -48,7 +48,7 @@ json tolerated_taints(const json& pod) {
   return taints;
 }
 
-// Returns the resources that other pods use on a node, except pods that end soon.
+// Returns the resources that other pods use on a node, except pods that will end soon.
 Resources lasting_use(const AllocatorCluster& cluster, const std::string& node) {
   const auto found = cluster.used.find(node);
   Resources used = found == cluster.used.end() ? Resources() : found->second;
@@ -258,7 +258,7 @@ std::string reason_of(const PoolDecision& decision, bool needed, const std::stri
   return reason;
 }
 
-// Returns whether the job waits and could run on a new node if the node had the resources.
+// Returns whether the job is waiting and could run on a new node that had enough resources.
 bool waits(const AllocatorJob& job, const NodeFacts& new_node) {
   return !job.held && job.current.empty() && could_run(job.pod, new_node);
 }

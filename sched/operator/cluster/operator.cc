@@ -358,8 +358,8 @@ void Operator::allocate_once(bool all) {
   for (const AllocatorJob& job : cluster.jobs) {
     const auto found = decisions.jobs.find(job.info.name);
     if (found == decisions.jobs.end()) continue;
-    // In a large cluster, hundreds of reasons change in a cycle. Jobs that start or change must not wait until all of
-    // these reasons have been written.
+    // In a large cluster, hundreds of reasons change in a cycle. Jobs that are starting or changing must not wait until
+    // all of these reasons have been written.
     const bool stays = found->second.nodes == job.current;
     controller_->decide(job.info.name, std::move(found->second),
                         stays ? WorkQueue::Priority::kLow : WorkQueue::Priority::kNormal);

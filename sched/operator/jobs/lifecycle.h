@@ -10,7 +10,7 @@
 //
 // plan_job() is a pure function. All state is stored in the job's status and the pods, and the status is written before
 // the pods are changed, so an operator that is restarted at any point makes the same decisions. A group is started only
-// when no pod of another group may still run.
+// when no pod of another group may still be running.
 #pragma once
 
 #include <chrono>

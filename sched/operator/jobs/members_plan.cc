@@ -147,8 +147,9 @@ class MembersPlanner {
     for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
   }
 
-  // Restarts a job whose members wait for replacements, if they cannot wait or if waiting would not help. A replacement
-  // may not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
+  // Restarts a job whose members are waiting for replacements if they cannot wait, or if waiting would not help. A
+  // replacement may not fit on a node before another job leaves it, or may need a volume or a quota that the members
+  // use.
   void release_waiting_leavers() {
     if (!membership_.leavers_wait()) return;
     if (at_.refusal && at_.refusal->quota) {
@@ -219,8 +220,8 @@ class MembersPlanner {
   std::optional<End> end_of(const Replica& replica) const {
     const PodFacts* pod = pod_of(replica.number);
     if (stopping_ && replica.role == Role::kMember) {
-      // The pods of a job that stops are deleted, and may disappear before it is known how they ended. Members that
-      // have not met the other members in this generation yet cannot have saved a checkpoint.
+      // The pods of a job that is stopping are deleted, and may disappear before it is known how they ended. Members
+      // that have not met the other members in this generation yet cannot have saved a checkpoint.
       const bool met = membership_.generation() == 0 || replica.trains == membership_.generation();
       if (pod == nullptr) return met ? End::kCheckpointed : End::kKilled;
       if (pod->end == PodEnd::kCheckpointed) return End::kCheckpointed;

@@ -83,7 +83,7 @@ void set_end(const json& pod, PodFacts& facts) {
     return;
   }
   facts.ended = ends.first;
-  // A pod that its node refuses fails before any container runs.
+  // If a node refuses a pod, the pod fails before any of its containers is started.
   const std::string reason = text_field(pod, {"status", "reason"});
   const bool late = reason == "DeadlineExceeded", refused = !ends.any && !reason.empty() && !late;
   if (lost(pod) || ends.unknown || refused) {

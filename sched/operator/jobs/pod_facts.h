@@ -43,7 +43,7 @@ struct PodFacts {
   PodTrouble trouble = PodTrouble::kNone;
   std::string message;  // describes how the pod ended, or its problem
 
-  // Returns whether the pod runs or may still run.
+  // Returns whether the pod is or may still be running.
   bool live() const { return end == PodEnd::kNone; }
 };
 

@@ -28,11 +28,11 @@ inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 // Settings of the cluster's administrator that apply to all jobs.
 struct PodSettings {
   std::string supervisor_url;
-  // Default requests and limits of the first container, which trains.
+  // Default requests and limits of the first container, which runs the training program.
   nlohmann::json resources = nlohmann::json::object();
   bool live_rescale = false;  // whether pods receive the environment variables for live rescale
-  // Patches for each pod and for each of its containers, applied last. An object is a merge patch (RFC 7386), an array
-  // is a JSON patch (RFC 6902).
+  // Patches for each pod and for each of its containers, applied last. An object is a merge patch (RFC 7386), and an
+  // array is a JSON patch (RFC 6902).
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();
 };
 

@@ -17,8 +17,8 @@ class ReplicaReportStore {
  public:
   // Records that a replica requests a generation later than `after`. Returns whether the report is new.
   bool waits(const std::string& job, const std::string& replica_id, int after, bool broken);
-  // Records that a member of generation `after`, whose members all train, requests the next one. Returns whether the
-  // report is new.
+  // Records that a member of generation `after`, whose members are all training, requests the next one. Returns whether
+  // the report is new.
   bool follows(const std::string& job, int after);
 
   // Returns the reports of the replicas of this group, and forgets the reports of earlier groups.

@@ -7,8 +7,8 @@
 
 namespace adaptdl::sched {
 
-// Records in `status` that the job holds its nodes while any of its pods may still run. `members_change`: whether the
-// members of its group have changed since the group began.
+// Records in `status` that the job holds its nodes while any of its pods may still be running. `members_change`:
+// whether the members of its group have changed since the group began.
 void account_usage(const JobSituation& situation, const kube::Job& job, bool members_change, JobStatus& status);
 
 }  // namespace adaptdl::sched

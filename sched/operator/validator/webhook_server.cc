@@ -59,7 +59,7 @@ constexpr seconds kRequestTime{10};  // for a handshake, for the rest of a reque
 constexpr seconds kIdleTime{120};
 constexpr seconds kCloseTime{1};
 constexpr std::chrono::milliseconds kReservePause{5};
-// A client that has announced a body but has not sent it within this time makes way for others.
+// If a client has announced a body but has not sent it within this time, it must make way for others.
 constexpr std::chrono::milliseconds kSlowBody{500};
 constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example if no descriptors are free
 
@@ -178,7 +178,7 @@ struct WebhookServer::Impl {
   std::atomic<int> connections = 0, answering = 0;
   std::atomic<std::int64_t> bodies = 0;  // bytes
   std::atomic<bool> draining = false;
-  WaitingConnections waiting, sending;  // all connections that wait for clients; those that wait for bodies
+  WaitingConnections waiting, sending;  // all connections that are waiting for clients; those waiting for bodies
   asio::io_context context{kThreads};
   tcp::acceptor acceptor{context};
   std::vector<std::thread> threads;

@@ -91,7 +91,7 @@ struct Decision {
   std::map<std::string, std::string> reasons;  // by job: one clause that explains its allocation
   int desired_nodes = 0;  // how many nodes the cluster should have; the current number if its size is fixed
   // If the policy chooses the size: the utility of the current nodes (cluster_size.h), and whether the policy desires
-  // more nodes than the utility alone would justify, because jobs wait.
+  // more nodes than the utility alone would justify, because jobs are waiting.
   std::optional<double> utility;
   bool for_waiting_jobs = false;
   std::shared_ptr<const PolicyState> state;  // for the next cycle

@@ -81,7 +81,7 @@ SearchProblem on_first(const PolluxProblem& problem, std::size_t nodes) {
   return smaller;
 }
 
-// Returns the number of jobs that wait.
+// Returns the number of jobs that are waiting.
 int waiting_jobs(const PolluxProblem& problem, const std::vector<Placement>& placements) {
   int count = 0;
   for (std::size_t job = 0; job < placements.size(); ++job)
@@ -237,7 +237,7 @@ class Pollux : public Policy {
                                   changed,
                                   options_.objective};
       decision.reasons[job.name] = pollux_reason(outcome, nodes, ordered.frame.resources);
-      // Replicas keep their ranks if the placement does not change, even if its nodes are in another order.
+      // Replicas keep their ranks if the placement does not change, even if its nodes are in a different order.
       const bool same = !changed && !placement.empty() && side_by_side(previous->second);
       decision.allocations[job.name] = same ? previous->second : to_allocation(ordered.frame, placement);
     }

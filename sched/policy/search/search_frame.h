@@ -17,8 +17,8 @@ namespace adaptdl::sched {
 struct SearchFrame {
   // Jobs are in the order of the problem and have no values; nodes are sorted by name, with preemptible ones last. A
   // previous allocation is ignored if one of its nodes is gone or, for a job that is not pinned, if the job's limits no
-  // longer allow it. A job without a previous allocation is not pinned, and neither is a job that no longer fits beside
-  // the jobs created before it.
+  // longer allow it. A job without a previous allocation is not pinned, and neither is a job that no longer fits
+  // alongside the jobs created before it.
   SearchProblem problem;
   std::vector<std::string> node_names;  // of problem.nodes
   std::vector<std::string> resources;   // the names of the resources in `demand` and `capacity`

@@ -31,7 +31,7 @@ class SearchState {
   int room(int job, int node) const;
   // Returns whether a job on several nodes may also use this node.
   bool open_to_distributed(int node) const { return distributed_on_[index(node)] == 0; }
-  // Returns whether the placement fits beside the current ones. REQUIRES that the job has no placement.
+  // Returns whether the placement fits alongside the current ones. REQUIRES that the job has no placement.
   bool fits(int job, const Placement& placement) const;
 
   // REQUIRES that the job has no placement, and that fits() returns true.

@@ -14,7 +14,7 @@ constexpr std::size_t kMinChanges = 3;
 // A report at this fraction of a step is treated as a report at the step, because programs report at the ends of
 // epochs.
 constexpr double kNearStep = 0.95;
-// The number of equally likely end values at which a trial's chance is computed.
+// The number of equally likely final values at which a trial's chance is computed.
 constexpr int kPoints = 128;
 // Once a product of probabilities is below this value, it is not computed further.
 constexpr double kNegligible = 1e-12;

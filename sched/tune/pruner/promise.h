@@ -1,13 +1,13 @@
 // Computes how promising the running trials are: each trial's chance of ending as the best trial of the study.
 //
-// The model assumes that the end value of a trial with value v at step s is normally distributed. The mean is v plus
+// The model assumes that the final value of a trial with value v at step s is normally distributed. The mean is v plus
 // the mean change of other trials from s to their last step, and the standard deviation is the standard deviation of
 // these changes. The other trials are the completed ones that reported after s or, if there are fewer than three of
 // these, all trials that reported after s and did not fail. If there are still fewer than three, the mean change is 0,
 // and the standard deviation is taken from the last values of the running trials. This makes trials at different steps
-// comparable. A trial's chance is the probability that its end value is better than the end values of all other running
-// trials and the value of the best completed trial, if all are independent. If no running trial has a chance against
-// the best completed trial, the completed trial is ignored.
+// comparable. A trial's chance is the probability that its final value is better than the final values of all other
+// running trials and the value of the best completed trial, if all are independent. If no running trial has a chance
+// against the best completed trial, the completed trial is ignored.
 //
 // The idea of giving each option a share by its probability of being the best is due to W. R. Thompson, "On the
 // likelihood that one unknown probability exceeds another", Biometrika 25, 1933. That paper divides trials among the
@@ -27,7 +27,7 @@ namespace adaptdl::sched::tune {
 // The minimum weight of a trial, however small its chance.
 inline constexpr double kMinPromise = 0.1;
 
-// The predicted end value of a trial; higher is better.
+// The predicted final value of a trial; higher is better.
 struct Forecast {
   double mean = 0;
   double deviation = 0;  // standard deviation, >= 0

@@ -28,7 +28,7 @@ import warnings
 
 
 def take_streams():
-    """Reserves standard input and output for the protocol. Whatever libraries print goes to standard error."""
+    """Reserves standard input and output for the protocol. Anything that libraries print goes to standard error."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -104,7 +104,7 @@ class StudyView(optuna.storages.BaseStorage):
             trial.system_attrs = {**trial.system_attrs, "fixed_params": {}}
 
     def copy_of_current(self, trial_id):
-        """Replaces the sampled trial with a copy and returns it: the sampler may hold a list with the old one."""
+        """Replaces the sampled trial with a copy and returns the copy. The sampler may hold a list with the old trial."""
         if trial_id != self.current:
             raise RuntimeError("a sampler cannot change a trial that it does not sample")
         index = self.indices[trial_id]
@@ -155,7 +155,7 @@ class StudyView(optuna.storages.BaseStorage):
 
 
 def shown(trial):
-    """Returns a trial as samplers see it: a paused trial has been judged, so it appears as pruned."""
+    """Returns a trial as samplers see it. A paused trial appears as pruned, because its results have already been judged."""
     if trial.state != TrialState.RUNNING or trial.user_attrs.get("adaptdl:state") != "paused":
         return trial
     pruned = copy.copy(trial)

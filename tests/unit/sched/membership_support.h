@@ -27,7 +27,7 @@ struct Run {
   explicit Run(Devices devices, int min = 1, Membership::Options options = {.survives = true}, int max_restarts = 3)
       : budget(max_restarts), membership(options, {.devices = std::move(devices), .min = min}, budget) {}
 
-  // All members follow generations and train in the current one.
+  // Reports that the program follows generations, and that all members are training in the current one.
   void train() {
     membership.set_follows(true);
     for (const int member : membership.members()) membership.trains(member, membership.generation());

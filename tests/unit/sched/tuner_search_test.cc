@@ -11,6 +11,7 @@
 
 #include "adaptdl/error.h"
 #include "tune/study/space_text.h"
+#include "tuner/study_view.h"
 #include "tuner_search_scene.h"
 
 namespace adaptdl::sched::tune::tuner_search_test {
@@ -327,7 +328,7 @@ TEST_CASE("waiting trials in the storage run with their given parameters") {
   CHECK(scene.study().trials[0].parameters == Values{{"lr", 0.01}});
 }
 
-// Stores a count of samples with the study, and with each trial how many were sampled before it.
+// Stores the number of samples with the study and, with each trial, the number of samples before it.
 class CountingSampler final : public Sampler {
  public:
   std::optional<Values> sample(const Space&, const Study& study, int, const Values& given) override {

@@ -396,7 +396,7 @@ TEST_CASE("goodput is fitted to the measured step times, and the batch size grow
         const auto goodput = metrics::goodput_function();
         if (rank == 0) {
           EXPECT(goodput.has_value());
-          // The step time by the fitted model, which must match the clock.
+          // The step time that the fitted model predicts, which must match the clock.
           const auto seconds = 2.0 * static_cast<double>(size) /
                                goodput->throughput(adaptdl::env::num_nodes(), 2, static_cast<double>(size), 0);
           EXPECT(std::abs(seconds / (0.020 + 0.0001 * static_cast<double>(size)) - 1) < 0.03);

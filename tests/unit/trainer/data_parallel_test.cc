@@ -181,7 +181,7 @@ TEST_CASE("BatchNorm buffers are synchronized from rank 0 before a forward pass 
     }
     const auto before = mean().clone();
     const auto theirs = of_rank_0(before);
-    EXPECT(rank == 0 || !before.equal(theirs));  // the statistics are of the last step's batches, which differed
+    EXPECT(rank == 0 || !before.equal(theirs));  // the statistics are those of the last step's batches, which differed
     model->eval();
     torch::NoGradGuard no_grad;
     model(inputs(rank, 9));

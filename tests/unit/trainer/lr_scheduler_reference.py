@@ -1,4 +1,4 @@
-"""Prints the reference values of lr_scheduler_test.cc: what PyTorch's own schedulers do (run with torch 2.11)."""
+"""Prints the reference values for lr_scheduler_test.cc, which PyTorch's own schedulers compute (run it with torch 2.11)."""
 
 import warnings
 
@@ -24,7 +24,7 @@ def show(name, rows):
 
 
 def rates(name, make, steps, optimizer=None):
-    """After that many steps: the rates of both groups, and the momentum or beta1 of the first."""
+    """Prints, for each number of steps, the learning rates of both groups and the momentum or beta1 of the first group."""
     optimizer = optimizer or two_groups()
     scheduler = make(optimizer)
     rows = []
@@ -39,7 +39,7 @@ def rates(name, make, steps, optimizer=None):
 
 
 def plateau(name, metrics, **options):
-    """After each metric: the rates of both groups."""
+    """Prints the learning rates of both groups after each metric."""
     optimizer = two_groups()
     scheduler = ReduceLROnPlateau(optimizer, **options)
     rows = []

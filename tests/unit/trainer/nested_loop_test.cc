@@ -1,4 +1,5 @@
-// Tests evaluation inside the training loop: a full pass of another loader that stops and rescales do not interrupt.
+// Tests evaluation inside the training loop: a full pass over another loader, which neither stops nor rescales may
+// interrupt.
 #include <fmt/format.h>
 #include <torch/torch.h>
 

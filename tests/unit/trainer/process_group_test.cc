@@ -22,7 +22,7 @@
 #include "adaptdl/generation.h"
 #include "adaptdl/signal.h"
 #include "error_of.h"
-#include "loop/step_boundary.h"
+#include "loop/process_exit.h"
 #include "replica_processes.h"
 #include "support/form_timeout.h"
 #include "support/regroup.h"
@@ -45,7 +45,7 @@ constexpr int kReplicas = 3;
 constexpr int kVictim = 1;
 
 // Exchanges a tensor with the others when it joins a group. With `dies`, it kills its process instead, once all others
-// have written a byte to the pipe `formed` because they have formed the group.
+// have formed the group, which each of them shows by writing a byte to the pipe `formed`.
 struct User final : GroupUser {
   User(bool dies_here, const std::array<int, 2>& formed_pipe) : dies(dies_here), formed(formed_pipe) {}
   void leave_group() override {}
@@ -74,7 +74,7 @@ generation::Generation next_generation(int size) {
   return next;
 }
 
-// Brings the members of the next generation to the point where they have met and form their process group.
+// Brings the members of the next generation to the point where they have met and are about to form their process group.
 void begin(int rank) {
   ::setenv("ADAPTDL_REPLICA_ID", fmt::format("0-{}", rank).c_str(), 1);
   adaptdl::init_process_group("gloo");

@@ -8,8 +8,8 @@ namespace testing {
 
 // Forks `count` processes with the environment of one job on a free loopback port, and runs `body(rank)` in each.
 // Returns their exit codes by rank: 0 if the body returned, 1 if it threw (the error is printed), 128 + signal if a
-// signal ended the process. Processes that still run after two minutes are killed. REQUIRES that this process has not
-// used LibTorch yet.
+// signal ended the process. Processes that are still running after two minutes are killed. REQUIRES that this process
+// has not used LibTorch yet.
 std::vector<int> run_replicas(int count, const std::function<void(int rank)>& body);
 
 // Does the same, and throws unless all processes exit with 0.

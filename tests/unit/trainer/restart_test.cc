@@ -20,7 +20,7 @@
 #include "adaptdl/torch/epoch.h"
 #include "elastic_job.h"
 #include "loop/batch_size_choice.h"
-#include "loop/step_boundary.h"
+#include "loop/process_exit.h"
 #include "numbers.h"
 
 // Included after LibTorch, whose glog also defines CHECK.

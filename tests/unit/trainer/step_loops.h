@@ -50,7 +50,7 @@ void loop(int replicas, int accumulation, int steps, Body body) {
   }
 }
 
-// Runs body(step) in the loop of a loader with batch size 8 on one replica. Each step has 8 times its scale samples.
+// Runs body(step) in the loop of a loader with batch size 8 on one replica. A step at scale S has 8 * S samples.
 template <class Body>
 void loop_at_scales(const std::vector<int>& scales, Body body) {
   adaptdl::AdaptiveDataLoaderHelper loader(8);

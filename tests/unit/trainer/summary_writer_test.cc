@@ -23,7 +23,7 @@
 #include "adaptdl/torch/epoch.h"
 #include "elastic_job.h"
 #include "event_records.h"
-#include "loop/step_boundary.h"
+#include "loop/process_exit.h"
 #include "numbers.h"
 #include "temporary_directory.h"
 #include "tensorboard/event_file.h"
@@ -68,7 +68,8 @@ std::vector<Event> logged(Use use) {
   return events;
 }
 
-// Captures up to 64 KiB of standard error during its lifetime, by a pipe because the size of files may be limited.
+// Captures up to 64 KiB of standard error during its lifetime, through a pipe, because the size of files may be
+// limited.
 class CapturedErrors {
  public:
   CapturedErrors() : saved_(dup(STDERR_FILENO)) {
@@ -408,7 +409,7 @@ TEST_CASE("an unwritable directory is rejected") {
                        adaptdl::Error);
 }
 
-TEST_CASE("events are written after flush_every, immediately if it is 0") {
+TEST_CASE("events are written after flush_every, or immediately if it is 0") {
   const TemporaryDirectory directory;
   SummaryWriter soon(directory.path() / "soon", {.flush_every = std::chrono::milliseconds(20)});
   soon.add_scalar("a", 1, 1);

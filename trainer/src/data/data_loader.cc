@@ -8,6 +8,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/torch/epoch.h"
+#include "data/elastic_loop.h"
 #include "support/replicas.h"
 
 namespace adaptdl::internal {
@@ -81,19 +82,19 @@ bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
   if (!redo && !refill()) return false;
   const auto here = [this] {
     const auto left = batches_ - next_;
-    return AdaptiveDataLoaderHelper::Boundary{.batches_left = left, .last = left == 1 && !helper_.adaptive()};
+    return ElasticLoop::Boundary{.batches_left = left, .last = left == 1 && !helper_.adaptive()};
   };
   const auto deal_anew = [&] {
     deal();
     return refill() ? std::optional(here()) : std::nullopt;
   };
-  if (!helper_.pass(here(), deal_anew)) return false;
-  profile_.emplace(helper_.time_batch());
+  if (!helper_.loop().pass(here(), deal_anew)) return false;
+  profile_.emplace(helper_);
   if (helper_.batch_size_changed()) {
     deal();
     if (!refill()) return false;
   }
-  helper_.commit_ = samples_of(next_).size() == local_batch_;
+  helper_.loop().set_commit(samples_of(next_).size() == local_batch_);
   if (prefetcher_) {
     prefetcher_->take(take);
   } else {

@@ -6,6 +6,7 @@
 
 #include "adaptdl/collective.h"
 #include "adaptdl/error.h"
+#include "data/elastic_loop.h"
 #include "support/replicas.h"
 
 namespace adaptdl::internal {
@@ -116,29 +117,29 @@ bool StreamLoop::can_begin() {
 // have an example for every batch of the next step.
 std::size_t StreamLoop::next_of_pass() {
   if (helper_.nested()) return next_of_nested();
-  if (!helper_.boundary_passed_ && !can_begin()) return 0;
+  if (!helper_.loop().boundary_passed() && !can_begin()) return 0;
   const auto here = [this] {
     std::optional<std::size_t> batches_left;
     const auto total = local_bsz_ * replicas_, index = *helper_.current_index();
     if (epoch_samples_ > index) batches_left = (epoch_samples_ - index + total - 1) / total;
-    return AdaptiveDataLoaderHelper::Boundary{.batches_left = batches_left, .data_end = [this] {
-                                                const auto wanted = (local_bsz_ + 1) * batches_of_step();
-                                                fill(wanted);
-                                                return source_.queued() < wanted;
-                                              }};
+    return ElasticLoop::Boundary{.batches_left = batches_left, .data_end = [this] {
+                                   const auto wanted = (local_bsz_ + 1) * batches_of_step();
+                                   fill(wanted);
+                                   return source_.queued() < wanted;
+                                 }};
   };
   const auto lay_out_anew = [&] {
     lay_out();
     return can_begin() ? std::optional(here()) : std::nullopt;
   };
-  if (!helper_.pass(here(), lay_out_anew)) return 0;
+  if (!helper_.loop().pass(here(), lay_out_anew)) return 0;
   const auto batches = batches_of_step();
   const auto done = static_cast<std::size_t>(helper_.accumulated());
-  if (helper_.data_end_ && done == 0) return 0;
-  profile_.emplace(helper_.time_batch());
+  if (helper_.loop().data_end() && done == 0) return 0;
+  profile_.emplace(helper_);
   const auto share = (source_.queued() + batches - done - 1) / (batches - done);
   const auto count = std::min(local_bsz_, share);
-  helper_.commit_ = count == local_bsz_;
+  helper_.loop().set_commit(count == local_bsz_);
   return count;
 }
 
@@ -150,11 +151,11 @@ std::size_t StreamLoop::next_of_nested() {
 
 // Implements next() for an adaptive loop of several passes, in which each replica begins the next pass on its own.
 std::size_t StreamLoop::next_of_many() {
-  helper_.pass({}, [this] {
+  helper_.loop().pass({}, [this] {
     lay_out();
-    return std::optional(AdaptiveDataLoaderHelper::Boundary{});
+    return std::optional(ElasticLoop::Boundary{});
   });
-  profile_.emplace(helper_.time_batch());
+  profile_.emplace(helper_);
   local_bsz_ = helper_.sync_local_bsz();
   fill(local_bsz_);
   if (source_.queued() == 0) {
@@ -167,7 +168,7 @@ std::size_t StreamLoop::next_of_many() {
     }
   }
   const auto count = std::min(local_bsz_, source_.queued());
-  helper_.commit_ = count == local_bsz_;
+  helper_.loop().set_commit(count == local_bsz_);
   return count;
 }
 

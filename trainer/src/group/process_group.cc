@@ -35,7 +35,7 @@
 #include "base/socket.h"
 #include "group/rendezvous_file.h"
 #include "group/rendezvous_store.h"
-#include "loop/step_boundary.h"
+#include "loop/process_exit.h"
 #include "loop/uncaught_errors.h"
 #include "protocol/secret.h"
 #include "support/form_timeout.h"

@@ -40,8 +40,8 @@ handshake::Terms rendezvous_terms(const std::string& secret);
 
 class RendezvousServer {
  public:
-  // Listens on a free port of `address`, an IP address of this machine. A connection whose handshake is not complete
-  // after `handshake_time` is closed. The default is long, because a lossy network may delay a handshake by many
+  // Listens on a free port of `address`, an IP address of this machine. A connection is closed if its handshake is not
+  // complete after `handshake_time`. The default is long, because a lossy network may delay a handshake by many
   // seconds, and no caller waits for the connection. Throws Error if the server cannot listen.
   explicit RendezvousServer(const std::string& address,
                             std::chrono::milliseconds handshake_time = std::chrono::minutes(1));

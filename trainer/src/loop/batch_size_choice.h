@@ -3,8 +3,8 @@
 // Rank 0 fits the goodput model to its measurements repeatedly, first soon after the start and then at growing
 // intervals, and chooses the batch size with the best goodput. A fit begins at one step boundary. At the next boundary,
 // where a checkpoint may be saved, rank 0 reads the result and submits its choice to all replicas. The choice takes
-// effect at the boundary after that. All of this is part of the checkpoint, so a resumed job makes the same decisions
-// as if it had never stopped.
+// effect at the boundary after that. All of this state is part of the checkpoint, so a resumed job makes the same
+// decisions as if it had never stopped.
 #pragma once
 
 #include <cstddef>

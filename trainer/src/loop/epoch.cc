@@ -55,7 +55,7 @@ class EpochState : public checkpoint::State {
   void abandon() noexcept { current.reset(); }
 
   // Saves a checkpoint at the end of a loop. If replicas are lost in the process, the remaining replicas save it. If
-  // one of these has already completed the save, the others receive this state from that replica.
+  // one of the remaining replicas has already completed the save, it sends the saved state to the others.
   void save_result() {
     saving = true;
     try {

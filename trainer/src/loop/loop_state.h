@@ -4,38 +4,32 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "adaptdl/checkpoint.h"
-#include "adaptdl/torch/data_loader_helper.h"
 #include "loop/batch_size_choice.h"
+#include "loop/loop_position.h"
 
-namespace adaptdl {
+namespace adaptdl::internal {
 
-class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
+class LoopState : public checkpoint::State {
  public:
   explicit LoopState(const std::string& name) : State(name) {}
 
   void save(checkpoint::Writer& writer) const override {
-    writer.json("loop", {{"epoch", epoch},
-                         {"finished", finished},
-                         {"index", place.index},
-                         {"end_index", place.end_index},
-                         {"dataset_size", place.dataset_size},
-                         {"warm_bsz", warm_bsz},
-                         {"finished_local_bsz", finished_size.local_bsz},
-                         {"finished_accumulation_steps", finished_size.accumulation_steps},
-                         {"finished_replicas", finished_replicas}});
+    auto loop = position.save();
+    loop["warm_bsz"] = warm_bsz;
+    loop["finished_local_bsz"] = finished_size.local_bsz;
+    loop["finished_accumulation_steps"] = finished_size.accumulation_steps;
+    loop["finished_replicas"] = finished_replicas;
+    writer.json("loop", std::move(loop));
     writer.json("batch_size", choice.save());
   }
 
   void load(const checkpoint::Reader& reader) override {
     const auto saved = reader.json("loop");
     try {
-      saved.at("epoch").get_to(epoch);
-      saved.at("finished").get_to(finished);
-      saved.at("index").get_to(place.index);
-      saved.at("end_index").get_to(place.end_index);
-      saved.at("dataset_size").get_to(place.dataset_size);
+      position.load(saved);
       warm_bsz = saved.value("warm_bsz", std::size_t{0});
       finished_size.local_bsz = saved.value("finished_local_bsz", std::size_t{0});
       finished_size.accumulation_steps = saved.value("finished_accumulation_steps", 0);
@@ -48,35 +42,18 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
 
   nlohmann::json progress() const override {
     if (!running) return nlohmann::json::object();
-    auto progress = nlohmann::json{{"samples", place.index}};
-    if (place.dataset_size > 0) progress["dataset_size"] = place.dataset_size;
+    auto progress = nlohmann::json{{"samples", position.index()}};
+    if (position.dataset_size() > 0) progress["dataset_size"] = position.dataset_size();
     return progress;
   }
 
-  // Enters the epoch `now`. Drops the positions if they belong to another epoch.
-  void enter(int now) {
-    if (epoch == now) return;
-    epoch = now;
-    finished = -1;
-    place = {};
-  }
-
-  struct Place {
-    std::size_t index = 0;         // samples read
-    std::size_t end_index = 0;     // for the loader's own use
-    std::size_t dataset_size = 0;  // 0: unknown
-  };
-
-  int epoch = -1;            // the epoch to which the other members apply
-  int finished = -1;         // index of the last finished loop in the epoch; -1: none
-  Place place;               // position in the running or interrupted loop
-  Place outside;             // saves `place` while the loader's loop is nested in another loop
+  LoopPosition position;
   std::size_t warm_bsz = 0;  // local batch size of the last batch, which warmed up the caches
-  internal::BatchSizeChoice choice;
+  BatchSizeChoice choice;
   // The batch size and the number of replicas of the last finished loop; `choice` may already apply to the next loop.
-  internal::BatchSize finished_size{};
+  BatchSize finished_size{};
   std::size_t finished_replicas = 1;
   bool running = false;
 };
 
-}  // namespace adaptdl
+}  // namespace adaptdl::internal

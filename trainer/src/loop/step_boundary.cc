@@ -2,14 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -20,14 +15,13 @@
 #include "adaptdl/env.h"
 #include "adaptdl/generation.h"
 #include "adaptdl/log.h"
-#include "adaptdl/metrics.h"
 #include "adaptdl/progress.h"
 #include "adaptdl/signal.h"
-#include "adaptdl/torch/epoch.h"
+#include "loop/boundary_message.h"
+#include "loop/process_exit.h"
 #include "support/regroup.h"
 #include "support/replicas.h"
 #include "support/rng_state.h"
-#include "tensorboard/event_file.h"
 #include "tensorboard/summary_writer_state.h"
 
 namespace adaptdl::internal {
@@ -35,78 +29,6 @@ namespace adaptdl::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// What the replicas send each other at a boundary: the signal that requests a stop, or 0; whether to save; and the
-// loops' wishes.
-struct Message {
-  std::uint64_t local_bsz = 0;  // 0: no change
-  std::uint32_t accumulation_steps = 0;
-  std::uint32_t loader = 0;
-  std::uint32_t generation = 0;  // 0: no change
-  std::uint8_t signal = 0;
-  std::uint8_t save = 0;
-  std::uint8_t data_end = 0;
-  std::uint8_t periodic_save = 0;
-};
-static_assert(sizeof(Message) == 24 && std::is_trivially_copyable_v<Message>);
-
-collective::Bytes encode(const Message& message) {
-  collective::Bytes bytes(sizeof message, '\0');
-  std::memcpy(bytes.data(), &message, sizeof message);
-  return bytes;
-}
-
-Message decode(const collective::Bytes& bytes) {
-  Message message;
-  if (bytes.size() != sizeof message)
-    throw collective::CollectiveError(
-        "the replicas are not at the same step boundary; check that they run the same program");
-  std::memcpy(&message, bytes.data(), sizeof message);
-  return message;
-}
-
-// Joins two messages. A wish of any replica applies to all. If both messages contain a signal, the higher number
-// applies: SIGTERM rather than SIGINT. Only rank 0, whose message comes first, sends a batch size.
-collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b) {
-  auto x = decode(a);
-  const auto y = decode(b);
-  x.signal = std::max(x.signal, y.signal);
-  x.save = std::max(x.save, y.save);
-  x.periodic_save = std::max(x.periodic_save, y.periodic_save);
-  x.data_end = std::max(x.data_end, y.data_end);
-  x.generation = std::max(x.generation, y.generation);
-  return encode(x);
-}
-
-// Samples per second, smoothed over a few dozen steps of a loop.
-class Throughput {
- public:
-  // Counts a step of `samples` samples that ends now. The first step of a loop only starts the clock, because the time
-  // of that step includes other work.
-  double step(const void* loop, std::size_t samples) {
-    const auto now = Clock::now();
-    const std::chrono::duration<double> elapsed = now - last_;
-    last_ = now;
-    if (std::exchange(loop_, loop) != loop) {
-      seconds_ = samples_ = 0;
-      return 0;
-    }
-    constexpr double kKeep = 0.95;
-    seconds_ = kKeep * seconds_ + elapsed.count();
-    samples_ = kKeep * samples_ + static_cast<double>(samples);
-    return seconds_ > 0 ? samples_ / seconds_ : 0;
-  }
-
- private:
-  const void* loop_ = nullptr;
-  Clock::time_point last_ = Clock::now();
-  double seconds_ = 0, samples_ = 0;
-};
-
-std::function<void(int)>& exit_handler() {
-  static auto* const handler = new std::function<void(int)>;
-  return *handler;
-}
 
 // The boundaries of this process, which all loaders share. Wishes that were submitted in the last step of one loop take
 // effect at the first step of the next loop.
@@ -116,7 +38,7 @@ class Boundaries {
     if (passes_silently()) return wishes_;
     collective::world();  // throws if it is not initialized
     if (!agreement_.valid()) return wishes_;
-    agreed_ = decode(agreement_.get());
+    agreed_ = decode_boundary_message(agreement_.get());
     wishes_ = {.data_end = agreed_.data_end != 0, .batch_size = {}, .loader = agreed_.loader};
     if (agreed_.local_bsz > 0)
       wishes_.batch_size = BatchSize{agreed_.local_bsz, static_cast<int>(agreed_.accumulation_steps)};
@@ -151,7 +73,7 @@ class Boundaries {
     begin();
   }
 
-  void submit(const Wishes& wishes, const LoopPosition& position) {
+  void submit(const Wishes& wishes, const LoopProgress& progress) {
     invalid_ = false;
     begin_steps();
     if (passes_silently()) {
@@ -162,7 +84,7 @@ class Boundaries {
     // Rank 0's clock decides for all replicas.
     const bool due = damaged_.empty() && every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() &&
                      Clock::now() - last_save_ >= every_;
-    Message message;
+    BoundaryMessage message;
     message.signal = static_cast<std::uint8_t>(signal::stop_signal());
     message.save = signal::take_save_request() ? 1 : 0;
     message.periodic_save = due ? 1 : 0;
@@ -174,9 +96,9 @@ class Boundaries {
     }
     if (world.rank() == 0 && generation::follows())
       if (const auto next = generation::announced()) message.generation = static_cast<std::uint32_t>(next->number);
-    agreement_ = world.allreduce_async(encode(message), joined, "step boundary");
+    agreement_ = world.allreduce_async(encode(message), join_boundary_messages, "step boundary");
     furthest_ = ++passed_;
-    if (world.rank() == 0) report(position, world.size());
+    if (world.rank() == 0) reporter_.report(progress, world.size());
   }
 
   bool passes_silently() const noexcept { return passed_ < furthest_; }
@@ -288,7 +210,7 @@ class Boundaries {
     if (generation::follows()) tolerate_losses();
   }
 
-  void decide(const Message& agreed, collective::Communicator& world) {
+  void decide(const BoundaryMessage& agreed, collective::Communicator& world) {
     if (agreed.signal != 0) {
       stop(agreed.signal, world);
       return;
@@ -297,7 +219,8 @@ class Boundaries {
       try {
         save("");
       } catch (const checkpoint::CheckpointError& error) {
-        log::warn(fmt::format("the periodic checkpoint failed, training continues: {}", error.what()));
+        log::warn(fmt::format("the {} checkpoint failed, training continues: {}",
+                              agreed.save != 0 ? "requested" : "periodic", error.what()));
       }
       last_save_ = Clock::now();  // even after a failure, so that it is not retried at every step
     }
@@ -347,31 +270,6 @@ class Boundaries {
     exit_process(saved ? 128 + SIGTERM : 128 + signal);
   }
 
-  void report(const LoopPosition& position, int replicas) {
-    const auto epoch = current_epoch();
-    if (epoch) progress::set("epoch", *epoch);
-    progress::set("step", static_cast<double>(position.step));
-    if (position.steps_left) progress::set("steps", static_cast<double>(position.step + *position.steps_left));
-    progress::set("batch_size", static_cast<double>(position.batch_size));
-    progress::set("replicas", replicas);
-    if (metrics::in_use()) report_progress();
-    if (const auto rate = throughput_.step(position.loop, position.samples); rate > 0) {
-      progress::set("samples_per_s", rate);
-      if (const auto goodput = metrics::in_use() ? metrics::goodput_function() : std::nullopt)
-        progress::set("goodput", rate * goodput->efficiency(static_cast<double>(position.batch_size)));
-    }
-    progress::report();
-  }
-
-  // Programs that do not measure the gradient noise scale report no progress, because it stays 0.
-  static void report_progress() {
-    const auto target = metrics::target_progress();
-    const double done = metrics::progress();
-    if (!target || done <= 0) return;
-    progress::set("progress", done);
-    progress::set("targetProgress", *target);
-  }
-
   bool begun_ = false;
   std::uint64_t passed_ = 0;    // boundaries that this replica has passed
   std::uint64_t furthest_ = 0;  // boundaries that the replica furthest ahead has passed
@@ -383,9 +281,9 @@ class Boundaries {
   const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
   collective::Future agreement_;
-  Message agreed_;  // received but not yet settled
-  Wishes wishes_;   // the wishes in agreed_
-  Throughput throughput_;
+  BoundaryMessage agreed_;  // received but not yet settled
+  Wishes wishes_;           // the wishes in agreed_
+  ProgressReporter reporter_;
 };
 
 // Never destroyed, because a pending agreement may outlive the communicator.
@@ -411,18 +309,6 @@ bool step_is_invalid() noexcept { return boundaries().step_is_invalid(); }
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
   return boundaries().recover_from_void_step(undo, keep);
 }
-void submit_wishes(const Wishes& wishes, const LoopPosition& position) { boundaries().submit(wishes, position); }
-
-void exit_process(int code) {
-  if (exit_handler()) exit_handler()(code);
-  flush_event_files();
-  std::cout.flush();
-  std::cerr.flush();
-  std::clog.flush();
-  std::fflush(nullptr);
-  std::_Exit(code);
-}
-
-void set_exit_handler(std::function<void(int code)> handler) { exit_handler() = std::move(handler); }
+void submit_wishes(const Wishes& wishes, const LoopProgress& progress) { boundaries().submit(wishes, progress); }
 
 }  // namespace adaptdl::internal

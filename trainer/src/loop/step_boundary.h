@@ -1,23 +1,15 @@
 // The step boundary: the only place where a running loop saves a checkpoint or exits.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "loop/batch_size_choice.h"
+#include "loop/progress_reporter.h"
 
 namespace adaptdl::internal {
-
-// The position of a loop, for the progress report.
-struct LoopPosition {
-  const void* loop = nullptr;  // identifies the loop
-  std::size_t step = 0;        // number of steps done in this pass
-  std::optional<std::size_t> steps_left;
-  std::size_t batch_size = 0;  // samples per step over all replicas
-  std::size_t samples = 0;     // samples of all batches since the previous boundary
-};
 
 // What the replicas' loops submit to each other at a boundary, in addition to stops and checkpoints.
 struct Wishes {
@@ -36,7 +28,7 @@ const Wishes& receive_agreement();
 // agreements are void, and the loop must divide its data among the new replicas before it submits wishes.
 void settle_boundary();
 // Submits this replica's wishes for the next boundary, and reports the progress.
-void submit_wishes(const Wishes& wishes, const LoopPosition& position);
+void submit_wishes(const Wishes& wishes, const LoopProgress& progress);
 
 // Saves a checkpoint after the last epoch, if ADAPTDL_CHECKPOINT_PATH is set. This is a collective call. Throws the
 // errors of checkpoint::save_all_states. Does nothing if there are several replicas but no group.
@@ -50,7 +42,7 @@ void join_if_newcomer();
 //
 // If a peer is lost during a backward pass, the pass leaves no gradients and the optimizer changes nothing: the step is
 // void. When the step ends, or when a boundary or another collective call of adaptdl fails, the remaining replicas
-// form a new group and compare how far they have come. A replica that lacks a step which another replica has finished
+// form a new group and compare how far they have come. If a replica lacks a step that another replica has finished, it
 // receives the result of that step. If no replica has finished a void step, the remaining replicas repeat it.
 
 // Returns how often this process has changed its group.
@@ -78,12 +70,5 @@ void recover_in_step();
 // Must be called where a step ends. If the step is void, forms a new group, and returns whether the step must be
 // repeated. `undo` moves the loop back to where the step began; `keep` reverts this move.
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep);
-
-// Ends the process with `code`, after flushing its output. Static destructors do not run, because threads may still use
-// static objects.
-void exit_process(int code);
-
-// Makes exit_process call `handler`, which must not return, instead of ending the process. This is for tests.
-void set_exit_handler(std::function<void(int code)> handler);
 
 }  // namespace adaptdl::internal

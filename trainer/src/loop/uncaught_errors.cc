@@ -6,7 +6,7 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
-#include "loop/step_boundary.h"
+#include "loop/process_exit.h"
 
 namespace adaptdl::internal {
 namespace {

@@ -1,8 +1,6 @@
 #include "scaling/gradient_statistics.h"
 
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -12,29 +10,15 @@
 
 #include "loop/step_boundary.h"
 #include "scaling/optimizer_state.h"
+#include "scaling/unused_gradients.h"
 #include "support/replicas.h"
-#include "support/tensor_io.h"
 
 namespace adaptdl {
 
 namespace {
 
-using torch::autograd::variable_list;
-
-constexpr std::size_t kSums = 3;  // per pair of gradients; see GroupSums::add_pairs
-constexpr const char* kPreviousPrefix = "gradient/";
-
 void at_end_of_backward(std::function<void()> callback) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
-}
-
-std::string previous_name(std::size_t param) { return kPreviousPrefix + std::to_string(param); }
-
-// Returns the first sum of each group.
-std::vector<double> firsts(const std::vector<double>& sums) {
-  std::vector<double> result;
-  for (std::size_t i = 0; i < sums.size(); i += kSums) result.push_back(sums[i]);
-  return result;
 }
 
 // Returns whether `total`, to which `gradient` was just added, contains more than `gradient`.
@@ -44,21 +28,6 @@ bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
 }
 
 }  // namespace
-
-// A hook on the node that accumulates a parameter's gradient. The node exists as long as it is referenced.
-struct GradientStatistics::Hook {
-  Hook(const at::Tensor& param, std::function<void(const at::Tensor& gradient)> call)
-      : node(torch::autograd::impl::grad_accumulator(param)),
-        key(node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-            [call = std::move(call)](const variable_list& outputs, const variable_list& gradients) {
-              call(gradients.empty() ? at::Tensor() : gradients[0]);
-              return outputs;
-            }))) {}
-  ~Hook() { node->del_post_hook(key); }
-  // A std::shared_ptr or, since LibTorch 2.15, a c10::intrusive_ptr.
-  decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>())) node;
-  std::uintptr_t key;
-};
 
 GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, torch::optim::Optimizer& optimizer,
                                        compat::ProcessGroupPtr group, internal::Version& version, Options options)
@@ -72,7 +41,7 @@ GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, torch::op
       expected_(params_.size(), false),
       held_(params_.size()),
       local_(optimizer.param_groups().size(), 1, params_[0].device()),
-      mean_(optimizer.param_groups().size(), kSums, params_[0].device()),
+      mean_(optimizer.param_groups().size(), kPairSums, params_[0].device()),
       previous_(params_.size()) {
   std::unordered_map<const void*, std::size_t> group_of;
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
@@ -81,12 +50,10 @@ GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, torch::op
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (const auto found = group_of.find(params_[i].unsafeGetTensorImpl()); found != group_of.end())
       groups_[i] = found->second;
-    hooks_.push_back(
-        std::make_unique<Hook>(params_[i], [this, i](const at::Tensor& gradient) { on_gradient(i, gradient); }));
+    hooks_.push_back(std::make_unique<GradientHook>(
+        params_[i], [this, i](const at::Tensor& gradient) { on_gradient(i, gradient); }));
   }
 }
-
-GradientStatistics::~GradientStatistics() = default;
 
 void GradientStatistics::expect(int batch, bool last, bool reduce, const std::function<void()>& prepare_reduction) {
   if (!begun_) {
@@ -124,7 +91,7 @@ void GradientStatistics::set_aside() {
     local_earlier_ = local_.tensor().clone();
   } else if (options_.measure) {
     if (reducing_) std::exchange(reducing_, {})->wait();
-    const auto sums = measured_at_end_ ? firsts(mean_.values()) : local_.values();
+    const auto sums = measured_at_end_ ? first_sums(mean_.values()) : local_.values();
     earlier_.resize(sums.size());
     std::transform(sums.begin(), sums.end(), earlier_.begin(), earlier_.begin(), std::plus<>());
   }
@@ -147,9 +114,7 @@ void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
   group_ = std::move(group);
   replicas_ = internal::num_replicas();
   if (replicas_ == 1) return;
-  // On several replicas, there is no previous gradient; load() follows the same rule.
-  previous_.assign(previous_.size(), {});
-  previous_loss_scale_ = 0;
+  previous_.clear();  // on several replicas, there is no previous gradient; load() follows the same rule
 }
 
 void GradientStatistics::abandon() {
@@ -159,7 +124,7 @@ void GradientStatistics::abandon() {
 }
 
 void GradientStatistics::drop_step() {
-  if (complete_) previous_loss_scale_ = 0;  // the previous step's gradient was overwritten
+  if (complete_) previous_.invalidate();  // the previous step's gradient was overwritten
   held_.assign(held_.size(), {});
   begun_ = divided_ = complete_ = unreduced_ = false;
   if (reducing_) std::exchange(reducing_, {})->wait();  // the reduction writes to sums that the next step clears
@@ -248,8 +213,8 @@ void GradientStatistics::drop_unreduced() {
 // Runs after the Reducer's own callback.
 void GradientStatistics::on_mean_gradients() {
   internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
-  if (!options_.unused && batches_ > 1) reduce_unused();
-  if (std::exchange(had_unreduced_, false) && !options_.unused) average_unused();
+  if (!options_.unused && batches_ > 1) reduce_unused(group_, replicas_, params_, expected_, held_);
+  if (std::exchange(had_unreduced_, false) && !options_.unused) average_unused(group_, replicas_, params_, expected_);
   if (untaken_ && options_.measure) count_passes();
   if (internal::group_is_broken()) return drop_gradients();
   if (options_.measure) measure_mean();
@@ -264,17 +229,10 @@ void GradientStatistics::measure_mean() {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!groups_[i]) continue;
     auto gradient = params_[i].grad();
-    if (single()) {
-      // A missing gradient is treated as zero.
-      if (!gradient.defined() && previous_[i].defined()) gradient = at::zeros_like(previous_[i]);
-      if (gradient.defined() && !previous_[i].defined()) previous_[i] = at::zeros_like(gradient);
-      // A gradient that was loaded from a checkpoint is dense.
-      if (gradient.defined() && gradient.is_sparse() != previous_[i].is_sparse())
-        previous_[i] = gradient.is_sparse() ? previous_[i].to_sparse(gradient.sparse_dim()) : previous_[i].to_dense();
-    }
+    if (single()) previous_.match(i, gradient);
     if (!gradient.defined()) continue;
     gradients.push_back({*groups_[i], std::move(gradient), preconditioner(i)});
-    previous.push_back(previous_[i]);
+    previous.push_back(previous_.of(i));
   }
   if (!single()) return mean_.add_squared_norms(gradients);
   measured_at_end_ = measures_at_end();
@@ -315,73 +273,15 @@ void GradientStatistics::drop_gradients() {
   internal::note_void_step();
 }
 
-// Returns the number of replicas on which each flag is set.
-at::Tensor GradientStatistics::count_over_replicas(const std::vector<bool>& flags) {
-  auto counts = at::zeros({static_cast<std::int64_t>(flags.size())});
-  for (std::size_t i = 0; i < flags.size(); ++i) counts[static_cast<std::int64_t>(i)] = flags[i] ? 1 : 0;
-  std::vector<at::Tensor> tensors{counts.to(params_[0].device())};
-  group_->allreduce(tensors)->wait();
-  return tensors[0].cpu();
-}
-
-// Averages the local gradients of parameters that no replica used in the reduced pass, because the Reducer does not
-// touch these.
-void GradientStatistics::average_unused() {
-  torch::NoGradGuard no_grad;
-  std::vector<bool> flags;
-  for (std::size_t i = 0; i < params_.size(); ++i) flags.push_back(!expected_[i]);
-  for (const auto& param : params_) flags.push_back(param.grad().defined());
-  const auto used = count_over_replicas(flags).view({2, -1});
-  for (std::int64_t i = 0; i < used.size(1); ++i) {
-    if (used[0][i].item<float>() > 0 || used[1][i].item<float>() == 0) continue;
-    const auto& param = params_[static_cast<std::size_t>(i)];
-    auto& gradient = param.mutable_grad();
-    if (!gradient.defined()) gradient = at::zeros_like(param);
-    std::vector<at::Tensor> tensors{gradient};
-    group_->allreduce(tensors)->wait();
-    gradient.div_(replicas_);
-  }
-}
-
-// Adds the gradients that are held for parameters that a replica did not use in the last batch, because the Reducer
-// does not see these.
-void GradientStatistics::reduce_unused() {
-  torch::NoGradGuard no_grad;
-  std::vector<bool> flags;  // by parameter: used in the last batch; then by parameter: used only in an earlier batch
-  for (std::size_t i = 0; i < params_.size(); ++i) flags.push_back(!expected_[i]);
-  for (const auto& held : held_) flags.push_back(held.defined());
-  const auto used = count_over_replicas(flags).view({2, -1});
-  const auto sum = [&](at::Tensor& tensor) {
-    std::vector<at::Tensor> tensors{tensor};
-    group_->allreduce(tensors)->wait();
-  };
-  for (std::int64_t i = 0; i < used.size(1); ++i) {
-    if (used[1][i].item<float>() == 0) continue;
-    const auto param = static_cast<std::size_t>(i);
-    auto gradient = held_[param].defined() ? held_[param] : at::zeros_like(params_[param]);
-    sum(gradient);
-    gradient.div_(replicas_);
-    auto& mean = params_[param].mutable_grad();
-    if (used[0][i].item<float>() > 0 && mean.defined()) {
-      mean.add_(gradient);
-    } else {
-      mean = gradient;
-    }
-  }
-}
-
 std::optional<GradientSample> GradientStatistics::take(double batch_scale, double loss_scale) {
   if (unreduced_) abandon();  // the program has cleared the local gradients
   if (!std::exchange(complete_, false)) return {};
   begun_ = divided_ = false;
   if (!options_.measure) return {};
   if (reducing_) std::exchange(reducing_, {})->wait();
-  auto sample =
-      single() ? differenced(batch_scale, loss_scale) : std::optional<GradientSample>(several(batch_scale, loss_scale));
-  if (!single() && all_finite(sample->total_sqr)) {
-    previous_.assign(previous_.size(), {});
-    previous_loss_scale_ = 0;
-  }
+  if (single()) return previous_.compare(mean_.values(), batch_scale, loss_scale);
+  auto sample = several(batch_scale, loss_scale);
+  if (all_finite(sample.total_sqr)) previous_.clear();
   return sample;
 }
 
@@ -394,28 +294,7 @@ GradientSample GradientStatistics::several(double batch_scale, double loss_scale
   for (std::size_t group = 0; group < local.size(); ++group) {
     if (!earlier_.empty()) local[group] += earlier_[group];
     sample.local_sqr.push_back(local[group] * passes_ * passes_ / sample.count / (loss_scale * loss_scale));
-    sample.total_sqr.push_back(mean[group * kSums] / (loss_scale * loss_scale));
-  }
-  return sample;
-}
-
-std::optional<GradientSample> GradientStatistics::differenced(double batch_scale, double loss_scale) {
-  GradientSample sample{.count = 2, .scale = 2 * batch_scale, .differenced = true};
-  const auto sums = mean_.values();
-  const auto local = firsts(sums);
-  if (!all_finite(local)) {
-    sample.local_sqr = sample.total_sqr = local;
-    previous_loss_scale_ = 0;  // the next gradient cannot be compared with this one
-    return sample;
-  }
-  const double before = std::exchange(previous_loss_scale_, loss_scale), now = loss_scale;
-  if (before == 0) return {};
-  for (std::size_t i = 0; i < sums.size(); i += kSums) {
-    const double current_sqr = sums[i] / (now * now);
-    const double previous_sqr = sums[i + 1] / (before * before);
-    const double product = (sums[i + 2] - sums[i] - sums[i + 1]) / 2 / (now * before);
-    sample.local_sqr.push_back((current_sqr + previous_sqr) / 2);
-    sample.total_sqr.push_back((current_sqr + previous_sqr + 2 * product) / 4);
+    sample.total_sqr.push_back(mean[group * kPairSums] / (loss_scale * loss_scale));
   }
   return sample;
 }
@@ -428,26 +307,10 @@ void GradientStatistics::reset_moments() {
   if (options_.precondition) reset_adam_moments(optimizer_);
 }
 
-void GradientStatistics::save(checkpoint::Writer& writer) const {
-  if (previous_loss_scale_ == 0) return;
-  writer.json("previous_loss_scale", previous_loss_scale_);
-  for (std::size_t i = 0; i < previous_.size(); ++i) {
-    if (previous_[i].defined()) save_tensor(writer, previous_name(i), previous_[i]);
-  }
-}
-
-void GradientStatistics::check(const checkpoint::Reader& reader) const {
-  for (std::size_t i = 0; i < previous_.size(); ++i) {
-    if (reader.find(previous_name(i)) != nullptr) check_tensor(reader, previous_name(i), params_[i]);
-  }
-}
-
+void GradientStatistics::save(checkpoint::Writer& writer) const { previous_.save(writer); }
+void GradientStatistics::check(const checkpoint::Reader& reader) const { previous_.check(reader, params_); }
 void GradientStatistics::load(const checkpoint::Reader& reader) {
-  if (!options_.measure || replicas_ > 1 || !reader.has_json("previous_loss_scale")) return;
-  previous_loss_scale_ = reader.json("previous_loss_scale").get<double>();
-  for (std::size_t i = 0; i < previous_.size(); ++i) {
-    if (reader.find(previous_name(i)) != nullptr) previous_[i] = load_new_tensor(reader, previous_name(i), params_[i]);
-  }
+  if (options_.measure && replicas_ == 1) previous_.load(reader, params_);
 }
 
 }  // namespace adaptdl

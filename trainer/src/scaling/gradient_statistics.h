@@ -27,6 +27,8 @@
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/torch/gradient_noise_scale.h"
+#include "scaling/gradient_hook.h"
+#include "scaling/previous_gradient.h"
 #include "scaling/squared_norm.h"
 #include "support/device_time.h"
 #include "support/regroup.h"
@@ -49,7 +51,8 @@ class GradientStatistics {
   // Each averaging of gradients increments `version`, which must outlive the object.
   GradientStatistics(std::vector<at::Tensor> params, torch::optim::Optimizer& optimizer, compat::ProcessGroupPtr group,
                      internal::Version& version, Options options);
-  ~GradientStatistics();
+  GradientStatistics(const GradientStatistics&) = delete;
+  GradientStatistics& operator=(const GradientStatistics&) = delete;
 
   // Must be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
   // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: whether this batch ends the
@@ -100,7 +103,6 @@ class GradientStatistics {
   void load(const checkpoint::Reader& reader);
 
  private:
-  struct Hook;
   void on_gradient(std::size_t param, const at::Tensor& gradient);
   void on_local_gradients();
   void on_mean_gradients();
@@ -108,20 +110,16 @@ class GradientStatistics {
   void drop_gradients();
   void drop_local_gradients();
   void forget_passes();
-  void reduce_unused();
   void begin_step();
   void set_aside();
   void drop_step();
   void count_passes();
   void end_unreduced();
-  void average_unused();
-  at::Tensor count_over_replicas(const std::vector<bool>& flags);
   void check_all_used() const;
   bool single() const noexcept { return batches_ == 1 && replicas_ == 1 && passes_ == 1; }
   bool measures_at_end() const;
   Preconditioner preconditioner(std::size_t param) const;
   GradientSample several(double batch_scale, double loss_scale);
-  std::optional<GradientSample> differenced(double batch_scale, double loss_scale);
 
   const std::vector<at::Tensor> params_;
   torch::optim::Optimizer& optimizer_;
@@ -130,7 +128,7 @@ class GradientStatistics {
   const Options options_;
   int replicas_;
   std::vector<std::optional<std::size_t>> groups_;  // by parameter; nullopt: not in the optimizer
-  std::vector<std::unique_ptr<Hook>> hooks_;
+  std::vector<std::unique_ptr<GradientHook>> hooks_;
 
   std::vector<bool> expected_;    // whether the current pass may still produce the parameter's gradient
   std::vector<at::Tensor> held_;  // sums over the step's batches so far; in the last batch, divided by their number
@@ -158,9 +156,7 @@ class GradientStatistics {
   internal::TimeMark last_gradient_;
   GroupSums local_, mean_;
   c10::intrusive_ptr<c10d::Work> reducing_;  // the reduction of local_
-  // For steps with a single gradient: the previous step's gradient, and the factor of its loss (0 if there is none).
-  std::vector<at::Tensor> previous_;
-  double previous_loss_scale_ = 0;
+  PreviousGradient previous_;                // for steps with a single gradient
 };
 
 }  // namespace adaptdl

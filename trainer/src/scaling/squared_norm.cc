@@ -220,6 +220,12 @@ bool all_finite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
+std::vector<double> first_sums(const std::vector<double>& sums) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < sums.size(); i += kPairSums) result.push_back(sums[i]);
+  return result;
+}
+
 GroupSums::GroupSums(std::size_t groups, std::size_t sums, at::Device device)
     : sums_(at::zeros({static_cast<std::int64_t>(groups), static_cast<std::int64_t>(sums)},
                       at::TensorOptions(at::kDouble).device(device))) {}

@@ -20,8 +20,8 @@ namespace adaptdl {
 // Gloo's TCP transport has neither of the two forms that trainer/meson.build checks for.
 std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string& secret);
 
-// Closes the context's connections to the other replicas. Operations that wait on them fail, at both ends. With Gloo's
-// own device, a local operation whose message was partly sent or received keeps waiting.
+// Closes the context's connections to the other replicas. Operations that are waiting on them fail, at both ends. With
+// Gloo's own device, a local operation whose message was partly sent or received keeps waiting.
 void close_connections(::gloo::Context& context, int rank, int size);
 
 }  // namespace adaptdl

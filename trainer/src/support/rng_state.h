@@ -19,7 +19,7 @@ namespace adaptdl::internal {
 void resume_rng();
 
 // Creates and registers the state if it does not exist. Checkpoints that are saved before resume_rng(), for example by
-// a finished job that runs again, keep the generators of the loaded checkpoint.
+// a finished job that is run again, keep the generators of the loaded checkpoint.
 void register_rng();
 
 // A snapshot of the generators, taken by the constructor.

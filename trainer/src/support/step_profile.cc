@@ -49,7 +49,7 @@ struct Recorder {
   std::deque<Pending> pending;
 };
 
-// Never destroyed: events that wait for a GPU must not be destroyed after LibTorch's own statics.
+// Never destroyed: events that are waiting for a GPU must not be destroyed after LibTorch's own statics.
 Recorder& recorder() {
   static auto* const instance = new Recorder;
   return *instance;

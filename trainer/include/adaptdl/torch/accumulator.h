@@ -139,7 +139,7 @@ class Accumulator {
   };
 
   // Enters synchronized mode, or does nothing if it is already active. This is a collective call: all replicas must
-  // make it at the same point of the program. Throws collective::CollectiveError if a replica died, Error if
+  // call it at the same point in the program. Throws collective::CollectiveError if a replica died, Error if
   // init_process_group was not called, and UsageError on all replicas if two of them added values that cannot be
   // summed.
   Synchronized synchronized();

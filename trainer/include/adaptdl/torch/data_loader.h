@@ -70,9 +70,9 @@ struct DataLoaderOptions {
   // Maximum number of batches fetched ahead, which limits the memory that these batches use. If 0, two per worker.
   std::int64_t prefetch = 0;
   // Whether to put batches into page-locked memory, from which copies to a GPU can overlap with computation:
-  // `batch.data.to(device, /*non_blocking=*/true)`. This applies to tensors in LibTorch's examples, containers, tuples
-  // and optionals. For your own type, define `void pin_memory(Batch&)` in its namespace. The option has no effect
-  // without a GPU.
+  // `batch.data.to(device, /*non_blocking=*/true)`. The option applies to tensors in LibTorch's examples, containers,
+  // tuples and optionals. For your own type, define `void pin_memory(Batch&)` in its namespace. Without a GPU, the
+  // option has no effect.
   bool pin_memory = false;
   // Seed for the order of samples and for sample_generator().
   std::uint64_t seed = 0;

@@ -42,7 +42,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,10 +51,8 @@ namespace adaptdl {
 class SummaryWriter;
 
 namespace internal {
-class LoaderLoop;
-class StreamLoop;
-struct BatchSizeRange;
-}  // namespace internal
+class ElasticLoop;
+}
 
 // Bounds on the number of samples per batch on one replica, for example to keep a batch within the replica's memory.
 // Both bounds are optional.
@@ -84,13 +81,13 @@ class AdaptiveDataLoaderHelper {
   // loop can be resumed at the first batch of the interrupted step.
   class Context {
    public:
+    // Begins a loop, like context().
+    explicit Context(AdaptiveDataLoaderHelper& helper);
     Context(Context&& other) noexcept;
     Context& operator=(Context&&) = delete;
     ~Context();
 
    private:
-    friend class AdaptiveDataLoaderHelper;
-    explicit Context(AdaptiveDataLoaderHelper& helper);
     AdaptiveDataLoaderHelper* helper_;
     int exceptions_;  // number of exceptions in flight when the loop began
   };
@@ -132,13 +129,13 @@ class AdaptiveDataLoaderHelper {
   // Measures the time of a batch, which ends when this object is destroyed.
   class [[nodiscard]] Profile {
    public:
+    // Measures the batch that the last boundary began.
+    explicit Profile(AdaptiveDataLoaderHelper& helper);
     Profile(Profile&& other) noexcept;
     Profile& operator=(Profile&&) = delete;
     ~Profile();
 
    private:
-    friend class AdaptiveDataLoaderHelper;
-    explicit Profile(AdaptiveDataLoaderHelper& helper);
     AdaptiveDataLoaderHelper* helper_;
     int exceptions_;
   };
@@ -168,7 +165,7 @@ class AdaptiveDataLoaderHelper {
   bool epoch_done(std::size_t samples);
 
   // Returns whether this loader's loop runs inside another loader's loop.
-  bool nested() const noexcept { return outer_ != nullptr; }
+  bool nested() const noexcept;
 
   // The number of samples that all replicas together have read in this loop. While no loop of this loader is running,
   // the number is nullopt, and setting it has no effect.
@@ -194,31 +191,31 @@ class AdaptiveDataLoaderHelper {
 
   // Returns the number of samples per step over all replicas that was given to the constructor. If the batch size is
   // autoscaled, this is the initial batch size.
-  std::size_t batch_size() const noexcept { return batch_size_; }
+  std::size_t batch_size() const noexcept;
   // Returns the maximum given to autoscale_batch_size, or nullopt if that was not called.
-  std::optional<std::size_t> max_batch_size() const noexcept { return max_batch_size_; }
+  std::optional<std::size_t> max_batch_size() const noexcept;
   // Returns whether the total may grow beyond batch_size, so that epochs end after enough statistical progress.
-  bool adaptive() const noexcept { return max_batch_size_ && *max_batch_size_ > batch_size_; }
+  bool adaptive() const noexcept;
   // Return the values given to autoscale_batch_size.
-  const LocalBszBounds& local_bsz_bounds() const noexcept { return bounds_; }
-  bool gradient_accumulation() const noexcept { return gradient_accumulation_; }
+  const LocalBszBounds& local_bsz_bounds() const noexcept;
+  bool gradient_accumulation() const noexcept;
 
   // Returns the number of samples per batch on each replica in the current or last loop, which may have run before a
   // restart. The result is 0 before the first loop.
-  std::size_t current_local_bsz() const noexcept { return current_local_bsz_; }
+  std::size_t current_local_bsz() const noexcept;
   // Returns the number of samples per optimizer step: current_local_bsz x (accumulation_steps + 1) x replicas.
   std::size_t current_batch_size() const noexcept;
   // Returns how many batches are accumulated before the batch with which the optimizer steps.
-  int accumulation_steps() const noexcept { return accumulation_steps_; }
+  int accumulation_steps() const noexcept;
   // Return whether the current batch's gradients are only accumulated, or whether the optimizer steps with this batch.
-  bool is_accum_step() const noexcept { return !is_optim_step(); }
-  bool is_optim_step() const noexcept { return accumulated_ >= accumulation_steps_ || last_batch_; }
+  bool is_accum_step() const noexcept;
+  bool is_optim_step() const noexcept;
   // Returns whether this batch is known to be the last of the loop. Always false for a loop that ends after enough
   // statistical progress.
-  bool is_last_batch() const noexcept { return last_batch_; }
+  bool is_last_batch() const noexcept;
   // Returns how many batches of the current step precede this one. If the result is 0, gradients accumulated earlier
   // belong to a step that was never finished, because a `break` or an exception ended its loop.
-  int accumulated() const noexcept { return accumulated_; }
+  int accumulated() const noexcept;
 
   // Makes this loader the training loader, if there is none yet. The batch sizes of the training loader are part of the
   // scheduling hints.
@@ -230,65 +227,11 @@ class AdaptiveDataLoaderHelper {
   // is given.
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = "") const;
 
- private:
-  friend class internal::LoaderLoop;
-  friend class internal::StreamLoop;
-  class LoopState;
-  struct Boundary {
-    std::optional<std::size_t> batches_left = {};  // number left in this pass, for the progress report
-    bool last = false;                             // whether the next batch is the last of this loop
-    std::function<bool()> data_end = {};           // returns whether the coming step is this replica's last
-  };
-  void begin();
-  void nest();
-  void finish() noexcept;
-  void abandon() noexcept;
-  void leave() noexcept;
-  // Divides the loop's data among the new replicas. Returns the loop's new boundary, or nullopt if the loop has ended.
-  using LayOut = std::function<std::optional<Boundary>()>;
-  // Passes a boundary. Returns false if the replicas changed and the loop has ended as a result.
-  bool pass(Boundary boundary, const LayOut& lay_out = {});
-  bool agree(Boundary& boundary, const LayOut& lay_out);
-  void submit(const Boundary& boundary) const;
-  Profile time_batch() { return Profile(*this); }
-  void end_batch(bool commit);
-  void check_bounds(std::size_t max_batch_size, const LocalBszBounds& bounds, bool accumulation) const;
-  internal::BatchSizeRange range() const;
-  void choose_anew();
-  static void take_decision();
-  void tell_batch_sizes() const;
-  double progress_until(int epochs, std::size_t samples) const;
+  // Returns the implementation, for the loaders of this library.
+  internal::ElasticLoop& loop() noexcept { return *loop_; }
 
-  // Values given by the program.
-  std::size_t batch_size_;
-  std::optional<std::size_t> max_batch_size_;
-  LocalBszBounds bounds_;
-  bool gradient_accumulation_ = false;
-  std::uint32_t number_;  // identifies this loader among the loaders in this process
-  // Values in use.
-  std::size_t replicas_ = 1;
-  std::size_t current_local_bsz_ = 0;
-  int accumulation_steps_ = 0;
-  // Position of the loop.
-  AdaptiveDataLoaderHelper* outer_ = nullptr;  // the loader in whose loop this one runs
-  bool skipped_ = false;
-  int accumulated_ = 0;
-  int batches_by_hand_ = 1;                          // batches that the program combines into the current step
-  std::size_t step_index_ = 0, step_end_index_ = 0;  // current_index and end_index where this step began
-  bool in_batch_ = false;                            // whether a batch was handed out and has not ended
-  bool last_batch_ = false;                          // whether the current batch is the last of the loop
-  bool commit_ = true;                               // whether to record the time of the batch
-  bool boundary_passed_ = false;                     // whether this loop has passed a boundary
-  bool data_end_ = false;                            // whether all replicas agreed on the end of the data
-  std::uint64_t regroups_ = 0;                       // number of regroups when the loop last checked
-  bool new_replicas_ = false;                        // whether the replicas changed since the data was laid out
-  // The number of successive steps of this loop without progress, and the position at which they began.
-  struct {
-    double progress = -1;
-    std::size_t steps = 0;
-    std::size_t index = 0;
-  } idle_;
-  std::shared_ptr<LoopState> state_;  // shared with the epoch in which it was created
+ private:
+  std::unique_ptr<internal::ElasticLoop> loop_;
 };
 
 // The base class for your own loaders. It provides the same functions as AdaptiveDataLoader.

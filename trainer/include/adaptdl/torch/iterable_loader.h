@@ -14,9 +14,9 @@
 // Guarantees: each replica goes through the whole stream and keeps its share. With K replicas, the example at position
 // p, counted from the position at which this run began, belongs to rank p mod K. Each example is read exactly once in a
 // pass, except that up to K - 1 examples at the end are left out, so that all replicas receive the same number of
-// examples (if s batches are accumulated, up to s more examples are left out on each replica). This requires the stream
-// to be the same on every replica. If it is not, the loop ends on all replicas when the first of them reaches the end
-// of its stream.
+// examples (if s batches are accumulated, up to s more examples are left out on each replica). These guarantees require
+// the stream to be the same on every replica. If it is not, the loop ends on all replicas when the first of them
+// reaches the end of its stream.
 //
 // Elasticity: the position in the stream is part of the checkpoint. After a restart, on any number of replicas, the
 // loader resets the stream and skips to that position.

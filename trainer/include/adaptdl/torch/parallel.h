@@ -74,8 +74,8 @@ struct DataParallelOptions {
   // any other Adaptive optimizer uses AdaScale. With any other optimizer, there is then no rule, no noise scale and no
   // adaptive batch size.
   std::shared_ptr<ScalingRuleBase> scaling_rule;
-  // Whether a step with NaN or infinite gradients throws Error instead of logging a warning. This requires a scaling
-  // rule, because the rule's step checks the gradients. Steps that a GradScaler skips are exempt.
+  // Whether a step with NaN or infinite gradients throws Error instead of logging a warning. The option requires a
+  // scaling rule, because the rule's step checks the gradients. Steps that a GradScaler skips are exempt.
   bool stop_on_nan = false;
   // The loss scaler (amp.h), or null. It is checkpointed with the model, and must outlive the AdaptiveDataParallel.
   GradScaler* grad_scaler = nullptr;
@@ -195,7 +195,8 @@ class AdaptiveDataParallel {
   //
   // All replicas must leave the same passes unsynchronized. If the passes belong to several batches of a data loader,
   // no checkpoint is saved and no replica joins or leaves between these batches, and an incomplete step is dropped at
-  // the end of the loop. This is not supported with a loader that adapts its batch size or accumulates gradients.
+  // the end of the loop. Passes that belong to several batches are not supported with a loader that adapts its batch
+  // size or accumulates gradients.
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&& other) noexcept : parallel_(std::exchange(other.parallel_, nullptr)), before_(other.before_) {}

@@ -1,4 +1,4 @@
-// The source from which a newcomer loads its states.
+// The source from which a newcomer loads its states, implemented in generation/generation.cc.
 #pragma once
 
 #include <optional>

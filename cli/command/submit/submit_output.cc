@@ -1,0 +1,76 @@
+#include "command/submit/submit_output.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "kube/api/json_fields.h"
+#include "kube/jobs/job.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
+#include "terminal/terminal.h"
+#include "terminal/yaml.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using nlohmann::json;
+
+std::string called(const json& job, const kube::Client& client) {
+  const std::string place = kube::text_field(job, {"metadata", "namespace"});
+  const std::string name = kube::text_field(job, {"metadata", "name"});
+  return place == client.access().name_space ? name : place + '/' + name;
+}
+
+}  // namespace
+
+void print_objects(const std::vector<kube::Submission>& all, const std::string& form) {
+  json items = json::array();
+  for (const kube::Submission& one : all) {
+    items.push_back(one.claim);
+    items.push_back(one.job);
+  }
+  if (form == "json") {
+    const json list{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}};
+    print_text(dump_json(list) + '\n');
+    return;
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) print_text((i == 0 ? "" : "---\n") + to_yaml(items[i]));
+}
+
+void print_created(const json& job, const kube::Client& client, const SubmitOptions& options) {
+  const std::string name = called(job, client);
+  if (options.json) {
+    json volume;
+    for (const json& one : kube::array_field(job, {"spec", "template", "spec", "volumes"})) {
+      if (kube::text_field(one, {"name"}) == kube::kJobVolume)
+        volume = kube::field(one, {"persistentVolumeClaim", "claimName"});
+    }
+    const json said{{"name", job["metadata"]["name"]},
+                    {"namespace", job["metadata"]["namespace"]},
+                    {"uid", job["metadata"]["uid"]},
+                    {"context", client.access().context},
+                    {"claim", volume},
+                    {"image", kube::array_field(job, {"spec", "template", "spec", "containers"})[0]["image"]}};
+    print_text(dump_json(said, -1) + '\n');
+  } else if (!is_terminal(STDOUT_FILENO)) {
+    print_out("{}\n", name);
+  } else {
+    std::string where;
+    if (!options.cluster.name_space.empty()) where += " -n " + options.cluster.name_space;
+    if (!options.cluster.context.empty()) where += " --context " + options.cluster.context;
+    print_out("Submitted job {} to namespace {} in context {}\n", name,
+              kube::text_field(job, {"metadata", "namespace"}), client.access().context);
+    if (!options.follow && !options.wait) {
+      print_out(
+          "  adaptdl ls{0}                 its status, and the reason\n"
+          "  adaptdl logs {1} --follow{0}   its replicas' output\n"
+          "  adaptdl cp {1}:/adaptdl/share/FILE .{0}\n"
+          "  adaptdl delete {1}{0}\n",
+          where, name);
+    }
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace adaptdl::cli

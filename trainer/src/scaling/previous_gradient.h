@@ -1,0 +1,45 @@
+// The gradient of the previous step, with which a step's gradient is compared if there is only one: on a single
+// replica, without accumulation, the noise scale is measured on the difference of two successive gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/torch/gradient_noise_scale.h"
+
+namespace adaptdl {
+
+class PreviousGradient {
+ public:
+  // `params`: number of parameters.
+  explicit PreviousGradient(std::size_t params) : gradients_(params) {}
+
+  // Prepares `gradient`, the step's gradient of a parameter, and the previous one for a comparison: a missing gradient
+  // is treated as zero, unless both are missing, and both get the same layout.
+  void match(std::size_t param, at::Tensor& gradient);
+  // Returns the previous gradient of a parameter, which may be undefined. GroupSums::add_pairs replaces its values.
+  const at::Tensor& of(std::size_t param) const { return gradients_[param]; }
+
+  // Returns the sample for the comparison with this gradient, or nullopt if there was none. `sums`: the sums of
+  // GroupSums::add_pairs. `batch_scale`, `loss_scale`: see GradientStatistics::take.
+  std::optional<GradientSample> compare(const std::vector<double>& sums, double batch_scale, double loss_scale);
+
+  // The next gradient is not compared with this one. clear() also frees its memory.
+  void invalidate() noexcept { loss_scale_ = 0; }
+  void clear();
+
+  // Save, check and load the gradient, if there is one. load() REQUIRES that check() has succeeded.
+  void save(checkpoint::Writer& writer) const;
+  void check(const checkpoint::Reader& reader, const std::vector<at::Tensor>& params) const;
+  void load(const checkpoint::Reader& reader, const std::vector<at::Tensor>& params);
+
+ private:
+  std::vector<at::Tensor> gradients_;
+  double loss_scale_ = 0;  // the factor of the gradient's loss; 0: there is no gradient to compare with
+};
+
+}  // namespace adaptdl
