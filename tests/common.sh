@@ -1,7 +1,7 @@
-# Sourced by bootstrap, .ci/run and tests/full: where tests keep what they build once, the rules of the compiler cache, how
-# long each stage takes, and how much memory all of it uses.
+# Functions and settings for bootstrap, .ci/run and other test scripts: the directory of the tests' cache, the settings of the
+# compiler cache, and a record of how long each stage takes and how much memory is used.
 
-# As tests/e2e/python_peer.py has it.
+# Prints the directory in which the tests keep what they download and build. tests/e2e/python_peer.py must use the same one.
 test_cache() {
   if [ -n "${ADAPTDL_TEST_CACHE:-}" ]; then
     echo "$ADAPTDL_TEST_CACHE"
@@ -12,18 +12,18 @@ test_cache() {
   fi
 }
 
-# Objects compiled before are found again where ccache is installed; with precompiled headers, only under these rules.
+# If ccache is installed, it reuses compiled objects. With precompiled headers, it does so only with these settings.
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}"
 
-# Lets CI and tests/full find objects that any checkout compiled before. Nothing depends on this cache. ccache applies the
-# limit to each sixteenth of it, and a precompiled header of LibTorch takes 100 MB.
+# Lets CI and tests/full reuse objects that any checkout has compiled. Nothing depends on this cache. ccache divides the size limit
+# among 16 directories, and a precompiled header of LibTorch takes 100 MB, so the limit must not be too low.
 use_compiler_cache() {
   export CCACHE_DIR CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=5G
   CCACHE_DIR="$(test_cache)/ccache"
 }
 
-# Two lines per stage, NAME<tab>begin<tab>TIME and NAME<tab>end<tab>TIME, in seconds since the epoch. Stages may overlap.
-# Inner scripts add to the file of the outer one.
+# This file contains two lines per stage, NAME<tab>begin<tab>TIME and NAME<tab>end<tab>TIME, with times in seconds since the epoch.
+# Stages may overlap. A script that is called by another one appends to the file of that one.
 stages="${ADAPTDL_STAGES:-}"
 
 stage() { # NAME COMMAND...
@@ -34,7 +34,7 @@ stage() { # NAME COMMAND...
   return "$status"
 }
 
-# The names of the stages that have begun and not ended, comma-separated.
+# Prints a comma-separated list of the stages that have begun but not ended.
 current_stages() {
   awk -F'\t' '
     $2 == "begin" {open[$1] = NR}
@@ -42,7 +42,7 @@ current_stages() {
     END {for (name in open) names = names (names ? ", " : "") name; print names ? names : "none"}' "$stages"
 }
 
-# The MiB of memory in use on this machine beyond those at the start, at the highest, once a second.
+# Samples the machine's memory use once a second, and records its largest increase since the start, in MiB.
 watch_memory() {
   local name value _ first=0 used peak=0
   while :; do
@@ -62,7 +62,7 @@ watch_memory() {
   done
 }
 
-# To be called before the first stage. Does nothing in a script that another with stages runs.
+# Must be called before the first stage. Does nothing if the script was called by another one that records stages.
 begin_stages() {
   [ -z "$stages" ] || return 0
   stages=$(mktemp -t adaptdl-stages-XXXXXX)

@@ -1,5 +1,5 @@
-// The main function of every unit test program. A filter that no test case passes is a failure: a test that was renamed
-// must not succeed by testing nothing.
+// The main function of every unit test program. A filter that matches no test case is a failure: a test that was
+// renamed must not succeed by testing nothing.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
-"""What a run of the tests leaves on the machine: leftovers.py record FILE, then leftovers.py check FILE.
+"""Checks that a run of the tests leaves nothing on the machine: leftovers.py record FILE, then leftovers.py check FILE.
 
-`record` saves the state of the machine before the run. `check` prints what is new after it, one line each, and fails if there is
-anything. Processes of the run have its ADAPTDL_SUITE in their environment, and its temporary files are in its own TMPDIR. Other
-files and cgroups count if their names contain "adaptdl".
+`record` saves the state of the machine before the run. After the run, `check` prints everything that is new, one item per line, and
+fails if there is anything. The processes of the run have its ADAPTDL_SUITE in their environment, and its temporary files are in its
+own TMPDIR. Other files and cgroups are checked if their names contain "adaptdl".
 """
 
 import json
@@ -15,8 +15,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLACES = ["/tmp", "/var/tmp", "/dev/shm", "/run", "/run/netns", "/run/lock", "/var/lib/cni/results", str(pathlib.Path.home())]
 MARK = "adaptdl"
-OTHERS = ("adaptdl-suite-", "adaptdl-stages-")  # of a run beside this one
-GRACE = 60  # seconds for processes that are about to end, such as an agent 10 s after its last run
+OTHERS = ("adaptdl-suite-", "adaptdl-stages-")  # files of other runs at the same time
+GRACE = 60  # seconds to wait for processes that are about to end, such as an agent, which ends 10 s after its last run
 
 
 def names_in(directory):
@@ -72,7 +72,7 @@ def ancestors():
 
 
 def processes(suite):
-    """Those of this run, without the ancestors of this process."""
+    """Returns the processes of this run, except this process and its ancestors."""
     mark, own = f"ADAPTDL_SUITE={suite}".encode(), ancestors()
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
@@ -82,7 +82,7 @@ def processes(suite):
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             found.append(f"{path.name}: {command[:200]}")
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 

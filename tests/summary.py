@@ -1,7 +1,8 @@
-"""Sums up meson's test logs: summary.py [--stages FILE] LOG...
+"""Summarizes meson's test logs: summary.py [--stages FILE] LOG...
 
-Prints the end of the output of each test that failed, what took how long, and last "N passed, N failed[, N skipped]". A log
-that is not there counts as a failure. FILE is that of common.sh, with its memory beside it.
+Prints the end of the output of each failed test, the times of all stages and of the slowest tests, and finally "N passed, N
+failed[, N skipped]". A log that does not exist counts as a failure. FILE is the record of stages that tests/common.sh writes,
+with the peak memory in FILE.memory.
 """
 import argparse
 import json
@@ -22,7 +23,7 @@ def show_failure(path, entry):
 
 
 def show_stages(path):
-    times = {}  # by name: begin, end
+    times = {}  # name -> event (begin or end) -> time
     for line in path.read_text(encoding="utf-8").splitlines():
         name, event, time = line.split("\t")
         times.setdefault(name, {})[event] = int(time)
@@ -49,7 +50,7 @@ def main():
     parser.add_argument("--stages", type=pathlib.Path)
     parser.add_argument("logs", nargs="+")
     options = parser.parse_args()
-    # A test that runs again replaces its earlier result in the same log.
+    # If a test ran twice, its second result in the log replaces the first.
     results, missing = {}, 0
     for path in options.logs:
         try:

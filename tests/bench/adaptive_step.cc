@@ -6,8 +6,8 @@
 //
 // Prints the ratio of the median step times for each model. Exits with 1 if a ratio for SGD exceeds 1.03; run it on an
 // otherwise idle machine. The ratio for Adam, whose gradients are divided by its moments before they are measured, is
-// for information. An argument such as "SGD" or "25 M" selects some of the measurements. With --gpu before it, one
-// replica is measured on a GPU, with NCCL and batches of 512, also for information.
+// printed for information only. An argument such as "SGD" or "25 M" selects some of the measurements. With --gpu before
+// it, one replica is measured on a GPU, with NCCL and batches of 512, also for information only.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -130,7 +130,7 @@ double measure(const Workload& workload, const char* optimizer, int turns, int& 
   adaptive.loader.autoscale_batch_size(static_cast<std::size_t>(workload.batch_size));
   epochs += turns;
   for (const int epoch : adaptdl::remaining_epochs_until(epochs)) {
-    // The two models take turns in going first.
+    // The two models take turns going first.
     if (epoch % 2 == 0) adaptive.turn();
     plain.turn();
     if (epoch % 2 != 0) adaptive.turn();

@@ -1,7 +1,7 @@
 // Measures how fast a checkpoint is saved and loaded relative to the disk: a streamed write with fsync, and a streamed
-// read with an empty page cache. Because a disk's speed drifts, each round measures plain, checkpoint, checkpoint,
-// plain, and the result is the median ratio of the rounds. Fails if it is below 0.8.
-// Arguments: [DIRECTORY [MIB [ROUNDS]]], by default the current directory, 1024 and 7.
+// read with an empty page cache. Because a disk's speed drifts, each round measures in the order plain, checkpoint,
+// checkpoint, plain, and the result is the median ratio of the rounds. Fails if the result is below 0.8. Arguments:
+// [DIRECTORY [MIB [ROUNDS]]], by default the current directory, 1024 and 7.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>

@@ -1,7 +1,8 @@
-"""How long `adaptdl cp` of a large file takes beside `kubectl cp`: cluster_copy.py [MIB] [ROUNDS]
+"""Compares how long `adaptdl cp` and `kubectl cp` take for a large file: cluster_copy.py [MIB] [ROUNDS]
 
-Into a pod of a real cluster and out of it, the two commands in turn; what counts is the median time from start to exit.
-adaptdl compares SHA-256 of both ends in that time, kubectl compares nothing: that its copies are whole is checked apart.
+The two commands copy the file into a pod of a real cluster and out of it, in turn; the median times from start to exit are
+compared. In that time, adaptdl also compares the SHA-256 digests of both ends. kubectl does not verify its copies, so this
+script checks separately that they are complete.
 """
 
 import filecmp
@@ -23,7 +24,7 @@ ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
 class Copying(ClusterTest):
     @classmethod
     def start_job(cls):
-        """Returns the name of its pod."""
+        """Starts a job, and returns the name of its pod."""
         self = cls()
         self.make_job("job", command="mkdir -p /tmp/there; sleep 100000")
         return self.pods_of("job")[0]["metadata"]["name"]

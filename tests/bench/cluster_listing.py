@@ -1,7 +1,7 @@
-"""How long `adaptdl ls` of many jobs takes beside `kubectl get adaptdljobs`: cluster_listing.py [JOBS] [ROUNDS]
+"""Compares how long `adaptdl ls` and `kubectl get adaptdljobs` take for many jobs: cluster_listing.py [JOBS] [ROUNDS]
 
-The jobs lie in a namespace of their own on a real cluster, every other one with hints as large as a running job's. Both
-commands are run in turn; what counts is the median time from start to exit, with the output to a pipe.
+The jobs are in a separate namespace on a real cluster, and every other one has hints as large as those of a running job.
+The two commands are run in turn, with their output to a pipe; the median times from start to exit are compared.
 """
 
 import concurrent.futures
@@ -52,7 +52,7 @@ class Listing(ClusterTest):
 
 
 def _documents(text):
-    """kubectl prints a list of its own, or one object after the other, as its version has it."""
+    """Parses the output of kubectl, which is a list or one object after another, depending on the version of kubectl."""
     decoder, found, at = json.JSONDecoder(), [], 0
     while at < len(text.rstrip()):
         value, at = decoder.raw_decode(text, at + len(text[at:]) - len(text[at:].lstrip()))

@@ -1,16 +1,17 @@
-"""How long training pauses when the operator changes the replicas of a job: cluster_rescale.py PROGRAM [ROUNDS [MODEL...]]
+"""Measures how long training pauses when the operator changes the replicas of a job:
+cluster_rescale.py PROGRAM [ROUNDS [MODEL...]]
 
 PROGRAM is the built rescale_pause_program. In a real cluster with virtual GPUs, a job gets 1, 2, 4, 3 and 1 of them, ROUNDS
-times (default: 5). In one run, for the models `digits` and `large` (25 M parameters):
+times (default: 5). One run measures this for the models `digits` and `large` (25 M parameters):
 
 live     with `liveRescale: true`
 restart  with `liveRescale: false`, by a checkpoint and a restart of all replicas
 
-The pause is that of rescale_pause.py: the longest time without a completed step, from the last step before the change was
-asked for up to the fifth after it, less the normal time of a step of the group in which it ends.
+The pause is defined as in rescale_pause.py: the longest time without a completed step, between the last step before the
+change was requested and the fifth step after it, minus the normal step time of the group in which that time ends.
 
-Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live at most 2 s, and its median at
-most a fifth of that of restart.
+Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live must be at most 2 s, and its
+median at most a fifth of that of restart.
 """
 
 import pathlib
@@ -21,7 +22,7 @@ import time
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-# The time of a step on one replica, in ms: so long that more replicas are faster, although they share two processors.
+# The step time on one replica, in ms. It is long enough for more replicas to be faster although they share two processors.
 MODELS = {"digits": 800, "large": 4000}
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
@@ -38,7 +39,7 @@ class Rescaled(OperatorTest):
     programs = (PROGRAM,)
 
     def give_gpus(self, count):
-        # All on one node: between nodes, two replicas could be faster than three.
+        # All GPUs are on one node, because across nodes two replicas could be faster than three.
         self.offer_gpus(count, "node0")
         self.offer_gpus(0, "node1")
 
@@ -53,7 +54,7 @@ class Rescaled(OperatorTest):
         main["command"] = [f"/usr/bin/{PROGRAM.name}", model, "/adaptdl/share/steps", str(MODELS[model])]
         main["env"] += [{"name": "OMP_NUM_THREADS", "value": "1"}, {"name": "ADAPTDL_CHECKPOINT_EVERY", "value": "0s"}]
         self.create_job(model, template, maxReplicas=4)
-        # The policy decides by measured step times.
+        # The policy decides based on measured step times.
         steps.wait(0, 1, 1)
         self.wait_for("measured step times", lambda: (self.status(model).get("train") or {}).get("perfParams"), 300)
         pauses = {change: [] for change in CHANGES}

@@ -1,5 +1,5 @@
-// Measures what a data-parallel step costs relative to a bare c10d::Reducer loop with the same model, by interleaved
-// pairs of steps on two local replicas. Prints the ratio of the median times; exits with 1 if it exceeds 1.02.
+// Measures what a data-parallel step costs relative to a bare c10d::Reducer loop with the same model, in interleaved
+// pairs of steps on two local replicas. Prints the ratio of the median times; exits with 1 if the ratio exceeds 1.02.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -73,7 +73,7 @@ int run(int rank) {
   const auto x = torch::randn({64, 256});
   std::vector<double> ours, theirs;
   for (int pair = -kWarmUp; pair < kPairs; ++pair) {
-    // The two models take turns in going first.
+    // The two models take turns going first.
     double bare_seconds = pair % 2 == 0 ? seconds_of_step(bare, bare_optimizer, x) : 0;
     const double seconds = seconds_of_step(model, optimizer, x);
     if (pair % 2 != 0) bare_seconds = seconds_of_step(bare, bare_optimizer, x);

@@ -1,9 +1,11 @@
-"""The time of a step of ours and of Python's DistributedDataParallel on the same LibTorch: two replicas of one thread
-each train the same model on the same batches, in turns of some steps: ours with LibTorch's SGD, ours with an Adaptive
-one, which measures the gradient noise scale, and Python's with its own SGD. All drop the gradients of the last step.
+"""Compares the step time of our data-parallel training with that of Python's DistributedDataParallel on the same LibTorch.
+Three jobs with two replicas of one thread each train the same model on the same batches, in turns of a few steps: a plain
+job of ours with LibTorch's SGD, an adaptive job of ours, whose optimizer also measures the gradient noise scale, and a job
+in Python with PyTorch's SGD. All of them release the gradients of the previous step instead of setting them to zero.
 
-Prints the ratios of the median step times. Exits with 1 if that of the plain one is over 1.02, a figure for a machine
-that does nothing else; that of the adaptive one, which does more than Python's, is for information. Skipped without Debian's python3-torch. An argument is the number of rounds (default: 25).
+Prints the ratios of the median step times. Exits with 1 if that of the plain job is over 1.02, a bound for an otherwise idle
+machine; that of the adaptive job, which does more work than the Python job, is for information only. Skipped without Debian's
+python3-torch. The optional argument is the number of rounds (default: 25).
 """
 
 import os
@@ -23,14 +25,14 @@ PEER = E2E / "python_ddp_peer.py"
 REPLICAS = 2
 MAX_RATIO = 1.02
 WARM_UP = 10
-STEPS, LEFT_OUT = 20, 2  # of a turn, of which the first ones are not counted
-# Of 5.3 M parameters; python_ddp_test.py describes it.
+STEPS, LEFT_OUT = 20, 2  # steps in a turn, and how many of the first ones are not counted
+# A model with 5.3 M parameters; python_ddp_test.py describes the fields.
 CASE = dict(side=16, channels=[32, 64], widths=[4096, 256], samples=32, passes=1, lr=0.01, clip=0, bf16=False,
             double=False, sync_batch_norm=False)
 
 
 def measure(jobs, rounds):
-    """The step times of each job, on the replica that took longer."""
+    """Returns the step times of each job, each on the replica that took longer."""
     for name, job in jobs.items():
         [size, _] = job.ask(what="make", case={**CASE, "name": "ddp-step", "adaptive": name == "adaptive"})
         job.ask(what="train", steps=WARM_UP)

@@ -1,7 +1,7 @@
-"""How much faster than the published Python package goodput is computed and fitted, both in one run, in turns.
+"""Measures how much faster we compute and fit goodput than the published Python package, with both in turn in one run.
 
-Fails below the goals; skipped where the package cannot be installed. Each figure is of the quickest of several
-repetitions, so that whatever else the machine does counts little.
+Fails if a goal is missed; skipped if the package cannot be installed. Each figure is that of the fastest of several
+repetitions, so that other load on the machine has little influence.
 """
 
 import os
@@ -16,13 +16,13 @@ import python_peer  # noqa: E402
 ROUNDS = 3
 FUNCTION = dict(perf=[0.1, 0.01, 0.2, 0.01, 0.05, 0.005, 1.7], grad=[0.5, 3.0], init=128)
 LIMITS = dict(max=12_800, min_local=16, max_local=256, accumulation=True)
-# All different, so that no result of one serves another.
+# All configurations differ, so that no result can be reused for another one.
 REPLICAS = list(range(1, 1001))
 DIFFERENT = dict(replicas=REPLICAS, nodes=[1 + number % 16 if number >= 16 else 1 for number in REPLICAS])
 
 
 def figures(ours, python):
-    """What is compared: its name, the goal, the seconds of ours and of the Python package."""
+    """Yields each comparison: its name, the goal, and the time that we and the Python package take, in seconds."""
     fitted, _ = goodput_support.split(goodput_support.observations("cifar10"), 50, 0)
     for name, goal, repeat, question in (
         ("1,000 single calls of optimize", 50, (20, 1), dict(FUNCTION, **LIMITS, **DIFFERENT, what="time optimize")),

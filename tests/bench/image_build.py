@@ -1,14 +1,15 @@
-"""How long `adaptdl build --push` takes beside buildah: image_build.py [MIB] [ROUNDS]
+"""Compares how long `adaptdl build --push` and buildah take: image_build.py [MIB] [ROUNDS]
 
-One project and one docker-registry; a base image in the registry, a RUN, and MIB of project files: a third programs'
-sources, a third shared libraries, a third bytes that nothing makes smaller. In turn, as often as ROUNDS says:
+Both build the same project and push it to the same docker-registry. The project has a base image in the registry, a RUN, and
+MIB MiB of files: a third program sources, a third shared libraries, and a third incompressible bytes. They take turns, ROUNDS
+times:
 
-cold     neither has anything but the project: `adaptdl build --push`, and `buildah bud --layers` with `buildah push`
-change   one file of the project has changed since, by one line
-nothing  nothing has changed (adaptdl alone)
+cold     neither has cached anything: `adaptdl build --push`, and `buildah bud --layers` with `buildah push`
+change   one line of one project file has changed since
+nothing  nothing has changed (adaptdl only)
 
-Every round pushes to repositories of its own. The times are medians from start to exit; CPU time is that of the commands and
-all that they started. Of 1 GiB of files it tells how much memory a cold build takes. Exits with 1 if a bound is missed.
+Each round pushes to new repositories. The times are medians from start to exit; the CPU time includes all processes that the
+commands start. Also measures how much memory a cold build of 1 GiB of files takes. Exits with 1 if a bound is missed.
 """
 
 import json
@@ -31,7 +32,7 @@ MIB = int(sys.argv[1]) if len(sys.argv) > 1 else 300
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
 PATIENCE = 1200
 IN_NAMESPACE = "ADAPTDL_BENCH_IN_NAMESPACE"
-# Of buildah's time.
+# These bounds are fractions of buildah's time.
 COLD_BOUND, CHANGE_BOUND = 1 / 2, 1 / 4
 NOTHING_BOUND_SECONDS = 1
 MEMORY_BOUND_MIB = 200
@@ -52,7 +53,7 @@ CMD ["sh", "-c", "ls"]
 
 
 def copy_some(roots, target, mebibytes, skip=0):
-    """Files of this machine, in their order, until there are so many bytes; of the first `skip` MiB none."""
+    """Copies files of this machine, in order, until they add up to `mebibytes` MiB. Leaves out the first `skip` MiB of files."""
     bytes_left, to_skip = mebibytes << 20, skip << 20
     for root in roots:
         for directory, names, files in os.walk(root):
@@ -62,7 +63,7 @@ def copy_some(roots, target, mebibytes, skip=0):
                 if path.is_symlink() or not path.is_file():
                     continue
                 size = path.stat().st_size
-                if size > mebibytes << 18:  # not one that is most of it
+                if size > mebibytes << 18:  # no single file may be a large part of the total
                     continue
                 if to_skip > 0:
                     to_skip -= size
@@ -112,7 +113,7 @@ class Bench:
         random_file(self.project / "weights", MIB - 2 * (MIB // 3))
 
     def measure(self, *commands):
-        """(seconds, seconds of processors)"""
+        """Runs the commands, and returns the elapsed time and the CPU time, in seconds."""
         began, used = time.monotonic(), processor_seconds()
         for command in commands:
             done = subprocess.run(list(map(str, command)), env=self.environment, timeout=PATIENCE, capture_output=True, text=True)
@@ -130,7 +131,7 @@ class Bench:
                             ["buildah", *place, "push", "--tls-verify=false", image])
 
     def forget(self):
-        """What both have kept."""
+        """Removes everything that both have cached."""
         shutil.rmtree(self.cache, ignore_errors=True)
         place = self.root / "buildah"
         if place.exists():
@@ -144,7 +145,7 @@ class Bench:
             file.write(f"print({number})\n")
 
     def memory(self):
-        """MiB at the most of a cold build of 1 GiB."""
+        """Returns the peak memory of a cold build of 1 GiB of files, in MiB."""
         shutil.rmtree(self.cache)
         random_file(self.project / "more", 1024 - MIB)
         program = ("import os, resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
@@ -199,7 +200,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # What is mounted here is nobody else's to see, and gone in the end.
+    # In a private mount namespace, no other process sees the mounts, and they are gone in the end.
     unshare = ["unshare", "--mount", "--propagation", "private"]
     if IN_NAMESPACE not in os.environ and subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
         os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, IN_NAMESPACE: "1"})

@@ -1,13 +1,13 @@
-"""The operator with many jobs and nodes: operator_scale.py [NODES [SECONDS]]
+"""Measures the operator with many jobs and nodes: operator_scale.py [NODES [SECONDS]]
 
-A real API server and Kubernetes scheduler have NODES (default: 500) node objects of 8 GPUs each, and get four times as many jobs,
-which can use nine tenths of the GPUs. stand_in_nodes.py stands in for the kubelets, and for replicas that report new hints every
-30 s. Three cycles after all jobs run, measures for SECONDS (default: 240):
+A real API server and a real Kubernetes scheduler manage NODES node objects (default: 500) with 8 GPUs each, and four times as many
+jobs, which can use nine tenths of the GPUs. stand_in_nodes.py replaces the kubelets, and the replicas, which report new hints every
+30 s. Three cycles after all jobs are running, measures for SECONDS seconds (default: 240):
 
 cycle      the longest scheduling cycle
 memory     the operator's largest resident set since its start, which is also printed after each cycle
-requests   to the API server per second, on average, without those that it gets while no operator runs
-first pod  from the creation of one of NEW_JOBS further jobs until its first pod exists; the longest time
+requests   the mean number of requests to the API server per second, minus that without an operator
+first pod  the longest time from the creation of one of NEW_JOBS further jobs until its first pod exists
 
 Prints a table in Markdown, and exits with 1 if a bound is missed.
 """
@@ -86,7 +86,7 @@ class Scale:
     def __init__(self, directory):
         self.api = KubeApi(cluster_support.KUBECONFIG)
         self.log = open(directory / "operator.log", "w+", encoding="utf-8")
-        self.first_pods = {}  # when each job's was there, by namespace/name
+        self.first_pods = {}  # when each job's first pod appeared, by namespace/name
         self.phases = {}  # by namespace/name
         self.processes = []
 
@@ -100,7 +100,7 @@ class Scale:
             kubectl("create", "namespace", name)
         for name in NAMESPACES:
             cluster_support.eventually(lambda: "default" in kubectl("get", "serviceaccounts", "-n", name, "-o", "jsonpath={..metadata.name}"))
-        # It would take the nodes, which send no heartbeats, for lost.
+        # The controller manager would consider the nodes lost, because they send no heartbeats.
         subprocess.run([cluster_keeper.KUBE_CLUSTER, "kill", "controller-manager"], check=True)
 
         def make(number):
@@ -148,7 +148,7 @@ class Scale:
         return {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", done.stdout, re.MULTILINE)}
 
     def requests(self):
-        """Returns how many requests the API server has had."""
+        """Returns how many requests the API server has received."""
         text = self.api.request("GET", "/metrics")
         return sum(float(value) for value in re.findall(r"^apiserver_request_total\{.*\} (\S+)$", text, re.MULTILINE))
 
@@ -175,7 +175,7 @@ class Scale:
             time.sleep(0.2)
 
     def steady_state(self):
-        """Returns the longest cycle, and the longest time until a new job's first pod."""
+        """Creates further jobs, and returns the longest cycle and the longest time until a new job's first pod, in seconds."""
         cycles, asked = [], {}
         before = self.metrics()
         end = time.monotonic() + SECONDS
@@ -223,7 +223,7 @@ class Scale:
         self.wait_until_all_run(JOBS)
         print(f"{JOBS} jobs created in {created:.0f} s, running after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         running = time.monotonic()
-        # The first cycles make them larger.
+        # The first cycles give the jobs more replicas.
         time.sleep(3 * INTERVAL)
         before, start = self.requests(), time.monotonic()
         cycle, first = self.steady_state()
@@ -269,7 +269,7 @@ if __name__ == "__main__":
     try:
         code = main()
     finally:
-        # No other test uses it.
+        # No other test uses this cluster.
         cluster_keeper.give_back()
         cluster_keeper.end()
     sys.exit(code)

@@ -1,8 +1,8 @@
-"""Simulated completion times beside those that the Pollux paper published: a table in Markdown.
+"""Compares simulated completion times with those that the Pollux paper published, in a table in Markdown.
 
     python3 tests/bench/paper_table.py build/cli/adaptdl
 
-Averages over the four workloads of each load, in seconds. Pollux takes most of the time: some minutes in all.
+The times are averages over the four workloads of each load, in seconds. Takes a few minutes, most of them for Pollux.
 """
 
 import csv
@@ -22,7 +22,7 @@ def mean(values):
 
 
 def published():
-    """{(policy, load): (average, 99th percentile)}"""
+    """Returns {(policy, load): (average, 99th percentile)}."""
     with open(DATA / "published/average-jct.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {(policy, load): tuple(mean(float(row[column]) for row in rows if (row["policy"], row["load"]) == (policy, load))

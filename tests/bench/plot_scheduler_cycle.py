@@ -7,13 +7,13 @@ import math
 import sys
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP, LEGEND = 440, 300, 76, 44, 52, 84, 150
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"]  # for all eyes
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"]  # distinguishable for colour-blind readers
 PANELS = {"jobs": ("jobs, on 64 nodes of 8 GPUs", 2), "nodes": ("nodes of 8 GPUs, for 160 jobs", 3)}
 TICKS_MS = [0.1, 1, 10, 100, 1000]
 
 
 def read(lines):
-    """By panel and policy, in the order of the table: (number, median in ms)."""
+    """Returns the points (number, median in ms) by panel and policy, in the order of the table."""
     panels = {panel: {} for panel in PANELS}
     for line in lines:
         fields = line.split()

@@ -1,9 +1,9 @@
-"""Lets two runs share four devices of this machine, and draws which of them had which:
+"""Lets two runs share four devices of this machine, and draws which run held which devices:
 
     python3 tests/bench/plot_sharing.py build/cli/adaptdl build/tests/e2e/rescale_program > docs/sharing.svg
 
-The program trains for real; its steps sleep for as long as they would take on devices of their own, so that four
-devices are worth having on a machine with fewer cores.
+The program really trains, but its steps sleep for as long as they would take on dedicated devices, so that four devices
+are worthwhile even on a machine with fewer cores.
 """
 
 import json
@@ -14,14 +14,14 @@ import tempfile
 import time
 
 DEVICES = ["0", "1", "2", "3"]
-RUNS = {"first": (0, 55), "second": (12, 30)}  # seconds: when it is started, and when it is told to end
+RUNS = {"first": (0, 55), "second": (12, 30)}  # in seconds: when the run is started, and when it is asked to end
 SECONDS, STEP_MS = 62, 400
 WIDTH, LEFT, TOP, ROW, GAP, RIGHT = 760, 84, 64, 30, 8, 24
 COLOURS = {"first": "#0072b2", "second": "#d55e00"}
 
 
 def record(adaptdl, program, home):
-    """What `adaptdl ls` says, several times a second: (seconds, {run: (devices, why)})."""
+    """Returns what `adaptdl ls` shows several times per second, as a list of (seconds, {run: (devices, why)})."""
     environment = {**os.environ, "HOME": home, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": home, "OMP_NUM_THREADS": "1"}
 
     def call(*words):
@@ -45,7 +45,7 @@ def record(adaptdl, program, home):
 
 
 def blocks(seen):
-    """Stretches of time in which a run had a device: (device, run, from, to)."""
+    """Yields the intervals in which a run held a device: (device, run, from, to)."""
     open_blocks = {}
     for now, runs in seen + [(seen[-1][0], {})]:
         held = {(device, run) for run, (devices, _) in runs.items() for device in devices}
@@ -56,7 +56,7 @@ def blocks(seen):
 
 
 def changes(seen):
-    """The reasons that the runs were given when their number of devices changed: (seconds, run, devices, reason)."""
+    """Yields the reason for each change of a run's number of devices: (seconds, run, devices, reason)."""
     last = {}
     for now, runs in seen:
         for run, (devices, why) in runs.items():

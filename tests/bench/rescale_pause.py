@@ -3,25 +3,26 @@
 
     python3 tests/bench/rescale_pause.py ADAPTDL PROGRAM [--model digits|large] [--changes 20] [--no-torchrun]
 
-In one run it measures, for a small model (digits) and one of 25 M parameters (large), 20 changes each way:
+One run measures 20 changes in each direction, for a small model (digits) and for one with 25 M parameters (large):
 
-live     `adaptdl resize` of an `adaptdl run --replicas 1:2` that trains on
-restart  Ctrl-C, which saves a checkpoint, and `adaptdl run --replicas N --checkpoint DIR` as soon as it has ended
+live     `adaptdl resize` of an `adaptdl run --replicas 1:2` that continues training
+restart  Ctrl-C, which saves a checkpoint, and `adaptdl run --replicas N --checkpoint DIR` as soon as the run has ended
 nnodes   `torchrun --nnodes=1:2` of PyTorch: another agent is started (growing), or is killed with its worker (shrinking)
-kill     `torchrun --standalone --nproc_per_node=2`: one of two workers is killed, and both start again; no change of
-         replicas, but the shortest that torchrun does; compared with shrinking
+kill     `torchrun --standalone --nproc_per_node=2`: one of two workers is killed, and both are restarted; the number of
+         replicas stays the same, but this is torchrun's shortest pause; it is compared with shrinking
 
-The program under torchrun trains the same model and loads its newest snapshot, as PyTorch's elastic examples do. So that
-torchrun does not merely wait, its monitor looks every 0.1 s (default: 5) and its rendezvous waits 1 s for further nodes
-(default: 30). What it trains anew since the snapshot does not count.
+The program under torchrun trains the same model and loads its newest snapshot, as PyTorch's elastic examples do. To avoid
+idle time, torchrun's monitor polls every 0.1 s (default: 5 s), and its rendezvous waits 1 s for further nodes (default:
+30 s). The repetition of training since the snapshot does not count towards the pause.
 
-The pause is the time in which no step of the job is completed, beyond that of a normal step: the longest time between two
-steps, from the last before the change was asked for up to the fifth after it, each less what a step takes the group in which
-it ends: the median of ten steps before the change or after it. Times are those of rank 0, by the monotonic clock, at the end of optimizer.step().
+The pause is the time in which the job completes no step, beyond that of a normal step. It is the longest time between two
+consecutive steps, from the last step before the change was requested to the fifth one after it, where each time is reduced
+by the normal step time of the group in which it ends: the median of ten steps before or after the change. Times are taken
+on rank 0 at the end of optimizer.step(), with the monotonic clock.
 
-Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live at most 1 s; its median at
-most a tenth (growing: a fifth) of each of the others. Without PyTorch for Python ($PYTHON_TORCH, python3, /usr/bin/python3)
-there is no torchrun to compare with, and the output says so.
+Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live must be at most 1 s, and its
+median at most a tenth (growing: a fifth) of that of each of the others. Without PyTorch for Python ($PYTHON_TORCH, python3,
+/usr/bin/python3) there is no comparison with torchrun, and the output says so.
 """
 
 import argparse
@@ -43,14 +44,14 @@ MODELS = {"digits": "digits", "large": "25 M parameters"}
 CHANGES = {"growing": (1, 2), "shrinking": (2, 1)}
 BOUND_SECONDS = 1
 BOUND_RATIO = {"growing": 5, "shrinking": 10}
-NEAR = 5  # steps after a change in which its pause is looked for
-USUAL = 10  # steps from which the normal time of one is taken
+NEAR = 5  # steps after a change among which the longest pause is searched
+USUAL = 10  # steps whose median is the normal step time
 PATIENCE = 180
 DDP_PROGRAM = pathlib.Path(__file__).with_name("rescale_pause_ddp.py")
 
 
 class Steps:
-    """The steps of a job, of which each replica writes a line when it has completed one."""
+    """The steps of a job, read from a file to which each replica adds a line when it has completed a step."""
 
     def __init__(self, path):
         self.path = path
@@ -75,7 +76,7 @@ class Steps:
                 self.others = {"process": process, "time": when / 1e9}
 
     def wait(self, since, replicas, count):
-        """Waits for that many steps of so many replicas since then. Returns the place of the first."""
+        """Waits until `count` steps with that number of replicas were completed after `since`. Returns the index of the first one."""
         deadline = time.monotonic() + PATIENCE
         first = 0
         while True:
@@ -89,20 +90,20 @@ class Steps:
             time.sleep(0.02)
 
     def pause(self, asked, replicas):
-        """The pause of a change that was asked for at that time, in seconds. Waits until it is over."""
+        """Waits until a change that was requested at the time `asked` is over, and returns its pause in seconds."""
         first = self.wait(asked, replicas, 1 + USUAL)
         times = [step[0] for step in self.steps]
         last = max(place for place, when in enumerate(times) if when <= asked)
         gaps = [after - before for before, after in zip(times, times[1:])]
         normal = statistics.median(gaps[first : first + USUAL])
-        # Until the change, steps take the old group its own time.
+        # Times that end before the change are reduced by the normal step time of the old group.
         before = gaps[max(last - USUAL, 0) : last]
         old = statistics.median(before) if before else normal
         return max(gaps[place] - (old if place + 1 < first else normal) for place in range(last, first + NEAR))
 
 
 class Processes:
-    """Those that were started and may still run. At the end they do not."""
+    """The processes that were started and may still be running. They are killed at the end of the block."""
 
     def __init__(self, directory, environment):
         self.directory = directory
@@ -117,7 +118,7 @@ class Processes:
         return process
 
     def kill(self, process):
-        """With all in its session."""
+        """Kills the process and all others in its process group."""
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -153,7 +154,7 @@ class Bench:
                             "ADAPTDL_CHECKPOINT_EVERY": "0", "PYTHONUNBUFFERED": "1"}
 
     def measure(self, model, way):
-        """Pauses by the kind of change."""
+        """Returns the pauses of one way of changing the replicas, by kind of change."""
         print(f"{model}: {way}", file=sys.stderr, flush=True)
         directory = self.directory / f"{model}-{way}"
         directory.mkdir()
@@ -161,7 +162,7 @@ class Bench:
             return getattr(self, way)(model, directory, processes)
 
     def alternate(self, steps, change):
-        """Grows and shrinks by turns; `change` does it and returns when it was asked for."""
+        """Grows and shrinks the job in turn, and returns the pauses. `change` makes a change and returns when it was requested."""
         pauses = {kind: [] for kind in CHANGES}
         steps.wait(0, 1, USUAL)
         for _ in range(self.changes):
@@ -213,7 +214,8 @@ class Bench:
         return pauses
 
     def torchrun(self, model, directory, processes, steps, *options):
-        # 1.13 on Python 3.11 fails on its own default for the output of workers. This leaves that of all as it is, too.
+        # PyTorch 1.13 on Python 3.11 fails with its own default for the output of workers. Like the default, these options leave the
+        # output of all workers as it is.
         return processes.start(self.python, "-m", "torch.distributed.run", "--redirects=9:1", "--tee=9:1",
                                "--max_restarts=10000", "--monitor_interval=0.1", *options, DDP_PROGRAM, model,
                                steps.path, directory / "snapshot")
@@ -254,7 +256,7 @@ class Bench:
 
 
 def find_torch():
-    """A Python that has PyTorch; none if there is none."""
+    """Returns a Python interpreter that has PyTorch, or None if there is none."""
     for python in filter(None, (os.environ.get("PYTHON_TORCH"), "python3", "/usr/bin/python3")):
         if shutil.which(python) and subprocess.run([python, "-c", "import torch.distributed.run"], capture_output=True,
                                                    check=False).returncode == 0:
@@ -263,7 +265,7 @@ def find_torch():
 
 
 def percentile(values):
-    """The 95th, by linear interpolation between the values."""
+    """Returns the 95th percentile, with linear interpolation between the values."""
     return statistics.quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
 
 
@@ -272,7 +274,7 @@ def cell(values):
 
 
 def report(pauses):
-    """Prints the table. Returns the bounds that were missed."""
+    """Prints the table, and returns the bounds that were missed."""
     ways = [way for way in ("live", "restart", "nnodes", "kill") if any(way == key[1] for key in pauses)]
     missed = []
     print("\nSeconds of pause, median / 95th percentile; in brackets how many times longer than live.\n")

@@ -1,8 +1,8 @@
-"""The job of rescale_pause_program.cc in PyTorch, elastic in the way of PyTorch's own examples.
+"""The job of rescale_pause_program.cc in PyTorch, made elastic in the same way as PyTorch's own examples.
 
     torchrun ... rescale_pause_ddp.py digits|large FILE SNAPSHOT
 
-DistributedDataParallel on gloo. Rank 0 saves a snapshot every 20 steps, and all load it when they are started.
+It uses DistributedDataParallel on Gloo. Rank 0 saves a snapshot every 20 steps, and all workers load it when they start.
 """
 
 import os

@@ -3,11 +3,11 @@
 
     python3 tests/bench/run_strangers.py ADAPTDL PROGRAM [--changes 20] [--seconds 20]
 
-PROGRAM is the built rescale_pause_program. In one run, by turns without and with strangers that connect a thousand times
-to each listener of the job (tests/e2e/strangers.py), as another user if this is root:
+PROGRAM is the built rescale_pause_program. One run measures, first without and then with strangers that connect a thousand
+times to each listening port of the job (tests/e2e/strangers.py), as another user if this process runs as root:
 
-steps   the 50th and 99th percentile of the time of a step of two replicas, over so many seconds
-pause   the median and the 95th percentile of the pause of a live change of replicas (see rescale_pause.py)
+steps   the median and the 99th percentile of the step time of two replicas, over --seconds seconds
+pause   the median and the 95th percentile of the pause in a live change of replicas (see rescale_pause.py)
 
 Prints a table in Markdown, and exits with 1 if strangers delay a step by more than 100 ms at the 99th percentile, or a
 change by more than 1 s at the 95th.
@@ -33,7 +33,7 @@ NOBODY = 65534
 
 
 class Strangers:
-    """Those who come until the end of the block."""
+    """Runs strangers.py until the end of the block."""
 
     def __enter__(self):
         other = ["--uid", str(NOBODY)] if os.geteuid() == 0 else []
@@ -56,7 +56,7 @@ class Nobody:
 
 class Bench(rescale_pause.Bench):
     def steps(self, model, directory, processes):
-        """The times of steps of two replicas."""
+        """Returns the step times of two replicas."""
         steps = rescale_pause.Steps(directory / "steps")
         run = processes.start(self.adaptdl, "run", "--name", model, "--replicas", 2, "--devices", 2, "--device-kind", "cpu",
                               "--checkpoint", directory / "checkpoint", "--", self.program, model, steps.path)

@@ -3,8 +3,9 @@
 //   bench_scheduler_cycle           measures two typical sizes, and how the time grows with jobs and with nodes
 //   bench_scheduler_cycle POLICY…   measures only these policies
 //
-// Each cycle is a new problem without remembered results; half of the jobs run, and no speedup has been computed yet.
-// Each row is measured in its own process, so that its peak memory is its own. plot_scheduler_cycle.py plots the table.
+// Each cycle is a new problem without remembered results; half of the jobs are running, and no speedup has been
+// computed yet. Each row is measured in its own process, so that its peak memory is its own. plot_scheduler_cycle.py
+// plots the table.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

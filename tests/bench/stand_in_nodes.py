@@ -1,8 +1,8 @@
-"""Stands in for the kubelets of many nodes, and for the replicas of jobs: stand_in_nodes.py KUBECONFIG
+"""Replaces the kubelets of many nodes and the replicas of jobs: stand_in_nodes.py KUBECONFIG
 
-Pods that are bound to a node get the status of running ones at once, and pods that are deleted are gone at once. The replicas of a
-running job send hints every 30 s and ask for generations, as those of the trainer do; all members of a new generation train as soon
-as their pods run. Ends when its standard input does, and prints how often hints were accepted.
+Pods that are bound to a node get the status of running pods at once, and deleted pods disappear at once. The replicas of a running
+job send hints every 30 s and ask for generations, as those of the trainer do; all members of a new generation start training as
+soon as their pods are running. Ends when its standard input ends, and prints how often hints were accepted.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Job:
         self.pods = {}  # ADAPTDL_REPLICA_ID -> uid
         self.tasks = []
         choice = random.Random(job_id)
-        # Between little and much communication, on networks of one and of several nodes.
+        # The share of communication varies from small to large, and communication between nodes takes twice as long as within a node.
         step = choice.uniform(0.05, 0.5)
         sync = step * choice.uniform(0.01, 0.3)
         self.hints = {
@@ -93,11 +93,11 @@ class Job:
 
 
 class Replicas:
-    """The replicas of all jobs. All is done on the thread of `loop`."""
+    """The replicas of all jobs. They do all their work on the thread of `loop`."""
 
     def __init__(self):
         self.jobs = {}
-        self.accepted = 0  # hints
+        self.accepted = 0  # number of accepted hints
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
@@ -144,7 +144,7 @@ class Replicas:
             task.cancel()
 
     async def _request(self, job, method, path, body=""):
-        """Returns the status and the body of the response; status 0: there was none."""
+        """Sends a request, and returns the status and the body of the response. Status 0 means that there was no response."""
         where = urllib.parse.urlsplit(job.url)
         try:
             reader, writer = await asyncio.open_connection(where.hostname, where.port)
@@ -183,7 +183,7 @@ class Replicas:
                 await asyncio.sleep(1)
 
     async def _follow(self, job):
-        """What rank 0 does."""
+        """Follows the generations of a job, as rank 0 does."""
         number = 0
         while True:
             generation = await self._poll(job, f"after={number}&trains=1")

@@ -3,15 +3,15 @@
 
     python3 tests/bench/sweep.py BUILD [--problem digits|images] [--seeds 5] [--replicas 2] [--epochs N]
 
-For each problem it trains, with every seed: the poor start (a small batch size, and the learning rate that fits it) held
-fixed; a sweep of fixed batch sizes, each with learning rates that grow from the poor start's by the square root and
-linearly; and --autoscale-bsz from the poor start. All train for the same number of epochs.
+For each problem and seed, it trains with the poor start (a small batch size and the learning rate that suits it), kept
+fixed; with a sweep of fixed batch sizes, each with the learning rate of the poor start scaled by the square root and
+linearly; and with --autoscale-bsz from the poor start. All runs train for the same number of epochs.
 
-The target is the accuracy of the best fixed batch size: what it reaches at the end (mean of its last two epochs, over
-the seeds) less half a percent for the noise of a test set this small. The time to it is the training and testing time of
-the epochs up to the first one that reaches it, mean over the seeds; a run that never does counts with all of its time,
-and is marked. The best fixed batch size is the one that reaches its own accuracy so in the least time among those whose
-accuracy is within half a percent of the highest. Prints a table in Markdown; exits with 1 if a bound is missed.
+The target is the highest final accuracy of a fixed batch size (the mean of the last two epochs, over the seeds) minus half
+a percentage point, which allows for the noise of such a small test set. The time to the target is the training and testing
+time up to the end of the first epoch that reaches it, averaged over the seeds; a run that never reaches it counts with its
+total time, and is marked. The best fixed batch size is the one that reaches the target in the least time, among those whose
+final accuracy is not below the target. Prints a table in Markdown, and exits with 1 if a bound is missed.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PROBLEMS = {
 
 
 def generate_images(directory, side=8, classes=10, training=1500, testing=500):
-    """Images in MNIST's format: a smooth random pattern a class, shifted by up to a pixel, in noise."""
+    """Generates images in MNIST's format: a smooth random pattern per class, shifted by up to a pixel, with noise added."""
     draw = random.Random(7)
     coarse = [[[draw.gauss(0, 1) for _ in range(4)] for _ in range(4)] for _ in range(classes)]
     patterns = [[[grid[y * 4 // side][x * 4 // side] for x in range(side)] for y in range(side)] for grid in coarse]
@@ -57,7 +57,7 @@ def generate_images(directory, side=8, classes=10, training=1500, testing=500):
 
 
 def train(build, problem, replicas, batch_size, lr, seed, more=()):
-    """Rows of an epoch each: accuracy, seconds so far, batch size."""
+    """Trains once, and returns a row for each epoch, with its accuracy, the seconds so far and the batch size."""
     with tempfile.TemporaryDirectory() as directory:
         log = pathlib.Path(directory) / "log.json"
         subprocess.run(
@@ -74,7 +74,7 @@ def train(build, problem, replicas, batch_size, lr, seed, more=()):
 
 
 class Result:
-    """The runs of one configuration, a seed each."""
+    """The runs of one configuration, one per seed."""
 
     def __init__(self, name, runs):
         self.name = name

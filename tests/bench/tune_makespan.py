@@ -1,13 +1,13 @@
-"""How long a search takes beside Optuna with ASHA at one fixed device per trial.
+"""Compares how long a search takes with how long Optuna takes with ASHA and one fixed device per trial.
 
     tune_makespan.py ADAPTDL DIGITS [SEEDS [PYTHON]]
 
-Both search the learning rate and the optimizer of DIGITS on 4 devices of the kind cpu with 32 trials, TPE and successive
-halving with factor 4, in the same run, with SEEDS seeds (default: 3). PYTHON has Optuna 5.0.0 (default: an environment
-that is created). For each seed, prints both makespans, their ratio, both best accuracies, and the share of device time
-for which no trial held a device, by the device-seconds of `adaptdl tune show`. Fails if the median ratio is above 0.75,
-if devices were idle for more than 5 % of the time, or if the best accuracy is lower than Optuna's by more than 0.01 on
-average.
+Both search for the learning rate and the optimizer of DIGITS on 4 devices of the kind cpu, with 32 trials, TPE, and
+successive halving with factor 4, in the same run and with SEEDS seeds (default: 3). PYTHON is an interpreter with Optuna
+5.0.0 (default: that of a virtual environment, which is created). For each seed, prints both makespans, their ratio, both
+best accuracies, both numbers of complete trials, and the share of device time in which no trial held the device, according
+to the device-seconds of `adaptdl tune show`. Fails if the median ratio is above 0.75, if devices were idle for more than 5 %
+of the time with any seed, or if the best accuracy is lower than Optuna's by more than 0.01 on average.
 """
 
 import json
@@ -27,7 +27,7 @@ REQUIREMENTS = ["optuna==5.0.0", "numpy==2.2.6"]
 DEVICES, TRIALS, EPOCHS = 4, 32, 64
 PROGRAM = ["--epochs", str(EPOCHS), "--autoscale-bsz", "--max-batch-size", "256"]
 
-# Workers of a study; each runs one trial after another as a process on one device.
+# Searches with one worker per device; each worker runs one trial after another as a process.
 OPTUNA = r"""
 import json, os, subprocess, sys, time, pathlib
 import optuna

@@ -1,4 +1,4 @@
-// Prints the best values that the samplers of `adaptdl tune` find, for tune_samplers.py, and the time they take.
+// Prints, for tune_samplers.py, the best values that the samplers of `adaptdl tune` find, and the time that they take.
 //
 //   bench_tune_samplers PROBLEM SAMPLER SEEDS   a JSON array with each seed's best values after 25, 50 and 100 trials
 //   bench_tune_samplers time                    CPU milliseconds per trial in a study of 1,000, by sampler and problem

@@ -1,16 +1,16 @@
-"""How good the samplers of `adaptdl tune` are beside those of Optuna 5: the best value after 25, 50 and 100 trials.
+"""Compares the samplers of `adaptdl tune` with those of Optuna 5 by the best value after 25, 50 and 100 trials.
 
     tune_samplers.py PROGRAM [SEEDS [PYTHON]]
 
-PROGRAM is bench_tune_samplers; PYTHON has Optuna 5.0.0 and SciPy (default: an environment that is created). Both sides
-search in the same run with SEEDS seeds (default: 50). Fails if ours are significantly worse: if the one-sided
-Mann-Whitney test, corrected for the number of rows, says so with 95 % confidence.
+PROGRAM is bench_tune_samplers; PYTHON is an interpreter with Optuna 5.0.0 and SciPy (default: that of a virtual environment,
+which is created). Both sides search in the same run with SEEDS seeds (default: 50). Fails if our samplers are significantly
+worse at 95 % confidence, by a one-sided Mann-Whitney test that is corrected for the number of rows.
 
 The problems are two functions and two tables, to be minimised:
   branin              2 floats
   hartmann6           6 floats; hartmann6-parallel: the same, with 8 trials at once
-  tabular             choices, integers and logarithmic floats, of a formula with deterministic noise in each cell
-  conditional         the same with a parameter for one choice of the optimizer, and another for the others
+  tabular             choices, integers and logarithmic floats; a formula with deterministic noise in each cell
+  conditional         the same, but one choice of the optimizer has its own parameter, and the other choices share another one
 """
 
 import json
@@ -49,7 +49,7 @@ def hartmann6(trial):
 
 
 def noise(cell):
-    """Uniform in [-1, 1): the finalizer of SplitMix64."""
+    """Returns noise that is uniform in [-1, 1), computed with the finalizer of SplitMix64."""
     mask = 2**64 - 1
     cell = (cell + 0x9E3779B97F4A7C15) & mask
     cell = (cell ^ (cell >> 30)) * 0xBF58476D1CE4E5B9 & mask
@@ -79,7 +79,7 @@ OBJECTIVES = {"branin": branin, "hartmann6": hartmann6, "hartmann6-parallel": ha
 
 
 def optuna_best(problem, sampler, seed):
-    """The best values of one study of Optuna."""
+    """Runs one Optuna study, and returns the best value after each number of trials."""
     import optuna
 
     makers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler,
@@ -96,7 +96,7 @@ def optuna_best(problem, sampler, seed):
 
 
 def optuna_main(seeds):
-    """Prints, for the other Python: what Optuna reaches, and the p-values for what is read from standard input."""
+    """Prints, for each line of our results on standard input, Optuna's results and the p-values. Runs in the other Python."""
     import warnings
 
     import optuna
@@ -112,9 +112,9 @@ def optuna_main(seeds):
 
 
 def compare(program, python, seeds):
-    """Prints the table; returns how many rows are significantly worse."""
+    """Prints the table, and returns in how many rows ours are significantly worse."""
     command = [python, __file__, "--optuna", str(seeds)]
-    # What runs beside a trial makes a difference to TPE alone.
+    # Only for TPE does it make a difference that trials run in parallel.
     pairs = [(sampler, problem) for sampler in SAMPLERS for problem in PROBLEMS
              if sampler == "tpe" or problem != "hartmann6-parallel"]
     tests = len(pairs) * len(TRIALS)

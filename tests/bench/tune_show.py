@@ -1,9 +1,10 @@
-"""How long `adaptdl tune show` takes for a study of 1,000 trials with ten results each.
+"""Measures how long `adaptdl tune show` takes for a study of 1,000 trials with ten results each.
 
     tune_show.py ADAPTDL [PYTHON]
 
-The first trial is one of `adaptdl tune`, the others are added to its study by Optuna 5.0.0, which PYTHON has (default: an
-environment that is created). Prints the median of 20 calls, and that of `adaptdl --version`. Fails above 50 ms.
+`adaptdl tune` runs the first trial, and Optuna 5.0.0 adds the others to its study. PYTHON is an interpreter with Optuna
+(default: that of a virtual environment, which is created). Prints the median time of 20 calls, and that of
+`adaptdl --version`. Fails if the median of `adaptdl tune show` is above 50 ms.
 """
 
 import os

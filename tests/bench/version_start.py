@@ -1,7 +1,7 @@
-"""How long `adaptdl --version` takes, from the fork to the exit code: the floor under every use of the command.
+"""Measures how long `adaptdl --version` takes from the fork to the exit code, which is a lower bound for every command.
 
-Usage: version_start.py ADAPTDL. Prints the median and the 95th percentile over 200 starts, and those of /bin/true to
-compare with.
+Usage: version_start.py ADAPTDL. Prints the median and the 95th percentile over 200 starts, and those of /bin/true for
+comparison.
 """
 
 import os
@@ -13,7 +13,7 @@ STARTS = 200
 
 
 def start(program, *arguments):
-    """Milliseconds of one start."""
+    """Starts the program, waits for its end, and returns the elapsed time in milliseconds."""
     with open(os.devnull, "w") as null:
         began = time.perf_counter()
         pid = os.posix_spawn(
@@ -27,7 +27,7 @@ def start(program, *arguments):
 
 
 def main(adaptdl):
-    # In turns, so that whatever else the machine does touches both alike.
+    # The two programs take turns, so that other load on the machine affects both alike.
     pairs = [(start(adaptdl, "--version"), start("/bin/true")) for _ in range(STARTS)]
     for name, times in zip(("adaptdl --version", "/bin/true"), zip(*pairs)):
         print(

@@ -1,4 +1,4 @@
-"""A cluster that cannot be used: every command says so in one clear line, with exit code 1, within 10 seconds."""
+"""Tests that every command reports an unusable cluster in one clear line and exits with code 1 within 10 seconds."""
 
 import base64
 import concurrent.futures
@@ -15,7 +15,7 @@ import unittest
 import cluster_support
 from cluster_support import ADAPTDL, ClusterTest, kubectl
 
-LIMIT = 30  # seconds; less than 10 where no other program runs
+LIMIT = 30  # seconds; on an idle machine, commands take less than 10
 SECRET = "0123456789abcdef-this-is-a-secret"
 NOBODY = 65534
 COMMANDS = (
@@ -26,7 +26,7 @@ COMMANDS = (
     ("cp", "job:/adaptdl/share/x", "x"),
     ("tensorboard", "list"),
 )
-# Packets to 10.99.0.1 vanish there without an answer.
+# Runs a command in a network where packets to 10.99.0.1 are dropped without a response.
 BLACK_HOLE = """
 ip link set lo up
 ip addr add 10.99.0.1/24 dev lo
@@ -47,7 +47,7 @@ class AccessTest(ClusterTest):
         cls.server = cls.config["clusters"][0]["cluster"]["server"]
 
     def changed(self, name, cluster=None, user=None):
-        """A kubeconfig with other values, in a file of this name; None takes one away."""
+        """Writes a kubeconfig with changed values to a file of this name. None removes a value. Returns the path of the file."""
         config = json.loads(json.dumps(self.config))
         for section, changes in ((config["clusters"][0]["cluster"], cluster), (config["users"][0]["user"], user)):
             section.update(changes or {})
@@ -63,7 +63,7 @@ class AccessTest(ClusterTest):
         return self.changed(name, user={**nothing, **{key.replace("_", "-"): value for key, value in user.items()}})
 
     def refused(self, kubeconfig, *words, commands=COMMANDS, prefix=(), **options):
-        """Runs the commands beside each other, and wants from each one line that has all these words."""
+        """Runs the commands concurrently, and checks that each fails with one line that contains all of the words."""
 
         def run(command):
             began = time.monotonic()
@@ -155,7 +155,7 @@ class AccessTest(ClusterTest):
         done = self.adaptdl("ls", "--cluster", KUBECONFIG=self.with_user("failing-plugin", exec=failing))
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
         *own, line = done.stderr.splitlines()
-        self.assertEqual(set(own), {"not logged in"})  # its own words come first
+        self.assertEqual(set(own), {"not logged in"})  # the plugin's own messages come first
         self.assertRegex(line, "^adaptdl: .*plugin 'sh'.* exit code 3")
 
     def test_expired_credentials_are_reported_as_expired(self):

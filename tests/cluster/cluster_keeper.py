@@ -1,12 +1,12 @@
-"""One real cluster that all tests of a suite share, though each is a process of its own.
+"""Manages one real cluster that all tests of a suite share, although each test is a separate process.
 
-Whoever needs it borrows it. The first borrower starts a keeper, a process apart that brings the cluster up, and takes it
-down when nobody has needed it for a while. All agreement is by locks of files, which the kernel lets go of with the process
-that held them, so that a test which is killed leaves nothing behind, and a keeper that is killed is followed by another:
+Tests that need the cluster borrow it. The first borrower starts a keeper, a separate process that starts the cluster and stops it
+when no test has needed it for a while. The processes coordinate only through file locks, which the kernel releases when the holder
+ends. A killed test therefore leaves nothing behind, and a killed keeper is replaced by another one:
 
-    NAME.users   shared by every borrower; held alone by the keeper while it takes the cluster down
-    NAME.start   held while a borrower looks whether there is a keeper, and starts one
-    NAME.keeper  held by the keeper as long as it lives
+    NAME.users   shared by all borrowers; held exclusively by the keeper while it stops the cluster
+    NAME.start   held by a borrower while it checks for a keeper and starts one if there is none
+    NAME.keeper  held by the keeper as long as it is running
 """
 
 import fcntl
@@ -23,18 +23,18 @@ from python_peer import cache_directory  # noqa: E402
 STATE = pathlib.Path(os.environ.get("KUBE_CLUSTER_STATE", "/run/adaptdl-kubernetes"))
 KUBE_CLUSTER = pathlib.Path(__file__).with_name("kube-cluster")
 NODES = os.environ.get("KUBE_CLUSTER_NODES", "2")
-LINGER = 60  # seconds between the last borrower and the end, so that a suite's tests find it up
+LINGER = 60  # seconds for which an unused cluster keeps running, so that the next test of a suite can use it
 READY = STATE / "ready"
 CACHE = cache_directory() / "kubernetes"
 LOG = CACHE / "log" / f"{STATE.name}.keeper.log"
 
 
 class Unavailable(Exception):
-    """There can be no cluster on this machine, and why."""
+    """Raised, with the reason, if this machine cannot run a cluster."""
 
 
 def obstacle():
-    """Why this machine can have no cluster; empty if it can."""
+    """Returns why this machine cannot run a cluster, or an empty string if it can."""
     check = subprocess.run([KUBE_CLUSTER, "check"], capture_output=True, text=True, timeout=60)
     return check.stderr.strip() if check.returncode else ""
 
@@ -57,13 +57,13 @@ def _keeper_lives():
 
 
 def borrow():
-    """Returns the kubeconfig's path and the path of the network namespace that it is to be used in, once the cluster is up.
-    What was borrowed goes back when this process ends. Throws Unavailable."""
+    """Waits until the cluster is ready. Returns the path of its kubeconfig and that of the network namespace in which it must be
+    used. The cluster is given back when this process ends. Raises Unavailable."""
     reason = obstacle()
     if reason:
         raise Unavailable(reason)
     LOG.parent.mkdir(parents=True, exist_ok=True)
-    borrow.users = _open("users")  # its lock lasts as long as it is open
+    borrow.users = _open("users")  # keeps its lock as long as it is open
     fcntl.flock(borrow.users, fcntl.LOCK_SH)
     with _open("start") as start:
         fcntl.flock(start, fcntl.LOCK_EX)
@@ -83,18 +83,18 @@ def borrow():
 
 
 def give_back():
-    """What was borrowed goes back now."""
+    """Gives the cluster back before this process ends."""
     if hasattr(borrow, "users"):
         borrow.users.close()
 
 
 def load(archive):
-    """Gives every node the images of an archive."""
+    """Imports the images of an archive on every node."""
     subprocess.run([KUBE_CLUSTER, "load", archive], check=True, timeout=300)
 
 
 def end():
-    """Takes all clusters down as soon as nobody uses them, rather than a while later; returns when that is done."""
+    """Stops all clusters as soon as no test uses them, without the usual delay. Returns when they have stopped."""
     waiting = []
     for path in CACHE.glob("*.keeper"):
         file = open(path, encoding="utf-8")
@@ -122,7 +122,7 @@ def keep():
     keeper.write(str(os.getpid()))
     keeper.flush()
     with _open("users") as users:
-        # What is started here must not inherit the locks: Python's files are closed in children.
+        # Programs started here must not inherit the locks. They do not, because Python closes its files in child processes.
         if subprocess.run([KUBE_CLUSTER, "up", NODES], check=False).returncode:
             subprocess.run([KUBE_CLUSTER, "down"], check=False)
             sys.exit(1)
@@ -137,7 +137,7 @@ def keep():
             elif time.monotonic() - idle_since >= linger:
                 READY.unlink()
                 subprocess.run([KUBE_CLUSTER, "down"], check=True)
-                # First: a borrower that waits for `users` must not find this keeper alive, as its cluster is gone.
+                # This lock is released before `users`. Otherwise, a waiting borrower would find this keeper alive without its cluster.
                 keeper.close()
                 return
             else:
@@ -146,7 +146,7 @@ def keep():
 
 
 def build():
-    """Exit code 0 when all is built, 77 where that is not needed or cannot be."""
+    """Builds the programs of the cluster. Returns an exit code, which is 77 if they are not needed or cannot run on this machine."""
     if os.environ.get("KUBECONFIG"):
         print("skipped, as KUBECONFIG names a cluster")
         return 77

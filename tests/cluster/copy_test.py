@@ -1,6 +1,6 @@
-"""Copies into and out of jobs: by a replica that runs, by a pod of their own where none does, over connections that break.
+"""Tests copies to and from jobs: by a running replica, by a temporary pod if no replica is running, and over connections that drop.
 
-ADAPTDL_TESTS=full has the sizes that are promised: 1 GiB, ten cuts, 10,000 files.
+With ADAPTDL_TESTS=full, the tests use the promised sizes: 1 GiB, ten dropped connections, and 10,000 files.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ SHARE = "/adaptdl/share"
 
 
 def write_large(path, size=LARGE):
-    """Random bytes, of which none could be taken for those of another place. Returns their SHA-256."""
+    """Writes random bytes, so that no part of the file could be mistaken for another. Returns their SHA-256."""
     digest = hashlib.sha256()
     with open(path, "wb") as file:
         for _ in range(size >> 20):
@@ -44,7 +44,7 @@ def sha256_of(path):
 
 
 def make_tree(top, files=20):
-    """Files and directories of many modes and names, links of both kinds, and what is empty."""
+    """Creates a tree of files and directories, some of them empty, with many modes and names, and of hard and symbolic links."""
     chance = random.Random(1)
     top.mkdir()
     for name in ("a b", "new\nline", "-dash", "qu'o\"te", "back\\slash", "größe", "$(x);&*?", "n" * 200, "deep/er/still"):
@@ -75,7 +75,7 @@ def make_tree(top, files=20):
 
 
 def picture(top):
-    """What there is to a tree: path -> type, mode, contents or where it points, time, and with which it is one file."""
+    """Returns a description of a tree: path -> type, mode, time, contents or target, and the first hard link to the same file."""
     found, first = {}, {}
     for path in sorted(top.rglob("*")):
         status, name = path.lstat(), str(path.relative_to(top))
@@ -99,7 +99,7 @@ class CopyTest(ClusterTest):
         make.make_jobs()
 
     def make_jobs(self):
-        """One whose replicas run, one that has ended and whose volume is there, and one that has nothing."""
+        """Creates a job whose replicas are running, one that has ended but still has its volume, and one without replicas or volume."""
         self.make_job("running", replicas=2, volume=True)
         self.make_job("ended", replicas=0, volume=True, phase="Succeeded")
         self.make_job("bare", replicas=0, phase="Succeeded")
@@ -110,7 +110,7 @@ class CopyTest(ClusterTest):
         return done
 
     def refused(self, *arguments, code=1, **more):
-        """Copies in vain, and returns the one line that says why."""
+        """Checks that a copy fails with a single error line. Returns the line."""
         done = self.adaptdl("cp", *arguments, **more)
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(done.stdout, "")
@@ -128,7 +128,7 @@ class CopyTest(ClusterTest):
         self.wait_for("the pods that copied are gone", lambda: not self.helpers())
 
     def cut(self, every, cuts=CUTS):
-        """A kubeconfig whose connections go through a proxy that cuts them, and the proxy."""
+        """Returns a kubeconfig whose connections go through a proxy that drops them, and the proxy."""
         proxy = CuttingProxy(every, cuts)
         self.addCleanup(proxy.close)
         config = json.loads(cluster_support.kubectl("config", "view", "--raw", "-o", "json", kubeconfig=self.kubeconfig))
@@ -143,7 +143,7 @@ class CopyTest(ClusterTest):
         make_tree(top, files)
         return top
 
-    # Files.
+    # The tests below copy files.
 
     def test_a_file_is_copied_to_a_replica_and_back_with_its_mode_and_time(self):
         here = self.directory / "file"
@@ -205,7 +205,7 @@ class CopyTest(ClusterTest):
         self.assertEqual(self.copy("running:/tmp/rank", "-").stdout, "0\n")
         self.assertIn("rank 7", self.refused("--rank", "7", "running:/tmp/rank", "-"))
 
-    # Directories.
+    # The tests below copy directories.
 
     def round_trip(self, job, name, files=20, kubeconfig=None):
         more = {"KUBECONFIG": kubeconfig} if kubeconfig else {}
@@ -231,7 +231,7 @@ class CopyTest(ClusterTest):
         self.copy("outer/.", f"running:{SHARE}/goal")
         self.assertEqual(self.in_pod(f"cd {SHARE}/goal && find . -type f | sort"), "./inner\n./outer/inner\n")
 
-    # Streams.
+    # The tests below copy from standard input and to standard output.
 
     def test_a_stream_is_copied_to_a_file_and_back(self):
         contents = os.urandom(5 << 20)
@@ -250,7 +250,7 @@ class CopyTest(ClusterTest):
         self.copy("-", f"running:{SHARE}/unpacked", text=False, stdin=archive)
         self.assertEqual(self.in_pod(f"cat {SHARE}/unpacked/link; ls -A {SHARE}/unpacked"), "one\nlink\nsub\n")
 
-    # Where no replica runs.
+    # In the tests below, no replica is running.
 
     def test_a_temporary_pod_copies_when_no_replica_runs_and_is_deleted_afterwards(self):
         self.round_trip("ended", "helped")
@@ -262,7 +262,7 @@ class CopyTest(ClusterTest):
         write_large(self.directory / "long", 8 << 20)
         self.copy("long", f"ended:{SHARE}/long")
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            # Nobody reads what it writes: it cannot end.
+            # The rest of its output is not read, so the command cannot end by itself.
             process = subprocess.Popen([cluster_support.ADAPTDL, "cp", f"ended:{SHARE}/long", "-"], stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, env=self.environment(), cwd=self.directory)  # fmt: skip
             with process:
@@ -275,7 +275,7 @@ class CopyTest(ClusterTest):
             self.no_helper_is_left()
 
     def test_an_interrupt_while_the_temporary_pod_starts_deletes_it(self):
-        # The directory of its volume is missing, so that it does not start before it is interrupted.
+        # The directory of the volume is missing, so the temporary pod does not start before the interrupt.
         job = self.make_job("starting", replicas=0, phase="Succeeded", template=self.make_template("true", volume="missing"))
         self.make_volume("missing", job, create=False)
         running = self.start("cp", f"starting:{SHARE}/anything", "x")
@@ -283,7 +283,7 @@ class CopyTest(ClusterTest):
         self.assertEqual(running.stop(), 130, running.text())
         self.no_helper_is_left()
 
-    # What cannot be.
+    # The tests below check errors and permissions.
 
     def test_an_invalid_copy_fails_with_a_single_error_line(self):
         (self.directory / "some").write_text("some")
@@ -307,7 +307,7 @@ class CopyTest(ClusterTest):
                 self.refused(*arguments, code=2)
 
     def as_account(self, name, **permissions):
-        """A kubeconfig of a service account that may read jobs and pods, and what else is named, and its token."""
+        """Creates a service account that may read jobs and pods and has these permissions. Returns its kubeconfig and its token."""
         resources = {"adaptdljobs.adaptdl.petuum.com": "get,list", "pods": "get,list", **permissions}
         for number, (resource, verbs) in enumerate(resources.items()):
             role = f"{name}-{number}"
@@ -344,7 +344,7 @@ class CopyTest(ClusterTest):
         self.assertNotIn(token, line)
         self.assertIn("forbidden", self.refused(f"ended:{SHARE}", "x", KUBECONFIG=kubeconfig))
 
-    # Connections that break.
+    # In the tests below, connections drop.
 
     def test_a_large_file_is_copied_both_ways_over_connections_that_drop(self):
         here = self.directory / "large"

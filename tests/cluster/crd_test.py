@@ -1,4 +1,4 @@
-"""The resource AdaptDLJob as kubectl and the original operator meet it."""
+"""Tests the resource AdaptDLJob with kubectl and with the requests of the original operator."""
 
 import json
 
@@ -14,7 +14,7 @@ HINTS = {
 
 
 def job(name=None, **spec):
-    """As the original's examples write one."""
+    """Returns a job like those in the examples of the original AdaptDL."""
     template = {
         "spec": {
             "containers": [
@@ -43,7 +43,7 @@ class CrdTest(ClusterTest):
         return json.loads(done.stdout)
 
     def patch_status(self, name, status):
-        """As the original operator does, by a merge patch; kubectl 1.20 has no such verb for a status."""
+        """Merges fields into the status. The original operator sends a merge patch, which kubectl 1.20 cannot do for a status."""
         current = json.loads(self.kubectl("get", "--raw", f"{PATH.format(self.namespace)}/{name}"))
         current["status"] = {**current.get("status", {}), **status}
         path = f"{PATH.format(self.namespace)}/{name}/status"
@@ -88,7 +88,7 @@ class CrdTest(ClusterTest):
         ):
             done = self.create(resource)
             self.assertNotEqual(done.returncode, 0, words)
-            # Older clients leave out the leading "spec." of what they find out by themselves.
+            # Older clients omit the leading "spec." in errors that they detect themselves.
             self.assertIn(words.removeprefix("spec."), done.stderr)
 
     def test_kubectl_apply_updates_an_existing_job(self):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A container image without Docker or a registry: busybox and what else is named, in an archive that `ctr images import` takes.
+"""Writes an archive for `ctr images import` with a container image of busybox and other files, without Docker or a registry.
 
     image_archive.py ARCHIVE NAME [TARGET=SOURCE...]
 
-TARGET is a path in the image, SOURCE a static program or any file. The image's command sleeps, so that it also does for
-a pod's sandbox; busybox's programs (sh, sleep, tar, sha256sum, ...) are in /bin.
+TARGET is a path in the image, SOURCE a static program or another file. The image's command sleeps, so that a pod's sandbox can
+use the image, too. The programs of busybox (sh, sleep, tar, sha256sum, ...) are in /bin.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ BUSYBOX = "/bin/busybox"  # Debian's busybox-static
 
 
 def _layer(files):
-    """One layer's tar: the same for the same files, so that nodes which have it import nothing."""
+    """Returns the tar archive of a layer. It is the same for the same files, so nodes that already have it import nothing."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
 
@@ -53,7 +53,7 @@ def _layer(files):
 
 
 def write(archive, name, files=None, command=("/bin/sleep", "infinity"), entrypoint=None):
-    """Writes the archive of an image; `files` maps paths in it to files here."""
+    """Writes the archive of an image. `files` maps paths in the image to local files."""
     layer = _layer(files or {})
     config = json.dumps(
         {

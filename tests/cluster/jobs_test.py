@@ -1,4 +1,4 @@
-"""Jobs of a cluster, looked at, followed and deleted: made by kubectl, with pods as the original operator makes them."""
+"""Tests how jobs in a cluster are listed, described, followed and deleted. Their pods are like those of the original operator."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import cluster_support
 from cluster_support import OUT_OF_MEMORY, ClusterTest
 
-# 20 lines in each group, but in the first, which is stopped, without an end.
+# Prints 20 lines in each group except the first, which prints lines until it is stopped.
 COUNTING = (
     "i=0; while [ $ADAPTDL_NUM_RESTARTS -eq 0 ] || [ $i -lt 20 ]; do "
     "i=$((i+1)); echo group $ADAPTDL_NUM_RESTARTS line $i; sleep 0.2; done"
@@ -26,7 +26,7 @@ class JobsTest(ClusterTest):
         return done.stderr[len("adaptdl: error: ") : -1]
 
     def why(self, name, pattern):
-        """Waits until `ls` gives such a reason."""
+        """Waits until `ls` shows a reason that matches the pattern."""
         return self.wait_for(
             f"{name} is as it is because {pattern}", lambda: re.search(pattern, self.listed(name)[name]["why"])
         )
@@ -38,7 +38,7 @@ class JobsTest(ClusterTest):
 
 
 class ReasonsTest(JobsTest):
-    """Each failure to start is told in words."""
+    """Tests the reasons that `ls` shows for jobs that do not start, fail or are being deleted."""
 
     def test_an_image_pull_failure_is_reported(self):
         self.make_job("job", image="127.0.0.1:1/no/such:1", ready=False)
@@ -91,7 +91,7 @@ class ManagementTest(JobsTest):
     def test_a_job_is_listed_described_and_deleted(self):
         self.make_job("job", replicas=2, group=3, volume=True, spec={"minReplicas": 1, "maxReplicas": 4})
         self.set_status("job", train={"progress": 30, "targetProgress": 120, "initBatchSize": 64})
-        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        # `ls` accepts cached objects from the API server, which may be slightly out of date.
         row = r"^job  +\S+  +running  +2/2  +3  +25%  +\S+"
         table = self.wait_for("it is listed", lambda: re.search(row, text := self.adaptdl("ls").stdout, re.MULTILINE) and text)
         self.assertEqual(len(table.splitlines()), 2)
@@ -108,7 +108,7 @@ class ManagementTest(JobsTest):
             self.assertRegex(text, pattern)
         done = self.adaptdl("delete", "job")
         self.assertEqual((done.returncode, done.stdout), (0, "deleted job\n"), done.stderr)
-        for line in done.stderr.splitlines():  # while it takes long
+        for line in done.stderr.splitlines():  # printed if the deletion takes long
             self.assertRegex(line, "^adaptdl: deletion of job job is waiting for pods ")
         self.assertEqual(self.get("adaptdljobs"), [])
         self.assertEqual(self.pods_of("job"), [])
@@ -119,7 +119,7 @@ class ManagementTest(JobsTest):
         self.wait_for_pods("both", "Succeeded")
         ran = self.adaptdl("run", "-n", 1, "--name", "both", "sh", "-c", "echo of the run")
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        # Where a run has the name, the cluster is given little time to answer, which a busy one may miss.
+        # If a local run has the name, the command waits only briefly for the cluster, and a busy one may respond too late.
         refused = self.wait_for("the cluster answers in time", lambda: (done := self.adaptdl("logs", "both")).returncode == 2 and done)
         self.assertRegex(refused.stderr, r"\Aadaptdl: error: 'both' is both a local run and a job in context .*--local[^\n]*\n\Z")
         self.assertIn("of the run", self.adaptdl("logs", "both", "--local").stdout)

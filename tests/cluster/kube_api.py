@@ -1,4 +1,4 @@
-"""A client of the API server for tests that make many requests, or that must see every change of many objects."""
+"""A client of the API server for tests that send many requests or must observe every change of many objects."""
 
 import contextlib
 import http.client
@@ -15,11 +15,11 @@ PATIENCE = 60
 
 
 class Unanswered(Exception):
-    """The API server has refused a request."""
+    """Raised if the API server refuses a request."""
 
 
 class KubeApi:
-    """Requests to the API server, on a connection for each thread."""
+    """Sends requests to the API server, on one connection per thread."""
 
     def __init__(self, kubeconfig):
         command = ["kubectl", "--kubeconfig", kubeconfig, "config", "view", "--raw", "--minify", "-o", "json"]
@@ -34,7 +34,7 @@ class KubeApi:
         return http.client.HTTPSConnection(self.address, context=self.context, timeout=timeout)
 
     def request(self, method, path, body=None, headers=None, missing=False):
-        """Returns the response, parsed if it is JSON. With `missing`, returns None if there is no such object or another one."""
+        """Returns the response, parsed if it is JSON. With `missing`, returns None if the object does not exist or has been replaced."""
         text = None if body is None else json.dumps(body)
         for attempt in range(2):
             if not hasattr(self.local, "connection"):
@@ -56,16 +56,16 @@ class KubeApi:
 
 
 class Watch:
-    """Calls `take` with the type of each change of the objects of a collection (ADDED, MODIFIED or DELETED) and the object, in order,
-    on a thread of its own. While the API server is away, it waits. If the server no longer has the changes since then, `take` gets
-    one change for each object that differs: first those that are gone, then those that have changed, then new ones."""
+    """Calls `take` for each change of a collection's objects, in order and on a separate thread, with the type of the change (ADDED,
+    MODIFIED or DELETED) and the object. While the API server is unavailable, the watch waits. If the server no longer has the changes
+    since then, `take` is called once for each object that differs: first for deleted, then for modified, then for new objects."""
 
     def __init__(self, api, path, take):
         self.api, self.path, self.take = api, path, take
         self.known = {}  # by uid
-        self.version = None  # of the last change; None: the objects have to be listed
-        self.watches = 0  # that the server has begun
-        self.failure = None  # why it has ended
+        self.version = None  # resource version of the last change; None: the objects must be listed
+        self.watches = 0  # number of watch requests that the server has accepted
+        self.failure = None  # the error that has ended the thread
         self.connection = None
         self.lock = threading.Lock()  # guards the connection
         self.ends = threading.Event()
@@ -73,7 +73,7 @@ class Watch:
         self.thread.start()
 
     def stop(self):
-        """Throws AssertionError if it has ended early or never begun."""
+        """Stops the watch. Raises AssertionError if it has ended early or never begun."""
         with self.lock:
             self.ends.set()
             if self.connection is not None and self.connection.sock is not None:
@@ -133,7 +133,7 @@ class Watch:
                 self.watches += 1
             for line in response if response.status == 200 else ():
                 if not line.endswith(b"\n"):
-                    return  # the connection broke
+                    return  # the connection was lost
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     self.version = None

@@ -9,8 +9,8 @@
 //
 // Two files in $ADAPTDL_SHARE_PATH record what was trained. done.json, written at the end, is the checkpointed state:
 // the number of samples, the sums of their indices and of the squares of their indices over all replicas, and the range
-// that each start trained. journal.jsonl has a line for each start and end of a replica and for each step of the job,
-// in order, including steps that were repeated after a crash.
+// of samples that each start trained on. journal.jsonl has a line for each start and end of a replica and for each step
+// of the job, in order, including steps that were repeated after a crash.
 //
 // With --live 1, the job follows generations: its replicas change while it runs.
 #include <fcntl.h>
@@ -96,7 +96,7 @@ struct Sums {
   }
 };
 
-// The samples that were trained, and by which start.
+// The samples that were trained on, and the start that trained on each of them.
 class Trained : public checkpoint::State {
  public:
   Trained() : State("trained") {}
@@ -254,14 +254,14 @@ std::chrono::milliseconds step_time(const Options& options) {
   return std::chrono::milliseconds(options.step_ms / replicas + (replicas > 1 ? options.sync_ms : 0));
 }
 
-// Reports to the launcher of a local run that this replica trains.
+// Reports to the launcher of a local run that this replica is training.
 void report_generation() {
   progress::event(
       "generation",
       {{"generation", generation::current()}, {"rank", env::replica_rank()}, {"replicas", env::num_replicas()}});
 }
 
-// The progress of this replica: the number of steps that the job has made.
+// The progress of this replica: the number of steps that the job has completed.
 class Position {
  public:
   void set_steps(std::uint64_t steps) { steps_ = steps; }

@@ -1,5 +1,5 @@
-"""Tests modelled_job, which the tests of the operator rely on, without a cluster: it stops, restarts, crashes and ends, and its
-files show whether a sample was trained twice."""
+"""Tests modelled_job, on which the tests of the operator rely, without a cluster: it is stopped, restarted, killed and finished, and
+its files must show whether a sample was trained twice."""
 
 import json
 import os
@@ -20,7 +20,7 @@ ENDLESS = 1_000_000  # samples
 
 
 def handles_sigterm(process):
-    """Whether a process has installed a handler."""
+    """Returns whether a process has installed a handler for SIGTERM."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
     return int(caught, 16) >> (signal.SIGTERM - 1) & 1
@@ -49,7 +49,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.supervisor.stdin.flush()
 
     def start(self, replicas, announce=True, samples=ENDLESS, **variables):
-        """Starts the next group, with these additional variables. It trains until finish() is called. Returns its processes."""
+        """Starts the next group with these additional environment variables. It trains until finish() is called. Returns its processes."""
         group, port = self.groups, free_port()
         self.groups += 1
         if announce:
@@ -87,7 +87,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
             running[-1].terminate()
             self.assertEqual(self.codes(running), [143] * replicas)
         self.supervisor.kill()
-        self.supervisor.wait()  # until its port is free
+        self.supervisor.wait()  # its port is free afterwards
         running = self.start(2, announce=False)
         time.sleep(1)
         self.supervisor = self.start_supervisor()

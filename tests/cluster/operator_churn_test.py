@@ -1,8 +1,8 @@
-"""Tests jobs on nodes that come and go at random: with a spot notice or by a power loss. All jobs must end, each of them with
-every sample trained once.
+"""Tests jobs while nodes are added and removed at random, with a spot notice or by a power loss. All jobs must succeed and train
+every sample once.
 
-The nodes are real, as in the other tests, but in a cluster of their own. $ADAPTDL_CHURN_SECONDS is how long they come and go
-(default: 600), $ADAPTDL_CHURN_SEED the seed of what happens.
+The nodes are real, as in the other tests, but belong to a separate cluster. $ADAPTDL_CHURN_SECONDS is how long nodes are added and
+removed (default: 600), and $ADAPTDL_CHURN_SEED is the seed of the random choices (default: random).
 """
 
 import concurrent.futures
@@ -13,7 +13,7 @@ import random
 import secrets
 import time
 
-NODES = 20  # besides the one of the operators
+NODES = 20  # in addition to the operators' node
 os.environ["KUBE_CLUSTER_STATE"] = "/run/adaptdl-churn"
 os.environ["KUBE_CLUSTER_NODES"] = str(NODES + 1)
 
@@ -51,13 +51,13 @@ class ChurnTest(OperatorTest):
         heapq.heappush(self.events, (time.monotonic() + seconds, next(self.order), action, arguments))
 
     def happen(self):
-        """Does what is due."""
+        """Runs the actions that are due."""
         while self.events and self.events[0][0] <= time.monotonic():
             _, _, action, arguments = heapq.heappop(self.events)
             action(*arguments)
 
     def change(self):
-        """One node comes or goes."""
+        """Adds or removes one node."""
         goes = len(self.up) > MIN_NODES and (not self.gone or self.choice.random() < 0.5)
         if goes:
             number = self.up.pop(self.choice.randrange(len(self.up)))
@@ -72,7 +72,7 @@ class ChurnTest(OperatorTest):
             self.add_node(self.choice.randrange(len(self.gone)))
 
     def add_node(self, place):
-        """One of those that are gone comes back."""
+        """Brings back one of the nodes that are gone."""
         self.counts["new node"] += 1
         number = self.gone.pop(place)
         self.power_on(f"node{number}")
@@ -80,16 +80,17 @@ class ChurnTest(OperatorTest):
 
     def end_node(self, number, seconds):
         self.power_off(f"node{number}")
-        # The cloud deletes the object at some time.
+        # A cloud deletes the node's object some time later.
         self.later(seconds, self.delete, number)
 
     def delete(self, number):
         kubectl("delete", "node", f"node{number}", "--wait=false")
-        # Another node of that name may come once the operator counts this one as gone.
+        # Another node with this name may be added once the operator considers this one gone.
         self.later(GONE, self.gone.append, number)
 
     def equip(self, number, started):
-        """What a device plugin does once the node is there. A kubelet that does not start is started again, as systemd would."""
+        """Offers the node's GPU once the node is ready, as a device plugin would. Restarts a kubelet that does not become ready, as
+        systemd would."""
         if self.is_ready(f"node{number}"):
             self.offer_gpus(1, f"node{number}")
             self.up.append(number)
@@ -101,7 +102,7 @@ class ChurnTest(OperatorTest):
         self.later(1, self.equip, number, started)
 
     def bring_back(self):
-        """All nodes come back."""
+        """Brings back all nodes."""
         deadline = time.monotonic() + PATIENCE
         while self.events or self.gone:
             self.assertLess(time.monotonic(), deadline, f"not all nodes came back: {len(self.up)} of {NODES} did")
@@ -111,7 +112,7 @@ class ChurnTest(OperatorTest):
             time.sleep(0.5)
 
     def create_jobs(self, end):
-        """Creates a job whenever there are too few, until `end`. Returns their names."""
+        """Creates a job whenever fewer than JOBS are active, until `end`. Returns the names of all jobs."""
         choice = random.Random(SEED + 1)
         jobs, active = [], []
         while time.monotonic() < end:
@@ -129,7 +130,7 @@ class ChurnTest(OperatorTest):
         print(f"ADAPTDL_CHURN_SEED={SEED}", flush=True)
         end, next_change = time.monotonic() + SECONDS, 0
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            creation = pool.submit(self.create_jobs, end)  # each takes Kubernetes a while to bind its volume
+            creation = pool.submit(self.create_jobs, end)  # Kubernetes takes a while to bind each job's volume
             while time.monotonic() < end and not creation.done():
                 if time.monotonic() > next_change:
                     self.change()
@@ -152,6 +153,6 @@ if __name__ == "__main__":
     try:
         cluster_support.main()
     finally:
-        # No other test uses it.
+        # No other test uses this cluster.
         cluster_keeper.give_back()
         cluster_keeper.end()

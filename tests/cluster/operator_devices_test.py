@@ -1,7 +1,7 @@
-"""Tests that the operator counts devices of dynamic resource allocation: jobs get as many as nodes have and others do not hold.
+"""Tests that the operator accounts for devices of dynamic resource allocation: jobs get only devices that exist and are free.
 
-Kubernetes 1.20 does not have the group resource.k8s.io. CustomResourceDefinitions stand in for its resources, and the test for
-the driver that writes ResourceSlices and for the scheduler that allocates claims.
+Kubernetes 1.20 does not have the API group resource.k8s.io. CustomResourceDefinitions stand in for its resources, and the test
+stands in for the driver that writes ResourceSlices and the scheduler that allocates claims.
 """
 
 import json
@@ -44,7 +44,7 @@ def make_slice(node, count, generation=1):
 
 
 class DevicesTest(OperatorTest):
-    # Without the group, the API server would report the claims of a pod as an unknown field.
+    # The validator does not apply to the test's namespace: without the group, the API server reports a pod's claims as an unknown field.
     settings = {"validatorNamespaces": "{matchLabels: {tests.adaptdl/validated: 'true'}}"}
 
     @classmethod
@@ -85,7 +85,7 @@ class DevicesTest(OperatorTest):
             make_slice("node1", 1),
             make("ResourceClaimTemplate", "one-gpu", spec={"spec": {"devices": {"requests": [request]}}}),
         )
-        # What the API server has in memory, which `top` asks for, may be a moment old.
+        # `top` accepts cached objects from the API server, which may be slightly out of date.
         self.wait_for("the devices are listed", lambda: self.gpus_of_nodes() == {"node0": 2, "node1": 1})
         self.create_job_with_claims("first", 3)
         first = self.wait_for_phase("first", "Running")
@@ -97,7 +97,7 @@ class DevicesTest(OperatorTest):
         second = self.wait_for_phase("second", "Running")
         self.assertEqual(second["allocation"], ["node1"])
 
-        # A claim that is not of a replica's pod.
+        # This claim does not belong to the pod of a replica.
         self.kubectl("delete", "adaptdljob", "second")
         devices = [{"request": "gpu", "driver": DRIVER, "pool": "node1", "device": "gpu-1"}]
         self.apply(make("ResourceClaim", "of-others", spec={}, status={"allocation": {"devices": {"results": devices}}}))

@@ -1,4 +1,4 @@
-"""Tests the cluster expander: the number of placeholder pods follows the load, and an autoscaler adds and removes nodes by it."""
+"""Tests the cluster expander: the number of placeholder pods follows the load, and an autoscaler adds and removes nodes accordingly."""
 
 import json
 import threading
@@ -15,14 +15,14 @@ TWO_CYCLES = 2 * INTERVAL + 40  # seconds, on a busy machine
 
 
 class Autoscaler(threading.Thread):
-    """Stands in for a cluster autoscaler. A node that is removed is cordoned, which is the same to the operator: it opens one
-    node per pending placeholder, and closes nodes that have neither a placeholder nor the pod of a job."""
+    """Stands in for a cluster autoscaler. Uncordons one node per pending placeholder, and cordons nodes that have neither a placeholder
+    nor a job's pod. The operator treats a cordoned node like one that was removed."""
 
     def __init__(self, namespace):
         super().__init__(daemon=True)
         self.namespace = namespace
         self.ends = threading.Event()
-        self.wanted = []  # all numbers of placeholders so far
+        self.wanted = []  # all numbers of placeholders so far, in order
         self.open = set(NODES)
         self.failure = None
 
@@ -45,7 +45,7 @@ class Autoscaler(threading.Thread):
         jobs = [pod for pod in pods if pod["metadata"].get("labels", {}).get("adaptdl") == "true"]
         pending = sum(not pod["spec"].get("nodeName") for pod in placeholders)
         used = {pod["spec"].get("nodeName") for pod in placeholders + jobs}
-        # The operator's job pods select their node, and are scheduled a moment later.
+        # The pods of jobs select their node, but are scheduled a moment later.
         used |= {pod["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname") for pod in jobs}
         for node in NODES:
             if node not in self.open and pending:
@@ -84,14 +84,14 @@ class ExpanderTest(OperatorTest):
     def test_the_node_count_follows_the_load_within_two_cycles_and_respects_its_limits(self):
         self.wait_for_wish(1)
         self.wait_for_open(1)
-        # Its replicas need two nodes.
+        # The replicas of this job need two nodes.
         self.create_modelled_job("first", samples=1_000_000, until="finish", minReplicas=5, maxReplicas=5)
         self.wait_for_wish(2)
         self.wait_for_open(2)
         first = self.wait_for_replicas("first", 5)
         self.assertEqual(set(first["allocation"]), set(NODES))
 
-        # A job that needs one more, and one that needs more than there may be.
+        # The first of these jobs needs one more node, the second needs more nodes than are allowed.
         self.create_program_job("large", "sleep 100000", minReplicas=GPUS, maxReplicas=GPUS)
         self.create_program_job("huge", "sleep 100000", minReplicas=13, maxReplicas=13)
         self.wait_for_wish(3)

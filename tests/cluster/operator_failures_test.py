@@ -8,7 +8,7 @@ import time
 import cluster_support
 from operator_support import GPUS, INTERVAL, ONE_GPU, OperatorTest
 
-TIMEOUT = 40  # seconds; both timeouts, longer than a pod needs to start on a busy machine
+TIMEOUT = 40  # seconds, for both timeouts; a pod on a busy machine takes less time to start
 EVICTIONS = 3
 FIRST_START = '[ "$ADAPTDL_NUM_RESTARTS" -eq 0 ]'
 
@@ -23,7 +23,7 @@ class FailuresTest(OperatorTest):
         self.assertTrue(status.get("message"), status)
         self.assertTrue(status.get("completionTimestamp"), status)
         self.assertEqual(self.listed(name)["state"], "Failed")
-        # While the operator deletes the other replicas, `ls` may name one of those.
+        # While the operator is deleting the other replicas, `ls` may name one of them.
         self.wait_for(f"{name} is as it is because {why}", lambda: re.search(why, self.listed(name)["why"]))
         return status
 
@@ -38,7 +38,7 @@ class FailuresTest(OperatorTest):
         return self.wait_for_replicas("job", replicas)
 
     def wait_for_next_group(self, before):
-        """Waits until the job trains in a later group, and checks that it has not failed. Returns its status."""
+        """Waits until the job is training in a later group, and checks that it has not failed. Returns its status."""
         self.wait_for_status(
             "restarted", "job", lambda status: status.get("group", 0) > before["group"] or status.get("phase") in ("Failed", "Succeeded")
         )
@@ -55,7 +55,7 @@ class FailuresTest(OperatorTest):
 
     def test_an_image_that_cannot_be_pulled_fails_the_job_after_the_start_timeout(self):
         self.create_program_job("job", "true", image="127.0.0.1:1/no/such:1")
-        # The failure is reported long before.
+        # The failure is reported long before the timeout.
         self.wait_for("the image is named", lambda: re.search(r"127\.0\.0\.1:1/no/such:1", self.listed("job")["why"]), TIMEOUT)
         self.assert_failed("job", "ImagePullFailed", r"127\.0\.0\.1:1/no/such:1", TIMEOUT + cluster_support.PATIENCE)
 

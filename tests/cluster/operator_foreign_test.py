@@ -1,6 +1,6 @@
-"""Tests that jobs recover from what other clients of the API server write: into the status of a job, into the annotations of its
-pods, and into the place of one of its pods. Tests also that the supervisor refuses wrong hints and the requests of strangers, and
-accepts progress in the format of Kubeflow. Other jobs are not affected."""
+"""Tests that jobs recover from objects that other clients of the API server write: the status of a job, the annotations of its pods,
+and a pod with the name of one of its pods. Also tests that the supervisor rejects invalid hints and unauthorized requests, and
+accepts progress in Kubeflow's format. Other jobs must not be affected."""
 
 import http.client
 import json
@@ -23,18 +23,18 @@ WRITTEN = {
 }
 
 
-# The schema of AdaptDLJobs does not allow them.
+# The schema of AdaptDLJobs does not allow these fields.
 REFUSED = [{"phase": "Sleeping"}, {"group": -7}, {"replicas": "two"}, {"allocation": "node0"}]
 
 
-# Hints that are refused even with the job's token.
+# These hints are rejected even with the job's token.
 NO_HINTS = [
     '{"progress": NaN}', '{"progress": Infinity}', '{"progress": -1}', '{"progress": 1e999}', '{"initBatchSize": 0.5}',
     '{"initBatchSize": 1e18}', '{"maxProfiledReplicas": -2}', '{"localBszBounds": [1]}', '{"gradParams": {"norm": -1, "var": 1}}',
     '{"perfParams": {"alpha_c": NaN}}', '{"perfParams": {"gamma": 0}}', '{"unknown": 1}', "[]", "", "{", "[" * 10_000,
     json.dumps({"progress": "x" * 70_000}),
 ]  # fmt: skip
-# Valid hints with which goodput overflows.
+# These hints are valid, but the goodput computed from them overflows.
 HUGE = {
     "initBatchSize": 1, "maxBatchSize": 2**53, "localBszBounds": [1, 2**53], "maxProfiledReplicas": 2**53, "progress": 1e308,
     "gradParams": {"norm": 1e308, "var": 1e-308},
@@ -52,14 +52,14 @@ sleep 100000
 
 class ForeignTest(OperatorTest):
     def write_status(self, name, fields):
-        """Changes these fields of the status, or removes all of them. Returns the error if the API server refuses that."""
+        """Changes these fields of the status, or removes all fields if None. Returns the error if the API server refuses the change."""
 
         def answer():
             job = self.get("adaptdljob", name)
             job["status"] = {} if fields is None else {**job["status"], **fields}
             path = f"/apis/adaptdl.petuum.com/v1/namespaces/{self.namespace}/adaptdljobs/{name}/status"
             done = self.kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(job), check=False)
-            conflict = "Conflict" in done.stderr or "modified" in done.stderr  # the operator was faster
+            conflict = "Conflict" in done.stderr or "modified" in done.stderr  # the operator changed the job first
             return None if conflict else (done.returncode, done.stderr)
 
         code, error = self.wait_for("the API server answers", answer)
@@ -107,7 +107,7 @@ class ForeignTest(OperatorTest):
         return {entry["name"]: entry.get("value") for entry in self.pods_of(name)[0]["spec"]["containers"][0]["env"]}
 
     def ask(self, method, path, body=None, token=None):
-        """Sends a request to the supervisor. Returns the status of the response."""
+        """Sends a request to the supervisor. Returns the status code of the response."""
         # The network of the API server has no route to services.
         connection = http.client.HTTPConnection(self.operator_pod()["status"]["podIP"], SUPERVISOR_PORT, timeout=30)
         try:
@@ -162,7 +162,7 @@ class ForeignTest(OperatorTest):
         self.wait_for_status("told the hints", "huge", lambda status: (status.get("train") or {}).get("progress") == HUGE["progress"])
         before = self.containers_of_operator()
         self.create_modelled_job("beside", samples=1_000_000, until="finish", maxReplicas=4)
-        # The first cycles are those in which it grows.
+        # The job grows to this size during the first cycles.
         self.wait_for_replicas("beside", 4)
         self.kubectl("delete", "adaptdljob", "huge", "--wait=true")
         self.finish("beside")

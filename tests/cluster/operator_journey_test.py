@@ -1,7 +1,7 @@
-"""The whole journey of a user: the operator is installed, two jobs are submitted, they share the GPUs, grow and shrink, and are
-looked at by all commands until they end.
+"""Tests the whole journey of a user: the operator is installed, and two jobs are submitted, which share the GPUs, grow and shrink, and
+are inspected with all commands until they end.
 
-If $ADAPTDL_JOURNEY names a file, what a terminal would show is written there, as the page docs/journey.md.
+If $ADAPTDL_JOURNEY is set to a file, the session is written to it in the form of the page docs/journey.md.
 """
 
 import os
@@ -39,7 +39,7 @@ beginning of the session.
 
 
 class Journey:
-    """Runs commands of a shell and records what they show."""
+    """Runs shell commands and records their output."""
 
     def __init__(self, directory, environment):
         self.directory, self.environment = directory, environment
@@ -54,7 +54,7 @@ class Journey:
         self.page.append("```text\n" + "\n".join(line.rstrip() for line in [stamp, *output.splitlines()]) + "\n```\n")
 
     def run(self, command, shown=lambda output: output):
-        """Runs the command and records it. Returns its output, of which `shown` makes what is recorded."""
+        """Runs the command and records it with its output, which `shown` may shorten. Returns the whole output."""
         done = subprocess.run(
             ["bash", "-c", "set -o pipefail; " + command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, cwd=self.directory, env=self.environment, timeout=PATIENCE,
@@ -66,7 +66,7 @@ class Journey:
 
 
 def first_and_last(count):
-    """Returns a function that leaves out the lines in between."""
+    """Returns a function that keeps only the first and the last `count` lines of a text."""
 
     def shorten(output):
         lines = output.splitlines()
@@ -128,7 +128,7 @@ class JourneyTest(Submitting, OperatorTest):
         return self.journey.run(command).split()[-1]
 
     def wait_for_size(self, name, fewest):
-        """Waits until at least so many replicas run. Returns their number."""
+        """Waits until at least `fewest` replicas are running. Returns their number."""
 
         def size():
             status = self.status(name)

@@ -20,7 +20,7 @@ SAMPLES = 6_000  # of each job except the first; they take 20 s on half of the G
 
 class KillsTest(OperatorTest):
     def kill_operator(self, count):
-        """Kills, in turn, the operator's process, which is restarted in its pod, and its pod, which the deployment replaces."""
+        """Kills alternately the operator's pod, which the deployment replaces, and its process, which is restarted in its pod."""
         return self.kill_operator_process() if count % 2 else self.kill_operator_pod()
 
     def test_no_work_is_lost_or_repeated_when_the_operator_is_killed_at_random_times(self):

@@ -1,5 +1,5 @@
-"""Kills the operator that acts, again and again, and checks by the audit log of the API server that another one takes over in time
-and that no two ever act at once.
+"""Kills the leader of the operators repeatedly, and checks in the audit log of the API server that another operator takes over in time
+and that two operators never act at the same time.
 
 $ADAPTDL_OPERATOR_KILLS is the number of kills (default: 20), $ADAPTDL_OPERATOR_SEED the seed of their times (default: random).
 """
@@ -19,7 +19,7 @@ from operator_support import DEPLOYMENT, INTERVAL, OperatorTest
 
 KILLS = int(os.environ.get("ADAPTDL_OPERATOR_KILLS", "20"))
 SEED = int(os.environ.get("ADAPTDL_OPERATOR_SEED", secrets.randbelow(1 << 32)))
-LATE = 20  # seconds after its time at which a cycle must have begun
+LATE = 20  # seconds by which a cycle may be late
 LEASE = "adaptdl-operator"
 LEASE_SECONDS = 10
 
@@ -29,7 +29,7 @@ def seconds(text):
 
 
 class CycleWatch:
-    """Records when scheduling cycles began, as the lease says."""
+    """Records when scheduling cycles began, according to the lease."""
 
     def __init__(self, lease):
         self.cycles = []
@@ -58,21 +58,21 @@ class LeaderTest(OperatorTest):
         return json.loads(done.stdout)["metadata"].get("annotations", {}).get("adaptdl/last-cycle")
 
     def audit(self):
-        """Returns the writes of the operators since the start of the class, in order: (time, address, resource, whether it was
-        accepted)."""
+        """Returns the operators' writes since the start of the test class, in order. Each is a tuple of time, address, resource, and
+        whether it was accepted."""
         user = f"system:serviceaccount:{self.operator_namespace}:{DEPLOYMENT}"
         writes = []
         for line in (cluster_keeper.STATE / "audit.log").read_text().splitlines(keepends=True):
             if not line.endswith("\n"):
-                break  # it is being written
+                break  # the line is still being written
             event = json.loads(line)
             if event["user"]["username"] != user or event["stage"] != "ResponseComplete":
                 continue
             reference = event["objectRef"]
             if reference["resource"] == "pods" and reference.get("namespace") == self.operator_namespace:
-                continue  # its own label
+                continue  # an operator labels its own pod
             if "dryRun=" in event["requestURI"]:
-                continue  # by the validator, which any operator answers for
+                continue  # the validator of any operator may do this
             accepted = event["responseStatus"]["code"] < 300
             writes.append((seconds(event["stageTimestamp"]), event["sourceIPs"][0], reference["resource"], accepted))
         return sorted(writes)
@@ -93,7 +93,7 @@ class LeaderTest(OperatorTest):
         self.wait_for("two operators are ready", self.two_are_ready)
         time.sleep(2 * INTERVAL)
         cycles = watch.stop()
-        # After some time, the policy may let one of them wait for the other.
+        # Both jobs must be told to finish before the test waits, because the policy may by now let one of them wait for the other.
         for name in ("first", "second"):
             self.finish(name)
         for name in ("first", "second"):
@@ -108,7 +108,7 @@ class LeaderTest(OperatorTest):
             if resource == "leases":
                 holders += accepted and address != holder
                 holder = address if accepted else holder
-            elif accepted:  # one that was paused in the middle of a request may send the rest of it before it ends
+            elif accepted:  # an operator that was paused during a request may still send the rest, which must be rejected
                 writes += 1
                 self.assertEqual(address, holder, f"{resource} written at {when} by who did not hold the lease")
         print(f"{writes} writes by {holders} holders", flush=True)
@@ -116,11 +116,11 @@ class LeaderTest(OperatorTest):
         self.assertGreater(writes, 0)
 
     def pause_operator_process(self):
-        """Stops the process of the operator that acts until another one must have taken the lease. Returns False if none runs."""
+        """Pauses the leader's process until another operator must have taken the lease. Returns False if no leader is running."""
         processes = self.signal_operator_process(signal.SIGSTOP)
         if processes:
             time.sleep(LEASE_SECONDS + 5)
-            # It must end rather than go on.
+            # The process must exit rather than continue.
             self.signal_operator_process(signal.SIGCONT, processes)
         return bool(processes)
 

@@ -1,16 +1,16 @@
-"""Tests that jobs leave nodes that are about to be removed or are drained, before they go."""
+"""Tests that jobs leave nodes that are about to be removed or are being drained, before the nodes are gone."""
 
 import cluster_support
 from operator_support import OperatorTest
 
 
 class LeavingTest(OperatorTest):
-    """Between cycles, which are far apart, jobs leave nodes at once."""
+    """Scheduling cycles are so far apart that jobs must leave nodes between them."""
 
     settings = {"interval": "1h"}
 
     def start_on(self, node, other):
-        """Starts a job with two replicas on `node`, then gives `other` room for it."""
+        """Starts a job with two replicas on `node`, then gives `other` enough GPUs for it."""
         self.set_gpus(0, other)
         self.set_gpus(2, node)
         self.wait_until_gpus_are_known()

@@ -1,4 +1,4 @@
-"""Tests live rescale in a cluster: the replicas of a job change while it trains, without a restart of those that stay."""
+"""Tests live rescale in a cluster: the replicas of a job change while it is training, without a restart of those that remain."""
 
 import cluster_support
 from operator_support import OperatorTest
@@ -14,16 +14,16 @@ class LiveRescaleTest(OperatorTest):
         self.set_gpus(node1, "node1")
 
     def uids(self, name):
-        """Returns the uids of the job's pods that run, by the number of their replica in its group."""
+        """Returns the uids of the job's running pods, by the number of the replica in its group."""
         pods = [pod for pod in self.pods_of(name) if pod["status"].get("phase") == "Running"]
         return {pod["metadata"]["name"].rpartition("-")[2]: pod["metadata"]["uid"] for pod in pods}
 
     def wait_until_trained(self, name, count):
-        """Waits until so many replicas have made a step."""
+        """Waits until `count` replicas have trained a step."""
         self.wait_for(f"{count} replicas train", lambda: [line["replicas"] for line in self.journal(name, "step")[-1:]] == [count], PATIENCE)
 
     def wait_for_members(self, name, count):
-        """Waits until so many replicas train. Returns the status."""
+        """Waits until `count` replicas are running and training. Returns the job's status."""
         status = self.wait_for_status(
             f"running with {count} replicas", name,
             lambda status: status.get("replicas") == count == status.get("readyReplicas") == len(status["allocation"]), PATIENCE,
@@ -61,13 +61,13 @@ class LiveRescaleTest(OperatorTest):
         changes = [size for index, size in enumerate(trained) if index == 0 or trained[index - 1] != size]
         for size in sizes:
             self.assertIn(size, changes)
-        self.assertEqual(len(self.restarts("job")), 1, self.restarts("job"))  # its start
+        self.assertEqual(len(self.restarts("job")), 1, self.restarts("job"))  # only the first start
 
     def test_the_other_replicas_continue_after_a_node_loses_power_and_replacements_join(self):
         self.give_gpus(2, 2)
         self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
-        # A job that is given more nodes before its program has started is started again.
+        # A job that gets more nodes before its program has started is restarted, so its group need not be 0.
         group = self.wait_for_members("job", 4)["group"]
         before = self.uids("job")
         self.power_off("node1")
@@ -84,8 +84,8 @@ class LiveRescaleTest(OperatorTest):
         self.assert_trained_once("job", crashed=True)
 
     def start_again_and_finish(self, name, resume):
-        """Resumes the stopped job, and checks that it continues where its last group was. At most the step that was under way may
-        be repeated."""
+        """Resumes the stopped job, and checks that it continues where its last group stopped. At most the step in progress may be
+        repeated."""
         last = self.journal(name, "step")[-1]
         resume()
         self.wait_for("it trains again", lambda: self.journal(name, "step")[-1]["group"] > last["group"], PATIENCE)
@@ -96,7 +96,7 @@ class LiveRescaleTest(OperatorTest):
         self.assert_trained_once(name, crashed=True)
 
     def start_with_newcomers(self, name):
-        """Starts a job of two replicas, to which others have just come."""
+        """Starts a job with two replicas, and waits until the pods of additional replicas have just started."""
         self.give_gpus(2, 0)
         self.wait_until_gpus_are_known()
         self.create_modelled_job(name, samples=1_000_000, until="finish", live=True)

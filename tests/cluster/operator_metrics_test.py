@@ -1,5 +1,5 @@
-"""Checks the operator's metrics with promtool, and has a real Prometheus scrape them and answer the queries of the dashboard while
-a job trains."""
+"""Checks the operator's metrics with promtool, and lets a real Prometheus scrape them and answer the dashboard's queries while a job is
+training."""
 
 import json
 import shutil
@@ -13,12 +13,12 @@ from local_network import free_port
 from operator_support import NODES, OperatorTest
 
 DASHBOARD = cluster_support.SOURCE_ROOT / "share/adaptdl/grafana/adaptdl.json"
-# The test has no job that waits or is restarted, and no other workload with GPUs.
+# In the test, no job waits or is restarted, and there is no other workload with GPUs.
 WITHOUT_DATA = ("adaptdl_jobs_waiting", "adaptdl_job_restarts_total", "adaptdl_used_by_others")
 
 
 def fetch(url):
-    """Returns the answer to a request, without a proxy."""
+    """Sends a request without a proxy. Returns the response."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10)
 
 

@@ -26,7 +26,7 @@ class NodeTest(OperatorTest):
         stopped = self.wait_for_status("stopped", "job", lambda status: status.get("phase") != "Running", NOTICED)
         self.assertEqual(stopped["phase"], "Stopping", stopped)
         self.assertEqual(stopped["reason"], "NodeLost", stopped)
-        # The node's pods may still run until its object is deleted.
+        # The node's pods may still be running until its object is deleted.
         self.set_gpus(2, "node0")
         kubectl("delete", "node", NODE)
         after = self.wait_for_replicas("job", 2)

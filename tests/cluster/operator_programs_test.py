@@ -1,5 +1,5 @@
-"""Runs users' programs as the README describes: `adaptdl build` and `adaptdl submit` build and push the images of the operator, of
-hello_world, of digits and of a program on the published Python package, the nodes pull them, and the operator runs the jobs.
+"""Runs users' programs as the README describes: `adaptdl build` and `adaptdl submit` build and push the images of the operator,
+hello_world, digits and a program that uses the published Python package. The nodes pull the images, and the operator runs the jobs.
 
 mmdebstrap creates the base images, which are pushed under their official names. They and the build cache are kept in
 $ADAPTDL_TEST_CACHE/digits, so that only the first run installs and compiles everything; delete the directory to repeat that.
@@ -38,7 +38,7 @@ COPY packages /opt/packages
 COPY program.py /root/
 ENV PYTHONPATH=/opt/packages PYTHONUNBUFFERED=true
 """
-# Like in the official images, dpkg does not wait for the disk, and the slim image has no documentation.
+# As in the official images, dpkg does not wait for the disk, and the slim image has no documentation.
 BASES = {
     "debian:bookworm": [],
     "debian:bookworm-slim": [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")],
@@ -128,7 +128,7 @@ def make_bases():
 
 class ProgramsTest(submit_test.WithRegistry, OperatorTest):
     image = None
-    own_pods = ("-l", "adaptdl=true")  # not the registry
+    own_pods = ("-l", "adaptdl=true")  # all except the registry's
 
     def setUp(self):
         OperatorTest.setUp(self)
@@ -148,7 +148,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         cls.began = time.monotonic()
         cls.build_operator("localhost:32000/adaptdl-operator:test")
         cls.report("the operator is built and pushed")
-        # Each node has two CPUs, of which an operator requests a part. With one operator, three replicas of digits fit.
+        # Each node has two CPUs, and an operator requests a fraction of them. With one operator, three replicas of digits fit.
         cls.install("localhost:32000/adaptdl-operator:test", replicas=1)
         cls.report("the operator runs")
 
@@ -183,7 +183,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         name = self.submitted()["name"]
         self.wait_for_phase(name, "Running")
         self.wait_for("it greets", lambda: "Hello, world!" in self.adaptdl("logs", name).stdout)
-        # It writes its file a moment after that.
+        # The program writes its file a moment after the greeting.
         self.wait_for("its file is there", lambda: self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "-").stdout == "Hello, world!")
         self.assertEqual(self.copied(name, "share/foo.txt").read_text(encoding="utf-8"), "Hello, world!")
         self.wait_for_phase(name, "Succeeded", patience=300)
@@ -199,7 +199,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         follow = self.start("logs", name, "--follow")
         status = self.wait_for_phase(name, "Running", patience=600)
         self.assertEqual(set(status["allocation"]), {"node0", "node1"})
-        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        # `ls` accepts cached objects from the API server, which may be slightly out of date.
         self.wait_for("it is listed as running", lambda: re.search(rf"(?m)^{name} .* running .* 3/3", self.adaptdl("ls").stdout))
         self.wait_for_phase(name, "Succeeded", patience=900)
         ProgramsTest.report("digits is trained")

@@ -59,7 +59,7 @@ def library_path(name):
 
 
 def write_image(archive, *programs, name=IMAGE):
-    """Writes an image with busybox, this build's command as its entry point, and /usr/bin/modelled_job and other programs."""
+    """Writes an image with busybox, this build's command as its entry point, and modelled_job and the given programs in /usr/bin."""
     libcurl = library_path(LIBCURL)
     files = {"usr/bin/adaptdl": ADAPTDL, libcurl: libcurl}
     files.update({f"usr/bin/{pathlib.Path(program).name}": program for program in (MODELLED_JOB, *programs)})
@@ -68,7 +68,7 @@ def write_image(archive, *programs, name=IMAGE):
 
 
 class PodWatch:
-    """Records all events of the pods of jobs, and checks that no job ever has live pods of two groups."""
+    """Records all events of jobs' pods, and checks that no job ever has live pods of two groups."""
 
     def __init__(self, api, namespace):
         self.lock = threading.Lock()
@@ -118,7 +118,7 @@ class PodWatch:
 
 
 class TrainedOnce:
-    """Checks what jobs of modelled_job trained by the files that they write to their shares (`self.shares`, by the job's name)."""
+    """Checks what modelled_job trained, using the files that each job writes to its share (`self.shares`, by job name)."""
 
     def journal(self, name, event=None):
         path = self.shares[name] / "journal.jsonl"
@@ -167,9 +167,9 @@ class OperatorTest(TrainedOnce, ClusterTest):
     """Base class of tests with the operator of this build, installed from its manifests. The nodes have virtual GPUs."""
 
     settings = {}  # values of a test class in addition to SETTINGS
-    programs = ()  # further ones, in /usr/bin of the image
-    own_pods = ("--all",)  # of each test, which are deleted after it
-    image = IMAGE  # of the operator; None: the class installs an image of its own
+    programs = ()  # additional programs in /usr/bin of the image
+    own_pods = ("--all",)  # selects the pods that are deleted after each test
+    image = IMAGE  # the operator's image; None: the class installs another one itself
 
     @classmethod
     def setUpClass(cls):
@@ -229,7 +229,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
     @classmethod
     def uninstall(cls):
         """Deletes the operator and waits for that, so that the next installation is the only scheduler."""
-        # Otherwise the namespace is deleted while its pods end, and the kubelet of Kubernetes 1.20 may take a minute for them.
+        # Otherwise, the namespace is deleted while its pods are ending, for which the kubelet of Kubernetes 1.20 may take a minute.
         deployment = ("deployment", DEPLOYMENT, "--cascade=foreground", "--ignore-not-found")
         cls.kubectl_in(cls.operator_namespace, "delete", *deployment, timeout=300)
         objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": cls.installed})
@@ -237,7 +237,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
 
     @classmethod
     def operator_pod(cls):
-        """Returns the running pod of the operator that acts, or None."""
+        """Returns the running pod of the leading operator, or None."""
         selector = f"{OPERATOR_LABEL},adaptdl/leader=true"
         pods = json.loads(cls.kubectl_in(cls.operator_namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
         live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"]
@@ -245,7 +245,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
 
     @classmethod
     def containers_of_operator(cls):
-        """Returns the ids and numbers of restarts of the containers of the operator that acts."""
+        """Returns the ids and restart counts of the leading operator's containers."""
         return [(status["containerID"], status["restartCount"]) for status in cls.operator_pod()["status"]["containerStatuses"]]
 
     @classmethod
@@ -259,15 +259,15 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return "\n".join(report)
 
     def metrics(self):
-        """Returns the metrics of the operator that acts, by name with labels."""
+        """Returns the metrics of the leading operator, by name with labels."""
         pod = self.operator_pod()["metadata"]["name"]
         path = f"/api/v1/namespaces/{self.operator_namespace}/pods/{pod}:9090/proxy/metrics"
         lines = [line for line in self.kubectl("get", "--raw", path).splitlines() if not line.startswith("#")]
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
     def wait_until_gpus_are_known(self):
-        """Waits until the operator has noticed how many GPUs the nodes, all of which are ready, have. It learns of nodes by
-        another watch than of jobs, and could start a job on the GPUs of before."""
+        """Waits until the operator knows the current number of GPUs of the nodes, all of which must be ready. It watches nodes and
+        jobs separately, so it could otherwise start a job on GPUs that no longer exist."""
 
         def known():
             gpus = sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in self.get("nodes"))
@@ -286,7 +286,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return True
 
     def operator_processes(self):
-        """Returns the process ids of the operator that acts."""
+        """Returns the process ids of the leading operator."""
         pod = self.operator_pod()
         statuses = pod["status"].get("containerStatuses", []) if pod else []
         containers = [status.get("containerID", "").partition("://")[2] for status in statuses]
@@ -301,7 +301,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return found
 
     def signal_operator_process(self, number, processes=None):
-        """Sends a signal to the process of the operator that acts, or to these. Returns the process ids."""
+        """Sends a signal to the given processes or, if None, to those of the leading operator. Returns the process ids."""
         processes = self.operator_processes() if processes is None else processes
         for process in processes:
             try:
@@ -328,7 +328,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
             try:
                 processes = file.read_text().split()
             except OSError as error:
-                # Once all of them have ended, the group may be removed before it is opened or while it is read.
+                # Once all processes have ended, the cgroup may be removed before the file is opened or while it is being read.
                 if error.errno not in (errno.ENOENT, errno.ENODEV):
                     raise
                 continue
@@ -382,7 +382,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         self.kubectl("create", "-f", "-", text=json.dumps(self.job_object(name, template, **spec)))
 
     def job_document(self, name, command, container=None, limits=None, image=IMAGE, **spec):
-        """Returns a job that runs a shell command, with these fields of its container besides."""
+        """Returns a job that runs a shell command, with these additional fields in its container."""
         template = self.make_template(command, image=image, resources={"limits": {**ONE_GPU["limits"], **(limits or {})}})
         template["spec"]["containers"][0].update(container or {})
         return self.job_object(name, template, **spec)
@@ -395,11 +395,11 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return done.stderr
 
     def refused(self, reason, **fields):
-        """Checks that a job with these fields is refused at `kubectl apply` with the reason."""
+        """Checks that `kubectl apply` refuses a job with these fields for this reason."""
         self.assertIn(reason, self.apply_refused(self.job_document("wrong", "true", **fields)))
 
     def wait_for_validator(self):
-        """Waits until the API server asks the validator."""
+        """Waits until the API server calls the validator."""
         wrong = json.dumps(self.job_document("wrong", "true", image="Wrong"))
 
         def refuses():
@@ -413,7 +413,8 @@ class OperatorTest(TrainedOnce, ClusterTest):
         self.create_job(name, self.make_template(command, image=image, volume=volume, resources=resources or ONE_GPU), **spec)
 
     def create_modelled_job(self, name, samples, until=None, step_ms=800, slowdown=20, live=False, **spec):
-        """Creates a job of modelled_job, which ends once the file `until` exists in its share. Returns the path of the share."""
+        """Creates a job that runs modelled_job until it has trained all samples or the file `until` exists in its share. Returns the
+        path of the share."""
         claim = f"adaptdl-pvc-{secrets.token_hex(8)}"
         share = self.make_volume(claim) / "adaptdl/share"
         template = self.make_template("", image=IMAGE, volume=claim, resources=ONE_GPU)
@@ -461,7 +462,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return status
 
     def wait_for_replicas(self, name, fewest, most=None, patience=cluster_support.PATIENCE):
-        """Waits until `fewest` to `most` replicas run and train."""
+        """Waits until `fewest` to `most` replicas are running and training. Returns the job's status."""
 
         def runs(status):
             ready = status.get("readyReplicas") or 0

@@ -8,10 +8,10 @@ import cluster_support
 from operator_support import GPUS, INTERVAL, NODES, OperatorTest
 
 ALL_GPUS = GPUS * len(NODES)
-# Time in which the second job must get replicas: a scheduling cycle, plus the time to checkpoint and stop replicas of the first,
-# on a busy machine.
+# Seconds within which the second job must get replicas: a scheduling cycle, plus the time to checkpoint and stop replicas of the
+# first job on a busy machine.
 ONE_CYCLE = INTERVAL + 60
-GPU_HOUR = 9  # price; that of a node is GPUS times as much
+GPU_HOUR = 9  # price; a node costs GPUS times as much
 
 
 def seconds(text):
@@ -28,7 +28,7 @@ class SharingTest(OperatorTest):
             rows = [line.split() for line in self.adaptdl("ls").stdout.splitlines()]
             return any(row[:1] == [name] and set(words) <= set(row[1:]) for row in rows)
 
-        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        # `ls` accepts cached objects from the API server, which may be slightly out of date.
         self.wait_for(f"{name} is listed with {words}", has_words)
 
     def assert_charged(self, name):
@@ -37,7 +37,7 @@ class SharingTest(OperatorTest):
         usage, life = job["status"]["usage"], seconds(job["status"]["completionTimestamp"]) - seconds(job["metadata"]["creationTimestamp"])
         self.assertEqual(set(usage), {"gpuSeconds", "cost"})
         self.assertAlmostEqual(usage["cost"], usage["gpuSeconds"] / 3600 * GPU_HOUR, places=6)
-        # It had at least one GPU most of the time, and at most those of its largest group.
+        # The job had at least one GPU most of the time, and never more than its largest group had.
         self.assertGreater(usage["gpuSeconds"], life / 2)
         self.assertLess(usage["gpuSeconds"], max(self.watch.sizes(name)) * (life + 1))
         described = self.adaptdl("describe", name).stdout
@@ -55,7 +55,7 @@ class SharingTest(OperatorTest):
         operator, restarted = self.containers_of_operator(), self.metrics().get(restarts, 0)
         self.create_modelled_job("first", samples=1_000_000, until="finish")
         self.wait_for_replicas("first", 1)
-        # The job gets more replicas as it is measured.
+        # The job gets more replicas as measurements of it become available.
         alone = self.wait_for_replicas("first", ALL_GPUS)
         self.assertEqual(sorted(alone["allocation"]), sorted(NODES * GPUS))
         sizes = self.watch.sizes("first")
@@ -71,7 +71,7 @@ class SharingTest(OperatorTest):
         self.assertEqual(metrics['adaptdl_allocated{resource="nvidia.com/gpu"}'], ALL_GPUS)
         self.assertEqual(metrics['adaptdl_allocatable{resource="nvidia.com/gpu"}'], ALL_GPUS)
         self.assertEqual(metrics['adaptdl_nodes{state="ready"}'], len(NODES))
-        # Another one counts from its start on. It takes over where the API server does not answer for some seconds.
+        # If the API server does not respond for some seconds, another operator takes over, which counts only from its own start.
         if self.containers_of_operator() == operator:
             self.assertEqual(metrics[restarts] - restarted, len(sizes) - 1)
         top = self.adaptdl("top", "--json")
@@ -109,7 +109,7 @@ class SharingTest(OperatorTest):
             self.assert_in_row(name, "succeeded")
             self.assertEqual(self.listed(name)["why"], "")
             self.assert_charged(name)
-            # No replica runs any more, so that a pod of its own copies.
+            # No replica is running any more, so a temporary pod copies the file.
             copied = self.adaptdl("cp", f"{name}:/adaptdl/share/done.json", f"{name}.json")
             self.assertEqual(copied.returncode, 0, copied.stderr)
             self.assertEqual((self.directory / f"{name}.json").read_text(), (self.shares[name] / "done.json").read_text())
@@ -172,7 +172,7 @@ class SharingTest(OperatorTest):
         time.sleep(INTERVAL + 2)
         self.assert_still_suspended("job", stopped)
 
-        # It is queued again, and a job that waits can be suspended, too.
+        # The job is queued again. A waiting job can be suspended, too.
         self.set_suspend("job", False)
         self.wait_for_phase("job", "Pending")
         self.set_suspend("job", True)
@@ -219,7 +219,7 @@ class SharingTest(OperatorTest):
         self.kubectl("label", "adaptdljob", "job", "team=a")
         self.assertEqual(self.status("job")["phase"], "Running")
 
-        # The job is charged to the user who created it, also after it was deleted.
+        # The job is charged to the user who created it, even after it has been deleted.
         self.kubectl("annotate", "--overwrite", "adaptdljob", "job", "adaptdl/submitter=eve")
         self.assertEqual(self.get("adaptdljob", "job")["metadata"]["annotations"]["adaptdl/submitter"], "dora")
         running = self.wait_for("the usage is recorded", lambda: self.cost_of("dora"))
@@ -227,7 +227,7 @@ class SharingTest(OperatorTest):
         self.kubectl("delete", "adaptdljob", "job")
 
         def final():
-            """Returns what the user has used once a cycle changes it no more."""
+            """Returns the user's usage, or None if a scheduling cycle has just changed it."""
             before = self.cost_of("dora")
             time.sleep(INTERVAL + 5)
             return before if self.cost_of("dora") == before else None

@@ -1,4 +1,5 @@
-"""Tests live rescale in a cluster with a program on the trainer: the parameters are those of the same changes by restart."""
+"""Tests live rescale in a cluster with a program that uses the trainer: the parameters must equal those after the same changes by
+restarts."""
 
 import collections
 import os
@@ -15,8 +16,9 @@ sys.path.append(str(SOURCE_ROOT / "tests/e2e"))
 from checkpoints import largest_difference, parameters  # noqa: E402
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
-SAMPLES, EPOCHS = 240, 18  # of 20 steps
-# Replicas from these steps on. Those before more replicas are long enough to report step times, by which the policy decides.
+SAMPLES, EPOCHS = 240, 18  # an epoch has 20 steps
+# The number of replicas from each of these steps on. The time before an increase is long enough to report step times, which the policy
+# needs to decide.
 CHANGES = {100: 2, 300: 4, 320: 3, 340: 1}
 PATIENCE = 240
 
@@ -26,7 +28,7 @@ class TrainerTest(OperatorTest):
     programs = (PROGRAM,)
 
     def give_gpus(self, count):
-        # All on one node: between nodes, two replicas could be faster than three.
+        # All GPUs are on one node, because across nodes two replicas could be faster than three.
         self.set_gpus(count, "node0")
         self.set_gpus(0, "node1")
 
@@ -43,7 +45,7 @@ class TrainerTest(OperatorTest):
         return volume
 
     def asked(self, name):
-        """Returns the steps at which the program has asked for other replicas."""
+        """Returns the steps at which the program has requested another number of replicas."""
         found = set()
         for pod in self.pods_of(name):
             log = self.kubectl("logs", pod["metadata"]["name"], check=False).stdout

@@ -64,7 +64,7 @@ class TuneTest(OperatorTest):
         return json.loads(done.stdout)["trials"]
 
     def reports(self):
-        """The epochs of which each trial has a result in the storage, in the order in which they were stored."""
+        """Returns, for each trial, the epochs whose results are in the storage, in the order in which they were stored."""
         epochs = {number: [] for number in range(TRIALS)}
         # The search may be writing the last line.
         lines = (self.directory / f"state/adaptdl/studies/{self.study}/journal.log").read_text().rpartition("\n")[0].splitlines()
@@ -74,7 +74,7 @@ class TuneTest(OperatorTest):
         return epochs
 
     def share(self, number):
-        """The directory that the replicas of a trial share."""
+        """Returns the directory that the replicas of a trial share."""
         volumes = self.get("adaptdljob", f"{self.study}-{number}")["spec"]["template"]["spec"]["volumes"]
         (claim,) = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
         volume = self.get("persistentvolume", self.get("pvc", claim)["spec"]["volumeName"])
@@ -100,7 +100,7 @@ class TuneTest(OperatorTest):
             self.assertEqual(self.status(f"{self.study}-{number}")["phase"], "Suspended")
             self.wait_for("its pod is gone", lambda number=number: not self.pods_of(f"{self.study}-{number}"))
 
-        # Each trains for one epoch more, and is held again.
+        # Each trial trains for one more epoch and is held again.
         resumed = self.start("tune", "--resume", "--study", self.study)
         self.wait_for_reports(HELD + 1)
         resumed.kill()

@@ -1,4 +1,4 @@
-"""Tests the validator while operators go away and while its certificate is renewed.
+"""Tests the validator while operators are stopped or replaced, and while its certificate is being renewed.
 
 $ADAPTDL_VALIDATOR_RENEWALS is the number of renewals (default: 2), each of which takes two minutes.
 """
@@ -12,7 +12,7 @@ import cluster_support
 from operator_support import DEPLOYMENT, OPERATOR_LABEL, OperatorTest
 
 RENEWALS = int(os.environ.get("ADAPTDL_VALIDATOR_RENEWALS", "2"))
-LIFETIME = 180  # seconds, the shortest
+LIFETIME = 180  # seconds; the shortest that is allowed
 NAME = "adaptdl-validator"
 CLIENTS = 4
 
@@ -56,17 +56,17 @@ class ValidatorTest(OperatorTest):
         refused = self.create_dry()
         self.assertNotEqual(refused.returncode, 0)
         self.assertRegex(refused.stderr, 'webhook "(validator|submitter).adaptdl.petuum.com"')
-        # Other objects are not concerned.
+        # Other objects are not affected.
         self.kubectl("create", "configmap", "other", "--dry-run=server")
         self.set_policy("Ignore")
         self.wait_for("jobs are accepted", lambda: self.create_dry().returncode == 0)
-        # One that cannot be read in full is stored, and holds up no operator.
+        # A job that operators cannot parse completely is stored, but does not block them.
         self.kubectl("create", "-f", "-", text=self.deep_job("before"))
         self.scale(2)
         self.wait_for_validator()
         self.create_program_job("after", "true")
         self.wait_for_phase("after", "Succeeded")
-        # Nor does it pass where an operator answers, although errors of the validator would be ignored.
+        # If an operator responds, the job is refused, although errors of the validator are ignored.
         self.assertIn("the job is nested deeper than 200 levels", self.apply_refused(self.deep_job("refused")))
 
     def test_jobs_are_validated_without_the_mutating_webhook(self):
@@ -115,7 +115,7 @@ class ValidatorTest(OperatorTest):
                 time.sleep(1)
                 if (now := self.certificate()) != seen[-1]:
                     seen.append(now)
-            time.sleep(LIFETIME / 3)  # until the last but one has expired
+            time.sleep(LIFETIME / 3)  # until the previous certificate has expired
 
         succeeded, failed = self.during(renew)
         print(f"{succeeded} requests during {len(seen) - 1} renewals", flush=True)

@@ -1,4 +1,4 @@
-"""The API server is killed and started again under what follows a cluster: it goes on, and nothing is lost or told twice."""
+"""Kills and restarts the API server while commands follow a cluster. They must continue without losing or repeating anything."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ import unittest
 import cluster_support
 from cluster_support import ClusterTest, cluster_keeper, kubectl
 
-# 50 lines a second, each of which says which it is, until the test has seen enough.
+# Prints 50 numbered lines per second until the test has seen enough of them.
 COUNTING = (
     'i=0; until [ -e $ADAPTDL_SHARE_PATH/end ]; do echo "rank $ADAPTDL_REPLICA_RANK line $i"; i=$((i+1)); sleep 0.02; done; '
     'echo "rank $ADAPTDL_REPLICA_RANK has $i lines"'
@@ -41,7 +41,7 @@ class RestartTest(ClusterTest):
                 raise AssertionError("the API server does not come back")
 
     def restart(self, away):
-        """Kills it, and starts it again after so many seconds."""
+        """Kills the API server, and starts it again after `away` seconds."""
         kube_cluster("kill", "apiserver")
         self.assertFalse(self.is_up())
         time.sleep(away)
@@ -70,7 +70,7 @@ class RestartTest(ClusterTest):
         watch = self.start("ls", "--cluster", "--watch", "--json")
 
         def states(name):
-            """One after the other, as the lines tell them."""
+            """Returns the successive states of a job in the command's output."""
             told = [job["state"] for line in list(watch.out) for job in json.loads(line) if job["name"] == name]
             return [state for state, _ in itertools.groupby(told)]
 

@@ -1,5 +1,5 @@
-"""Jobs that are submitted: what is created, what is refused before anything is, and that a failure leaves nothing; and
-the way from a project to its pods, by a real registry in the cluster that containerd pulls from."""
+"""Tests `adaptdl submit`: what it creates, what it rejects before creating anything, and that it leaves nothing behind after a
+failure. Also tests the whole way from a project to its pods, with a real registry in the cluster, from which containerd pulls."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ HELLO = SOURCE_ROOT / "share/adaptdl/examples/hello_world"
 
 
 def read_terminal(descriptor):
-    """What was written to a terminal that no process has open any more."""
+    """Returns what was written to a terminal that no process has open any more."""
     written = b""
     with contextlib.suppress(OSError), open(descriptor, "rb", buffering=0) as terminal:
         while piece := terminal.read(10000):
@@ -58,8 +58,8 @@ class Submitting(ClusterTest):
         }  # fmt: skip
 
     def add_storage(self):
-        """A volume that the next claim of the class is given, as a directory that is seen from here."""
-        # A claim of an earlier test that is being deleted could still be bound to it.
+        """Creates a volume for the next claim of the storage class. Returns its directory, which the test can access."""
+        # A claim of an earlier test that is being deleted could still be bound to the volume.
         self.wait_for("no claim waits for a volume", lambda: not self.has_waiting_claim())
         name = f"{self.namespace}-{secrets.token_hex(4)}"
         self.volumes.append(name)
@@ -92,7 +92,7 @@ class Submitting(ClusterTest):
                 if not item["metadata"].get("deletionTimestamp")]
 
     def as_user(self, rules):
-        """A kubeconfig of somebody who may do only this in the namespace."""
+        """Returns a kubeconfig of a user who has only these permissions in the namespace."""
         user = f"user-{secrets.token_hex(4)}"
         subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
         self.apply(
@@ -137,7 +137,7 @@ class SubmitTest(Submitting):
         self.wait_for_pods(name)
         self.set_status(name, phase="Running", readyReplicas=2)
         self.assertIn(name, self.adaptdl("ls").stdout)
-        # Each of them truncates the file first.
+        # Each replica truncates the file first.
         self.wait_for("both replicas have written", lambda: self.adaptdl("logs", name).stdout.count("written") == 2)
         done = self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "foo.txt")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -171,7 +171,7 @@ class SubmitTest(Submitting):
         for phase, code in (("Succeeded", 0), ("Failed", 1)):
             with self.subTest(phase):
                 self.add_storage()
-                # It ends well: why a replica was killed would go before the job's own message.
+                # The program exits with code 0, because the reason of a replica's failure would precede the job's own message.
                 command = "echo began; sleep 1; echo $ADAPTDL_CHECKPOINT_PATH; until [ -e /tmp/end ]; do sleep 0.1; done"
                 self.make_file(self.job(command))
                 running = self.start("submit", self.project, "--image", cluster_support.IMAGE, "--follow")
@@ -180,7 +180,7 @@ class SubmitTest(Submitting):
                 running.wait_for(r"^\[0\] began$")
                 running.wait_for(r"^\[0\] /adaptdl/checkpoint$")
                 self.set_status(name, phase=phase, reason="Because", message="of this")
-                # The container may end before kubectl hears that it has done this.
+                # The container may end before kubectl receives the result of its command.
                 self.kubectl("exec", self.pods_of(name)[0]["metadata"]["name"], "--", "touch", "/tmp/end", check=False)
                 self.assertEqual(running.finish(), code, running.text())
                 if code:
@@ -271,7 +271,7 @@ class SubmitTest(Submitting):
 
 
 def files_of_python(root):
-    """The system's Python with its library and busybox's programs in a directory, in place of the image python:3.11-slim."""
+    """Copies the system's Python with its library and the programs of busybox to a directory, to replace the image python:3.11-slim."""
     version = subprocess.run(["/usr/bin/python3", "-c", "import sys; print('python%d.%d' % sys.version_info[:2])"],
                              capture_output=True, text=True, check=True).stdout.strip()  # fmt: skip
     program = root / "usr/local/bin/python3"
@@ -290,7 +290,7 @@ def files_of_python(root):
 
 
 class WithRegistry(Submitting):
-    """With Debian's registry in the cluster, like that of share/deploy."""
+    """Base class of tests with Debian's registry in the cluster, which is configured like that of share/deploy."""
 
     @classmethod
     def setUpClass(cls):
@@ -327,7 +327,7 @@ class WithRegistry(Submitting):
 
     @classmethod
     def push_python(cls):
-        """An image with the system's Python under the official name of the one that hello_world is built from."""
+        """Pushes an image with the system's Python under the official name of hello_world's base image."""
         root = cls.directory / "python"
         files_of_python(root / "files")
         (root / "Dockerfile").write_text("FROM scratch\nCOPY files /\nENV PATH=/usr/local/bin:/bin\n", encoding="utf-8")
@@ -371,7 +371,7 @@ class RegistryTest(WithRegistry):
         pods = self.wait_for_pods(name)
         self.assertEqual({pod["spec"]["nodeName"] for pod in pods}, {"node0", "node1"})
         self.set_status(name, phase="Running", readyReplicas=2)
-        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        # `ls` accepts cached objects from the API server, which may be slightly out of date.
         self.wait_for("it is listed as running", lambda: re.search(rf"(?m)^{name} .* running ", self.adaptdl("ls").stdout))
         self.wait_for("both replicas greet", lambda: self.adaptdl("logs", name).stdout.count("Hello, world!") == 2)
 
@@ -379,7 +379,7 @@ class RegistryTest(WithRegistry):
             done = self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "foo.txt")
             return done.returncode == 0 and (self.directory / "foo.txt").read_text() == "Hello, world!"
 
-        # Each of them truncates the file and writes it a moment after it has greeted.
+        # Each replica truncates the file, and writes it a moment after the greeting.
         self.wait_for("its file is copied", copied)
 
     def test_an_unchanged_project_keeps_its_image_and_a_changed_one_gets_a_new_image(self):

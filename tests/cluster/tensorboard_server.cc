@@ -1,5 +1,5 @@
-// Replaces TensorBoard in a pod: tensorboard --host=ADDRESS --logdir=DIRECTORY serves on port 6006 what a browser needs
-// to check its connection: a redirect to the page, requests and responses of several megabytes, and a WebSocket.
+// Replaces TensorBoard in a pod. `tensorboard --host=ADDRESS --logdir=DIRECTORY` serves, on port 6006, what a browser
+// needs to check its connection: a redirect to the page, requests and responses of several megabytes, and a WebSocket.
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast.hpp>
 #include <condition_variable>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kLargest = 16 << 20;
 
-// The page runs all checks in order and then posts /done; the second script delays the page's load event until then.
+// The page runs all checks in order and then posts to /done; the second script delays the page's load event until then.
 constexpr const char* kPage = R"(<!doctype html><title>board</title><pre id="said"></pre>
 <script>
 const said = document.getElementById("said"), say = text => said.append(text + "\n");

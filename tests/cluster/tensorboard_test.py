@@ -1,4 +1,4 @@
-"""TensorBoards of a cluster: made, served here, used through a real browser, and gone without a trace."""
+"""Tests TensorBoard instances in a cluster: they are created, proxied, used in a real browser, and deleted without a trace."""
 
 import concurrent.futures
 import html
@@ -46,9 +46,9 @@ class TensorBoardTest(ClusterTest):
         cluster_keeper.load(archive)
 
     def create(self, name, *options):
-        """A TensorBoard with a volume, which goes at the end of the test if it is still there."""
+        """Creates an instance with a volume, which is deleted at the end of the test if it still exists. Returns the volume's directory."""
         storage = self.make_shared_class(OBJECT.format(name))
-        # All of it, or what a test that fails leaves behind fails others.
+        # Objects that a failed test left behind would make other tests fail, so the deletion waits for all of them.
         self.addCleanup(
             self.kubectl, "delete", "deployments,services,persistentvolumeclaims", "-l", f"adaptdl/tensorboard={name}", "--cascade=foreground"
         )
@@ -58,7 +58,7 @@ class TensorBoardTest(ClusterTest):
         return self.directory / "volumes" / OBJECT.format(name)
 
     def proxy(self, name, *options):
-        """Serves it, and returns the command at work and the URL that it tells."""
+        """Starts a proxy for the instance. Returns the running command and the URL that it prints."""
         running = self.start("tensorboard", "proxy", name, *options)
         url = running.wait_for(rf"^Proxying to TensorBoard instance {name} at (http://\S+)$").group(1)
         return running, url
@@ -74,7 +74,7 @@ class TensorBoardTest(ClusterTest):
         return [item["metadata"]["name"] for kind in KINDS for item in self.get(kind, None, "-l", selector)]
 
     def see(self, url):
-        """What a browser shows of the page."""
+        """Opens the page in a browser. Returns the lines that the page shows."""
         program = browser()
         self.assertTrue(program, "there is no chromium; ./bootstrap test installs it")
         with tempfile.TemporaryDirectory(prefix="adaptdl-browser-", ignore_cleanup_errors=True) as home:
@@ -118,7 +118,7 @@ class TensorBoardTest(ClusterTest):
             return False
 
     def is_put_on_no_node(self):
-        """Whether the scheduler knows of no node for a pod."""
+        """Returns whether the scheduler finds no node for a pod."""
         name = f"probe-{secrets.token_hex(3)}"
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, **self.make_template("true")})
 
@@ -134,7 +134,7 @@ class TensorBoardTest(ClusterTest):
         for node in ("node0", "node1"):
             self.kubectl("cordon", node)
             self.addCleanup(self.kubectl, "uncordon", node)
-        # The scheduler learns of that by a watch.
+        # The scheduler notices the cordoned nodes only a moment later.
         self.wait_for("the scheduler leaves the nodes alone", self.is_put_on_no_node)
         self.create("late")
         running = self.start("tensorboard", "proxy", "late")
@@ -145,7 +145,7 @@ class TensorBoardTest(ClusterTest):
             port = taken.getsockname()[1]
             self.assertIn(f"port {port} on 127.0.0.1 is in use", self.refusal("proxy", "late", "-p", port, code=2))
         self.assertIn("cannot listen on 192.0.2.1", self.refusal("proxy", "late", "--address", "192.0.2.1", code=2))
-        self.assertLess(time.monotonic() - began, 60)  # they do not wait for it
+        self.assertLess(time.monotonic() - began, 60)  # they do not wait for the instance
         self.assertRegex(self.adaptdl("tensorboard", "list").stdout.splitlines()[1], r"^late +<none> +1Gi +0/1 +no node fits")
         for node in ("node0", "node1"):
             self.kubectl("uncordon", node)

@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-// Returns the exit code for main. An exception ends the loop with 1, after a line with the program's name on stderr.
+// Returns the exit code for main. An exception ends the loop with exit code 1, after a line with the program's name on
+// stderr.
 template <class Answer>
 int answer_lines(const char* program, Answer answer) {
   try {

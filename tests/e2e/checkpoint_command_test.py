@@ -1,4 +1,4 @@
-"""`adaptdl checkpoint`, and the files that checkpoints are made of, as a tool in another language sees them."""
+"""Tests `adaptdl checkpoint`, and reads the files of checkpoints as a tool in another language would."""
 
 import json
 import os
@@ -12,13 +12,13 @@ import unittest
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 PROGRAM = os.environ["CHECKPOINT_PROGRAM"]
 
-# struct's letters of the dtypes of safetensors that it has.
+# Maps each safetensors dtype that the struct module supports to its format character.
 LETTERS = {"BOOL": "?", "U8": "B", "I8": "b", "I16": "h", "U16": "H", "I32": "i", "U32": "I", "F32": "f", "F64": "d",
            "I64": "q", "U64": "Q", "F16": "e"}
 
 
 def parse_safetensors(path):
-    """{name: (dtype, shape, values)}, after checking all that the specification asks for."""
+    """Returns {name: (dtype, shape, values)}, after checking that the file meets the safetensors specification."""
     data = path.read_bytes()
     (length,) = struct.unpack_from("<Q", data)
     header_bytes = data[8:8 + length]

@@ -1,10 +1,10 @@
-"""Reads checkpoints with nothing but the standard library, as any tool in any language can."""
+"""Reads checkpoints with only the standard library, as a tool in any language could."""
 import json
 import struct
 
 
 def read_tensors(path):
-    """The tensors of a safetensors file: name -> (dtype, shape, bytes)."""
+    """Returns the tensors of a safetensors file as {name: (dtype, shape, bytes)}."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
@@ -14,14 +14,14 @@ def read_tensors(path):
 
 
 def parameters(checkpoints):
-    """The model's tensors in the newest checkpoint of that directory, as read_tensors() gives them."""
+    """Returns the model's tensors from the newest checkpoint in the directory, as read_tensors() returns them."""
     newest = max(checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     tensors = read_tensors(newest / "adaptdl-dataparallel.safetensors")
     return {name: tensor for name, tensor in tensors.items() if name.startswith("model/")}
 
 
 def largest_difference(one, other):
-    """The largest relative difference between two sets of 32-bit floats; tensors of other types must be equal."""
+    """Returns the largest relative difference between two sets of 32-bit float tensors. Other tensors must be equal."""
     if one.keys() != other.keys():
         raise AssertionError(f"other tensors: {one.keys() ^ other.keys()}")
     largest = 0.0

@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: the scripts are loaded into the real shells, which are asked as with TAB."""
+"""Tests completion in bash, zsh and fish. The scripts run in the real shells, which complete as if TAB was pressed."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def described():
 
 
 def verbs(commands=None):
-    """Every command and every verb of one, flat."""
+    """Yields every command, each followed by its verbs, in one flat sequence."""
     for command in described() if commands is None else commands:
         yield command
         yield from verbs(command["commands"])
@@ -52,7 +52,7 @@ class Shell(unittest.TestCase):
             (record / "run.json").write_text(json.dumps({"name": name, "state": "done"}))
 
     def check_what_users_type(self, complete):
-        """`complete` gives the words that the shell offers for a line."""
+        """Checks typical command lines. `complete` returns the set of words that the shell offers for a line."""
         self.assertEqual(complete("adaptdl ru"), {"run"})
         self.assertEqual(complete("adaptdl run --ch"), {"--checkpoint", "--checkpoint-every", "--checkpoint-keep"})
         self.assertEqual(complete("adaptdl checkpoint ve"), {"verify"})
@@ -67,7 +67,7 @@ class Shell(unittest.TestCase):
         self.assertEqual(complete("adaptdl resize l"), {"lm"})
         self.assertEqual(complete("adaptdl resize lm "), set())
         self.assertEqual(complete("adaptdl checkpoint save l"), {"lm"})
-        self.assertEqual(complete("adaptdl suspend "), set())  # runs are not suspended
+        self.assertEqual(complete("adaptdl suspend "), set())  # runs cannot be suspended
 
     def check_every_option(self, complete):
         for verb in verbs():
@@ -78,7 +78,8 @@ class Shell(unittest.TestCase):
 @unittest.skipUnless(shutil.which("bash"), "no bash")
 class BashTest(Shell):
     def complete(self, line):
-        # What readline does: it splits the line at COMP_WORDBREAKS, sets the COMP_ variables and calls the function.
+        # This does what readline does: it splits the line at COMP_WORDBREAKS, sets the COMP_ variables and calls the
+        # function.
         words = [word for word in re.split(r"(=)|\s+", line) if word]
         if line.endswith(" "):
             words.append("")
@@ -113,7 +114,7 @@ class BashTest(Shell):
         self.assertEqual(self.complete("adaptdl run -n 2 -- cat fi"), {"file-one"})
 
     def test_tab_completes_the_line_in_an_interactive_shell(self):
-        """One journey through a terminal: the line is completed in place."""
+        """Checks once with a terminal that TAB completes the line in place."""
         leader, follower = pty.openpty()
         bash = subprocess.Popen(
             ["bash", "--norc", "-i"],
@@ -145,7 +146,7 @@ class BashTest(Shell):
 @unittest.skipUnless(shutil.which("zsh"), "no zsh")
 class ZshTest(Shell):
     def complete(self, line):
-        # The script itself with `compadd` as a spy, inside of a completion widget.
+        # The completion script runs in a completion widget, and a wrapper around `compadd` records what it offers.
         script = f"""
 fpath=('{SCRIPTS}' $fpath)
 autoload -Uz compinit && compinit -u -D

@@ -1,4 +1,4 @@
-"""What the command says of itself: version, help, suggestions and man pages."""
+"""Tests what the command says about itself: its version, help, suggestions and man pages."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class HelpTest(unittest.TestCase):
 
     def test_the_command_does_not_link_libtorch_or_rarely_needed_libraries(self):
         linked = subprocess.run(["ldd", ADAPTDL], capture_output=True, text=True).stdout
-        # By name alone: the address of any library may have a "c10" in it.
+        # Only the names are compared, since the load address of any library may contain "c10".
         libraries = " ".join(re.findall(r"^\s*(\S+)", linked, re.MULTILINE))
         self.assertRegex(libraries, r"libc\.so")
         self.assertNotRegex(libraries, "torch|c10|cuda|curl|Cbc|blas|qhull")
@@ -144,7 +144,7 @@ class HelpTest(unittest.TestCase):
 class ManPageTest(unittest.TestCase):
     @staticmethod
     def text(page):
-        """A page as plain text in one line, blanks and hyphenation made even."""
+        """Returns a page as one line of plain text, with single spaces and without hyphenation."""
         shown = subprocess.run(
             ["groff", "-t", "-man", "-Tascii", "-P-c", "-P-b", "-P-u", "-rHY=0", "-rLL=300n", str(MAN / page)],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""The files in share/deploy and the commands in docs/deploy.md fit the command, its chart and each other."""
+"""Tests that the files in share/deploy and the commands in docs/deploy.md match the command, its chart and each other."""
 
 import json
 import os
@@ -18,9 +18,9 @@ DEPLOY = SOURCE / "share/deploy"
 DOCUMENT = SOURCE / "docs/deploy.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
-TOOLS = ("kind.x-k8s.io/", "eksctl.io/")  # configurations of tools, which have no stable versions
+TOOLS = ("kind.x-k8s.io/", "eksctl.io/")  # configuration files of these tools have no stable API version
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template/"
-SPOT_NOTICE = "aws-node-termination-handler/spot-itn"  # of AWS Node Termination Handler
+SPOT_NOTICE = "aws-node-termination-handler/spot-itn"  # the taint that AWS Node Termination Handler sets
 
 # Without a kubeconfig, no cluster is contacted.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")}
@@ -36,7 +36,7 @@ def adaptdl(*words):
 
 
 def parse(text):
-    """Returns a YAML document that is a map, as the command's own parser reads it."""
+    """Parses a YAML document, which must be a map, with the command's own parser."""
     manifests = adaptdl("operator", "manifests", "--set", f"podPatch={text}")
     (argument,) = re.findall(r'(?m)^ +- --pod-patch\n +- (".*")$', manifests)
     return json.loads(json.loads(argument).replace("$$", "$"))
@@ -52,7 +52,7 @@ def document(name):
 
 
 def commands():
-    """Yields the words of each call of adaptdl in the code blocks of the document."""
+    """Yields the words of each adaptdl command in the code blocks of the document."""
     for block in re.findall(r"(?ms)^ *```sh\n(.*?)^ *```$", TEXT):
         for line in textwrap.dedent(block).replace("\\\n", " ").splitlines():
             words = shlex.shlex(line, posix=True, punctuation_chars=True)
@@ -187,7 +187,7 @@ class EksTest(unittest.TestCase):
 
     def test_every_node_has_a_price(self):
         selector = self.values["placeholderNodeSelector"]
-        # Without a node, only the labels of the selector are known.
+        # As long as a group has no node, only the labels in the selector are known.
         for labels in (selector, *({**selector, **group["labels"]} for group in self.cluster["nodeGroups"])):
             fitting = [price for price in self.values["nodePrices"] if price["labels"].items() <= labels.items()]
             self.assertTrue(fitting, labels)

@@ -1,4 +1,4 @@
-"""The digits program as its users run it: under `adaptdl run`, alone, and by hand on several hosts' worth of variables."""
+"""Tests the digits program as users run it: with `adaptdl run`, alone, and started by hand as if on several hosts."""
 import json
 import os
 import signal
@@ -14,12 +14,12 @@ from local_network import free_port, leave_network
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 DIGITS = os.environ["DIGITS"]
 LINEAR = os.environ["LINEAR_REGRESSION"]
-RUNTIME_DIRECTORY = tempfile.TemporaryDirectory()  # of the runs
+RUNTIME_DIRECTORY = tempfile.TemporaryDirectory()  # for all runs
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": RUNTIME_DIRECTORY.name}
 
 
 def by_hand(rank, replicas, port, checkpoints, *arguments):
-    """One replica with the variables of the manual, as if on a host of its own."""
+    """Starts one replica with the variables that the manual describes, as if on a separate host."""
     variables = {"ADAPTDL_MASTER_ADDR": "127.0.0.1", "ADAPTDL_MASTER_PORT": str(port), "ADAPTDL_NUM_REPLICAS": str(replicas),
                  "ADAPTDL_REPLICA_RANK": str(rank), "ADAPTDL_CHECKPOINT_PATH": str(checkpoints)}
     return subprocess.Popen([DIGITS, *arguments], env={**ENVIRONMENT, **variables}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -97,7 +97,7 @@ class DigitsTest(unittest.TestCase):
         os.kill(replicas[1], signal.SIGKILL)
         begin = time.monotonic()
         errors = process.communicate(timeout=60)[1]
-        self.assertLess(time.monotonic() - begin, 25)  # less than 5 where no other program runs
+        self.assertLess(time.monotonic() - begin, 25)  # less than 5 on an otherwise idle machine
         self.assertEqual(process.returncode, 128 + signal.SIGKILL)
         self.assertRegex(errors, r"replica 1 .*SIGKILL")
 
@@ -138,5 +138,5 @@ class DigitsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    leave_network()  # another test's process might take a port before the replica that it is for
+    leave_network()  # otherwise, a process of another test could take a replica's port first
     unittest.main()

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""A job that follows generations, with the standard library alone.
+"""A job that follows generations and needs only the standard library.
 
-Its replicas count steps together: in each, everyone sends a word to rank 0, which answers them all. Rank 0 asks in the
-background for the next generation and announces it at a step's end. A replica that loses the others asks for the next
-one as broken. Options make it a program of another kind, or its newcomers fail. With --accuracy it reports that value every ten
-steps, and with --scales-badly that more replicas make it slower. With --until it is done as soon as that file exists.
+Its replicas count steps together: in each step, every replica sends a word to rank 0, which sends the same answer to all
+of them. Rank 0 asks for the next generation in the background and announces it at the end of a step. A replica that
+loses the others reports its generation as broken and asks for the next one. With --cannot-join, newcomers report that
+they cannot join the running replicas, and with --newcomers-exit, they exit with code N. With --accuracy, the job reports
+the value every ten steps, and with --scales-badly, it reports that more replicas make it slower. With --until, it ends
+as soon as the file exists.
 
     elastic_program.py [--steps N] [--until FILE] [--pause SECONDS] [--save-every STEPS] [--cannot-join] [--newcomers-exit N]
                        [--accuracy VALUE] [--scales-badly]
@@ -31,12 +33,12 @@ HINTS_OF_BAD_SCALING = {
     "gradParams": {"norm": 1, "var": 1},
     "perfParams": {"alpha_c": 1e-4, "beta_c": 1e-3, "alpha_n": 10, "beta_n": 0, "alpha_r": 10, "beta_r": 0, "gamma": 1},
 }
-FORM_TIMEOUT = 20  # seconds for a group to form: longer than a busy machine may let a replica wait, and below the grace of a stop
+FORM_TIMEOUT = 20  # seconds for a group to form: enough on a busy machine, and less than the grace period of a stop
 TIMEOUT = float(os.environ.get("ADAPTDL_COLLECTIVE_TIMEOUT", "30000ms").removesuffix("ms")) / 1000
 
 
 class Broken(Exception):
-    """The group is lost."""
+    """Raised when a replica has lost its group."""
 
 
 def tell(**fields):
@@ -48,7 +50,7 @@ def say(*words):
 
 
 def request(path, method="GET", body=None):
-    """The answer, or None if there is none yet."""
+    """Sends a request to the supervisor, and returns the answer, or None if there is none yet."""
     url, job = JOB
     header = {"Authorization": "Bearer " + os.environ["ADAPTDL_SUPERVISOR_TOKEN"]}
     try:
@@ -71,7 +73,7 @@ def next_generation(after, more=""):
 
 
 class Group:
-    """The replicas of a generation, connected."""
+    """The connected replicas of a generation."""
 
     def __init__(self, generation, step, newcomer, hints):
         self.number = generation["generation"]
@@ -81,7 +83,7 @@ class Group:
         first = generation["replicas"][0]
         address = (first["address"], first["port"])
         self.peers = self.accept(address) if self.rank == 0 else [self.connect(address)]
-        # The one that has seen most steps is right: a step is done as soon as rank 0 says so to anybody.
+        # The replica that has counted the most steps is right: a step is done as soon as rank 0 has told any replica so.
         mine = {"step": -1 if newcomer else step}
         self.step = self.exchange(mine, lambda words: {"step": max(word["step"] for word in words)})["step"]
         if self.rank == 0:
@@ -117,7 +119,7 @@ class Group:
                 time.sleep(0.01)
 
     def exchange(self, word, decide):
-        """Everyone's word goes to rank 0, whose decision everyone gets."""
+        """Sends the words of all replicas to rank 0, and returns what rank 0 decides to every replica."""
         try:
             if self.rank == 0:
                 answer = decide([word] + [json.loads(peer.readline()) for peer in self.peers])
@@ -191,7 +193,8 @@ class Job:
             try:
                 group = Group(generation, self.step, newcomer, HINTS_OF_BAD_SCALING if self.options.scales_badly else {})
                 newcomer, self.step = False, group.step
-                # Whoever reads the line may kill the others: by then, the launcher must know that this replica trains.
+                # The test may kill the other replicas as soon as it reads the line that is printed below, so the launcher
+                # must already know that this replica is training.
                 tell(event="generation", generation=group.number, rank=group.rank, replicas=group.size)
                 say(f"generation {group.number} rank {group.rank} of {group.size} at step {self.step} in {os.getpid()}")
                 generation = self.train(group)
@@ -210,7 +213,7 @@ class Job:
         return self.options.until is not None and os.path.exists(self.options.until)
 
     def train(self, group):
-        """Trains until another generation comes, which it returns, or exits at the end."""
+        """Trains until the next generation is announced, and returns that generation. Exits if the job is done or stopped."""
         while self.step < self.options.steps:
             time.sleep(self.options.pause)
             word = group.exchange(

@@ -1,4 +1,4 @@
-"""How much the journeys try: as much as a change should wait for, or with ADAPTDL_TESTS=full all of it, as tests/full has it."""
+"""Says how much the journeys test: everything if ADAPTDL_TESTS=full, as tests/full sets it, otherwise a faster selection."""
 import os
 
 FULL = os.environ.get("ADAPTDL_TESTS") == "full"

@@ -1,4 +1,4 @@
-"""A few failures of each kind over a training job: the short form of tests/soak/failure_soak.py."""
+"""Causes a few failures of each kind in a training job: the short form of tests/soak/failure_soak.py."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ["SOURCE_ROOT"]) / "tests" / "soak
 import failure_soak  # noqa: E402
 from local_network import leave_network  # noqa: E402
 
-# After each failure the launcher waits longer before it starts others; a new launcher begins with a short time again.
+# The launcher waits longer after each failure before it starts new replicas. A new launcher starts with a short wait.
 ORDER = (
     "agent", "resize", "all", "launcher", "rank 0", "several", "stall", "replacement", "in a row", "replica", "rank 0",
     "resize",
@@ -17,9 +17,9 @@ ORDER = (
 
 
 class FailureSoakTest(failure_soak.FailureSoak):
-    # A replica that is not scheduled for as long is lost, too, which no event accounts for.
+    # A replica that the machine does not schedule for this long is lost, too, and no event would account for that.
     hang_timeout = "7s"
-    # The policy might have some leave just when the others are killed, and nothing would be left to continue from.
+    # Otherwise, the policy could let some replicas leave just when the others are killed, and none would remain.
     preferred = failure_soak.DEVICES
 
     def test_each_kind_of_failure_loses_only_bounded_work_and_preserves_the_loss(self):

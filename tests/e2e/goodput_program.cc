@@ -1,8 +1,8 @@
 // Answers questions about goodput: each line of standard input is a JSON object, and each gets a line of standard
 // output. The counterpart with the published Python package is python_goodput_peer.py, which describes the questions.
-// Only this program answers two more:
+// This program also answers two questions that its counterpart does not:
 //   least error fit     observations -> the 7 parameters with the smallest error, before plausibility is considered
-//   fit error           perf observations -> [the error that the fit minimises, root mean squared log error of the
+//   fit error           perf observations -> [the error that the fit minimizes, root mean squared log error of the
 //                       optimizer step times]
 #include <chrono>
 #include <limits>

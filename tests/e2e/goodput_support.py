@@ -1,5 +1,5 @@
-"""What compares our goodput with that of the published Python package: both as programs that answer the same questions,
-and the measured step times of the Pollux paper."""
+"""Supports tests that compare our goodput with that of the published Python package: runs both as programs that answer
+the same questions, and reads the step times that were measured for the Pollux paper."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ TRACES = pathlib.Path(os.environ["SOURCE_ROOT"], "share", "adaptdl", "osdi21", "
 
 
 class Program:
-    """One that answers questions, a JSON object a line."""
+    """A program that answers questions. Each question is a JSON object on one line, and so is each answer."""
 
     def __init__(self, *command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
@@ -35,7 +35,7 @@ class Program:
 
 
 def programs():
-    """Ours and the Python package's. Raises unittest.SkipTest if there is none of the latter."""
+    """Returns our program and the Python package's. Raises unittest.SkipTest if the package is not available."""
     peer = python_peer.venv("adaptdl", PACKAGES)
     return (Program(os.environ["GOODPUT_PROGRAM"]),
             Program(peer, pathlib.Path(__file__).with_name("python_goodput_peer.py")))
@@ -46,7 +46,8 @@ def applications():
 
 
 def observations(application):
-    """What was measured of an application, as a profile has it: means by nodes, replicas and batch size."""
+    """Returns what was measured for an application, in the form that a fit expects: for each number of nodes, number of
+    replicas and local batch size, the mean times of an accumulation step and of an optimizer step."""
     times = {}
     for row in _rows(application, "placements.csv"):
         digits = [int(digit) for digit in row["placement"]]
@@ -68,7 +69,7 @@ def _rows(application, name):
 
 
 def split(everything, number, seed):
-    """`number` of them to fit, and the rest."""
+    """Returns `number` randomly chosen items to fit, and the rest."""
     shuffled = list(everything)
     random.Random(seed).shuffle(shuffled)
     return shuffled[:number], shuffled[number:]

@@ -1,4 +1,4 @@
-"""Runs on a GPU. One is enough: several replicas share it on Gloo, since NCCL takes one replica a GPU."""
+"""Tests runs on a GPU. One GPU is enough: replicas share it with Gloo, since NCCL allows only one replica per GPU."""
 
 import importlib.util
 import json
@@ -18,7 +18,7 @@ class GpuTest(RunTest):
         return self.start(*options, "--checkpoint", "c", "--", DIGITS, "--epochs", ENOUGH, "--log-json", "log")
 
     def epochs(self):
-        """What was logged of each epoch."""
+        """Returns what was logged for each epoch."""
         path = self.directory / "log"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
@@ -57,7 +57,7 @@ class GpuTest(RunTest):
         self.assert_trained()
 
     def test_a_run_resizes_and_survives_a_killed_replica_without_a_restart(self):
-        # Two places without a GPU of their own, whose replicas share the GPU all the same.
+        # The run has two devices of kind cpu, but CUDA_VISIBLE_DEVICES lets their replicas share the GPU.
         run = self.start(
             "-n", "1:2", "--device-kind", "cpu", "--devices", 2, "--backend", "gloo", "--name", "gpu", "--checkpoint", "c",
             "--", "env", "CUDA_VISIBLE_DEVICES=0", DIGITS, "--epochs", FOREVER, "--log-json", "log",

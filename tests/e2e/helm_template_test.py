@@ -1,6 +1,6 @@
 """Compares the objects of `adaptdl operator manifests` with the output of Helm's template engine for the chart.
 
-$ADAPTDL_HELM_SEED is the seed of the values (default: random).
+$ADAPTDL_HELM_SEED is the seed of the random values (default: a random seed).
 """
 
 import json
@@ -17,7 +17,7 @@ import unittest
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"])
 CHART = SOURCE / "share/adaptdl/chart"
-GOPATH = "/usr/share/gocode"  # of Debian's packages
+GOPATH = "/usr/share/gocode"  # where Debian's packages install Go sources
 SEED = int(os.environ.get("ADAPTDL_HELM_SEED", secrets.randbelow(1 << 32)))
 SETS = 40
 
@@ -27,13 +27,13 @@ TEXTS = ["", "yes", "on", "null", "1", "1e3", "0x1f", "2026-11-25", "a: b", "- a
 
 
 def text(choice):
-    # Go does not escape other control characters in JSON, and YAML has none.
+    # Other control characters are left out, since Go does not escape all of them in JSON, and YAML does not allow them.
     letters = [chr(code) for code in range(32, 0x2FF) if not 0x7F <= code < 0xA0]
     return choice.choice([*TEXTS, "".join(choice.choices(letters, k=choice.randrange(12)))])
 
 
 def value(choice, depth=2):
-    # Of other fractions, and of whole numbers like 1.0, the command and Go may write different decimals for the same value.
+    # For other fractions, and for whole numbers like 1.0, the command and Go may write the same value in different ways.
     number = lambda: round(choice.randrange(1000) + choice.randrange(1, 100) / 100, 2)  # noqa: E731
     kinds = [lambda: text(choice), lambda: choice.randrange(-5, 1 << 40), number, lambda: choice.random() < 0.5]
     if depth:
@@ -81,7 +81,7 @@ class HelmTemplateTest(unittest.TestCase):
         return json.loads(done.stdout)
 
     def objects(self, namespace, values):
-        """Returns the objects of the command, without those that Helm creates in another way."""
+        """Returns the objects that the command prints, except those that Helm creates by other means."""
         options = [option for key, given in values.items() for option in ("--set", f"{key}={json.dumps(given, ensure_ascii=False)}")]
         done = subprocess.run([ADAPTDL, "operator", "manifests", "-n", namespace, *options], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,4 +1,4 @@
-"""Building images: to a real registry, OCI directories and archives, and what skopeo says of them."""
+"""Builds images into a real registry, OCI directories and archives, and checks them with skopeo."""
 
 import fcntl
 import hashlib
@@ -65,7 +65,7 @@ class Journey(unittest.TestCase):
         return done.stdout
 
     def layout(self, name="out"):
-        """The manifest, configuration and files of an OCI directory; of a layer, what is in it."""
+        """Returns the manifest, the configuration and the layers of an OCI directory. A layer is {name: (member, content)}."""
         blobs = self.root / name / "blobs/sha256"
         index = json.loads((self.root / name / "index.json").read_text())
         manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_text())
@@ -79,7 +79,7 @@ class Journey(unittest.TestCase):
         return manifest, config, layers
 
     def files(self, name="out"):
-        """All files of an image without whiteouts: what each is."""
+        """Returns {name: (member, content)} of all files of an image, which must have no whiteouts."""
         whole = {}
         for layer in self.layout(name)[2]:
             whole.update(layer)
@@ -161,7 +161,7 @@ class Copying(Journey):
         self.write({"Dockerfile": "FROM scratch\nCOPY a /a\nCOPY b /b\nCOPY c /c\n", "a": "a", "b": "b", "c": "c"})
         self.assertEqual(self.build()["cachedSteps"], 0)
         self.assertEqual(self.build()["cachedSteps"], 3)
-        self.write({"b": "B"})  # of the same size, and with the same time of modification
+        self.write({"b": "B"})  # has the same size and modification time as before
         changed = self.build("--output", f"oci:{self.root / 'out'}")
         self.assertEqual(changed["cachedSteps"], 1)
         self.assertEqual(self.files()["b"][1], b"B")
@@ -192,7 +192,7 @@ class Copying(Journey):
     def test_a_symlinked_dockerfile_does_not_escape_the_context(self):
         (self.root / "outside").write_text("ROOT:*:20228\n")
         self.write({"Dockerfile": "FROM scratch\nCOPY a /a\n", "a": "a"})
-        (self.root / "patterns").write_text("a\n")  # which would leave nothing to copy
+        (self.root / "patterns").write_text("a\n")  # this pattern would leave nothing to copy
         os.symlink(self.root / "patterns", self.project / ".dockerignore")
         self.build()
         os.rename(self.project / "Dockerfile", self.project / "real")
@@ -314,7 +314,7 @@ class Registries(Journey):
         self.assertEqual(result["layers"], 6)
         for layer in self.layers_of(server, "base"):
             (self.root / layer["digest"][7:]).rename(server.blob_file(layer["digest"]))
-        # To the same registry the base's layers are not sent; to another one they are.
+        # A push to the same registry does not send the base's layers, but a push to another one does.
         self.build("-t", f"{server.host}/new:1", "--push")
         self.assertFalse(any((self.cache / "blobs/sha256" / layer["digest"][7:]).exists() for layer in self.layers_of(server, "base")))
         other = self.registry("other")
@@ -336,7 +336,7 @@ class Registries(Journey):
         self.assertEqual([(files[name][0].uid, files[name][0].gid) for name in ("copied", "copied/x", "home/app", "home/app/copy")], [(1234, 567)] * 4)
         self.assertEqual(files["copied/y"][0].linkname, "copied/x")
         self.write({"Dockerfile": f"FROM {server.host}/made:1\nUSER root\n"})
-        self.fails()  # app may not write to /
+        self.fails()  # the ONBUILD trigger runs as app, which cannot write to /
         self.write({"Dockerfile": f"FROM {base}\nRUN echo said; exit 3\n"})
         message = self.fails()
         self.assertIn("| said", message)
@@ -375,7 +375,7 @@ class Registries(Journey):
             time.sleep(pause)
             process.kill()
             process.wait()
-        # What they had started ends after them, and holds the cache until then.
+        # The processes that the killed builds had started end after them, and lock the cache until then.
         self.cache.mkdir(exist_ok=True)
         with open(self.cache / "lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

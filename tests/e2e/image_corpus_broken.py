@@ -1,4 +1,4 @@
-"""Dockerfiles that only a build finds broken, with the line and the reason that are told."""
+"""Dockerfiles whose faults are found only when they are built, with the line and the reason that the error must name."""
 
 from image_corpus_support import Case, archive
 

@@ -1,4 +1,4 @@
-"""Dockerfiles that exercise every instruction and flag. What a case says besides is what buildah cannot be asked."""
+"""Dockerfiles that exercise every instruction and flag. A case has its own expectations if buildah cannot be the reference."""
 
 import tarfile
 
@@ -111,7 +111,7 @@ CASES = [
     Case("workdir-made-and-relative", BUSYBOX + "WORKDIR /a\nWORKDIR b\nWORKDIR ../c/./d\nRUN pwd > pwd\nWORKDIR /home/app\n"),
     Case("workdir-after-user", BUSYBOX + "USER app\nWORKDIR /home/app/work/deep\n", tree={"home/app/work": (0o755, 1234, 567), "home/app/work/deep": (0o755, 1234, 567)},
          buildah=False, why="buildah makes it root's; BuildKit makes it the user's"),
-    # What is in the configuration alone
+    # Instructions that change only the configuration
     Case("labels", BUSYBOX + "LABEL a=1 \"b c\"=\"d e\" f='g' h=\"line\\\n on\"\nLABEL old form here\nLABEL a=2\nMAINTAINER Me <me@example.org>\n"),
     Case("expose-and-volumes", BUSYBOX + "EXPOSE 80 443/tcp 53/udp\nVOLUME /one /two\nVOLUME [\"/three\", \"/with space\"]\n", differs={"three": MAKES_VOLUMES, "with space": MAKES_VOLUMES}),
     Case("expose-a-range", BUSYBOX + "EXPOSE 8000-8002/udp\n", buildah=False, why="buildah keeps the range as one port", config={"ExposedPorts": {f"{port}/udp": {} for port in (8000, 8001, 8002)}}),
@@ -128,7 +128,7 @@ CASES = [
     Case("onbuild-of-a-base-is-run", "FROM onbuild:1\nUSER root\nRUN echo $FROM_BASE > /from-base\n", {"f": "f\n"}, differs={"data": MAKES_VOLUMES}),
     Case("onbuild-of-a-stage-is-run", "FROM busybox:1.36 AS base\nONBUILD RUN echo triggered > /triggered\nFROM base\nRUN cat /triggered > /after\n", buildah=False,
          why="buildah does not run those of a stage", tree={"triggered": "triggered\n", "after": "triggered\n"}),
-    # How it is written
+    # Syntax
     Case("lower-case-comments-and-empty-lines", "# a comment\n\nfrom busybox:1.36\n  # another\nrun echo 1 \\\n\n  2 \\\n# within\n  3 > /f\nenv A=1 \\\n    # c\n    B=2\nlabel x=y\n"),
     Case("escape-directive", "# escape=`\nFROM busybox:1.36\nRUN echo a `\n  b > /f\nENV P=C:\\dir\n", buildah=False, why="buildah takes the backslash for an escape all the same",
          tree={"f": "a b\n"}, config={"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "P=C:\\dir"]}),

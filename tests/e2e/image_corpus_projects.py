@@ -1,4 +1,4 @@
-"""Dockerfiles as projects have them, with small base images under the official names."""
+"""Dockerfiles like those of real projects, for small base images that have the official names."""
 
 from image_corpus_support import Case
 

@@ -1,4 +1,4 @@
-"""What the corpus of Dockerfiles is built with: base images under official names, two builders, and images as trees."""
+"""Supports the corpus of Dockerfiles: writes build contexts and base images with official names, and reads images as trees."""
 
 import dataclasses
 import gzip
@@ -18,16 +18,17 @@ BUSYBOX = shutil.which("busybox", path="/bin:/usr/bin")
 PATIENCE = 600
 DATE = 1_700_000_000
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What both builders are told, and what may stand in a configuration.
+# The keys of an image's configuration that are compared between the two builders.
 CONFIG_KEYS = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Labels", "ExposedPorts", "Volumes", "StopSignal", "Healthcheck", "Shell", "OnBuild")
 
 
 @dataclasses.dataclass
 class Case:
-    """A Dockerfile, the files beside it and the options of both builders.
+    """A Dockerfile, the other files of its build context, and the options for both builders.
 
-    Contents: text or bytes; "-> TARGET" is a symbolic link; a pair has the mode besides. `buildah` is False where it cannot
-    do the same (`why`); `tree` and `config` are then what is expected of us, as far as they say.
+    The content of a file is text or bytes, or a pair of that and the file's mode. "-> TARGET" is a symbolic link, and a
+    name that ends with a slash is a directory. `buildah` is False if buildah cannot build the same image, and `why` says
+    why. `tree` and `config` then list files and configuration keys that our image must have.
     """
 
     name: str
@@ -39,14 +40,14 @@ class Case:
     why: str = ""
     tree: dict = dataclasses.field(default_factory=dict)
     config: dict = dataclasses.field(default_factory=dict)
-    # Paths and keys in which buildah is known to differ from Docker's documentation, and why.
+    # Maps paths and configuration keys in which buildah is known to differ from Docker's documentation to the reason.
     differs: dict = dataclasses.field(default_factory=dict)
-    # Of a broken one: where and why.
+    # The line and the reason that the error for a broken Dockerfile must name.
     line: int = 0
     reason: str = ""
 
     def __post_init__(self):
-        # What buildah finds no place for in OCI's configuration.
+        # buildah cannot store these instructions in an OCI configuration.
         self.docker_format = any(word in self.dockerfile for word in ("HEALTHCHECK", "SHELL", "ONBUILD", "onbuild"))
 
 
@@ -69,7 +70,8 @@ def write_context(directory, case):
 
 
 def archive(entries, mode="w", kind=tarfile.PAX_FORMAT):
-    """An archive of {name: content, (content, mode, uid) or "-> TARGET"}; a name with a slash at its end is a directory."""
+    """Returns an archive of {name: content or (content, mode, uid)}. A name that ends with a slash is a directory, and the
+    contents "-> TARGET" and "=> TARGET" are a symbolic link and a hard link."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode, format=kind) as tar:
         for name, content in entries.items():
@@ -92,7 +94,7 @@ def archive(entries, mode="w", kind=tarfile.PAX_FORMAT):
 
 
 def oci_layout(directory, layers, config):
-    """An OCI directory of layers (tar archives) and a configuration's inner part, tagged 1."""
+    """Writes an OCI directory with an image tagged 1, from layers (tar archives) and the "config" of its configuration."""
     blobs = directory / "blobs/sha256"
     blobs.mkdir(parents=True)
 
@@ -122,7 +124,7 @@ nobody:x:65534:65534:nobody:/home:/bin/false
 GROUP = "root:x:0:\ndaemon:x:1:\nwww-data:x:33:\nstaff:x:50:app\napps:x:567:\nnode:x:1000:\nnogroup:x:65534:\n"
 
 
-# Debian's busybox has neither.
+# Debian's busybox has neither addgroup nor adduser, so the base images get these scripts.
 ADDGROUP = """while [ $# -gt 1 ]; do [ "$1" != -g ] || id=$2; shift; done
 echo "$1:x:$id:" >> /etc/group
 """
@@ -138,7 +140,8 @@ def script(text):
 
 
 def base_tree(**extra):
-    """A distribution of busybox alone, in which a look at /var/run and /usr/local finds links, as in others."""
+    """Returns the files of a distribution that consists of busybox only. It has symbolic and hard links, such as /var/run,
+    like other distributions. `extra` adds files, with "__" for each slash in their names."""
     names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
     tree = {f"{name}/": b"" for name in ("bin", "dev", "etc", "home", "home/app", "home/node", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "usr/bin",
                                          "usr/local", "usr/local/bin", "usr/local/lib", "usr/share", "var", "var/lib", "var/log", "var/old")}
@@ -151,7 +154,7 @@ def base_tree(**extra):
     return tree
 
 
-# What tools of languages do in a build, as far as a Dockerfile sees it: they leave files.
+# Stand-ins for language tools, which leave files as the real tools do. A Dockerfile depends on nothing else.
 TOOLS = {
     "python": {"usr/local/bin/pip": script('mkdir -p /usr/local/lib/python3/site-packages\nfor each; do case $each in -r) ;; *.txt) cp "$each" '
                                            '/usr/local/lib/python3/site-packages/installed;; esac; done\n'),
@@ -164,7 +167,7 @@ TOOLS = {
                                             '/opt/server/bin /opt/server/lib; cp build/server /opt/server/bin; echo so > /opt/server/lib/libserver.so.1; ln -sf '
                                             'libserver.so.1 /opt/server/lib/libserver.so;; *) mkdir -p build; echo "$*" > build/CMakeCache.txt;; esac\n')},
 }
-# Name: its layers and configuration. Those of languages stand on the first.
+# Maps each image to its configuration and its layers, without the layer of base_tree(), which all images share.
 OFFICIAL = {
     "library/busybox:1.36": ([], {"Env": [PATH], "Cmd": ["sh"]}),
     "library/alpine:3.19": ([{"etc/alpine-release": "3.19.0\n"}], {"Env": [PATH], "Cmd": ["/bin/sh"]}),
@@ -177,7 +180,7 @@ OFFICIAL = {
                                     "etc/nginx/conf.d/": b"", "etc/nginx/conf.d/default.conf": "server {}\n"}],
                                   {"Env": [PATH, "NGINX_VERSION=1.25"], "Entrypoint": ["/docker-entrypoint.sh"], "Cmd": ["nginx", "-g", "daemon off;"],
                                    "ExposedPorts": {"80/tcp": {}}, "StopSignal": "SIGQUIT", "Labels": {"maintainer": "nginx"}}),
-    # With triggers, a user, volumes, and files that a later layer takes away.
+    # This image has triggers, a user, a volume, and files that a later layer removes.
     "library/onbuild:1": ([{"gone": "gone\n", "hidden/": b"", "hidden/a": "a\n"}, {".wh.gone": b"", "hidden/.wh..wh..opq": b"", "hidden/b": "b\n"}],
                           {"Env": [PATH, "FROM_BASE=yes"], "WorkingDir": "/usr/src/app", "OnBuild": ["COPY . /usr/src/app", "RUN ls /usr/src/app > /tmp/listed"],
                            "Volumes": {"/data": {}}, "Entrypoint": ["/entry"], "Cmd": ["serve"], "User": "app", "Healthcheck": {"Test": ["CMD", "/check"]}}),
@@ -197,13 +200,14 @@ def push_bases(root, server, debian):
 
 
 def debian():
-    """A small Debian of mmdebstrap's, made once and kept; None where there is no network for it."""
+    """Returns the archive of a small Debian, which mmdebstrap creates once and which is kept. Returns None if mmdebstrap
+    fails, for example because there is no network."""
     kept = cache_directory() / "debian-bookworm-usr-is-merged.tar"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         draft = kept.with_suffix(f".{os.getpid()}.tar")
         left_out = [f"--dpkgopt=path-exclude=/usr/{name}/*" for name in ("share/doc", "share/man", "share/locale", "lib/*/gconv")]
-        # Debian's own images have usr-is-merged, too; usrmerge would bring all of Perl.
+        # Debian's own images have usr-is-merged, too. The alternative, usrmerge, would require all of Perl.
         made = subprocess.run(["mmdebstrap", "--variant=essential", "--include=passwd,login,usr-is-merged", "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", *left_out,
                                "bookworm", draft], capture_output=True)
         if made.returncode != 0:
@@ -214,8 +218,9 @@ def debian():
 
 
 def merged(directory):
-    """An OCI directory's, or one of skopeo's, inner configuration, and its files: {path: (type, mode, uid, gid, content or target, hard links, time)}.
-    A time is told of files of the context alone: others' are those of the build."""
+    """Reads an image from an OCI directory or a dir: directory. Returns the "config" of its configuration and its files as
+    {path: (type, mode, uid, gid, content or link target, first path of the same hard link, time)}. The time is None except
+    for files of the context, since other files have the time of the build."""
     if (directory / "index.json").exists():
         blobs = directory / "blobs/sha256"
         manifest = json.loads((directory / "index.json").read_text())["manifests"][0]["digest"][7:]
@@ -232,7 +237,7 @@ def merged(directory):
     for number, layer in enumerate(manifest["layers"]):
         with tarfile.open(blobs / layer["digest"][7:]) as tar:
             members = [(member, os.path.normpath("/" + member.name)[1:]) for member in tar]
-            for member, path in members:  # whiteouts hide what is below, wherever in the archive they stand
+            for member, path in members:  # whiteouts hide files of the layers below, wherever they are in the archive
                 parent, name = os.path.split(path)
                 if name == ".wh..wh..opq":
                     for each in [each for each in tree if each.startswith(parent + "/")]:

@@ -1,4 +1,5 @@
-"""A corpus of Dockerfiles, built beside buildah: one configuration, one tree of files; and broken ones, each with its line."""
+"""Builds a corpus of Dockerfiles and compares the configurations and files with those of the images that buildah builds. Also
+checks that broken Dockerfiles fail with an error that names the line."""
 
 import concurrent.futures
 import dataclasses
@@ -19,7 +20,7 @@ from registry_support import RegistryServer
 
 WORKERS = 4
 MISSING = [tool for tool in ("buildah", "docker-registry", "skopeo", "busybox") if not shutil.which(tool)]
-# What buildah's chroot leaves in an image where it mounted, and its label.
+# The mount points that buildah's chroot isolation leaves in an image.
 LEFT_BY_BUILDAH = {"dev", "proc", "sys", "run", "etc", "etc/hosts", "etc/hostname", "etc/resolv.conf", "run/secrets", "run/.containerenv", "tmp"}
 
 
@@ -71,7 +72,7 @@ class Corpus(unittest.TestCase):
         return done, output
 
     def check(self, case):
-        """What is wrong with a case, as lines."""
+        """Builds a case, and returns what is wrong with the image, one line per fault."""
         context = self.context(case)
         done, output = self.ours(case, context)
         if done.returncode != 0:
@@ -87,7 +88,7 @@ class Corpus(unittest.TestCase):
         their_config, their_tree = support.merged(output)
         for key in support.CONFIG_KEYS:
             mine, theirs = config.get(key) or None, their_config.get(key) or None
-            if key == "Env":  # Docker's keep their places when they change, buildah's go to the end
+            if key == "Env":  # Docker keeps the position of a changed variable, and buildah moves it to the end
                 mine, theirs = sorted(mine or []), sorted(theirs or [])
             if mine != theirs and key not in case.differs:
                 wrong.append(f"{key}: {mine}, buildah has {theirs}")

@@ -1,4 +1,4 @@
-"""What befalls a whole build: registries that die, corrupt, stall and refuse, disks that fill, and ends without warning."""
+"""Tests builds with registries that crash, corrupt data, stall or reject requests, on full disks, and killed at any time."""
 
 import base64
 import gzip
@@ -39,7 +39,7 @@ def digest_of(data):
 
 
 class WrongLine(Line):
-    """As long as `wrong` is said it changes what comes down: the byte at that place of a connection, or those bytes."""
+    """Corrupts what a client receives while `wrong` is set: the byte at that offset of a connection, or these bytes."""
     wrong = None
 
     def _pass(self, source, sink, way, counts):
@@ -64,8 +64,8 @@ class WrongLine(Line):
 
 
 class WaitingLine(Line):
-    """New connections wait while `away` is locked. A build tries only some times, but on a busy machine a registry may take
-    any time to start again."""
+    """Makes new connections wait while `away` is locked. A build tries only a few times, but a registry may take a long time
+    to restart on a busy machine."""
 
     def __init__(self, port, after, away):
         self._away = away
@@ -77,7 +77,7 @@ class WaitingLine(Line):
 
 
 class BusyLine(Line):
-    """Answers the first requests by 429, of which each is a connection of its own."""
+    """Answers the first `count` requests with status 429. Each of them must use a separate connection."""
 
     def __init__(self, port, count, pause):
         self.left, self.pause = count, pause
@@ -85,7 +85,7 @@ class BusyLine(Line):
         super().__init__(port, lambda up, down: False)
 
     def _serve(self, client, server):
-        # Whether the registry speaks TLS is asked first. It answers at once that it does not.
+        # The client first tries whether the registry speaks TLS. The registry answers at once that it does not.
         if client.recv(1, socket.MSG_PEEK) == b"\x16":
             return super()._serve(client, server)
         with self._lock:
@@ -150,7 +150,7 @@ class Journey(unittest.TestCase):
         return done.stderr
 
     def base(self, server, ballast=8 * MEGABYTE, **options):
-        """The name of a base image with a shell, in the registry."""
+        """Pushes a base image with a shell to the registry, and returns its name."""
         context = self.root / "base"
         context.mkdir()
         (context / "Dockerfile").write_text(BASE)
@@ -162,7 +162,7 @@ class Journey(unittest.TestCase):
         return "base:1"
 
     def check_image(self, server, name, digest, *credentials):
-        """All of it is there, and is what its digests say: skopeo looks, too."""
+        """Checks, by copying the image with skopeo, that it is complete and that its content matches its digests."""
         copy = self.root / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         done = subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--src-tls-verify=false", *credentials, f"docker://{server.host}/{name}",
@@ -184,7 +184,7 @@ class BadRegistries(Journey):
         def die(up, down):
             if up < 5 * MEGABYTE:
                 return False
-            with alone:  # others that send wait until it is up again
+            with alone:  # other uploads wait here until the registry has restarted
                 if len(deaths) == 2:
                     return False
                 deaths.append(up)
@@ -225,7 +225,7 @@ class BadRegistries(Journey):
         line.wrong = None
         digest = self.build()
         self.assertEqual(self.build(cache=self.root / "other"), digest)
-        # So are the manifest, and the configuration.
+        # A corrupted manifest or configuration is rejected, too.
         for line.wrong in b'"layers"', b'"rootfs"':
             message = self.fails(cache=self.root / "third")
             self.assertIn("the received content does not match", message)
@@ -248,7 +248,7 @@ class BadRegistries(Journey):
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
-        self.assertLess(time.monotonic() - began, 30)  # before the registry is given up
+        self.assertLess(time.monotonic() - began, 30)  # before the build would give up on the registry
         self.assertEqual(process.returncode, 130)
 
     def test_a_push_is_retried_after_the_registry_stalls_and_completes(self):
@@ -260,7 +260,7 @@ class BadRegistries(Journey):
         def stall(up, down):
             if up > 5 * MEGABYTE and not stalled.is_set():
                 stalled.set()
-                time.sleep(PATIENCE)  # nothing is read or answered, and the connection stays
+                time.sleep(PATIENCE)  # nothing is read or answered, and the connection stays open
 
         line = self.line(Line(server.port, stall))
         began = time.monotonic()
@@ -281,7 +281,7 @@ class BadRegistries(Journey):
         self.assertIn(f"{line.host}", message)
         self.assertIn("timed out waiting for an answer", message)
         self.fails("-t", f"{line.host}/y:1", "--push", code=2, ADAPTDL_REGISTRY_STALL="soon")
-        # What was built is there: the next build only pushes.
+        # The image is in the cache, so the next build only pushes it.
         done = self.run_build("--json", "-t", f"{server.host}/x:1", "--push")
         result = json.loads(done.stdout)
         self.assertEqual(result["cachedSteps"], result["steps"])
@@ -378,15 +378,15 @@ class Refusals(Journey):
 
 
 class CompleteBuilds(Journey):
-    """Of builds that do all there is: they pull, unpack, run, copy and push."""
+    """Tests builds that use every part of a build: they pull, unpack, run, copy and push."""
 
     def write_all(self, server):
-        # The environment tells its processes from others.
+        # processes() recognizes the processes of these builds by this variable.
         self.write(f"FROM {server.host}/{self.base(server)}\nENV OF={self.root}\nRUN head -c 4000000 /ballast > /run-made; rm -r /bin/vi; mkdir /dir\n"
                    "COPY f /f\nRUN cat /f /run-made > /dir/both; md5sum /dir/both > /sum\n", f=4 * MEGABYTE)
 
     def processes(self):
-        """Of builds that go on, and what they run."""
+        """Returns the IDs and command lines of builds that are still running, and of the processes that they started."""
         found, marks = [], {f"ADAPTDL_BUILD_CACHE={self.cache}".encode(), f"OF={self.root}".encode()}
         for entry in pathlib.Path("/proc").iterdir():
             try:
@@ -413,7 +413,7 @@ class CompleteBuilds(Journey):
                 time.sleep(0.02)
             self.assertEqual(left, [])
             self.assertEqual(self.mounted(), self.mounts)
-            if number % 7 == 6:  # else it would soon have nothing left to do
+            if number % 7 == 6:  # otherwise, the builds would soon have nothing left to do
                 self.assertEqual(self.build("-t", f"{server.host}/killed{number}:1", "--push"), undisturbed)
                 self.check_image(server, f"killed{number}:1", undisturbed)
                 shutil.rmtree(self.cache)
@@ -463,7 +463,7 @@ if __name__ == "__main__":
     if missing or BUSYBOX is None:
         print("skipped: these are not installed:", *missing, *([] if BUSYBOX else ["busybox"]))
         sys.exit(77)
-    # The small disk is mounted where nobody else sees it.
+    # The small disk is mounted in a private mount namespace, so that no other process sees it.
     unshare = ["unshare", "--mount", "--propagation", "private"]
     if IN_NAMESPACE not in os.environ and subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
         os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, IN_NAMESPACE: "1"})

@@ -1,4 +1,4 @@
-"""Pushing and pulling images, beside Debian's docker-registry and skopeo, over lines that break and disks that fill."""
+"""Tests pushes and pulls of images with Debian's docker-registry and skopeo, over broken connections and with full disks."""
 
 import base64
 import hashlib
@@ -42,7 +42,7 @@ class Journey(unittest.TestCase):
 
     def file(self, size, name="file"):
         path = self.root / name
-        with open(path, "wb") as file:  # not all at once: what this process takes counts as its children's
+        with open(path, "wb") as file:  # in pieces, so that a large file does not fill this process's memory
             for at in range(0, size, MEGABYTE):
                 file.write(os.urandom(min(MEGABYTE, size - at)))
         return path
@@ -64,7 +64,7 @@ class Journey(unittest.TestCase):
         return result.stderr.strip()
 
     def pull(self, *arguments, directory="pulled"):
-        """The manifest, after a look at its blobs."""
+        """Pulls an image, checks its blobs against their digests, and returns the manifest."""
         target = self.root / directory
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
@@ -112,7 +112,7 @@ class PlainRegistry(Journey):
         (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [{
             "mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest_of(text), "size": len(text)}]}))
         self.skopeo("copy", "--all", "--dest-tls-verify=false", f"oci:{layout}", f"docker://{server.host}/many:1")
-        # It compresses layers anew, so that these are other digests.
+        # skopeo compresses the layers again, so the digests differ from those of the parts.
         index = json.loads(self.skopeo("inspect", "--raw", "--tls-verify=false", f"docker://{server.host}/many:1"))
         self.assertEqual(len(index["manifests"]), len(digests))
         digests = {"/".join(filter(None, (entry["platform"].get(key) for key in ("os", "architecture", "variant")))): entry["digest"]
@@ -253,7 +253,7 @@ class BrokenConnections(Journey):
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
-        self.assertLess(int(output), 10_000)  # of the minutes that it would take
+        self.assertLess(int(output), 10_000)  # milliseconds; the whole push would take minutes
 
 
 class BadRegistries(Journey):

@@ -1,4 +1,4 @@
-"""RUN in `adaptdl build`: its mounts, its network and its privileges, as root and as users of the test's own."""
+"""Tests RUN in `adaptdl build`: its mounts, network and privileges, as root and as unprivileged users."""
 
 import gzip
 import hashlib
@@ -19,7 +19,7 @@ ADAPTDL = os.environ["ADAPTDL_BIN"]
 AS_USER = os.environ["AS_USER"]  # tests/unit/cli/as_user.py
 BUSYBOX = "/usr/bin/busybox"
 PATIENCE = 120
-# A base without a registry: a static shell.
+# A base image that needs no registry, since it consists of a static shell.
 BASE = """FROM scratch
 COPY busybox /bin/busybox
 COPY etc /etc/
@@ -27,7 +27,8 @@ RUN ["/bin/busybox", "--install", "-s", "/bin"]
 """
 
 
-# What depends on nothing but the Dockerfile and the context, and would show much of a machine if it could.
+# The image must depend only on the Dockerfile and the context, although these instructions store whatever they can find out
+# about the machine.
 ALL_OF_IT = """RUN env | sort > /environment; hostname > /host; id > /id; umask > /umask; pwd > /pwd; date +%Z > /zone; cat /proc/sys/kernel/domainname > /domain
 RUN find / -xdev > /dev/shm/all; sort /dev/shm/all > /all; stat -c '%n %a %u:%g' / /etc /etc/group /bin /environment > /modes; ls -a /root /home /tmp > /homes 2>&1 || true
 COPY source /source
@@ -53,7 +54,7 @@ CMD ["program"]
 
 
 def processes_with(text):
-    """Numbers of the machine's processes that have the text in their command lines."""
+    """Returns the IDs of all processes on the machine whose command lines contain the text."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
@@ -91,7 +92,7 @@ class Journey(unittest.TestCase):
         self.assertFalse(self.root.exists())
 
     def mounts(self):
-        """Those of this test: others come and go meanwhile."""
+        """Returns the mounts of this test only, since others can come and go meanwhile."""
         return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if str(self.root) in line]
 
     def command(self, *options, cache="cache"):
@@ -108,7 +109,7 @@ class Journey(unittest.TestCase):
         return result.stdout + result.stderr
 
     def build_as(self, kind, dockerfile):
-        """As a user with or without subordinate ids: what it printed, and the image's digest or None."""
+        """Builds as a user with or without subordinate IDs. Returns the output, and the image's digest or None if the build failed."""
         (self.context / "Dockerfile").write_text(BASE + dockerfile)
         place = self.root / kind
         place.mkdir(mode=0o777, exist_ok=True)
@@ -128,7 +129,7 @@ class Journey(unittest.TestCase):
         return index["manifests"][0]["digest"]
 
     def holds(self, secret):
-        """Whether a file of the output or the cache has it, compressed or not."""
+        """Returns a file of the output or the cache that contains the secret, compressed or not, or None if no file does."""
         for path in self.root.rglob("*"):
             if not path.is_file() or path.is_symlink() or self.context in path.parents or path.name == "key":
                 continue
@@ -170,7 +171,7 @@ class Journey(unittest.TestCase):
         self.assertTrue(soon(lambda: list(mounts.glob("*/file"))))
         prune = self.prune("--all")
         self.addCleanup(prune.kill)
-        # Nor does a build that ends meanwhile, and is over its limit.
+        # A build that ends meanwhile with the cache over its limit does not remove the mount, either.
         (self.root / "other").mkdir()
         (self.root / "other/Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
         subprocess.run([ADAPTDL, "build", "--quiet", "--cache-limit", "1", str(self.root / "other")], env=environment, check=True, timeout=PATIENCE)
@@ -261,7 +262,7 @@ class Journey(unittest.TestCase):
         run = "RUN echo devices-$(ls /sys/class/net | tr '\\n' ,)\n"
         self.assertIn("devices-lo,\n", self.build(run, "--network", "none"))
         self.assertNotRegex(self.build(run, "--network", "none"), r"devices-\w")
-        self.assertRegex(self.build(run, "--network", "host"), r"devices-\w")  # another step
+        self.assertRegex(self.build(run, "--network", "host"), r"devices-\w")  # not the cached step of --network none
         said = self.build("RUN --network=host true\n", "--network", "none", code=1)
         self.assertIn("RUN: --network=host is not allowed: the build was started with --network none", said)
         self.assertIn("--network must be none or host, not 'bridge'", self.build(run, "--network", "bridge", code=2))
@@ -282,12 +283,12 @@ class Journey(unittest.TestCase):
         self.assertEqual(user, self.digest())
 
     def machine(self, name, place, wrapper=(), umask=0o022, changed=0, backwards=False, **variables):
-        """Builds ALL_OF_IT in a place of its own; returns the output."""
+        """Builds ALL_OF_IT in the directory `place`, with a separate context, cache and home, and returns the output directory."""
         context, cache, home = (place / part for part in ("context", "cache", "home"))
         for directory in place, cache, home:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o777)
-        # Where a directory's order is that of creation, it is another; so are owners and times.
+        # The copies have other owners and times, and another order on file systems that list files in the order of creation.
         for path in sorted(self.context.rglob("*"), reverse=backwards):
             copy = context / path.relative_to(self.context)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -328,7 +329,7 @@ class Journey(unittest.TestCase):
         self.addCleanup(shutil.rmtree, shared, ignore_errors=True)
         shared.chmod(0o755)
         one = self.machine("root's", self.root / "one", TZ="UTC", LC_ALL="C", USER="root")
-        time.sleep(1.1)  # a time of the clock would differ
+        time.sleep(1.1)  # so that a time from the clock would differ
         elsewhere = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && ulimit -n 512 && exec taskset -c 0 "$@"', "sh"]
         other = self.machine("another's", shared / "with a space/and more", elsewhere, 0o077, 1234, True, TZ="Asia/Tokyo", LC_ALL="tr_TR.UTF-8", USER="someone", EDITOR="vi",
                              TMPDIR="/dev/shm")

@@ -1,11 +1,11 @@
 """Reads and writes studies with Optuna, as the counterpart of journal_program.cc: journal_peer.py WHAT ARGUMENT...
 
-    dump FILE...             the studies of each file, a JSON line per file
-    write FILE               studies with one of everything that only Optuna writes
-    continue FILE...         one more trial in the last study of each file, or in a new one
-    work FILE STUDY COUNT    that many trials, beside other processes; prints their numbers
-    draw FILE                studies of all sizes, of random trials that completed
-    importance FILE          the importances of the parameters of each study, by name
+    dump FILE...             prints the studies of each file, one JSON line per file
+    write FILE               writes studies with an example of everything that only Optuna writes
+    continue FILE...         runs one more trial in the last study of each file, or in a new study
+    work FILE STUDY COUNT    runs COUNT trials beside other processes, and prints their numbers
+    draw FILE                writes studies of many sizes, whose trials are random and complete
+    importance FILE          prints the importances of the parameters of each study, by name
 """
 
 import datetime
@@ -76,7 +76,7 @@ def write(file):
     study.set_user_attr("config", {"lr": float("inf"), "n": 1})
     study.set_metric_names(["accuracy"])
     study.enqueue_trial({"rate": 1, "layers": 3}, user_attrs={"why": "a guess"})
-    study.enqueue_trial({"rate": 7})  # is outside of the range, and used all the same
+    study.enqueue_trial({"rate": 7})  # is out of range, but is used nevertheless
     for number in range(6):
         trial = study.ask()
         objective(trial)
@@ -85,7 +85,7 @@ def write(file):
         elif number == 1:
             study.tell(trial, state=TrialState.FAIL)
         elif number == 2:
-            study.tell(trial, float("nan"))  # fails
+            study.tell(trial, float("nan"))  # makes the trial fail
         elif number < 5:
             study.tell(trial, [float("inf"), 1][number - 3])
     study.enqueue_trial({"rate": 0.25})

@@ -1,7 +1,7 @@
 // Reads and writes studies that Optuna also uses:
-//   journal_program dump FILE...             prints the studies of each file as journal_peer.py does, a line per file
+//   journal_program dump FILE...             prints the studies of each file as journal_peer.py does, one line per file
 //   journal_program write FILE               writes a study with an example of everything
-//   journal_program work FILE STUDY COUNT    runs COUNT trials beside other processes, and prints their numbers
+//   journal_program work FILE STUDY COUNT    runs COUNT trials alongside other processes, and prints their numbers
 //   journal_program enqueue FILE STUDY       adds a waiting trial
 //   journal_program open FILE                prints the best time of several to open the file, in milliseconds
 //   journal_program grow FILE TRIALS STEPS   writes a study of that size

@@ -1,6 +1,6 @@
-"""A stand-in for a Kubernetes cluster with adaptdl's operator: an API server on loopback that keeps AdaptDLJobs, pods and volume
-claims, and runs one replica of each job as a process of this machine. Tests can take the server away and have it refuse requests,
-which a real cluster does not do on demand."""
+"""A stand-in for a Kubernetes cluster with adaptdl's operator: an API server on loopback that stores AdaptDLJobs, pods and volume
+claims, and runs one replica of each job as a process on this machine. Tests can stop the server and make it reject requests, which
+a real cluster does not do on demand."""
 
 import datetime
 import http.server
@@ -32,7 +32,7 @@ def timestamp(nanoseconds):
 
 
 def merge(target, patch):
-    """A JSON merge patch (RFC 7386)."""
+    """Applies a JSON merge patch (RFC 7386) to `target`."""
     for name, value in patch.items():
         if value is None:
             target.pop(name, None)
@@ -74,7 +74,7 @@ class Replica:
 
 
 class Cluster:
-    """All of it. Threading: `changed` guards what the threads of the server and of the operator share."""
+    """The cluster. `changed` is the lock for everything that the threads of the server and of the operator share."""
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
@@ -82,9 +82,9 @@ class Cluster:
         self.objects = {collection: {} for collection in COLLECTIONS}
         self.objects[CLASSES]["shared"] = {"metadata": {"name": "shared"}, "provisioner": "nfs.csi.k8s.io"}
         self.version, self.events = 0, []  # (version, collection, type, object)
-        self.replicas = {}  # by the name of the pod
-        self.refusals = 0  # how many of the next requests are answered by 403
-        self.requests = []  # (method, path) of all changes
+        self.replicas = {}  # by pod name
+        self.refusals = 0  # number of the next requests that are answered with status 403
+        self.requests = []  # (method, path) of all requests that change something
         self.closed = False
         self.server = self.port = None
         self.open_server()
@@ -92,7 +92,7 @@ class Cluster:
         self.operator.start()
 
     def close(self):
-        """Ends all that runs."""
+        """Stops the operator and the server, and kills the replicas."""
         self.closed = True
         self.operator.join(PATIENCE)
         self.close_server()
@@ -122,7 +122,7 @@ class Cluster:
                 super().shutdown_request(request)
 
             def handle_error(self, request, address):
-                pass  # a client that goes away is a test's doing
+                pass  # tests disconnect clients on purpose
 
         class Handler(RequestHandler):
             pass
@@ -133,7 +133,7 @@ class Cluster:
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close_server(self):
-        """Takes the API server away with all its connections; jobs continue."""
+        """Stops the API server and closes all its connections. Jobs continue to run."""
         server, self.server = self.server, None
         if server is None:
             return
@@ -143,12 +143,12 @@ class Cluster:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it is closed already
+                pass  # already closed
         with self.changed:
             self.changed.notify_all()
 
     def kubeconfig(self):
-        """A kubeconfig of the cluster, in JSON."""
+        """Returns a kubeconfig for the cluster, in JSON."""
         return json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "stand-in",
             "clusters": [{"name": "stand-in", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
@@ -157,7 +157,7 @@ class Cluster:
         })  # fmt: skip
 
     def volume(self, job):
-        """The directory of a job's volume, which is named after the trial."""
+        """Returns the directory of a job's volume, which is named after the trial."""
         volumes = job["spec"]["template"]["spec"]["volumes"]
         (claim,) = [each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each]
         return self.directory / "volumes" / claim.rpartition("-")[2]
@@ -166,7 +166,7 @@ class Cluster:
         with self.changed:
             return {name: json.loads(json.dumps(each)) for name, each in self.objects[collection].items()}
 
-    # The functions below require the lock.
+    # Callers of the functions below must hold the lock.
 
     def put(self, collection, item, kind="MODIFIED"):
         self.version += 1
@@ -193,7 +193,7 @@ class Cluster:
                     if owned == PODS and self.replicas[each["metadata"]["name"]].process.poll() is None:
                         self.replicas[each["metadata"]["name"]].process.kill()
 
-    # The operator.
+    # The functions below implement the operator.
 
     def _operate(self):
         while not self.closed:
@@ -229,7 +229,7 @@ class Cluster:
                 self._set_status(job, phase="Stopping", message="suspended by spec.suspend")
             return
         if replica.reader.is_alive():
-            return  # the rest of its output
+            return  # the rest of the replica's output has not been read yet
         self._end(job, pod, replica, code, suspend)
 
     def _start(self, job):
@@ -322,7 +322,7 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PATCH = do_DELETE = handle_any
 
     def change(self, collection, name, body, query):
-        """Returns the code and object of the answer, or the reason for a refusal. Requires the lock."""
+        """Makes a change. Returns the status code, and the object or the reason for a rejection. Requires the lock."""
         cluster = self.cluster
         if self.command == "POST":
             name = body["metadata"]["name"]

@@ -1,6 +1,7 @@
-"""A training program whose only reports are those of the Kubeflow callback of Hugging Face's Trainer, sent as it sends them.
+"""A training program that reports only what the Kubeflow callback of Hugging Face's Trainer reports, and in the same way.
 
-kubeflow_program.py [FILE]: posts at the beginning, in the middle and at the end, and waits for FILE before the end.
+kubeflow_program.py [FILE]: sends reports at the beginning, in the middle and at the end. Before the last report, it
+waits until FILE exists.
 """
 
 import json
@@ -35,7 +36,7 @@ def main():
     print("middle", post(29, 795, {**logged, **more}), flush=True)
     while len(sys.argv) > 1 and not os.path.exists(sys.argv[1]):
         time.sleep(0.01)
-    # At once after the last post the program ends.
+    # The program ends immediately after its last report.
     print("end", post(100, 0, {**logged, "loss": 0.1, "epoch": 1.0, "train_loss": 0.3}), flush=True)
 
 

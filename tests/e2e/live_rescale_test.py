@@ -1,4 +1,4 @@
-"""Journeys of a job whose replicas change while it trains: by `adaptdl resize`, and by kills."""
+"""Tests a job whose replicas change while it is training, because `adaptdl resize` is called or replicas are killed."""
 import collections
 import os
 import pathlib
@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from checkpoints import largest_difference, parameters  # beside this file
+from checkpoints import largest_difference, parameters  # in this directory
 from local_network import leave_network
 from run_support import ADAPTDL, RunTest, children, descendants, eventually, interrupt, is_alive, listening_addresses
 
@@ -27,7 +27,7 @@ class LiveRescaleTest(RunTest):
         self.samples.touch()
 
     def train(self, name, *arguments, options=(), epochs):
-        """Starts the program under `adaptdl run`, with checkpoints in a directory of the run's name."""
+        """Starts the program with `adaptdl run`, with checkpoints in a directory that is named after the run."""
         return self.start("--name", name, "--checkpoint", self.directory / name, *options, "--", PROGRAM,
                           "--epochs", epochs, "--samples", self.samples, *arguments)
 
@@ -35,7 +35,7 @@ class LiveRescaleTest(RunTest):
         return subprocess.run([ADAPTDL, *map(str, arguments)], env=self.environment, text=True, capture_output=True)
 
     def counts(self):
-        """How often each sample of each epoch was trained on, and by which processes."""
+        """Returns how often each (epoch, sample) was trained on, and the processes that trained."""
         times, processes = collections.Counter(), set()
         for line in self.samples.read_text().splitlines():
             process, epoch, *samples = line.split()
@@ -45,11 +45,11 @@ class LiveRescaleTest(RunTest):
 
     @staticmethod
     def epochs(times):
-        """How many epochs were trained."""
+        """Returns the number of epochs that were trained."""
         return 1 + max(int(epoch) for epoch, _ in times)
 
     def obey(self, run):
-        """Resizes the run whenever it asks for it. Returns the changes that were made."""
+        """Resizes the run in the background whenever it asks for that. Returns a list that receives the results."""
         made = []
 
         def answer():
@@ -79,7 +79,7 @@ class LiveRescaleTest(RunTest):
         times, processes = self.counts()
         self.assertEqual(len(times), 3 * SAMPLES)
         self.assertEqual(set(times.values()), {1})
-        # As many as came: nobody who stayed was started again.
+        # There is one process for each replica that was added, so no replica that stayed was restarted.
         self.assertEqual(len(processes), 1 + 2 * (1 + 2))
 
         self.samples.write_text("")
@@ -99,14 +99,14 @@ class LiveRescaleTest(RunTest):
         self.assertTrue(eventually(lambda: len(self.training(run)) == 3), run.text())
         os.kill(self.training(run)[-1], signal.SIGKILL)
         self.assertTrue(eventually(lambda: loading.exists() and loading.read_text().endswith("\n")), run.text())
-        os.kill(self.training(run)[0], signal.SIGKILL)  # rank 0, which sends
+        os.kill(self.training(run)[0], signal.SIGKILL)  # rank 0, which is sending its state
         loading.with_suffix(".go").touch()
         newcomer = loading.read_text().split()[0]
         self.assertTrue(eventually(lambda: int(newcomer) in self.training(run)), run.text())
         until.touch()
         self.assertEqual(run.finish(120), 0, run.text())
         self.assertEqual(run.text().count("the running replicas were lost while they sent their states"), 1, run.text())
-        self.assertEqual(loading.read_text().split()[:2], [newcomer, newcomer])  # it was not started again
+        self.assertEqual(loading.read_text().split()[:2], [newcomer, newcomer])  # it was not restarted
         times, _ = self.counts()
         self.assertGreaterEqual(len(times), self.epochs(times) * SAMPLES - 2 * BATCH)
         self.assertLessEqual(set(times.values()), {1, 2})
@@ -125,10 +125,10 @@ class LiveRescaleTest(RunTest):
                 self.assertEqual(run.finish(120), 0, run.text())
                 self.assertFalse([line for line in run.err if "restarting all replicas" in line], run.text())
                 evaluated = [int(line.split()[3]) for line in run.out if "evaluated on" in line]
-                # The first one lacks what the dead replica had added.
+                # The first evaluation lacks what the killed replica had added.
                 self.assertLess(evaluated[0], SAMPLES, run.text())
                 self.assertEqual(evaluated[1:], [SAMPLES] * (SAMPLES // BATCH // 5 - 1), run.text())
-                # No step was done again.
+                # No step was repeated.
                 self.assertEqual(set(self.counts()[0].values()), {1})
                 self.assertEqual(len(self.counts()[0]), SAMPLES)
 
@@ -143,14 +143,14 @@ class LiveRescaleTest(RunTest):
                 self.assertNotIn("replicas were lost", run.text())
 
     def evaluating(self, run, evaluations):
-        """The replicas that live and evaluate, once all have begun, in the order of their ranks."""
+        """Returns the live replicas in the order of their ranks once all of them have begun to evaluate, otherwise []."""
         begun = {int(line) for line in evaluations.read_text().split()} if evaluations.exists() else set()
         training = self.training(run)
         return training if begun and begun == set(training) else []
 
     def test_the_result_is_saved_even_if_the_saving_replica_is_killed(self):
-        # With the replicas that the job is to have, and how many of them are lost: in the second case, a replacement
-        # must join those that are left where they save.
+        # Each case has the bounds on the number of replicas and the number of replicas that are killed. In the second
+        # case, a replacement must join the remaining replicas while they are saving.
         for replicas, kills in (("1:2", 1), ("2:3", 2)):
             with self.subTest(replicas):
                 self.samples.write_text("")
@@ -195,7 +195,7 @@ class LiveRescaleTest(RunTest):
                 done = self.verb("resize", "job", size)
                 self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue(eventually(lambda: len(self.training(run)) == size), run.text())
-            # While replicas form a new group, none of them may listen.
+            # There can be moments when no replica is listening, because they are forming a new group.
             found = eventually(lambda: self.listeners(run))
             self.assertTrue(found, f"no replica of {size} listens")
             self.assertIn(run.pid, found)  # the supervisor
@@ -205,13 +205,13 @@ class LiveRescaleTest(RunTest):
         self.assertEqual(run.finish(), 143, run.text())
 
     def listeners(self, run):
-        """What the job's processes listen on, once one of those that train does."""
+        """Returns the addresses that the job's processes listen on, or None until a replica that is training listens."""
         found = listening_addresses([run.pid, *descendants(run.pid), self.agent()])
         return found if set(found) & set(self.training(run)) else None
 
     def training(self, run):
-        """The replicas that live and have trained on something, in the order in which they were started, which is that of their
-        ranks."""
+        """Returns the live replicas that have trained on at least one batch. They are in the order in which they were started,
+        which is the order of their ranks."""
         trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}
         return sorted((pid for pid in children(run.pid) if pid in trained), key=self.number)
 
@@ -225,7 +225,8 @@ class LiveRescaleTest(RunTest):
         return int(found[1]) if found else -1
 
     def kill_some(self, run, kills):
-        """Kills that many replicas, one or two at a time, and each time leaves one that is training."""
+        """Kills at least `kills` replicas, one or two at a time, and always leaves one that is training. Returns how many
+        replicas were killed."""
         random.seed(1)
         killed = 0
         while killed < kills:
@@ -240,27 +241,27 @@ class LiveRescaleTest(RunTest):
         return killed
 
     def wait_until_the_step_is_done(self, run):
-        """Waits until no step remains that a loss has interrupted. A replica may begin one before it notices the loss, then it
-        begins this step again, and when it begins the next one, it has finished it."""
+        """Waits until the step that a loss interrupted is finished. A replica may begin this step before it notices the loss.
+        It then begins the step again, and when it begins the next step, it has finished this one."""
         before = self.steps()
         self.assertTrue(eventually(lambda: all(self.steps()[pid] >= before[pid] + 3 for pid in self.training(run))), run.text())
 
     def steps(self):
-        """How many steps each process has begun, those that were done again included."""
+        """Returns how many steps each process has begun, including repeated ones."""
         return collections.Counter(int(line.split()[0]) for line in self.samples.read_text().splitlines())
 
     def test_killed_replicas_cost_at_most_the_current_step_while_one_survives(self):
         until = self.directory / "until"
         run = self.train("job", "--step-time", 30, "--until", until,
                          options=("--replicas", "1:3", "--devices", "3", "--device-kind", "cpu"), epochs=FOREVER)
-        # Else one that is left might be leaving just then.
+        # Otherwise, the only remaining replica could be one that is just leaving the job.
         self.prefer(run, "job", 3)
         killed = self.kill_some(run, 4)
         until.touch()
         self.assertEqual(run.finish(300), 0, run.text())
         self.assertFalse([line for line in run.err if "restarting all replicas" in line], run.text())
-        # A killed replica may have trained on samples that it had not reported, and the interrupted step is done again. Two
-        # replicas that are killed at a time may interrupt it one after the other.
+        # A killed replica may have trained on samples that it had not reported yet, and the interrupted step is repeated. Two
+        # replicas that are killed at the same time may interrupt the step one after the other.
         times, _ = self.counts()
         self.assertGreaterEqual(len(times), self.epochs(times) * SAMPLES - killed * BATCH)
         self.assertLessEqual(sum(times.values()), self.epochs(times) * SAMPLES + killed * BATCH)

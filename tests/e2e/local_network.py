@@ -1,4 +1,4 @@
-"""What tests need of this machine's network: ports, and lines to a server that can be made bad ones."""
+"""Provides tests with a private loopback interface, free ports, and proxies that can break connections to a server."""
 
 import ctypes
 import fcntl
@@ -13,9 +13,9 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
 
 
 def leave_network():
-    """Gives this thread, and the processes and threads that it starts after this, a loopback interface that other processes do
-    not use: otherwise, another test could take the port that a launcher has chosen before its replicas listen there. Does
-    nothing where that is not permitted."""
+    """Gives this thread, and the processes and threads that it starts afterwards, a loopback interface that other processes do
+    not use. Otherwise, another test could take the port that a launcher has chosen before the launcher's replicas listen
+    there. Does nothing if that is not permitted."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -23,7 +23,7 @@ def leave_network():
 
 
 def free_port():
-    """One below the ephemeral ports, so that no connection takes it before the test does."""
+    """Returns a free port below the ephemeral ports, so that no connection takes it before the test does."""
     while True:
         port = random.randint(20000, 29999)
         with socket.socket() as probe:
@@ -35,8 +35,9 @@ def free_port():
 
 
 class Line:
-    """Passes bytes on to a server. `after(up, down)` is asked, with the bytes of a connection so far each way, whether to
-    break it, and may do other things first."""
+    """Forwards connections to a server on loopback. After each piece of data, `after(up, down)` receives the number of bytes
+    that the connection has sent to and received from the server, and returns whether to break the connection. It may also
+    do other things before it returns."""
 
     def __init__(self, port, after):
         self._target, self._after = ("127.0.0.1", port), after
@@ -85,7 +86,7 @@ class Line:
     def _pass(self, source, sink, way, counts):
         try:
             while piece := source.recv(65536):
-                # Before the other end has it, and may have the test look at the sum.
+                # The bytes are counted before they are sent, since the test may check the sum as soon as they arrive.
                 counts[way] += len(piece)
                 with self._counting:
                     self.passed[way] += len(piece)
@@ -102,8 +103,8 @@ class Line:
 
 
 class CuttingProxy(Line):
-    """An HTTP proxy that takes CONNECT. Of all that goes through, either way, the connection that carries each next `every`
-    bytes is broken, `cuts` times; the others are left alone."""
+    """An HTTP proxy that accepts only CONNECT. Each time its connections have carried another `every` bytes in total, it breaks
+    the connection that carried the last of them, up to `cuts` times."""
 
     def __init__(self, every, cuts):
         self.cuts = 0

@@ -1,7 +1,7 @@
-"""What a sampler of Optuna alone gives for each trial of a study: optuna_peer.py NAME SEED JOURNAL STUDY
+"""Shows what an Optuna sampler alone suggests for each trial of a study: optuna_peer.py NAME SEED JOURNAL STUDY
 
-Prints the parameters and the system attributes of the trials by number, as JSON. Each trial is sampled by Optuna's own
-storage, with what the journal had before the trial was created.
+Prints the parameters and the system attributes of the trials in the order of their numbers, as JSON. Each trial is
+sampled with Optuna's own storage, from what the journal contained before the trial was created.
 """
 
 import json
@@ -27,7 +27,7 @@ def sampler_for(name, seed, number):
 
 
 def suggest_all(trial):
-    """The space of tune_optuna_test.py: parameters of a file are in the order of their names."""
+    """Suggests the parameters of tune_optuna_test.py, sorted by name like all parameters from a space file."""
     trial.suggest_float("dropout", 0, 0.5, step=0.1)
     trial.suggest_int("layers", 2, 8, step=2)
     trial.suggest_float("lr", 1e-5, 1e-1, log=True)

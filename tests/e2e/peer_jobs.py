@@ -1,4 +1,4 @@
-"""Jobs on this machine that are compared: of a program on our trainer, and of one on Python's torch.distributed."""
+"""Runs jobs on this machine to compare a program on our trainer with one on Python's torch.distributed."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def environment(**more):
 
 
 def our_environments(replicas):
-    """Those of each replica of a program of ours."""
+    """Returns the environment of each replica of a program that uses our trainer."""
     port = str(free_port())
     job = dict(ADAPTDL_NUM_REPLICAS=str(replicas), ADAPTDL_MASTER_ADDR="127.0.0.1", ADAPTDL_MASTER_PORT=port)
     return [environment(**job, ADAPTDL_REPLICA_RANK=str(rank)) for rank in range(replicas)]
@@ -28,8 +28,8 @@ def python_environments(replicas):
 
 
 class Job:
-    """Replicas that answer questions, a JSON object a line: each question is for all of them. They end with the `with`
-    statement that the job is in."""
+    """A job whose replicas answer questions. Each question is a JSON object on one line, and all replicas receive it.
+    The replicas end when the `with` statement of the job ends."""
 
     def __init__(self, commands, environments):
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
@@ -41,12 +41,13 @@ class Job:
 
     @classmethod
     def of_python(cls, python, program, replicas, store):
-        """`store` is a file that does not exist, in which they find each other."""
+        """Starts a job of a Python program. `store` is a file that must not exist yet, through which the replicas find
+        each other."""
         commands = [[python, program, str(rank), str(replicas), store] for rank in range(replicas)]
         return cls(commands, python_environments(replicas))
 
     def ask(self, **question):
-        """The answers of the replicas."""
+        """Asks all replicas the question, and returns their answers in the order of their ranks."""
         for replica in self.replicas:
             replica.stdin.write(json.dumps(question) + "\n")
             replica.stdin.flush()
@@ -72,6 +73,6 @@ class Job:
 
 
 def require_same_torch(*jobs):
-    """Raises unittest.SkipTest if their LibTorch is not the same one."""
+    """Raises unittest.SkipTest if the jobs do not use the same LibTorch."""
     if len({job.ask(what="config")[0] for job in jobs}) > 1:
         raise unittest.SkipTest("Python's PyTorch is not the LibTorch of this build; see -Dtorch_prefix")

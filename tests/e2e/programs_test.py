@@ -1,4 +1,5 @@
-"""The training programs as their users run them: out of the box, interrupted and resumed on another number of replicas, adaptive."""
+"""Tests the training programs as users run them: interrupted and resumed on another number of replicas, with adaptive batch
+sizes, with data sets in the original formats, and with invalid options."""
 import json
 import os
 import re
@@ -9,17 +10,17 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from extent import FULL  # beside this file
+from extent import FULL  # in this directory
 from local_network import leave_network
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 PROGRAMS = {name: os.environ[name.upper()] for name in ("bert", "cifar", "dcgan", "digits", "linear_regression", "ncf", "transformer")}
-RUNTIME_DIRECTORY = tempfile.TemporaryDirectory()  # of the runs
+RUNTIME_DIRECTORY = tempfile.TemporaryDirectory()  # for all runs
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith("ADAPTDL_")}, "OMP_NUM_THREADS": "1",
                "XDG_RUNTIME_DIR": RUNTIME_DIRECTORY.name}
 STOPPED = 143
 
-# What makes each of them small, and the figure that training is to bring down.
+# The options that make each program small, and the metric that training must reduce.
 SMALL = {
     "bert": (["--hidden", "32"], "test_loss"),
     "cifar": (["--samples", "1500", "--batch-size", "16"], "test_loss"),
@@ -47,17 +48,18 @@ class ProgramsTest(unittest.TestCase):
         return run
 
     def refused(self, name, *arguments, code=2):
-        """Runs a program to its refusal, and returns the one line that it says."""
+        """Runs a program that must reject its options, and returns its error message, which must be one line."""
         run = subprocess.run([PROGRAMS[name], *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
         self.assertEqual((run.returncode, run.stdout), (code, ""), run.stderr)
         self.assertRegex(run.stderr, r"\Aerror: [^\n]+\n\Z")
         return run.stderr
 
     def interrupted_and_resumed(self, name, first, second):
-        """Trains on `first` replicas until an epoch is finished and another has begun, then to the end on `second`."""
+        """Trains on `first` replicas until it is interrupted in the second epoch or later, then to the end on `second` replicas.
+        Returns the metric of each epoch."""
         arguments, figure = SMALL[name]
         checkpoint = self.directory / "checkpoints"
-        # More epochs than it can finish before it is interrupted.
+        # The program cannot finish this many epochs before it is interrupted.
         with subprocess.Popen(self.command(name, *arguments, "--epochs", 100000, replicas=first, checkpoint=checkpoint), text=True, env=ENVIRONMENT, cwd=self.directory,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             output = ""
@@ -124,7 +126,7 @@ class ProgramsTest(unittest.TestCase):
         for epoch in epochs:
             self.assertTrue(32 <= epoch["batch_size"] <= 96, epoch)
             self.assertTrue(1 <= epoch["gain"] <= epoch["batch_size"] / 16 + 1e-9, epoch)
-        # An epoch is one of statistical progress: as many steps of 16 as make up the data set.
+        # An epoch ends after as much statistical progress as one pass over the data set makes with batch size 16.
         self.assertAlmostEqual(epochs[-1]["progress"] / (12 * 3000 / 16), 1, delta=0.05)
         self.assertLess(epochs[-1]["test_loss"], epochs[0]["test_loss"])
 
@@ -142,7 +144,7 @@ class ProgramsTest(unittest.TestCase):
             program.kill()
             program.wait()
         self.assertTrue(0 < first["progress"] < second["progress"], (first, second))
-        # As many steps of 32 as make up a million passes over 1,437 images.
+        # With batch size 32, a million passes over 1,437 images take this many steps.
         self.assertEqual([first["targetProgress"], second["targetProgress"]], [1e6 * 1437 / 32] * 2)
 
     def test_tensorboard_events_are_written_unless_disabled(self):
@@ -177,10 +179,10 @@ class ProgramsTest(unittest.TestCase):
 
     def test_invalid_batch_size_bounds_are_rejected_with_the_option_named(self):
         for arguments, said in ((["--max-batch-size", "32"], "--max-batch-size 32 is smaller than --batch-size 64"),
-                                (["--local-bsz-bounds", "64:32"], "lower bound is above"), (["--local-bsz-bounds", "128:256"], "exclude --batch-size 64"),
-                                (["--local-bsz-bounds", "8:32"], "exclude --batch-size 64"), (["--local-bsz-bounds", "8-32"], "MIN:MAX"),
+                                (["--local-bsz-bounds", "64:32"], "lower bound is above"), (["--local-bsz-bounds", "128:256"], "excludes --batch-size 64"),
+                                (["--local-bsz-bounds", "8:32"], "excludes --batch-size 64"), (["--local-bsz-bounds", "8-32"], "MIN:MAX"),
                                 (["--local-bsz-bounds", "0:"], "MIN:MAX"), (["--max-batch-size", "0"], "--max-batch-size")):
-            # They share the code that checks these options.
+            # All programs share the code that checks these options, so most cases are tested with one program only.
             for name in PROGRAMS if FULL or arguments[0] == "--max-batch-size" else ["digits"]:
                 with self.subTest(name, arguments=arguments):
                     self.assertIn(said, self.refused(name, "--batch-size", "64", "--autoscale-bsz", *arguments))

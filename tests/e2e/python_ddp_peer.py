@@ -1,5 +1,7 @@
-"""What ddp_program.cc does, with PyTorch's DistributedDataParallel on gloo: python_ddp_peer.py RANK REPLICAS STORE,
-where STORE is a file for torch.distributed to meet in."""
+"""Does what ddp_program.cc does, but with PyTorch's DistributedDataParallel on Gloo: python_ddp_peer.py RANK REPLICAS STORE
+
+STORE is a file through which the replicas find each other.
+"""
 
 import contextlib
 import json
@@ -15,9 +17,9 @@ BATCHES, CLASSES = 5, 10
 
 
 class WholeBatchNorm(nn.BatchNorm2d):
-    """What SyncBatchNorm must compute. PyTorch's refuses tensors on a CPU. This one gathers the batch of all replicas,
-    applies PyTorch's plain batch normalization and its backward pass to it, and returns this replica's share: it has
-    neither code nor formulas in common with ours."""
+    """Computes what SyncBatchNorm must compute, since PyTorch's own SyncBatchNorm rejects tensors on a CPU. It gathers
+    the batch of all replicas, applies PyTorch's plain batch normalization and its backward pass to that batch, and
+    returns this replica's share. It has neither code nor formulas in common with our SyncBatchNorm."""
 
     def forward(self, share):
         whole = super().forward(torch.cat(torch.distributed.nn.functional.all_gather(share)))

@@ -1,5 +1,6 @@
-"""Training side by side with Python's DistributedDataParallel on the same LibTorch: the same model, parameters and
-batches on two replicas of one thread each, whose losses must agree in each of 100 steps. Needs Debian's python3-torch.
+"""Compares training with that of Python's DistributedDataParallel on the same LibTorch. Both train the same model with
+the same initial parameters and batches on two replicas with one thread each, and their losses must agree in each of
+100 steps. Needs Debian's python3-torch.
 """
 
 import os
@@ -14,17 +15,18 @@ PROGRAM = os.environ["DDP_PROGRAM"]
 PEER = pathlib.Path(__file__).with_name("python_ddp_peer.py")
 REPLICAS = 2
 STEPS = 100
-TOLERANCE = 1e-6  # relative, of a loss; of a tensor, relative to its largest element
+TOLERANCE = 1e-6  # relative to a loss, or to the largest element of a tensor
 DOUBLE_TOLERANCE = 1e-12
 
-# side: of the square images
-# channels, widths: of convolutions, each with a pooling after it, and of hidden layers
-# samples: of a pass of a replica
-# passes: of a step, all but the last one under no_sync()
-# clip: norm of the gradients; 0: without
-# double: the precision of all numbers. In single precision, both ways to compute SyncBatchNorm are rounded, each
-#   differently, and the difference grows as the loss falls: hence the lower learning rate there.
-# adaptive: whether our optimizer is an Adaptive one; it has no loader, so that the scale is 1
+# A case has these values:
+# side: width and height of the images
+# channels, widths: output channels of the convolutions, each of which is followed by pooling, and sizes of the hidden layers
+# samples: number of samples in each pass of each replica
+# passes: number of passes per step, all but the last one under no_sync()
+# clip: maximum norm of the gradients; 0 disables clipping
+# double: whether to compute in double precision. In single precision, the two implementations of SyncBatchNorm round
+#   differently, and the difference grows as the loss falls, which is why that case has a lower learning rate.
+# adaptive: whether our optimizer is an Adaptive one. It has no data loader, so its scale is 1.
 PLAIN = dict(side=8, channels=[4, 8], widths=[32], samples=4, passes=1, lr=0.02, clip=0, bf16=False, double=False,
              sync_batch_norm=False, adaptive=False)
 CASES = {
@@ -47,7 +49,7 @@ def answers(job, name, case):
 
 
 def difference(ours, python):
-    """Of lists of numbers, relative to the largest of them."""
+    """Returns the largest difference between two lists of numbers, relative to the largest number in `python`."""
     return max(abs(a - b) for a, b in zip(ours, python, strict=True)) / max(map(abs, python))
 
 
@@ -79,7 +81,7 @@ class PythonDdpTest(unittest.TestCase):
             for tensor, values in states[rank].items():
                 largest_state = max(largest_state, difference(values, python_states[rank][tensor]))
                 self.assertLessEqual(difference(values, python_states[rank][tensor]), tolerance, tensor)
-            # It learns, and differently from the plain case.
+            # The job learns, and its losses differ from those of the plain case unless it is adaptive.
             epoch = 5 * passes
             self.assertLess(sum(losses[rank][-epoch:]), 0.9 * sum(losses[rank][:epoch]))
         self.assertNotEqual(losses[0], losses[1])

@@ -1,7 +1,7 @@
-"""What a user of the published Python package `adaptdl` writes: a linear regression, which knows nothing of us.
+"""A linear regression as a user of the published Python package `adaptdl` writes it, unaware of our implementation.
 
-For the test it says which samples it trains on and where it is, and waits for files at certain steps, so that what is
-done to it meanwhile is done there.
+For the test, it prints which samples it trains on and which step it is at, and waits for files at certain steps, so
+that the test can act on it at these steps.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class Samples(torch.utils.data.Dataset):
 
 
 class Steps(adaptdl.checkpoint.State):
-    """How many there were so far: a state of the program's own."""
+    """Counts the steps so far, as an example of a state that the program defines."""
 
     def __init__(self):
         super().__init__("steps")

@@ -1,8 +1,8 @@
-"""A program on the published Python package `adaptdl`, unchanged, in an elastic run. Needs Debian's python3-torch, and
-the Python Package Index at the first run.
+"""Tests an unchanged program that uses the published Python package `adaptdl` in an elastic run. Needs Debian's
+python3-torch, and the Python Package Index at the first run.
 
-Such a program knows nothing of generations and writes no progress: it finds its peers by the supervisor, is rescaled by
-checkpoint and restart, and posts its hints after half a minute.
+Such a program knows nothing about generations and reports no progress. It finds its peers through the supervisor, is
+rescaled by checkpoint and restart, and posts its hints after half a minute.
 """
 
 import collections
@@ -17,8 +17,8 @@ from run_support import RunTest, eventually, interrupt, replicas_of
 
 PROGRAM = pathlib.Path(__file__).with_name("python_elastic_program.py")
 SAMPLES, STEPS_AN_EPOCH, STEPS = 256, 16, 128
-HINTS_PATIENCE = 180  # they come half a minute after the first step
-TRUTH = 1, -2, 3, 0.5, 0  # what it is to find
+HINTS_PATIENCE = 180  # the program posts hints half a minute after its first step
+TRUTH = 1, -2, 3, 0.5, 0  # the parameters that the program must find
 
 
 class PythonElasticTest(RunTest):
@@ -27,7 +27,7 @@ class PythonElasticTest(RunTest):
         cls.python = python_peer.adaptdl_torch()
 
     def start_python(self, *waits, replicas="1:2", devices=2, options=(), **more):
-        """It waits after these steps, until go_on() is called for them."""
+        """Starts the program, which waits after each of these steps until go_on() is called for the step."""
         self.name = f"linear{os.getpid()}"
         program = [PROGRAM, *(f"--wait={step}:{self.directory / f'go-{step}'}" for step in waits), *options]
         return self.start(
@@ -39,7 +39,7 @@ class PythonElasticTest(RunTest):
         (self.directory / f"go-{step}").touch()
 
     def resize_at(self, run, step, replicas, size):
-        """Has their number changed to `size` while they wait after the step, and returns after which step they begin."""
+        """Resizes the run while its replicas are waiting after the step. Returns the step after which they resume."""
         run.wait_for(f"waits after step {step}", replicas)
         self.adaptdl("resize", self.name, size)
         run.wait_for(f"to {size} replica{'s'[: size > 1]}: waiting up to 30s for replica")
@@ -47,7 +47,7 @@ class PythonElasticTest(RunTest):
         return self.begun(run, size, after=step)
 
     def begun(self, run, size, after):
-        """Waits until `size` replicas begin after a later step than this one, and returns which."""
+        """Waits until `size` replicas have begun after a step later than `after`, and returns that step."""
 
         def found():
             matches = [re.search(rf"rank (\d+) of {size} begins after step (\d+)", line) for line in run.out]
@@ -60,7 +60,7 @@ class PythonElasticTest(RunTest):
         return steps[0]
 
     def samples(self, *runs):
-        """How often each (epoch, sample) was trained on."""
+        """Returns how often each (epoch, sample) was trained on."""
         counts = collections.Counter()
         for line in (line for run in runs for line in run.out):
             if match := re.fullmatch(r"\[\d+\] epoch (\d+): ([\d ]+)", line):
@@ -79,7 +79,7 @@ class PythonElasticTest(RunTest):
                 self.assertAlmostEqual(found, true, delta=0.05)
 
     def test_a_resized_program_resumes_at_its_step_and_trains_on_each_sample_once(self):
-        # No proxy that the user has may come between it and its supervisor.
+        # The program must not connect to its supervisor through a proxy that the user has configured.
         proxy = "http://127.0.0.1:9"
         run = self.start_python(10, 40, http_proxy=proxy, HTTP_PROXY=proxy, no_proxy="example.org", NO_PROXY=None)
         self.assertEqual(self.resize_at(run, 10, 2, 1), 11)
@@ -120,7 +120,7 @@ class PythonElasticTest(RunTest):
         self.assertEqual(set(counts.values()), {1, 2})
 
     def test_posted_hints_determine_the_number_of_replicas(self):
-        # A batch of 32 in pieces of 16 at least is for two replicas at most.
+        # A batch size of at most 32 and a local batch size of at least 16 allow two replicas at most.
         options = ["--autoscale", "32:16", "--pause", "0.05", "--epochs", "1000000"]
         run = self.start_python(replicas="1:3", devices=3, options=options)
         run.wait_for("rank 0 of 3 begins after step 0")

@@ -1,15 +1,15 @@
-"""Answers questions about goodput with the published Python package: a JSON object a line on standard input, an answer
-a line on standard output. Run by a Python that has it; goodput_program.cc answers the same questions.
+"""Answers questions about goodput with the published Python package, which must be installed. Each line of standard
+input is a JSON object, and each gets a line of standard output. goodput_program.cc answers the same questions.
 
 "what" is one of
   evaluate            perf grad init nodes replicas atomic accum -> [throughput, efficiency, goodput]
-  optimize            perf grad init max min_local max_local accumulation nodes replicas (lists of one)
+  optimize            perf grad init max min_local max_local accumulation nodes replicas (the last two are lists of one)
                       -> [goodput, atomic, accum]
-  optimize many       the same with longer lists -> a list of such
+  optimize many       the same with longer lists -> a list of such answers
   fit                 observations: lists of nodes, replicas, batch size, accumulation and optimizer step time
                       -> the 7 parameters
   time optimize, time optimize many, time fit
-                      the same and repeat -> [seconds of the quickest repetition, a number]
+                      the same and repeat -> [seconds of the fastest repetition, a number that depends on the result]
 """
 
 import json
@@ -19,7 +19,7 @@ import warnings
 
 import numpy
 
-numpy.int = int  # a name that NumPy has dropped, and the package uses
+numpy.int = int  # the package uses this name, which NumPy has removed
 
 from adaptdl.goodput import GoodputFunction, fit_perf_params
 

@@ -1,6 +1,6 @@
-"""Goodput side by side with the published Python package `adaptdl`, from the Python Package Index.
+"""Compares goodput with that of the published Python package `adaptdl` from the Python Package Index.
 
-Optima that are exactly as good as each other are told apart by rounding alone, so there the sizes may differ.
+If several optima are equally good, only rounding decides between them, so their sizes may differ.
 """
 
 import math
@@ -13,9 +13,9 @@ import python_peer
 
 CONFIGURATIONS = 10_000
 TOLERANCE = 1e-6
-# How many of an application's observations are fitted, and of how many random draws.
+# The number of an application's observations that are fitted, and the number of random draws of these observations.
 FITTED = {"half fitted": (lambda everything: len(everything) // 2, 3), "50 fitted": (lambda everything: 50, 8)}
-SLACK = 1.01  # far more than rounding makes of all applications together
+SLACK = 1.01  # far more than the effect of rounding on the mean of all applications
 
 
 class PythonGoodputTest(unittest.TestCase):
@@ -32,7 +32,7 @@ class PythonGoodputTest(unittest.TestCase):
         self.assertLessEqual(abs(ours - python), TOLERANCE * max(abs(python), 1e-300), question)
 
     def assert_same_optimum(self, ours, python, question):
-        """Whether they agree to the last; false if they are two equally good ones."""
+        """Returns whether both optima have the same sizes. If the sizes differ, the optima must be equally good."""
         self.assert_close(ours[0], python[0], question)
         if ours[1:] == python[1:]:
             return True
@@ -64,7 +64,7 @@ class PythonGoodputTest(unittest.TestCase):
             ours, python = self.both(**question)
             equals += not self.assert_same_optimum(ours, python, question)
             impossible += python[0] == 0
-        # The comparison is of what matters: of optima that can be told apart, and mostly of ones that are possible.
+        # The comparison is meaningful only if nearly all optima are unique and most of them are possible.
         self.assertLess(equals, CONFIGURATIONS / 100)
         self.assertLess(impossible, CONFIGURATIONS / 5)
 
@@ -80,9 +80,9 @@ class PythonGoodputTest(unittest.TestCase):
                 self.assert_same_optimum(mine, theirs, one)
 
     def test_fitted_parameters_are_as_accurate_as_those_of_the_python_package(self):
-        # On which splits the package stops in a worse minimum, which may predict better by chance, depends on the last
-        # bits of its arithmetic. So predictions are compared over all applications together, and on each split only the
-        # error that both minimise.
+        # On some splits, the package stops in a worse minimum, which may predict better by chance. Which splits these
+        # are depends on the last bits of its arithmetic. So the predictions are compared over all applications
+        # together, and for each split only the error that both minimize is compared.
         for name, (fitted_of, seeds) in FITTED.items():
             means = []
             for application in goodput_support.applications():
@@ -100,13 +100,13 @@ class PythonGoodputTest(unittest.TestCase):
                 self.assertLessEqual(ours, python * SLACK)
 
     def compare_fits(self, everything, number, seed):
-        """The errors at the held-out observations, of ours and of the Python package."""
+        """Fits a random split, and returns our error and the Python package's error at the held-out observations."""
         fitted, held_out = goodput_support.split(everything, number, seed)
         ours, python = self.both(what="fit", observations=fitted)
         least = self.ours.ask(what="least error fit", observations=fitted)
         error, optim_error = self.fit_error(least, fitted)
         self.assertLessEqual(error, self.fit_error(python, fitted)[0] + TOLERANCE)
-        # What plausibility may cost: a unit of log-likelihood, and the full retrogression of a link that is free.
+        # More plausible parameters may cost a unit of log-likelihood and the full retrogression penalty of a free link.
         self.assertLessEqual(self.fit_error(ours, fitted)[0], error + optim_error / number + 0.01 + TOLERANCE)
         return self.held_out_error(ours, held_out), self.held_out_error(python, held_out)
 
@@ -129,7 +129,7 @@ def random_function(chosen):
 
 
 def random_limits(chosen):
-    """Of a function that random_function made before, whose initial batch size is at most 1024."""
+    """Returns limits for any function that random_function() returns, whose initial batch size is at most 1024."""
     least = chosen.choice([None, int(2 ** chosen.uniform(0, 6))])
     return dict(
         max=chosen.randint(1024, 100_000),

@@ -1,12 +1,14 @@
-"""What scaling_program.cc does, with the published Python package `adaptdl`: python_scaling_peer.py SPEC OUTPUT RANK
-REPLICAS STORE, where STORE is a file for torch.distributed to meet in.
+"""Does what scaling_program.cc does, but with the published Python package `adaptdl`: python_scaling_peer.py SPEC OUTPUT
+RANK REPLICAS STORE
 
-The package is used as its AdaptiveDataParallel uses it. Four things are done for it: LEGWScale is told the batch size
-of a data loader; gradients of accumulated batches are divided before the optimizer steps, as the package does in later
-versions (this one measures the divided ones and steps with their sum); Adam counts its steps in double precision,
-since 1 - 0.999^step has but five right digits in the single precision of PyTorch 1.13, which is newer than the package;
-and a single replica forgets the gradient before one that is not finite, because ours overwrites it while it measures
-the pair.
+STORE is a file through which the replicas find each other.
+
+The package is used as its AdaptiveDataParallel uses it, with four additions. LEGWScale gets the batch size of a data
+loader. Gradients of accumulated batches are divided before the optimizer steps, as in later versions of the package;
+this version measures the divided gradients but steps with their sum. Adam counts its steps in double precision, since
+1 - 0.999^step has only five correct digits in the single precision of PyTorch 1.13, which is newer than the package.
+And a single replica forgets the gradient before one that is not finite, because our implementation overwrites that
+gradient while it measures the pair.
 """
 
 import json
@@ -21,7 +23,7 @@ import torch
 
 
 class Given(torch.nn.Module):
-    """Two parameters, whose gradients are what the model is given."""
+    """A model with two parameters, whose gradients are the inputs of the model."""
 
     def __init__(self, sizes):
         super().__init__()

@@ -1,11 +1,12 @@
-"""Noise scale, scaling factors and progress side by side with the published Python package `adaptdl`: both train on the
-same gradients, which are given to them. Needs Debian's python3-torch, and the Python Package Index at the first run.
+"""Compares the noise scale, scaling factors and progress with those of the published Python package `adaptdl`. Both
+train on the same given gradients. Needs Debian's python3-torch, and the Python Package Index at the first run.
 
-Both sides run all cases of a number of replicas in one job. Two known differences are left out. When the scale changes,
-Adam's moments begin anew: the package does that between measuring the local gradients and their mean, which are then
-preconditioned differently in this one step; we do it before the step. So the scale changes under AdamScale only while
-nothing is preconditioned yet, which is in Adam's first five steps. And after a lone step with a single gradient, which
-nothing can be learned from, the package drops the averages of all steps before it; we keep them.
+Each side runs all cases of a number of replicas in one job. The cases avoid two known differences. First, Adam's
+moments are reset when the scale changes. The package resets them between measuring the local gradients and measuring
+their mean, so these are preconditioned differently in this one step, while we reset the moments before the step. So,
+with AdamScale, the scale changes only while nothing is preconditioned yet, which is in Adam's first five steps.
+Second, after a lone step with a single gradient, from which nothing can be learned, the package drops the averages of
+all earlier steps, while we keep them.
 """
 
 import array
@@ -29,19 +30,19 @@ REPLICAS = 1, 2
 ACCUMULATION = 0, 1, 3
 TOLERANCE = 1e-6
 PATIENCE = 300
-BATCH_SIZE = 8  # the initial one
-SIZES = 61, 17  # of the two parameters, each a group of its own
+BATCH_SIZE = 8  # the initial batch size
+SIZES = 61, 17  # of the two parameters, each of which is a separate parameter group
 
 
 class Cases:
-    """Of one number of replicas: {name: case}, where a case has
+    """The cases for one number of replicas: {name: case}. A case has these values:
 
-    optimizer, rule    their names; for LEGWScale also warmup_epochs and data_size
-    lr                 of each parameter group
-    sizes              of each of the two parameters
-    batch_size         the initial one
-    schedule           of each step: local batch size, accumulation steps. The first one is of the initial batch size.
-    gradients          a file of float32: [batches, replicas, elements]
+    optimizer, rule    names of the optimizer and the scaling rule; for LEGWScale also warmup_epochs and data_size
+    lr                 learning rate of each parameter group
+    sizes              number of elements of each of the two parameters
+    batch_size         the initial batch size
+    schedule           (local batch size, accumulation steps) of each step; the first step has the initial batch size
+    gradients          a file of float32 values: [batches, replicas, elements]
     """
 
     def __init__(self, directory, replicas):
@@ -51,7 +52,7 @@ class Cases:
         self.spoilt = {}  # the steps of each case with a gradient that is not finite
 
     def add(self, name, schedule, rule="AdaScale", optimizer="SGD", spoilt=()):
-        """`spoilt`: {number of a batch: what the first replica has at one place}."""
+        """Adds a case. `spoilt` maps batch numbers to the value of one gradient element on the first replica."""
         path = self.directory / f"{self.replicas}-{len(self.cases)}.f32"
         self.write_gradients(path, sum(accumulation + 1 for _, accumulation in schedule), dict(spoilt))
         self.cases[name] = dict(
@@ -62,7 +63,8 @@ class Cases:
         self.spoilt[name] = {bisect.bisect(ends, batch) for batch in dict(spoilt)}
 
     def write_gradients(self, path, batches, spoilt):
-        """With a signal that turns slowly: as strong as its noise in the first group, weak in the second."""
+        """Writes random gradients. Their signal rotates slowly, and is as strong as the noise in the first group but
+        weak in the second."""
         chosen = random.Random(str((self.replicas, len(self.cases))))
         directions = [[chosen.gauss(0, 1) for _ in range(sum(SIZES))] for _ in range(2)]
         values = array.array("f")
@@ -76,7 +78,7 @@ class Cases:
         path.write_bytes(values.tobytes())
 
     def even(self, accumulation):
-        """The first step's: the initial batch size in so many pieces."""
+        """Returns (local batch size, accumulation steps) of a step that has the initial batch size."""
         return BATCH_SIZE // self.replicas // (accumulation + 1), accumulation
 
 
@@ -100,14 +102,15 @@ def make_cases(directory, replicas):
     one, two, four = (cases.even(accumulation) for accumulation in ACCUMULATION)
     between = [one] * 6 + [two] * 6 + [one] * 6 + [(40, 0)] * 6 + [(24, 3)] * 6 + [four] * 6 + [one] * 4
     cases.add("between accumulations", between)
-    # The gradients of these steps are one each on one replica, so that the steps beside a spoilt one matter.
+    # A single replica measures a step without accumulation together with the step before it, so the steps next to a
+    # spoilt one matter, too.
     cases.add("not finite between accumulations", between,
               spoilt={3: math.nan, 6: math.inf, 20: math.nan, 60: math.inf})
     return cases
 
 
 def run_all(commands, environments):
-    """Runs the replicas of a job to their ends."""
+    """Runs the replicas of a job until they end. Raises AssertionError if one of them fails."""
     pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     processes = [subprocess.Popen(command, env=env, **pipes) for command, env in zip(commands, environments)]
     try:
@@ -131,7 +134,7 @@ def run_python(python, spec, output, replicas, store):
 
 
 def steps_of(output, cases):
-    """{case: what was seen after each step}."""
+    """Returns {case name: list of what was measured after each step}."""
     lines = iter(output.read_text().splitlines())
     return {name: [json.loads(next(lines)) for _ in one["schedule"]] for name, one in cases.items()}
 
@@ -158,7 +161,7 @@ class PythonScalingTest(unittest.TestCase):
                 cls.python[replicas] = steps_of(output, cases)
 
     def compare(self, kind):
-        """All cases whose names begin with `kind`."""
+        """Compares all cases whose names begin with `kind`."""
         names = [(replicas, name) for replicas in REPLICAS for name in self.ours[replicas] if name.startswith(kind)]
         self.assertTrue(names)
         largest = 0
@@ -167,7 +170,7 @@ class PythonScalingTest(unittest.TestCase):
                 steps = zip(self.ours[replicas][name], self.python[replicas][name], strict=True)
                 not_counted = 0
                 for step, (ours, python) in enumerate(steps):
-                    # The package counts spoilt steps as progress. Here they are none.
+                    # The package counts spoilt steps as progress, but we do not, so their progress is subtracted.
                     if step in self.spoilt[replicas][name]:
                         not_counted += python["gain"]
                         python["gain"] = 0
@@ -177,14 +180,14 @@ class PythonScalingTest(unittest.TestCase):
         print(f"{kind}: {len(names)} cases, largest relative difference {largest:.1e}")
 
     def compare_step(self, ours, python, what):
-        """Returns the largest relative difference of what is compared to the last."""
+        """Compares the values of a step. Returns their largest relative difference, without that of `sqr` and `var`."""
         difference = 0
         for name in "factors", "gain", "progress", "scale", "weights":
             for mine, theirs in zip(as_list(ours[name]), as_list(python[name]), strict=True):
                 self.assertLessEqual(abs(mine - theirs), TOLERANCE * abs(theirs), f"{name} in {what}")
                 difference = max(difference, abs(mine - theirs) / max(abs(theirs), 1e-300))
         for group in range(len(SIZES)):
-            # Either is a difference of the same two measurements, and may be close to 0.
+            # Both may be close to 0, since they are differences of the same two measurements.
             whole = abs(python["sqr"][group]) + abs(python["var"][group])
             for name in "sqr", "var":
                 difference_here = abs(ours[name][group] - python[name][group])

@@ -1,6 +1,6 @@
-"""Answers questions about allocations with the published Python scheduler: a JSON object a line on standard input, an
-answer a line on standard output. Run by a Python that has it. A question is a problem as scheduler_program.cc describes
-it, a seed and a number of cycles.
+"""Answers questions about allocations with the published Python scheduler: reads one JSON object per line from standard
+input, and writes one answer per line to standard output. Needs a Python environment in which the scheduler is installed.
+A question consists of a problem, in the format that scheduler_program.cc describes, a seed and a number of cycles.
 """
 
 import json
@@ -11,7 +11,7 @@ import warnings
 import numpy
 
 warnings.simplefilter("ignore")
-numpy.int, numpy.float = int, float  # names that NumPy has dropped, and the scheduler uses
+numpy.int, numpy.float = int, float  # the scheduler uses these names, which NumPy has removed
 
 from adaptdl.goodput import GoodputFunction, GradParams, PerfParams
 from adaptdl_sched.policy.pollux import PolluxPolicy
@@ -24,18 +24,19 @@ GPUS = {"nvidia.com/gpu": 4}
 def job_info(job):
     function = GoodputFunction(PerfParams(*job["perf"]), GradParams(*job["grad"]), job["init"])
     speedup = SpeedupFunction(function, job["max"], (job["min_local"], job["max_local"]), job["accumulation"])
-    most = min(max(2 * job["profiled"], 1), job["max_replicas"])  # as its allocator has it
+    most = min(max(2 * job["profiled"], 1), job["max_replicas"])  # the limit that its allocator applies
     return JobInfo({"nvidia.com/gpu": 1}, speedup, job["creation"], 0, most)
 
 
 def allocate(question):
-    """The allocations of each of as many cycles, all on the same problem, and the mean seconds of one."""
+    """Returns the allocations of each of the requested cycles, all on the same problem, and the mean time of a cycle in seconds."""
     problem = question["problem"]
     numpy.random.seed(question["seed"])
     jobs = {job["name"]: job_info(job) for job in problem["jobs"]}
     nodes = {node: NodeInfo(dict(GPUS), False) for node in problem["nodes"]}
     policy = PolluxPolicy()
-    # Any utility will do: the best that it found on as many nodes as there are, not on as many as it would like.
+    # These limits accept any utility. The policy then returns the best allocations that it found on the existing nodes,
+    # instead of on the number of nodes that it would prefer.
     policy._min_util, policy._max_util = -numpy.inf, numpy.inf
     began = time.perf_counter()
     cycles = [policy.optimize(jobs, nodes, problem["previous"], NodeInfo(dict(GPUS), True))[0]
@@ -43,6 +44,6 @@ def allocate(question):
     return {"cycles": cycles, "seconds": (time.perf_counter() - began) / question["cycles"]}
 
 
-answers, sys.stdout = sys.stdout, sys.stderr  # pymoo advises on standard output
+answers, sys.stdout = sys.stdout, sys.stderr  # pymoo prints hints to standard output
 for line in sys.stdin:
     print(json.dumps(allocate(json.loads(line))), file=answers, flush=True)

@@ -1,12 +1,13 @@
-"""Our allocations beside those of the published Python scheduler, on the same problems: 16 nodes of 4 GPUs, and 10 to
-160 jobs with the step times and batch sizes of the applications of the Pollux paper. Of most problems some jobs run, or
-have been given a first replica as they came; some begin with an empty cluster.
+"""Compares our allocations with those of the published Python scheduler, on the same problems: 16 nodes with 4 GPUs each,
+and 10 to 160 jobs with the step times and batch sizes of the applications in the Pollux paper. In most problems, some jobs
+are already running, or jobs received a first replica on arrival; the other problems start with an empty cluster.
 
-Ours has one cycle, in which it knows nothing. Python has three, each going on from the population of the last, and the
-best of them counts: from an empty cluster it often finds nothing at first that the nodes have room for.
+Our scheduler gets one cycle, without a population to start from. The Python scheduler gets three cycles, each of which
+continues from the population of the previous one, and its best result counts: when it starts with an empty cluster, its
+first cycle often finds no allocations for which the nodes have room.
 
-A cycle takes Python 2 to 20 seconds, so the test is on a few small ones. With $SCHEDULER_PROBLEMS set, it is on as
-many, spread over all sizes: "meson test --benchmark python-scheduler" has 100, and takes an hour.
+A cycle takes Python 2 to 20 seconds, so by default the test solves only a few small problems. $SCHEDULER_PROBLEMS sets
+another number of problems, spread over all sizes: "meson test --benchmark python-scheduler" solves 100, and takes an hour.
 """
 
 import math
@@ -59,7 +60,7 @@ class PythonSchedulerTest(unittest.TestCase):
         self.assertGreaterEqual(as_good, math.ceil(0.95 * len(SIZES)))
 
     def worth(self, problem, allocations):
-        self.assert_possible(problem, allocations)  # else the comparison would be of different things
+        self.assert_possible(problem, allocations)  # otherwise the comparison would be meaningless
         return self.ours.ask(what="evaluate", problem=problem, allocations=allocations)
 
     def assert_possible(self, problem, allocations):
@@ -77,7 +78,7 @@ class PythonSchedulerTest(unittest.TestCase):
 
 
 def fitted_applications():
-    """Parameters of the applications' step times, and their batch sizes."""
+    """Returns the fitted step-time parameters and the batch sizes of each application."""
     fit = goodput_support.Program(os.environ["GOODPUT_PROGRAM"])
     applications = []
     for name in goodput_support.applications():
@@ -113,16 +114,16 @@ def run_none(_, problem):
 
 
 def run_as_they_came(_, problem):
-    """Gives each job one replica, as the released operator does before the first cycle, as far as there is room."""
+    """Gives each job one replica while there is room, as the released operator does before the first cycle."""
     for job, node in zip(problem["jobs"], [node for node in NODES for _ in range(GPUS)]):
         problem["previous"][job["name"]] = [node]
 
 
 def run_some(chosen, problem):
-    """Gives jobs replicas side by side, as far as there is room."""
+    """Gives half of the jobs replicas on consecutive GPUs, while there is room."""
     free = [node for node in NODES for _ in range(GPUS)]
     for job in chosen.sample(problem["jobs"], len(problem["jobs"]) // 2):
-        if len(free) % GPUS:  # so that no two jobs on several nodes meet
+        if len(free) % GPUS:  # so that jobs that span several nodes do not share one
             count = min(chosen.randint(1, most_replicas(job)), len(free) % GPUS)
         else:
             count = min(chosen.randint(1, most_replicas(job)), len(free))

@@ -1,4 +1,6 @@
-"""What the README promises: its smallest program builds against an installed adaptdl, with pkg-config and CMake, and trains."""
+"""Tests what the README promises: its smallest program builds against an installed adaptdl, with pkg-config and with CMake, and
+trains.
+"""
 import os
 import re
 import shlex
@@ -8,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from run_support import eventually  # beside this file
+from run_support import eventually  # in this directory
 
 SOURCE = Path(os.environ["SOURCE_ROOT"])
 BUILD = Path(os.environ["BUILD_ROOT"])
@@ -16,7 +18,7 @@ README = (SOURCE / "README.md").read_text()
 
 
 class SmallestProgramTest(unittest.TestCase):
-    """Builds in empty directories, against a tree that is not where it was configured to be."""
+    """Builds in empty directories, against an installation that is not in the place for which it was configured."""
 
     @classmethod
     def setUpClass(cls):
@@ -40,13 +42,13 @@ class SmallestProgramTest(unittest.TestCase):
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", "adaptdl"], check=True, capture_output=True, text=True,
                                env={**os.environ, "PKG_CONFIG_PATH": str(self.package.parent)}).stdout
         subprocess.run(["g++", "smallest.cc", "-o", "smallest", *shlex.split(flags)], cwd=self.directory, check=True)
-        # For -Ddefault_library=shared.
+        # Builds with -Ddefault_library=shared need LD_LIBRARY_PATH.
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.root), "LD_LIBRARY_PATH": str(self.package.parent.parent)}
         run = subprocess.run([self.adaptdl, "run", "--replicas", "2", "--no-checkpoint", "--", "./smallest"],
                              cwd=self.directory, capture_output=True, text=True, timeout=60, env=environment)
         self.assertEqual(run.returncode, 0, run.stderr)
         self.check_losses(run.stdout, r"\[0\] ")
-        # It catches nothing.
+        # The program catches no exceptions, so this shows how an uncaught one is reported.
         wrong = subprocess.run(["./smallest"], cwd=self.directory, capture_output=True, text=True, timeout=60,
                                env={**environment, "ADAPTDL_NUM_REPLICAS": "two"})
         self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
@@ -93,7 +95,7 @@ class ReadmeTest(unittest.TestCase):
             try:
                 start, listing, rest = commands.split("\n", 2)
                 self.assertRegex(bash(f"{start}\n{listing}"), r"digits +(starting|running)")
-                # A program that takes longer than 5 s to start could not be asked for a checkpoint before.
+                # Before this line appears, a program that takes longer than 5 s to start cannot be asked for a checkpoint.
                 self.assertTrue(eventually(lambda: "starting at epoch 0" in bash("adaptdl logs digits")))
                 shown = bash(rest)
                 self.assertIn("checkpoint-0", shown)

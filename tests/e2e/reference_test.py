@@ -1,4 +1,4 @@
-"""The API reference has no gaps, gaps are reported by file and line, and comments are shown as they are written."""
+"""Tests that the API reference has no gaps, that gaps are reported by file and line, and that comments are shown verbatim."""
 import html
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 DOXYFILE = Path(os.environ["DOXYFILE"])
 
-# Comments that begin with NOLINT document nothing. Here they mark the gaps.
+# A comment that begins with NOLINT does not count as documentation. Here such comments mark the gaps.
 GAPS = """\
 // What gaps look like. See docs/testing.md, docs/missing.md, missing.h and Missing::function.
 #pragma once

@@ -1,4 +1,4 @@
-// Makes one call of the registry client per run.
+// Performs one operation of the registry client per run.
 //
 //   registry_program [NAME=VALUE…] push-blob IMAGE FILE [OTHER-REPOSITORY…]   prints how, the digest and the progress
 //   registry_program [NAME=VALUE…] push IMAGE FILE…      pushes files as layers; prints the manifest's digest
@@ -6,7 +6,8 @@
 //   registry_program [NAME=VALUE…] show IMAGE            prints the manifest or index
 //
 // The names: plain (a registry without TLS), auth (a file), ca (a file), certs (a directory), mirror (REGISTRY=MIRROR),
-// chunk (bytes), platform, tries, stall (s). SIGINT stops the call; it then exits with 130 and prints the delay in ms.
+// chunk (bytes), platform, tries, stall (s). SIGINT stops the operation; the program then exits with 130 and prints the
+// delay in ms.
 #include <fmt/format.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-"""What the journeys of the registry client work with: Debian's registry, a token server, and what misbehaves."""
+"""Servers for the end-to-end tests of the registry client: Debian's docker-registry, a token server, and ones that misbehave."""
 
 import base64
 import http.server
@@ -22,7 +22,8 @@ def openssl(*arguments, **options):
 
 
 def make_certificate(root, name, issuer=None):
-    """(certificate, key) for this machine, its own authority's or another's."""
+    """Creates a certificate for this machine that `issuer` signs or, without an issuer, the certificate of an authority.
+    Returns (certificate, key)."""
     certificate, key = root / f"{name}.crt", root / f"{name}.key"
     if issuer is None:
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", key, "-out", certificate)
@@ -36,7 +37,7 @@ def make_certificate(root, name, issuer=None):
 
 
 class RegistryServer:
-    """docker-registry on a port of loopback, with a storage of its own."""
+    """Runs docker-registry on a loopback port, with its own storage directory."""
 
     def __init__(self, root, tls=None, auth=None):
         self.root = pathlib.Path(root)
@@ -56,18 +57,19 @@ class RegistryServer:
         while True:
             self.port = free_port()
             self.host = config["http"]["addr"] = f"127.0.0.1:{self.port}"
-            self.config.write_text(json.dumps(config))  # JSON is YAML
+            self.config.write_text(json.dumps(config))  # JSON is valid YAML
             if self._try_to_start():
                 return
 
     def start(self):
-        """Starts it again, on the same port."""
+        """Starts the registry again, on the same port."""
         deadline = time.monotonic() + PATIENCE
         while not self._try_to_start():
             assert time.monotonic() < deadline, self.log.read_text()
 
     def _try_to_start(self):
-        """Returns false if another process has taken the port meanwhile: those of the tests beside this one choose theirs likewise."""
+        """Returns false if another process has taken the port in the meantime: the tests that run in parallel choose their ports in
+        the same way."""
         with open(self.log, "ab") as log:
             before = log.tell()
             self.process = subprocess.Popen(["docker-registry", "serve", self.config], stdout=log, stderr=log)
@@ -92,7 +94,7 @@ class RegistryServer:
 
 
 def times(count, condition):
-    """A condition that holds at most so often."""
+    """Returns a condition that holds whenever `condition` does, but at most `count` times."""
     left = [count]
     lock = threading.Lock()
 
@@ -118,8 +120,9 @@ def urlsafe(data):
 
 
 class TokenServer:
-    """Gives tokens that the registry takes, to user ada with the password secret or the refresh token `refresh`; to
-    others for pulling from `public` alone. With `stale`, the first for each scope is over already, or "always" each."""
+    """Issues tokens that the registry accepts. The user ada, with the password `secret` or the refresh token `refresh`, is
+    granted every request; anonymous clients may only pull from `public`. If `stale` is true, the first token for each scope
+    has already expired; if it is "always", every token has."""
 
     def __init__(self, certificate, key, stale=False):
         self.asked = []
@@ -177,8 +180,9 @@ class TokenServer:
 
 
 class PatientUploads(http.server.BaseHTTPRequestHandler):
-    """A registry for uploads alone, which keeps what came of a request that broke off, as the specification permits. Its
-    class of a run has `cut_after`: where it breaks the connection, once each."""
+    """A registry that supports only uploads, and that keeps the part it received of an interrupted request, as the
+    specification permits. A test derives a class with `cut_after`, the upload sizes at which the server closes the
+    connection, once each."""
     protocol_version = "HTTP/1.1"
 
     def reply(self, status, **headers):

@@ -1,6 +1,6 @@
-// The smallest job that does all that is expected of a replica: it finds its peers, counts steps together with them,
-// reports its progress, saves its count on request, and on a stop signal saves it and exits with 143. Options make it
-// misbehave.
+// A minimal job that does everything that is expected of a replica: it finds its peers, counts steps together with
+// them, reports its progress, saves its count on request, and on a stop signal saves it and exits with 143. Options
+// make it misbehave.
 //
 //   replica_program [--steps N] [--pause MS] [--checkpoint-at STEP] [--at-step STEP [--rank R] ACTION]
 //   ACTION: --exit CODE | --signal NUMBER | --hang (at a stop, never end) | --forget (at a stop, exit 143 without

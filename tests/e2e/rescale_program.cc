@@ -1,17 +1,18 @@
-// A small training job that asks for other numbers of replicas at given steps, and records which samples it trained on.
+// A small training job that requests different numbers of replicas at given steps, and records which samples it trained
+// on.
 //
 //   rescale_program --epochs N [--until FILE] [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
 //   [--lr RATE] [--slow-load FILE] [--slow-save FILE] [--evaluate STEPS --evaluations FILE] [--stray] [--large-part]
 //
 // At each STEP (counted over all epochs, from 0) rank 0 prints "resize REPLICAS at STEP" and waits until the next
 // generation is announced; with --restart it requests a stop instead, so that the next start can have as many replicas.
-// Either way the replicas change at the same step boundary. --step-time: a step takes MS/n on n replicas, as on devices
-// of their own. --until: the epoch in which FILE appears is the last one. --slow-load: in the middle of loading its
-// states, a new replica appends its process ID to FILE and waits until FILE.go exists. --slow-save: likewise for the
-// replica that saves the result. --evaluate: every STEPS steps, the replicas iterate over the samples within the
-// training loop, after waiting likewise for the file of --evaluations. --stray: one replica makes a collective call
-// that the others do not make. --large-part: adds a state whose parts are too large for a collective call. At the end,
-// all replicas must hold bitwise equal parameters.
+// Either way, the replicas change at the same step boundary. --step-time: a step takes MS/n on n replicas, as if each
+// had its own device. --until: the epoch in which FILE appears is the last one. --slow-load: in the middle of loading
+// its states, a new replica appends its process ID to FILE and waits until FILE.go exists. --slow-save: likewise for
+// the replica that saves the result. --evaluate: every STEPS steps, the replicas iterate over the samples within the
+// training loop, after waiting in the same way for the file of --evaluations. --stray: one replica makes a collective
+// call that the others do not make. --large-part: adds a state whose parts are too large for a collective call. At the
+// end, all replicas must have bitwise equal parameters.
 #include <adaptdl/generation.h>
 #include <adaptdl/torch.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""Journeys of a job that is stopped and goes on: nothing is lost, nothing is done twice, and the result is the same."""
+"""Tests a job that is stopped and resumed: no work is lost or repeated, and the result is the same as without interruptions."""
 import json
 import os
 import random
@@ -9,7 +9,7 @@ import time
 import unittest
 from pathlib import Path
 
-from checkpoints import read_tensors  # beside this file
+from checkpoints import read_tensors  # in this directory
 from extent import FULL
 from local_network import leave_network
 from run_support import eventually, is_alive, replicas_of
@@ -22,7 +22,7 @@ FEWER = 20 if FULL else 3
 
 
 class Job:
-    """The digits program under `adaptdl run`, with a directory of checkpoints of its own."""
+    """The digits program under `adaptdl run`, with its own checkpoint directory."""
 
     def __init__(self, directory, epochs, *, seed=1):
         self.directory = Path(directory)
@@ -39,13 +39,13 @@ class Job:
                                 env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(self.directory)})
 
     def run(self, replicas, *options, stop_after=None, of="training"):
-        """Runs to the end, or sends SIGINT `stop_after` seconds after the start of the training or of the run.
+        """Runs the job to its end, or sends SIGINT `stop_after` seconds after the start of the training or of the run.
 
         Returns the exit code.
         """
         self.output = ""
         with self.start(replicas, *options) as process:
-            # A job that has trained all its epochs prints no such line, and until its first line a run does not handle signals.
+            # A job that has trained all its epochs never prints this line. A run does not handle signals before its first line.
             for line in iter(process.stdout.readline, "") if stop_after is not None else ():
                 self.output += line
                 if of == "run" or "[0] adaptdl: starting at epoch" in line:
@@ -70,11 +70,11 @@ class ResumeTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as whole_directory, tempfile.TemporaryDirectory() as directory:
             whole = Job(whole_directory, epochs=12)
             self.assertEqual(whole.run(replicas), 0, whole.output)
-            # Stops are spread over the training, however fast this machine is, and even if it is twice as fast now as it was
-            # just then; some come before it begins.
+            # The stops are spread over the training regardless of the speed of this machine, even if it is now twice as fast as
+            # it was during the uninterrupted run; some of the stops come before the training begins.
             spread = sum(epoch["seconds"] for epoch in whole.epochs()) / interruptions / 2
             stops = jobs = 0
-            # A job ends before its last stop if this process is not scheduled meanwhile; another one gets the others.
+            # If this process is not scheduled for a while, the job may end too early; another job then gets the remaining stops.
             while stops < interruptions:
                 job = Job(Path(directory) / str(jobs), epochs=12)
                 job.directory.mkdir()
@@ -85,7 +85,7 @@ class ResumeTest(unittest.TestCase):
                 self.assert_same(job, whole)
 
     def run_on(self, job, replicas, chance, spread, stops, interruptions):
-        """Runs the job until it is stopped for the next time, or to its end, and returns the exit code."""
+        """Runs the job until its next stop or to its end, and returns the exit code."""
         if stops >= interruptions:
             return job.run(replicas)
         if stops % 5 == 4:
@@ -98,7 +98,7 @@ class ResumeTest(unittest.TestCase):
         for resumed, uninterrupted in zip(job.epochs(), whole.epochs()):
             for name in ("epoch", "replicas", "batch_size", "accuracy", "samples"):
                 self.assertEqual(resumed[name], uninterrupted[name])
-            # A sum that was saved in the middle is added up in another order.
+            # A sum that was saved midway and then resumed adds up its terms in a different order.
             self.assertAlmostEqual(resumed["loss"], uninterrupted["loss"], places=12)
 
     def test_one_replica_repeatedly_interrupted_ends_with_bitwise_equal_parameters(self):
@@ -119,7 +119,7 @@ class ResumeTest(unittest.TestCase):
             epochs = job.epochs()
             self.assertEqual([epoch["epoch"] for epoch in epochs], list(range(6)))
             for epoch in epochs:
-                # drop_last leaves out less than a batch a replica; dealing anew adds at most a sample a replica.
+                # drop_last omits less than one batch per replica; redistributing the samples adds at most one per replica.
                 self.assertGreater(epoch["samples"], 1437 - 64 - 4)
                 self.assertLess(epoch["samples"], 1437 + 64)
             self.assertGreater(epochs[-1]["accuracy"], 0.9)
@@ -141,7 +141,7 @@ class ResumeTest(unittest.TestCase):
             self.assertEqual(job.run(2, *every), 0, job.output)
             self.assertRegex(job.output, r"checkpoint-\d+")
             self.assertEqual(job.parameters(), whole.parameters())
-            # An epoch that ended between the checkpoint and the kill is there twice.
+            # An epoch that ended between the checkpoint and the kill is logged twice.
             logged = {epoch["epoch"]: epoch for epoch in job.epochs()}
             for uninterrupted in whole.epochs():
                 self.assertAlmostEqual(logged[uninterrupted["epoch"]]["loss"], uninterrupted["loss"], places=12)

@@ -1,4 +1,4 @@
-"""`adaptdl run --detach`: a run that goes on without the terminal, the shell and the command that started it."""
+"""Tests `adaptdl run --detach`: the run outlives the terminal, the shell and the command that started it."""
 
 import json
 import os
@@ -36,7 +36,8 @@ class DetachTest(RunTest):
         self.addCleanup(self.end_runs)
 
     def end_runs(self):
-        """Nothing here is a child of this process, so what a failed test leaves is ended by its id."""
+        """Kills the launchers that a failed test has left running. They are not children of this process, so their ids come from
+        the list of runs."""
         for run in self.listed("--all").values():
             if run["ended"] is None and is_alive(run["pid"]):
                 os.kill(run["pid"], signal.SIGKILL)
@@ -46,7 +47,7 @@ class DetachTest(RunTest):
         return self.adaptdl("run", "--detach", *arguments, code=code)
 
     def ended(self, name):
-        """Waits for the end of a run, and of its launcher, which writes its last notices after the record."""
+        """Waits for the end of a run and of its launcher, which writes its last notices after the record. Returns the record."""
         run = eventually(lambda: self.listed()[name]["ended"] and self.listed()[name])
         self.assertTrue(eventually(lambda: not is_alive(run["pid"])))
         return run
@@ -54,7 +55,7 @@ class DetachTest(RunTest):
     def test_run_detach_prints_the_name_and_keeps_running(self):
         name = self.detach("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER).rstrip("\n")
         self.assertRegex(name, r"^replica_program-20[0-9-]+$")
-        # A launcher that does not answer at once is listed as its record was written last.
+        # If a launcher does not answer at once, its run is listed as in the record that was written last.
         run = eventually(lambda: next((run for run in self.listed().values() if run["state"] == "running"), None))
         self.assertEqual((run["name"], run["replicas"]), (name, 2))
         self.assertEqual(os.getsid(run["pid"]), run["pid"])
@@ -86,7 +87,7 @@ class DetachTest(RunTest):
                 seen += os.read(leader, 65536).decode(errors="replace")
         self.assertRegex(seen, r"job\r\ncode 0")
         pid = self.listed()["job"]["pid"]
-        os.close(leader)  # which hangs up
+        os.close(leader)  # this hangs up the terminal
         shell.wait(PATIENCE)
         os.kill(pid, signal.SIGHUP)
         step = lambda: self.listed()["job"]["progress"].get("step", 0)

@@ -1,4 +1,4 @@
-"""Runs whose replicas change while they go on: by a user's wish, by a death, and by a stop that loses nothing."""
+"""Tests runs whose replicas change while they are running: on a user's request, after a death, and in a stop that loses nothing."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ class ElasticTest(RunTest):
         self.adaptdl("resize", self.name, bounds)
 
     def wait_for_generation(self, run, generation, size):
-        """Waits until all of that generation train in it, and returns their process ids by rank."""
+        """Waits until all `size` replicas of that generation are training, and returns their process ids by rank."""
         lines = run.wait_for(f"generation {generation} rank ", size)
         found = {}
         for line in lines:
@@ -36,9 +36,9 @@ class ElasticTest(RunTest):
         return [found[rank] for rank in range(size)]
 
     def wait_for_group(self, run, condition):
-        """Waits until the condition holds for the process ids of a generation that trains, by rank, and returns them. Its
-        number may be any: a replica that is not scheduled for the time of --hang-timeout is lost as well, and comes back in
-        another one."""
+        """Waits until the condition holds for the process ids, by rank, of a generation that is training, and returns them.
+        The number of the generation does not matter: a replica that is not scheduled for as long as --hang-timeout is lost as
+        well, and is replaced in a further generation."""
 
         def groups():
             found = {}
@@ -53,7 +53,7 @@ class ElasticTest(RunTest):
         return found
 
     def assert_steps_go_on(self, run):
-        """No generation began at an earlier step than one before it."""
+        """Asserts that no generation began at an earlier step than its predecessors."""
         steps = {}
         for line in run.out:
             if match := re.search(r"generation (\d+) rank \d+ of \d+ at step (\d+)", line):
@@ -63,7 +63,7 @@ class ElasticTest(RunTest):
         self.assertEqual(ordered, sorted(ordered), run.text())
 
     def stop(self, run):
-        """Ends the run with a checkpoint, as a user does."""
+        """Stops the run with a checkpoint, as a user does with Ctrl-C."""
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
         run.wait_for("saved step")
@@ -172,7 +172,7 @@ class FailureTest(ElasticTest):
         members = self.wait_for_generation(run, 0, 2)
         eventually(lambda: list((self.directory / "c").glob("checkpoint-*")))
         for pid in members:
-            os.kill(pid, signal.SIGSTOP)  # so that neither is seen to survive the other
+            os.kill(pid, signal.SIGSTOP)  # so that neither is observed to survive the other
         for pid in members:
             os.kill(pid, signal.SIGKILL)
         run.wait_for("restarting all replicas from checkpoint-")
@@ -197,7 +197,7 @@ class FailureTest(ElasticTest):
             with self.subTest(dies=dies):
                 run = self.start_elastic("2:3", devices=3, options=["--hang-timeout", "1s"])
                 members = self.wait_for_group(run, lambda members: len(members) == 3)
-                # As long as all of them are, none loses another before the run stops.
+                # While all of them are suspended, none can notice the loss of another before the run stops.
                 for pid in members:
                     os.kill(pid, signal.SIGSTOP)
                 interrupt(run)
@@ -250,7 +250,7 @@ class CheckpointRestartTest(ElasticTest):
     def test_a_program_that_new_replicas_cannot_join_is_rescaled_by_a_restart(self):
         run = self.start_elastic("1", "--cannot-join")
         [before] = self.wait_for_generation(run, 0, 1)
-        # Else the checkpoint could be of step 0.
+        # Otherwise the checkpoint could be that of step 0.
         self.assertTrue(eventually(lambda: self.listed()[self.name]["progress"].get("step", 0) > 0), run.text())
         self.resize("2")
         run.wait_for("new replicas cannot join the program while it runs: it meets its peers before its first step")
@@ -287,7 +287,7 @@ class CheckpointRestartTest(ElasticTest):
             REPLICA_PROGRAM, "--steps", FOREVER,
         )  # fmt: skip
         run.wait_for("begins at step")
-        refused = lambda: "cannot change its replicas while it runs" in self.try_resize(name, 2)
+        refused = lambda: "does not support a change of replicas while it runs" in self.try_resize(name, 2)
         self.assertTrue(eventually(refused))
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())

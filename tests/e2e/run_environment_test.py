@@ -1,4 +1,4 @@
-"""What a program gets from `adaptdl run`, and what becomes of what it writes."""
+"""Tests the environment that `adaptdl run` provides for a program, and what it does with the program's output."""
 
 import json
 import os
@@ -15,7 +15,7 @@ more = {"session": os.getsid(0) == os.getpid(), "stdin": os.readlink("/proc/self
 print(json.dumps({**os.environ, **more}), flush=True)
 """
 
-# How a Python job finds its peers with nothing but the environment: rank 0 listens, everyone sends it a number.
+# A Python job whose replicas find each other through the environment alone: rank 0 listens, and the others send it a number.
 MEET = """
 import os, socket, time
 rank, size = int(os.environ["ADAPTDL_REPLICA_RANK"]), int(os.environ["ADAPTDL_NUM_REPLICAS"])
@@ -214,7 +214,7 @@ class OutputTest(RunTest):
                 self.assertEqual(sorted(start[1:]), ["err", f"out {rank}", "unfinished"])
 
     def shell(self, command):
-        """Runs a line of bash, in which $ADAPTDL is the command, and returns what it prints."""
+        """Runs a line of bash, in which $ADAPTDL is the adaptdl command. Returns its standard output and standard error."""
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.directory,
@@ -259,7 +259,7 @@ class OutputTest(RunTest):
         )
         run = self.run_to_end("-n", 1, program)
         self.assertEqual(run.out, [])
-        self.assertEqual(len(run.err), 1, run.text())  # the opening line, and no status line in a pipe
+        self.assertEqual(len(run.err), 1, run.text())  # only the opening line: there is no status line in a pipe
 
 
 if __name__ == "__main__":

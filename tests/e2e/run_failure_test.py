@@ -1,4 +1,4 @@
-"""Replicas that fail, and a launcher that is killed: the end comes soon, says why, and leaves nothing behind."""
+"""Tests replicas that fail and a launcher that is killed: the run ends soon, reports the reason, and leaves nothing behind."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from local_network import leave_network
 from run_support import REPLICA_PROGRAM, RunTest, eventually, guardian_of, interrupt, is_alive, name_of, replicas_of, targets_of
 
 FOREVER = 1_000_000  # steps
-# Seconds. It takes less than 5 where no other program runs, and the grace of a stop is 30.
+# In seconds. An end takes less than 5 s on an idle machine, and the grace period of a stop is 30 s.
 SOON = 25
 
 
@@ -54,7 +54,7 @@ class FailureTest(RunTest):
         [_, last] = [index for index, line in enumerate(run.err) if "exiting with 7 on purpose" in line]
         self.assertEqual(run.err[last], "  | exiting with 7 on purpose")
         self.assertEqual(run.err[last + 1], "adaptdl: error: replica 2 failed first: it exited with code 7")
-        # The others lost their peer, and their words about it come before the verdict.
+        # The other replicas lost their peer, and their messages about it come before the verdict.
         consequences = [index for index, line in enumerate(run.err) if "error: " in line and line.startswith("[")]
         self.assertTrue(all(index < last for index in consequences))
         self.assertRegex(run.err[last + 2], r"^adaptdl: other replicas: replica \d ")
@@ -67,12 +67,13 @@ class FailureTest(RunTest):
         ):
             with self.subTest(name):
                 run = self.start("-n", 1, "--no-checkpoint", "sh", "-c", f"kill -{int(number)} $$")
-                # 143 would promise a checkpoint.
+                # 143 would mean that a checkpoint was saved.
                 self.assertEqual(run.finish(), 1 if number == signal.SIGTERM else 128 + number, run.text())
                 run.wait_for(f"replica 0 failed first: it was killed by {name}")
 
     def test_the_last_20_lines_of_the_failed_replica_are_repeated(self):
-        # The streams are read one after the other, so the order of their lines is known only if one has come before the next.
+        # The two streams are read in turn, so the order of their lines is certain only if one line arrives before the next is
+        # written.
         program = self.script("talk", "#!/bin/sh\nseq 1 100\nuntil [ -e go ]; do sleep 0.01; done\necho the reason >&2\nexit 3\n")
         run = self.start("-n", 1, program)
         run.wait_for("[0] 100")
@@ -109,7 +110,7 @@ class FailureTest(RunTest):
         run.wait_for(f"the newest checkpoint is {directory}/checkpoint-0")
         self.assertIn(f"--checkpoint {directory} ", run.err[-1])
         self.run_to_end("-n", 1, "false", code=1)
-        self.assertEqual(self.own_checkpoints(), [directory])  # an empty one is not kept
+        self.assertEqual(self.own_checkpoints(), [directory])  # an empty directory is not kept
 
     def test_a_replica_that_fails_while_stopping_fails_the_run(self):
         run = self.start(
@@ -171,7 +172,7 @@ class RestartTest(RunTest):
         )
         starts = [line.split() for line in run.out]
         self.assertEqual([start[2] for start in starts], ["0", "1", "2"])
-        self.assertGreater(len({start[3] for start in starts}), 1)  # a port of its own each, which chance may repeat
+        self.assertGreater(len({start[3] for start in starts}), 1)  # each start chooses a new port, which may be the same by chance
         run.wait_for("restarting all replicas from the beginning, as there is no checkpoint (restart 2 of 2)")
         run.wait_for("replica 0 failed first: it exited with code 4")
 
@@ -184,7 +185,7 @@ class RestartTest(RunTest):
 
 
 class OrphanTest(RunTest):
-    # A replica with children in its own group and in groups of their own, all deaf to polite signals.
+    # A replica with one child in its own process group and one in a separate group. All of them ignore SIGTERM.
     FAMILY = """
 import os, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -195,7 +196,7 @@ time.sleep(1000)
 """
 
     def family(self, run, replicas):
-        """All processes below the launcher, with the guardian."""
+        """Returns all processes below the launcher, including the guardian."""
         run.wait_for("] family ", replicas)
         sessions = {int(line.split()[2]) for line in run.out}
 
@@ -222,7 +223,7 @@ time.sleep(1000)
         self.assertGreaterEqual(len(pids), 13)
         run.send(signal.SIGKILL)
         self.assert_all_gone(pids)
-        self.assertEqual(run.finish(), -signal.SIGKILL)  # and nobody holds its output open
+        self.assertEqual(run.finish(), -signal.SIGKILL)  # no process holds its output open
 
     def test_no_replica_outlives_the_launcher_if_the_guardian_was_killed_before(self):
         run = self.start("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER)
@@ -234,7 +235,7 @@ time.sleep(1000)
 
     def test_the_guardian_is_not_found_by_the_command_line_of_the_run(self):
         run = self.start("-n", 1, "--name", f"unique-{os.getpid()}", "sleep", 1000)
-        # Until each of them has begun, the launcher's children have its command line and its descriptors.
+        # Until they call exec, the launcher's children have its command line and its descriptors.
         self.assertTrue(eventually(lambda: [name_of(pid) for pid in replicas_of(run.pid)] == ["sleep"]))
 
         def found():

@@ -1,4 +1,4 @@
-"""Programs that report their progress in the format of Kubeflow Trainer, as Hugging Face's Trainer does, under `adaptdl run`."""
+"""Tests programs under `adaptdl run` that report their progress in the format of Kubeflow Trainer, as Hugging Face's Trainer does."""
 
 import json
 import os
@@ -24,7 +24,7 @@ import json, os
 names = ("KUBEFLOW_TRAINER_SERVER_URL", "KUBEFLOW_TRAINER_SERVER_TOKEN")
 print(json.dumps([os.environ.get(name) for name in names]))
 """
-# Reports on the status descriptor, then in the other format, and once more.
+# Reports progress on the status descriptor, and then in the Kubeflow format.
 BOTH = """
 import os, sys
 sys.path.insert(0, {directory!r})
@@ -32,7 +32,7 @@ import kubeflow_program
 os.write(int(os.environ["ADAPTDL_STATUS_FD"]), b'{{"epoch": 3, "loss": 0.5}}\\n')
 print("posted", kubeflow_program.post(29, 795, {{"loss": 0.2347}}), flush=True)
 """
-# Ends when all three have posted: of those that still run, the first is shown.
+# Every replica stays until all three have posted, because the progress of the first replica that is still running is shown.
 SEVERAL = """
 import os, sys, time
 sys.path.insert(0, {directory!r})
@@ -56,7 +56,7 @@ class KubeflowTest(RunTest):
         return self.listed(name)[name]["progress"]
 
     def test_posted_progress_is_shown_and_the_last_post_is_kept(self):
-        proxy = "http://127.0.0.1:9"  # may not come between the program and the run
+        proxy = "http://127.0.0.1:9"  # must not be used between the program and the run
         run = self.start_program("job", http_proxy=proxy, no_proxy="example.org")
         run.wait_for("[0] middle 200")
         self.assertTrue(eventually(lambda: self.progress("job") == MIDDLE), self.progress("job"))
@@ -66,7 +66,7 @@ class KubeflowTest(RunTest):
             fields = dict(zip(heading.split(), row.split()))
             return fields["EPOCH"], fields["LOSS"]
 
-        # A launcher that does not answer at once is shown as its record was written last.
+        # If a launcher does not answer at once, its run is shown as in the record that was written last.
         self.assertTrue(eventually(lambda: shown() == ("0.29", "0.2347")), shown())
         self.assertTrue(eventually(lambda: "remaining_s" in self.adaptdl("describe", "job")))
         token = self.runs / "job" / "token"

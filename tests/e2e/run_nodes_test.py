@@ -1,4 +1,4 @@
-"""A job over several machines, played by as many launchers that meet on loopback."""
+"""Tests a job on several machines, each of which is simulated by a launcher; the launchers meet on the loopback interface."""
 
 import os
 import signal
@@ -87,7 +87,7 @@ class NodesTest(RunTest):
             run.wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
 
     def test_a_machine_without_the_directory_learns_of_the_checkpoint_from_its_replica(self):
-        # The second machine's directory is gone while it runs; only the replicas know of the checkpoint.
+        # The second machine's directory is removed during the run, so that only its replica can report the checkpoint.
         program = self.script(
             "elsewhere",
             f"#!/bin/sh\n[ $ADAPTDL_REPLICA_RANK = 0 ] || export ADAPTDL_CHECKPOINT_PATH={self.directory}/shared\n"
@@ -127,5 +127,5 @@ class NodesTest(RunTest):
 
 
 if __name__ == "__main__":
-    leave_network()  # another test's process might take a port before the launcher that it is for
+    leave_network()  # a process of another test could take a port before the launcher does
     unittest.main(verbosity=2)

@@ -1,4 +1,4 @@
-"""What a run leaves belongs to its user: the modes of its files, and no values of --env."""
+"""Tests that what a run leaves behind is private: the modes of its files, and that they contain no values of --env."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class PrivateTest(RunTest):
         self.addCleanup(os.umask, os.umask(0o022))
 
     def assert_private(self, top):
-        """All of it: directories have mode 0700, and files 0600."""
+        """Asserts that all directories in `top` have mode 0700 and all files 0600. Returns the names of all of them."""
         names = set()
         for path in [top, *top.rglob("*")]:
             try:
@@ -32,7 +32,7 @@ class PrivateTest(RunTest):
         return names
 
     def saved_run(self, *options):
-        """Runs until a checkpoint was saved on request, and returns the exit code and what was shown."""
+        """Starts a run, interrupts it so that it saves a checkpoint, waits for its end, and returns it."""
         run = self.start("-n", 2, *options, REPLICA_PROGRAM, "--steps", FOREVER)
         run.wait_for("begins at step", 2)
         interrupt(run)

@@ -1,4 +1,4 @@
-"""Several runs of a user on one machine: they share its devices, by an agent that may die."""
+"""Tests several runs of one user on one machine: they share its devices through an agent, which may die."""
 
 import os
 import pathlib
@@ -15,20 +15,21 @@ FOREVER = 1_000_000  # steps
 
 class SharingTest(RunTest):
     def share(self, name, replicas, *program, options=(), **more):
-        """Starts a run on the four devices that all share, of a program that follows generations unless one is named."""
+        """Starts a run on the four shared devices. Unless `program` is given, its program follows generations."""
         return self.start(
             "-n", replicas, "--devices", 4, "--device-kind", "cpu", "--name", name, *options, *(program or (PROGRAM,)),
             **more,
         )  # fmt: skip
 
     def wait_for_replicas(self, **wanted):
-        """Waits until the runs of these names have so many replicas, which train. No device is ever in two hands."""
+        """Waits until the named runs have that many replicas each, and are running. Asserts that no two runs ever hold the same
+        device."""
 
         def held(runs):
             return [device for run in runs.values() if run["ended"] is None for device in run["devices"]]
 
         def shared(runs):
-            """Each device that two runs have, with their names."""
+            """Returns each device that several runs hold, with the names of these runs."""
             return {(device, tuple(name for name, run in runs.items() if run["ended"] is None and device in run["devices"]))
                     for device in held(runs) if held(runs).count(device) > 1}
 
@@ -39,8 +40,8 @@ class SharingTest(RunTest):
             for run in runs.values():
                 self.assertTrue(run["state"] != "restarting" or not run["devices"], run)
             if before := shared(runs):
-                # The runs are read one after the other, and a device may have changed hands in between. In the next list it is in
-                # the same hands only if it has not.
+                # The records of the runs are read one after another, so a device may have moved in between. If it has, the next list
+                # does not show it with the same runs again.
                 runs = self.listed()
                 self.assertEqual(shared(runs) & before, set(), runs)
             state = {name: (runs[name]["replicas"], runs[name]["state"]) for name in wanted if name in runs}
@@ -82,7 +83,7 @@ class TwoRunsTest(SharingTest):
         self.wait_for_replicas(one=3, two=1)
         self.adaptdl("resize", "one", "1:2")
         self.wait_for_replicas(one=2, two=2)
-        self.adaptdl("resize", "two", "4")  # what the other needs stays with it
+        self.adaptdl("resize", "two", "4")  # the other run keeps its minimum
         self.wait_for_replicas(one=1, two=3)
         self.stop(one, two)
 
@@ -98,7 +99,7 @@ class TwoRunsTest(SharingTest):
     def test_a_run_that_cannot_be_resized_keeps_its_devices(self):
         one = self.share("one", "1:4", REPLICA_PROGRAM, "--steps", FOREVER, options=["--no-checkpoint"])
         self.wait_for_replicas(one=4)
-        # It is known to be so once it has made progress for a while without a word.
+        # The run is known not to support a resize once it has made progress for a while without announcing support.
         two = self.share("two", "1:4")
         two.wait_for("adaptdl: waits: ")
         interrupt(one)
@@ -115,7 +116,7 @@ class WaitingTest(SharingTest):
             "run", "--detach", "-n", 3, "--devices", 4, "--device-kind", "cpu", "--name", "three", PROGRAM
         ).strip()
         self.assertEqual(name, "three")
-        # The command returns when the run waits, and maybe before its record has it.
+        # The command returns when the run is waiting, possibly before the record shows that.
         self.assertTrue(eventually(lambda: self.listed()["three"]["state"] == "waiting"), self.listed())
         waiting = self.listed()["three"]
         self.assertEqual(waiting["replicas"], 0)
@@ -158,7 +159,7 @@ class AgentTest(SharingTest):
         three = self.share("three", "1:4")
         self.assertTrue(eventually(lambda: self.listed().get("three", {}).get("replicas") == 1))
         self.wait_for_replicas(three=1)
-        # Nobody was started again: one of them gave one device away.
+        # No replica was restarted: one of the runs has given up one device.
         now = replicas_of(one.pid) + replicas_of(two.pid)
         self.assertLess(set(now), set(pids))
         self.stop(one, two, three)

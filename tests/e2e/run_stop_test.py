@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and what comes of them: a checkpoint and the way on, or a clear word that there is none."""
+"""Tests Ctrl-C and SIGTERM: a run saves a checkpoint and shows how to continue, or states that there is no checkpoint."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class GracefulStopTest(RunTest):
         return run
 
     def resume_command(self, run):
-        """The command that the summary ends with."""
+        """Returns the command with which the summary ends."""
         self.assertIn("to continue", run.err[-2])
         return shlex.split(run.err[-1])
 
@@ -55,7 +55,7 @@ class GracefulStopTest(RunTest):
         self.assertEqual(again.finish(), 0, again.text())
         self.assertIn(f"[0] begins at step {step} of start 0", again.out)
         self.assertIn(f"[1] done at step {step + 3}", again.out)
-        self.assertTrue(checkpoint.exists())  # a directory that was named is the user's
+        self.assertTrue(checkpoint.exists())  # a directory that the user has named is kept
 
     def test_a_run_that_is_stopped_while_it_starts_leaves_no_incomplete_record(self):
         def launch():
@@ -144,7 +144,7 @@ class GracefulStopTest(RunTest):
         self.assertEqual((out, process.returncode), ("[0] done\n", 0))
 
     def test_a_run_in_the_background_of_a_script_can_be_interrupted(self):
-        # Such a process starts with SIGINT ignored, and so would its replicas.
+        # Such a process starts with SIGINT ignored, which its replicas would inherit.
         process = subprocess.Popen(
             ["sh", "-c", f"{ADAPTDL} run -n 1 --checkpoint c {REPLICA_PROGRAM} --steps {FOREVER} & echo $!; wait $!"],
             cwd=self.directory,
@@ -153,7 +153,7 @@ class GracefulStopTest(RunTest):
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        # The shell may be slower than the run.
+        # The run's line may appear before that of the shell.
         pid, begins = sorted(process.stdout.readline() for _ in range(2))
         self.assertIn("begins at step", begins)
         pid = int(pid)
@@ -169,7 +169,7 @@ class GracefulStopTest(RunTest):
             "c",
             "sh",
             "-c",
-            # It must handle the signal within 5 s, however late the interrupt comes.
+            # The program must handle the signal within 5 s, however late the interrupt comes.
             f"echo starting; sleep 1; exec {REPLICA_PROGRAM} --steps {FOREVER}",
         )
         run.wait_for("starting", 2)
@@ -191,7 +191,7 @@ class GracefulStopTest(RunTest):
     def test_repeated_sigterms_count_as_one(self):
         run = self.start_counting("--checkpoint", "c")
         deadline = time.monotonic() + PATIENCE
-        while run.process.poll() is None and time.monotonic() < deadline:  # up to its very end
+        while run.process.poll() is None and time.monotonic() < deadline:  # until the process has ended
             run.send(signal.SIGTERM)
             time.sleep(0.0005)
         self.assertEqual(run.finish(), 143, run.text())
@@ -239,7 +239,7 @@ class NothingSavedTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
         run.wait_for("the program does not handle SIGTERM")
-        self.assertEqual(self.own_checkpoints(), [])  # nothing was in it
+        self.assertEqual(self.own_checkpoints(), [])  # the empty directory was removed
 
     def test_a_run_with_no_checkpoint_reports_that_nothing_was_saved(self):
         run = self.start("-n", 1, "--no-checkpoint", REPLICA_PROGRAM, "--steps", FOREVER)
@@ -259,7 +259,7 @@ class ForcedStopTest(RunTest):
         interrupt(run)
         began = time.monotonic()
         self.assertEqual(run.finish(), 130, run.text())
-        self.assertLess(time.monotonic() - began, 25)  # not when the grace is over
+        self.assertLess(time.monotonic() - began, 25)  # before the end of the grace period
         run.wait_for("interrupted again: killing all replicas")
         self.assertEqual([pid for pid in replicas if is_alive(pid)], [])
 
@@ -281,7 +281,7 @@ class ForcedStopTest(RunTest):
 
 
 class ForeignCheckpointTest(RunTest):
-    """A Python program that names checkpoints as AdaptDL's package does: checkpoint-<number of restarts>, never twice."""
+    """Tests a Python program that names its checkpoints as AdaptDL's package does: checkpoint-<number of restarts>, never twice."""
 
     PROGRAM = """
 import os, signal, sys, time

@@ -1,4 +1,4 @@
-"""A thousand connections of strangers to whatever a run listens on: it trains and rescales as if nobody had come."""
+"""Opens a thousand unauthorized connections to every port of a run: it trains and rescales as if there had been none."""
 
 import collections
 import json
@@ -8,19 +8,19 @@ import subprocess
 import sys
 import unittest
 
-import strangers  # beside this file
+import strangers  # in this directory
 from local_network import leave_network
 from run_support import RunTest, children, eventually
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 STRANGERS = pathlib.Path(strangers.__file__)
-SAMPLES = 240  # of an epoch
+SAMPLES = 240  # per epoch
 EACH = 1000
 NOBODY = 65534
 
 
 def memory_of(pid):
-    """Bytes of memory that the process has for itself."""
+    """Returns the size of a process's resident anonymous memory, in bytes."""
     fields = pathlib.Path(f"/proc/{pid}/status").read_text().split("\n")
     return int(next(line.split()[1] for line in fields if line.startswith("RssAnon:"))) << 10
 
@@ -33,7 +33,7 @@ class UnauthorizedConnectionsTest(RunTest):
         self.samples.touch()
 
     def beset(self):
-        """Lets strangers come, as another user if this is root."""
+        """Starts the strangers in the background, as another user if this process runs as root."""
         other = ["--uid", str(NOBODY)] if os.geteuid() == 0 else []
         spared = map(str, strangers.listening_ports())
         process = subprocess.Popen([sys.executable, STRANGERS, *other, "--each", str(EACH), *spared],
@@ -53,7 +53,7 @@ class UnauthorizedConnectionsTest(RunTest):
                          PROGRAM, "--epochs", 10000, "--until", until, "--step-time", 20, "--samples", self.samples)
         self.assertTrue(eventually(lambda: len(self.training(run)) == 2), run.text())
         before = {pid: memory_of(pid) for pid in (run.pid, *self.training(run))}
-        for _ in range(2):  # listeners that stay, of the supervisor and of rank 0
+        for _ in range(2):  # the permanent listeners, which are those of the supervisor and of rank 0
             self.assertRegex(besetting.stdout.readline(), r"^\d+$")
         for size in (3, 1, 2, 3):
             self.adaptdl("resize", "job", size)
@@ -72,10 +72,10 @@ class UnauthorizedConnectionsTest(RunTest):
             times.update((epoch, sample) for sample in samples)
         self.assertEqual(set(times.values()), {1})
         self.assertEqual(len(times) % SAMPLES, 0)
-        # Nobody who stayed was started again.
+        # No replica that stayed was restarted.
         self.assertEqual(len(processes), 2 + 1 + 1 + 1, run.text())
 
 
 if __name__ == "__main__":
-    leave_network()  # strangers would visit other tests, too
+    leave_network()  # otherwise the strangers would connect to other tests, too
     unittest.main(verbosity=2)

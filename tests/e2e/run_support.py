@@ -1,4 +1,4 @@
-"""What the journeys of `adaptdl run` share: starting it, watching it, and looking at processes."""
+"""Helpers for the end-to-end tests of `adaptdl run`, which start and watch runs and inspect processes."""
 
 import contextlib
 import fcntl
@@ -21,15 +21,16 @@ import unittest
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 REPLICA_PROGRAM = os.environ["REPLICA_PROGRAM"]
-# Generous, since machines that run tests are slow now and then; nothing waits for it when all is well.
+# In seconds. The limit is generous because test machines are slow at times; a test that passes does not wait for it.
 PATIENCE = 60
 
-# Under nohup(1) a hangup is ignored, and so it would be by all that is started here.
+# Under nohup(1) SIGHUP is ignored, and all processes that are started here would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def clean_environment(**more):
-    """The environment without what an outer run or terminal may have put there."""
+    """Returns the environment without the variables that an outer run or terminal may have set, and with those in `more`. The
+    value None removes a variable."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -37,13 +38,13 @@ def clean_environment(**more):
         and name not in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "NO_COLOR")
         and name not in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
     }
-    environment["TERM"] = "xterm-256color"  # whatever runs the tests may be on a dumb one
+    environment["TERM"] = "xterm-256color"  # the tests may be running on a dumb terminal
     environment.update(more)
     return {name: value for name, value in environment.items() if value is not None}
 
 
 def eventually(condition, patience=PATIENCE):
-    """Waits until the condition holds, and returns its value."""
+    """Waits until the condition holds, but no longer than `patience` seconds, and returns its last value."""
     deadline = time.monotonic() + patience
     while True:
         value = condition()
@@ -53,7 +54,7 @@ def eventually(condition, patience=PATIENCE):
 
 
 def is_alive(pid):
-    """Whether the process is there and no zombie."""
+    """Returns whether the process exists and is not a zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -62,7 +63,7 @@ def is_alive(pid):
 
 
 def children(pid):
-    """The living children of a process."""
+    """Returns the living children of a process."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -76,12 +77,12 @@ def children(pid):
 
 
 def descendants(pid):
-    """The living processes below a process."""
+    """Returns the living descendants of a process."""
     return [each for child in children(pid) for each in [child, *descendants(child)]]
 
 
 def listening_addresses(pids):
-    """The IP addresses that TCP sockets of these processes listen on, with their ports, by process."""
+    """Returns, by process, the (IP address, port) pairs on which TCP sockets of these processes are listening."""
     listeners = {}
     for table in ("tcp", "tcp6"):
         for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -111,7 +112,7 @@ def name_of(pid):
 
 
 def targets_of(pid):
-    """What is behind the descriptors of a process, which may open and close others meanwhile."""
+    """Returns what the descriptors of a process refer to. The process may open and close descriptors in the meantime."""
     targets = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -122,7 +123,7 @@ def targets_of(pid):
 
 
 def guardian_of(launcher):
-    """The launcher's child that is no replica. Waits for it: as long as it starts it bears the launcher's name."""
+    """Returns the launcher's child that is not a replica. Waits for it, since it has the launcher's name while it is starting."""
     [guardian] = eventually(lambda: [pid for pid in children(launcher) if name_of(pid) == "replica-guard"])
     return guardian
 
@@ -133,7 +134,7 @@ def replicas_of(launcher):
 
 
 def agent_of(runtime):
-    """The process that shares the devices among the runs with this runtime directory; None if there is none."""
+    """Returns the process that shares the devices among the runs with this runtime directory, or None if there is none."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(pathlib.Path(runtime) / "adaptdl" / "agent.sock"))
@@ -142,7 +143,7 @@ def agent_of(runtime):
         return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 
-# Prints what is behind each descriptor, and which one reports progress.
+# Prints what each descriptor refers to, and which one is for progress reports.
 PRINT_DESCRIPTORS = """
 import json, os
 targets = {}
@@ -157,7 +158,8 @@ print(json.dumps({"status": os.environ["ADAPTDL_STATUS_FD"], "targets": targets}
 
 @contextlib.contextmanager
 def stray_pipe(number=251):
-    """A pipe that a process started meanwhile inherits under that number, if it is started with close_fds=False."""
+    """Opens a pipe whose write end has the descriptor `number`, which processes that are started with close_fds=False inherit
+    in the meantime. Yields the read end."""
     read, write = os.pipe()
     os.dup2(write, number, inheritable=True)
     os.close(write)
@@ -169,7 +171,7 @@ def stray_pipe(number=251):
 
 
 class Run:
-    """`adaptdl run` as a process, whose output is collected line by line as it comes."""
+    """`adaptdl run` as a process whose output is collected line by line as it arrives."""
 
     def __init__(self, *arguments, cwd, environment):
         self.process = subprocess.Popen(
@@ -199,7 +201,7 @@ class Run:
         return self.process.pid
 
     def wait_for(self, text, count=1):
-        """Waits until `count` lines with the text were written to either stream."""
+        """Waits until `count` lines with the text have been written to either stream, and returns all such lines."""
         found = eventually(
             lambda: [line for line in self.out + self.err if text in line][count - 1 :]
             or self.process.poll() is not None
@@ -216,7 +218,7 @@ class Run:
         self.process.send_signal(number)
 
     def finish(self, patience=PATIENCE):
-        """Waits for the end, of the output too, and returns the exit code."""
+        """Waits for the end of the process and of its output, and returns the exit code."""
         try:
             code = self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -237,7 +239,7 @@ class Run:
 
 
 class RunTest(unittest.TestCase):
-    """A test case with a directory of its own, and a home in it."""
+    """A test case with its own temporary directory, which contains a home directory."""
 
     maxDiff = None
 
@@ -257,14 +259,14 @@ class RunTest(unittest.TestCase):
         return agent_of(self.environment["XDG_RUNTIME_DIR"])
 
     def end_agent(self):
-        """It would stay for a while after its last run."""
+        """Kills the agent, which would otherwise stay for a while after its last run."""
         if pid := self.agent():
             with contextlib.suppress(ProcessLookupError):  # it may end by itself at this moment
                 os.kill(pid, signal.SIGKILL)
             eventually(lambda: not is_alive(pid))
 
     def start(self, *arguments, **more):
-        """Starts `adaptdl run` with these arguments and further environment variables."""
+        """Starts `adaptdl run` with these arguments and additional environment variables. The value None removes a variable."""
         environment = {**self.environment, **more}
         run = Run(
             *arguments,
@@ -280,7 +282,7 @@ class RunTest(unittest.TestCase):
         return run
 
     def adaptdl(self, *words, code=0):
-        """Runs another command of adaptdl to its end and returns what it prints, to standard error if it fails."""
+        """Runs another adaptdl command to its end and returns its standard output or, if it must fail, its standard error."""
         done = subprocess.run(
             [ADAPTDL, *map(str, words)],
             stdin=subprocess.DEVNULL,
@@ -294,7 +296,8 @@ class RunTest(unittest.TestCase):
         return done.stderr if code else done.stdout
 
     def shown_on_terminal(self, *words, columns=0):
-        """The bytes that a command writes to a terminal, of that width unless it is 0, and its exit code."""
+        """Runs a command on a terminal with that number of columns, where 0 stands for an unknown width. Returns the bytes that
+        it writes there, and its exit code."""
         leader, follower = pty.openpty()
         fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         command = subprocess.Popen([ADAPTDL, *words], env=self.environment, cwd=self.directory, stdin=subprocess.DEVNULL,
@@ -310,13 +313,13 @@ class RunTest(unittest.TestCase):
         return seen.replace(b"\r\n", b"\n"), command.wait(PATIENCE)
 
     def listed(self, *options):
-        """What `adaptdl ls --json` says, by the names of runs."""
+        """Returns the output of `adaptdl ls --json`, by the names of the runs."""
         return {run["name"]: run for run in json.loads(self.adaptdl("ls", "--json", *options))}
 
     def prefer(self, run, name, replicas):
-        """Has the run of that name prefer so many replicas, as a search has its trials. Else the policy decides by what the
-        program measures of itself, and on a busy machine it may find that fewer are enough."""
-        run.wait_for(" replicas of ")  # by then, there is its record
+        """Makes the named run prefer that number of replicas, as a search does with its trials. Otherwise the policy would decide
+        based on the program's own measurements, and on a busy machine it may find that fewer replicas are enough."""
+        run.wait_for(" replicas of ")  # by then, its record exists
         request = {"request": "share", "replicas": replicas}
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(json.loads((self.runs / name / "run.json").read_text())["socket"])
@@ -325,18 +328,18 @@ class RunTest(unittest.TestCase):
         self.assertTrue(json.loads(answer)["ok"], answer)
 
     def assert_own_descriptors(self, shown):
-        """What PRINT_DESCRIPTORS shows is /dev/null, two pipes for output and one for progress."""
+        """Asserts that PRINT_DESCRIPTORS shows only /dev/null, two pipes for output and one pipe for progress."""
         self.assertEqual(set(shown["targets"]), {"0", "1", "2", shown["status"]}, shown)
         self.assertEqual(shown["targets"].pop("0"), "/dev/null")
         pipes = set(shown["targets"].values())
         self.assertEqual([pipe.split(":")[0] for pipe in pipes], ["pipe"] * 3)
 
     def own_checkpoints(self):
-        """The directories of checkpoints that runs made for themselves and left."""
+        """Returns the checkpoint directories that runs created for themselves and left behind."""
         return list(self.runs.glob("*/checkpoints"))
 
     def script(self, name, text):
-        """An executable file in the test's directory."""
+        """Creates an executable file in the test's directory, and returns its path."""
         path = self.directory / name
         path.write_text(text)
         path.chmod(0o755)
@@ -346,7 +349,7 @@ class RunTest(unittest.TestCase):
         return self.script(name, f"#!{sys.executable}\n{text}")
 
     def refused(self, *arguments, code=2, **more):
-        """Runs `adaptdl run` to its refusal and returns the one line that it says."""
+        """Runs `adaptdl run`, which must reject the arguments with a one-line error, and returns the error message."""
         run = self.run_to_end(*arguments, code=code, **more)
         self.assertEqual(run.out, [])
         self.assertEqual(len(run.err), 1, run.text())

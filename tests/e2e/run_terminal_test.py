@@ -1,4 +1,4 @@
-"""What `adaptdl run` looks like on a terminal, which a pseudo-terminal plays, and in a pipe."""
+"""Tests what `adaptdl run` prints to a terminal, which is simulated by a pseudo-terminal, and to a pipe."""
 
 import fcntl
 import os
@@ -23,7 +23,7 @@ WAIT = "until [ -e go ]; do sleep 0.02; done"  # in a shell
 
 
 class Terminal:
-    """A run, or another command, on a terminal of its own, as the foreground job: Ctrl-C typed there reaches it."""
+    """A run, or another command, that is the foreground job of its own terminal: Ctrl-C typed there reaches it."""
 
     def __init__(self, arguments, cwd, environment, columns=100, pipe=None, command="run", rows=30):
         self.leader, follower = pty.openpty()
@@ -76,7 +76,7 @@ class Terminal:
         os.write(self.leader, keys)
 
     def show(self, text):
-        """Writes to the terminal itself, after what the command has written so far."""
+        """Writes directly to the terminal, after everything that the command has written so far."""
         with open(self.name, "w", opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)) as follower:
             follower.write(text)
 
@@ -96,12 +96,12 @@ class Terminal:
         os.close(self.leader)
 
     def status_lines(self):
-        """Every status line that was drawn, without its colour."""
+        """Returns all status lines that were drawn, without colours."""
         drawn = [re.sub(r"\x1b\[\d+m", "", part.split("\n")[0].split("\r")[0]) for part in self.text.split(CLEAR)[1:]]
         return [line for line in drawn if re.match(r"epoch |step |\d+ replica", line)]
 
     def screen(self):
-        """The lines as they stand on the terminal in the end."""
+        """Returns the lines that the terminal shows in the end."""
         return [
             re.sub(r"\x1b\[\d*[mK]", "", re.sub(r".*" + re.escape(CLEAR), "", line)) for line in self.text.split("\n")
         ]
@@ -114,7 +114,7 @@ class TerminalTest(RunTest):
         return terminal
 
     def release(self, terminal):
-        """Lets a program that waits for it end, and waits for the run."""
+        """Creates the file `go`, for which the program waits, and waits for the end of the run."""
         go = self.directory / "go"
         go.touch()
         self.assertEqual(terminal.finish(), 0)
@@ -126,7 +126,7 @@ class TerminalTest(RunTest):
         terminal.wait_for(lambda _: any(map(line.fullmatch, terminal.status_lines())))
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
-        # Nothing of it is left.
+        # Nothing of the status line is left.
         self.assertEqual([line for line in terminal.screen() if "step " in line and "/1,000,000" in line], [])
         self.assertTrue(any(re.fullmatch(r"\[0\] saved step \d+", line) for line in terminal.screen()), terminal.screen())
 
@@ -220,7 +220,7 @@ class TerminalTest(RunTest):
         terminal.wait_for(lambda text: text.count("begins at step") == 2)
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
-        self.assertNotIn("SIGINT: checkpointing", terminal.text)  # the replicas were asked by SIGTERM
+        self.assertNotIn("SIGINT: checkpointing", terminal.text)  # the replicas were stopped with SIGTERM
         self.assertIn(f"adaptdl: stopped with checkpoint {self.directory}/c/checkpoint-0", terminal.text)
 
     def test_a_second_ctrl_c_kills_the_replicas(self):

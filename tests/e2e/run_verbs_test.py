@@ -1,4 +1,4 @@
-"""Runs that are found again by their names: ls, logs, checkpoint save, resize and delete."""
+"""Tests the commands that refer to runs by name: ls, logs, checkpoint save, resize and delete."""
 
 import json
 import os
@@ -31,12 +31,12 @@ class VerbsTest(RunTest):
 
 class LsTest(VerbsTest):
     def rows(self, *options):
-        """The table as dictionaries; WHY is all that is left of a line."""
+        """Returns the rows of the table as dictionaries. WHY contains the remainder of the line."""
         header, *lines = self.adaptdl("ls", *options).splitlines()
         return [dict(zip(header.split(), line.split(None, len(header.split()) - 1))) for line in lines]
 
     def on_terminal(self, *words, columns):
-        """What a command shows on a terminal of that width."""
+        """Returns what a command shows on a terminal with that number of columns."""
         seen, code = self.shown_on_terminal(*words, columns=columns)
         self.assertEqual(code, 0)
         return seen.decode()
@@ -47,7 +47,7 @@ class LsTest(VerbsTest):
 
     def test_ls_shows_the_progress_and_end_of_a_run(self):
         run = self.start_counting("job")
-        # A launcher that does not answer at once is shown as its record was written last.
+        # If a launcher does not answer at once, its run is shown as in the record that was written last.
         row = eventually(lambda: next((row for row in self.rows() if row["EPOCH"].isdigit() and row["EPOCH"] != "0"), None))
         self.assertEqual((row["NAME"], row["STATE"], row["REPLICAS"], row["RESTARTS"]), ("job", "running", "2/2", "0"))
         self.assertRegex(row["EPOCH"], r"^\d+$")
@@ -98,7 +98,7 @@ class LsTest(VerbsTest):
         self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
         shown = self.listed()["job"]
         self.assertEqual(shown["state"], "lost")
-        # However narrow the terminal is.
+        # The reason is shown in full even on a narrow terminal.
         self.assertIn(f"\njob: {shown['why']}\n", self.on_terminal("ls", columns=40))
         before, command = shown["why"].split("; to continue: ")
         self.assertEqual(before, "its launcher was killed")
@@ -118,7 +118,7 @@ class LsTest(VerbsTest):
         again.wait_for(f"adaptdl: 1 replica of {REPLICA_PROGRAM}, continuing from {saved}")
         again.wait_for(f"[0] begins at step {step} of start 0")
         self.assertEqual(again.finish(), 0, again.text())
-        # Its logs go on too.
+        # The logs are continued, too.
         self.assertEqual(self.adaptdl("logs", "job", "--rank", 0).count("=== local/job rank 0, start 0, "), 2)
 
     def test_a_run_with_finished_replicas_is_still_running(self):
@@ -140,10 +140,10 @@ class LsTest(VerbsTest):
         self.addCleanup(watch.wait)
         self.addCleanup(watch.kill)
         state = lambda: json.loads(watch.stdout.readline())[0]["state"]
-        # A launcher that does not answer at once is shown as its record was written last.
+        # If a launcher does not answer at once, its run is shown as in the record that was written last.
         self.assertEqual(next(other for other in iter(state, None) if other != "starting"), "running")
         (self.directory / "end").touch()
-        # Its device-hours change every 5 s.
+        # Further lines with the state 'running' are possible, because the device-hours change every 5 s.
         self.assertEqual(next(other for other in iter(state, None) if other != "running"), "done")
         self.assertEqual(run.finish(), 0, run.text())
         watch.send_signal(signal.SIGINT)
@@ -220,12 +220,12 @@ class LogsTest(VerbsTest):
         return [line for line in text.splitlines() if "=== " not in line]
 
     def test_logs_are_kept_after_the_run_with_lines_in_order(self):
-        # Each rank says its line once the other's is in its log.
+        # Each rank prints its next line as soon as the log of the other rank contains the line before it.
         program = self.python(
             "turns",
             f"import os, time\nrank = int(os.environ['ADAPTDL_REPLICA_RANK'])\n"
             f"log = f'{self.runs}/job/logs/rank-{{1 - rank}}.log'\n"
-            "while not os.path.exists(log):\n    time.sleep(0.01)\n"  # the other one may still be to be started
+            "while not os.path.exists(log):\n    time.sleep(0.01)\n"  # the other one may not have started yet
             "for turn in range(rank, 10, 2):\n"
             "    while turn > 0 and f'turn {turn - 1}\\n' not in open(log).read():\n        time.sleep(0.01)\n"
             "    print('turn', turn)\n",
@@ -298,7 +298,7 @@ class CheckpointSaveTest(VerbsTest):
         os.kill(late, signal.SIGSTOP)
         command = [ADAPTDL, "checkpoint", "save", "job"]
         with subprocess.Popen(command, env=self.environment, cwd=self.directory, stdout=subprocess.PIPE) as save:
-            time.sleep(0.5)  # the other replica waits for the late one, with what it was asked for or before
+            time.sleep(0.5)  # meanwhile the other replica waits for the late one, while it handles the request or before
             os.kill(late, signal.SIGCONT)
             save.communicate(timeout=PATIENCE)
         self.assertEqual(save.returncode, 0)

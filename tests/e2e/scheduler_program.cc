@@ -66,7 +66,8 @@ json allocate(const json& question) {
   return {{"allocations", decision.allocations}, {"seconds", seconds[seconds.size() / 2]}};
 }
 
-// Returns the sum of speedups, each times the share of a node that a replica takes, and 0.9 if its allocation changed.
+// Returns the sum of the speedups, each multiplied by the share of a node that a replica takes and, if the job's
+// allocation has changed, by 0.9.
 double evaluate(const json& question) {
   const Problem problem = problem_of(question.at("problem"));
   const Allocations allocations = question.at("allocations").get<Allocations>();

@@ -1,4 +1,4 @@
-"""Simulations: figures, files of cycles and pictures, from real measurements and from ones written here."""
+"""Tests `adaptdl simulate`: its figures, cycle files and pictures, from real measurements and from ones that are created here."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ class SimulateTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.directory)
 
     def workload(self, name="small", jobs=6, source="load-1.0/workload-6.csv"):
-        """The first short jobs of one of the paper's workloads."""
+        """Writes a workload with the first short jobs of one of the paper's workloads, and returns its path."""
         with open(PAPER / "workloads" / source) as file:
             rows = [row for row in csv.DictReader(file) if row["application"] in ("cifar10", "bert", "ncf")][:jobs]
         path = self.directory / f"{name}.csv"

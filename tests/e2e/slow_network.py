@@ -1,7 +1,7 @@
-"""A loopback that is slow and loses packets, for this process and those that it starts from here on.
+"""Makes the loopback interface slow and lossy, for this process and all processes that it starts from then on.
 
-In a network namespace of their own, routes send all that goes to loopback into a TUN device, and a thread brings each
-packet back from there late, or never. So TCP itself deals with it, as on a bad line, and no kernel module is needed.
+In a separate network namespace, all loopback traffic is routed into a TUN device, and a thread returns each packet from
+there after a delay, or drops it. TCP thus has to cope with it as on a bad line, and no kernel module is needed.
 """
 
 import collections
@@ -23,8 +23,8 @@ TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x1, 0x1000
 DEVICE = "slow0"
 LONGEST_PACKET = 1 << 16
 
-# Packets that come out of the device are for this machine; all others go into it. The table that says which addresses
-# are this machine's is asked before all others, unless it is moved.
+# Packets that come out of the device are delivered locally; all others are sent into it. By default, the table with the
+# local addresses is consulted before all others, so its rule is replaced.
 ROUTES = f"""
 link set lo up
 link set {DEVICE} up mtu 1500
@@ -36,15 +36,15 @@ rule del pref 0
 
 
 class SlowNetwork:
-    """Each packet takes `delay` seconds, and of all packets that share is lost.
+    """Delays each packet by `delay` seconds, and drops the share `loss` of all packets.
 
-    To be made before there are other threads. Raises unittest.SkipTest, with the reason, where there can be none.
+    It must be created before other threads are started. Raises unittest.SkipTest, with the reason, if it cannot be set up.
     """
 
     def __init__(self, delay, loss):
         self._delay, self._loss = delay, loss
         self._random = random.Random(1)
-        self._on_the_way = collections.deque()  # (when it comes, packet)
+        self._on_the_way = collections.deque()  # (arrival time, packet)
         self._ended = False
         self.packets = self.lost = 0
         if shutil.which("ip") is None:

@@ -1,11 +1,11 @@
-"""Training over a network that is slow and loses packets: it takes its time, and comes to the right end."""
+"""Tests training over a network that is slow and loses packets: training takes longer, but ends correctly."""
 
 import json
 import os
 import socket
 import time
 
-import python_peer  # beside this file
+import python_peer  # in this directory
 from run_support import RunTest
 from slow_network import SlowNetwork
 
@@ -30,7 +30,7 @@ class SlowNetworkTest(RunTest):
         [epoch] = map(json.loads, (self.directory / "log.json").read_text().splitlines())
         self.assertEqual((epoch["replicas"], epoch["samples"]), (2, SAMPLES))
         self.assertGreater(network.lost, 0, f"of {network.packets} packets")
-        # Each step is at least one exchange.
+        # Each step includes at least one exchange between the replicas.
         self.assertGreaterEqual(time.monotonic() - began, STEPS * DELAY)
 
 

@@ -1,8 +1,9 @@
-"""Connections of eight kinds to whatever begins to listen on the loopback interface, by a user who has no business there.
+"""Opens unauthorized connections of eight kinds to every port on which a process starts to listen on the loopback interface.
 
-Usage: strangers.py [--uid UID] [--each N] PORT...: connects N times (default 1000) to each port that somebody listens on,
-but for those given, and to each that comes later, until its standard input ends. It prints a line for each port when it
-has connected to it N times, and in the end, as JSON, how often it connected to each. With --uid it gives up root for that user first.
+Usage: strangers.py [--uid UID] [--each N] PORT...: connects N times (default: 1000) to each port on which a process is
+listening, except for the given ports, and to each one that is opened later, until its standard input ends. It prints a
+port's number when it has connected N times to the port and, at the end, the number of connections to each port as JSON.
+With --uid, it first switches from root to that user.
 """
 
 import argparse
@@ -16,11 +17,11 @@ import struct
 import sys
 import time
 
-HELD = 3000  # connections at a time, if the system permits so many
-SPARE = 100  # descriptors
-BATCH = 40  # of one port, before others get their turn
+HELD = 3000  # maximum number of simultaneous connections, if the system permits that many
+SPARE = 100  # descriptors for other purposes
+BATCH = 40  # connections to a port before the next port gets its turn
 OPENING = b"adaptdl\n" + struct.pack("<I", 2) + b"n" * 32
-# As the collective calls, state transfers and Gloo expect it, but for the proof.
+# This is what collective calls, state transfers and Gloo expect, except for the proof.
 REQUEST = struct.pack("<IIQ", 1, 2, 64 << 20) + b"local/job"
 CLAIMED = 0xFFFFFFFF
 
@@ -28,7 +29,7 @@ SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NLM_F_DUMP, NLMSG_DONE, TCP_LISTEN = 20, 1, 
 
 
 def listening_ports():
-    """The ports that TCP sockets listen on, by the kernel's own list."""
+    """Returns the ports on which TCP sockets are listening, according to the kernel's own list."""
     ports = set()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as diag:
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -48,7 +49,7 @@ def listening_ports():
 
 
 def words_of(kind):
-    """What a stranger of this kind says; none if it leaves at once."""
+    """Returns what a stranger of this kind sends, or None if it disconnects at once."""
     return {
         "silent": b"",
         "slow": b"a",
@@ -65,13 +66,13 @@ KINDS = ["silent", "slow", "http", "noise", "opening", "without the secret", "le
 
 
 def visit(port, kind):
-    """Connects, and returns the connection if it stays."""
+    """Connects to the port, and returns the connection, or None if it is not kept open."""
     stranger = socket.socket()
     stranger.setblocking(False)
     words = words_of(kind)
     if words is None:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # by a reset
-    if stranger.connect_ex(("127.0.0.1", port)) not in (0, 115):  # on loopback it is connected, refused, or in a full queue
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # disconnects with a reset
+    if stranger.connect_ex(("127.0.0.1", port)) not in (0, 115):  # connected, or in progress due to a full queue
         stranger.close()
         return None
     try:

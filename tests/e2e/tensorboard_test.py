@@ -1,4 +1,4 @@
-"""What the event writer logs, as the real TensorBoard shows it: with its Rust loader, which is the default, and its Python one."""
+"""Tests that the real TensorBoard shows what the event writer logs, with its default Rust loader and with its Python loader."""
 
 import json
 import os
@@ -23,7 +23,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 class TensorBoard:
-    """A TensorBoard on a free port of the loopback."""
+    """A TensorBoard server on a free loopback port."""
 
     def __init__(self, python, logdir, load_fast):
         command = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", "0", "--reload_interval", "1"]
@@ -51,7 +51,7 @@ class TensorBoard:
         self.ready.set()
 
     def ask(self, path, post=None, **query):
-        """What the data API answers, or None if there is no such thing yet."""
+        """Returns the answer of the data API, or None if the requested data does not exist yet."""
         url = f"{self.url}/data/{path}?{urllib.parse.urlencode(query)}"
         data = None if post is None else json.dumps(post).encode()
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"} if data else {})
@@ -64,7 +64,7 @@ class TensorBoard:
             raise
 
     def await_answer(self, enough, path, post=None, **query):
-        """Asks again until `enough(answer)`, for TensorBoard loads in the background. The last answer."""
+        """Asks until `enough(answer)` holds, because TensorBoard loads data in the background. Returns the last answer."""
         deadline = time.monotonic() + PATIENCE
         while True:
             answer = self.ask(path, post, **query)
@@ -92,7 +92,7 @@ class TensorBoardTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        # TensorBoard imports pkg_resources, which later setuptools have not.
+        # TensorBoard imports pkg_resources, which later versions of setuptools do not contain.
         cls.python = python_peer.venv("tensorboard", ["tensorboard==2.21.0", "setuptools==80.10.2"])
 
     def setUp(self):
@@ -109,12 +109,13 @@ class TensorBoardTest(unittest.TestCase):
                     board.end()
 
     def log(self, first, last, purge=None, limit=None):
-        """Logs steps by a program that is then killed. `limit`: bytes that its file may have, as if the disk were full."""
+        """Logs steps with a program that is then killed, and returns its standard error. `limit` is the maximum size of its file in
+        bytes; a write beyond it fails, as on a full disk."""
         def set_limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
         arguments = [EVENTS_PROGRAM, "steps", self.run_directory, first, last, *([] if purge is None else [purge])]
-        # Python ignores SIGXFSZ, and so does the program then: write(2) fails in its place.
+        # Python ignores SIGXFSZ, and the program inherits that, so that write(2) fails instead.
         program = subprocess.Popen(
             list(map(str, arguments)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, restore_signals=False,
             preexec_fn=set_limit if limit else None
@@ -155,7 +156,7 @@ class TensorBoardTest(unittest.TestCase):
         points = board.await_answer(lambda points: len(points) == 2, "plugin/histograms/histograms", run="job", tag="weights")
         (_, step, buckets), (_, empty_step, none) = points
         self.assertEqual((step, empty_step, none), (3, 4, []))
-        # Of the values -5.00, -4.99 to 4.99 a bucket has as many as lie between its limits, give or take its ends.
+        # A bucket contains as many of the values -5.00, -4.99, ..., 4.99 as lie between its limits, give or take its ends.
         self.assertEqual(sum(count for _, _, count in buckets), 1000)
         self.assertAlmostEqual(buckets[0][0], -5, places=5)
         self.assertAlmostEqual(buckets[-1][1], 4.99, places=5)
@@ -185,7 +186,7 @@ class TensorBoardTest(unittest.TestCase):
         self.assertEqual(groups[0]["sessions"][0]["status"], "STATUS_SUCCESS")
 
     def pixels(self, board, tag):
-        """The step, the size, the mode and the bytes of the only image of a tag."""
+        """Returns the step, the size, the mode and the bytes of the only image of a tag."""
         [image] = board.await_answer(lambda images: len(images) == 1, "plugin/images/images", run="job", tag=tag, sample=0)
         png = board.ask("plugin/images/individualImage", **dict(urllib.parse.parse_qsl(image["query"])))
         decode = "import io, json, sys; from PIL import Image; image = Image.open(io.BytesIO(sys.stdin.buffer.read()));" \
@@ -218,7 +219,7 @@ class TensorBoardTest(unittest.TestCase):
         info = board.await_answer(lambda runs: runs.get("job", {}).get("run_graph"), "plugin/graphs/info")
         self.assertEqual(info["job"]["tags"], {})
         text = board.ask("plugin/graphs/graph", run="job", conceptual="false")
-        # As TensorBoard's protocol buffers print it.
+        # The answer is the text format of TensorBoard's protocol buffers.
         to_json = "import sys; from google.protobuf import json_format, text_format; from tensorboard.compat.proto.graph_pb2 import GraphDef;" \
                   "print(json_format.MessageToJson(text_format.Parse(sys.stdin.read(), GraphDef())))"
         parsed = subprocess.run([self.python, "-c", to_json], input=text, stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
@@ -247,7 +248,7 @@ class TensorBoardTest(unittest.TestCase):
         self.assertEqual(relu_input.rsplit("/", 1)[0], "hidden/1")
 
     def check_trace(self):
-        """That the trace is what Perfetto and chrome://tracing read: complete events of a thread are apart or within each other."""
+        """Checks that Perfetto and chrome://tracing can read the trace: the complete events of each thread are disjoint or nested."""
         [file] = self.run_directory.glob("*.pt.trace.json")
         self.assertRegex(file.name, r"^\S+_\d+\.\d+\.pt\.trace\.json$")
         events = json.loads(file.read_text())["traceEvents"]
@@ -268,7 +269,7 @@ class TensorBoardTest(unittest.TestCase):
         self.assertLess({"ProfilerStep#5", "forward", "aten::relu", "ReluBackward0"}, names)
 
     def check_steps(self, board, last):
-        """That each step up to `last` is shown once."""
+        """Checks that each step up to `last` is shown exactly once."""
         values, count = board.scalars("step", lambda steps: steps == list(range(last + 1)))
         self.assertEqual((values, count), ({step: step for step in range(last + 1)}, last + 1))
 
@@ -296,7 +297,7 @@ class TensorBoardTest(unittest.TestCase):
 
     @staticmethod
     def whole_records(file):
-        """The bytes of whole records in a file, and how many of them are scalars."""
+        """Returns the total size of the complete records in a file, in bytes, and how many of them are scalars."""
         data, end, scalars = file.read_bytes(), 0, 0
         while end + 12 <= len(data):
             next_end = end + 16 + int.from_bytes(data[end : end + 8], "little")

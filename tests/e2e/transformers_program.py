@@ -1,4 +1,4 @@
-"""Trains a tiny model with Hugging Face's Trainer: transformers_program.py DIRECTORY FILE. Slow until FILE is there."""
+"""Trains a tiny model with Hugging Face's Trainer: transformers_program.py DIRECTORY FILE. Steps are slow until FILE exists."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""A program on Hugging Face's Trainer, unchanged, under `adaptdl run`: its Kubeflow callback reports to the run. Needs the Python
-Package Index at the first run."""
+"""Tests an unmodified program that uses Hugging Face's Trainer under `adaptdl run`: its Kubeflow callback reports to the run. Needs
+the Python Package Index on the first run."""
 
 import math
 import pathlib
@@ -30,10 +30,10 @@ class TransformersTest(RunTest):
         report = self.progress()
         self.assertEqual(report.get("steps"), 100, run.text())
         self.assertTrue(0 < report["step"] < 100, report)
-        self.assertIn(report["progress"], (report["step"], report["step"] - 1))  # the callback rounds down, 28.99 too
+        self.assertIn(report["progress"], (report["step"], report["step"] - 1))  # the callback rounds down, even 28.99
         self.assertEqual(report["targetProgress"], 100)
         self.assertAlmostEqual(report["epoch"], report["step"] / 50, delta=0.03)
-        # Each step takes 0.2 s and some.
+        # Each step takes slightly more than 0.2 s.
         self.assertTrue(0.2 * (100 - report["step"]) - 1 <= report["remaining_s"] < PATIENCE, report)
         loss = report["loss"]
         self.assertTrue(0 < loss < 2 * math.log(32), report)

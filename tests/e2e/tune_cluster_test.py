@@ -1,5 +1,5 @@
-"""Searches over hyperparameters whose trials are jobs of a cluster, beside a stand-in for one. The real one is that of
-tests/cluster/operator_tune_test.py."""
+"""Tests hyperparameter searches whose trials are jobs of a cluster, with a stand-in for the cluster.
+tests/cluster/operator_tune_test.py uses a real one."""
 
 import json
 import signal
@@ -47,7 +47,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assertTrue(eventually(condition, PATIENCE), f"not so: {what}; {self.phases()}")
 
     def reports(self, study):
-        """How often each step of each trial is in the storage."""
+        """Returns how often the storage contains each step of each trial."""
         counts = {}
         # The search may be writing the last line.
         for line in (self.studies / study / "journal.log").read_text().rpartition("\n")[0].splitlines():
@@ -58,7 +58,7 @@ class TuneClusterTest(tune_support.TuneTest):
         return counts
 
     def assert_every_epoch_once(self, study, epochs=16):
-        """Every trial that is complete was trained once for each epoch, and has a result of each."""
+        """Asserts that every complete trial was trained exactly once for each epoch, and that each result was stored exactly once."""
         counts = self.reports(study)
         self.assertEqual(set(counts.values()), {1}, counts)
         for trial in self.trials(study):
@@ -103,7 +103,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assertEqual((environment["ADAPTDL_PARAM_NOTE"], environment["ADAPTDL_CHECKPOINT_EVERY"]), ("$HOME", "90s"))
 
     def start_held(self, *options):
-        """Starts a search of three trials that wait after the third epoch, and waits until their results are stored."""
+        """Starts a search with three trials that wait after the third epoch, and waits until the results of that epoch are stored."""
         search = self.start_tune(*SEARCH, "--trials", 3, "--pruner", "none", *options, *self.program("--hold-after", 3))
         self.wait_for("three trials are held", lambda: self.has_study() and
                       sum(step == 3 for _, step in self.reports("s")) == 3)
@@ -126,7 +126,7 @@ class TuneClusterTest(tune_support.TuneTest):
         search = self.start_held()
         search.kill()
         search.wait()
-        # They train to their end while no search runs.
+        # The trials are trained to their end while no search is running.
         self.release()
         self.wait_for("all jobs have ended", lambda: set(self.phases().values()) <= set(ENDED))
         self.tune("--resume", "--study", "s", "--cluster")
@@ -180,7 +180,7 @@ class TuneClusterTest(tune_support.TuneTest):
 
     def test_invalid_options_files_and_names_are_rejected_before_anything_is_created(self):
         program = self.program()
-        self.assert_refused("--devices works only for local trials; omit it with --cluster", *SEARCH, "--devices", 2, *program)
+        self.assert_refused("--devices cannot be used with --cluster; it applies only to local trials", *SEARCH, "--devices", 2, *program)
         self.assert_refused("with --cluster, --parallel must be a number", *SEARCH, "--parallel", "auto", *program)
         self.assert_refused("--jobfile requires --cluster", *SEARCH[1:], "--jobfile", "x.yaml", *program)
         self.assert_refused("job file none.yaml not found", *SEARCH, "--jobfile", "none.yaml", *program)

@@ -1,8 +1,8 @@
-"""A trial that logs its accuracy with TensorBoard's own writers, as PyTorch and TensorFlow 2 do. It says nothing else.
+"""A trial that logs its accuracy with TensorBoard's own writers, as PyTorch and TensorFlow 2 do. It reports nothing else.
 
     tune_events_program.py FORM LR
 
-FORM is `simple` (PyTorch's), `tensor` (TensorFlow's), or `keras`: two writers of the same tag, of which one is for validation.
+FORM is `simple` (as in PyTorch), `tensor` (as in TensorFlow), or `keras`: two writers of the same tag, one of them for validation.
 """
 
 import math

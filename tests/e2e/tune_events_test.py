@@ -1,4 +1,4 @@
-"""Trials that log their metric with TensorBoard's own writers. Needs the Python Package Index at the first run."""
+"""Tests trials that log their metric with TensorBoard's own writers. Needs the Python Package Index on the first run."""
 
 import json
 import math
@@ -20,7 +20,7 @@ class TuneEventsTest(run_support.RunTest):
         cls.python = python_peer.venv("tensorboard", ["tensorboard==2.21.0", "setuptools==80.10.2"])
 
     def search(self, metric, form):
-        """Searches with three trials, and returns them with the steps and values that are in the storage."""
+        """Runs a search with three trials, and returns the trials and, by trial, the stored steps and values."""
         options = ["--study", "s", "--trials", 3, "--pruner", "none", "--seed", 1, "-P", "lr=log:1e-5..1e-1", "--metric", f"{metric}:max"]
         options += ["--device-kind", "cpu", "--devices", 2, "--max-replicas", 1]
         done = subprocess.run([ADAPTDL, "tune", *map(str, options), "--", self.python, PROGRAM, form, "{lr}"], stdin=subprocess.DEVNULL,

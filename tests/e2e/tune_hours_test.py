@@ -1,4 +1,4 @@
-"""The device-hours of runs, of trials and of studies, and `adaptdl tune --gpu-hours`."""
+"""Tests the device-hours of runs, trials and studies, and `adaptdl tune --gpu-hours`."""
 
 import json
 import os
@@ -19,18 +19,18 @@ class TuneHoursTest(tune_support.TuneTest):
         return study["device_seconds"]
 
     def epochs(self):
-        """For how many epochs the first two trials were trained."""
+        """Returns for how many epochs each of the first two trials has been trained so far."""
         return [len(self.trained_so_far(number)) for number in range(2)]
 
     def record(self, run):
-        """The record of a run; empty if it does not exist."""
+        """Returns the record of a run, which is empty if it does not exist."""
         try:
             return json.loads((self.runs / run / "run.json").read_text())
         except FileNotFoundError:
             return {}
 
     def attributes(self, key, trial=None):
-        """The values of a user attribute of the trial, or else of the study, the last one being that which it has."""
+        """Returns all stored values of a user attribute of the trial, or of the study if `trial` is None. The last one is in effect."""
         # A search may be writing the last line.
         complete = (self.studies / "s" / "journal.log").read_text().rpartition("\n")[0]
         lines = [json.loads(line) for line in complete.splitlines()]
@@ -96,7 +96,7 @@ class TuneHoursTest(tune_support.TuneTest):
         search = self.start_tune("--resume", "--study", "s", "--gpu-hours", 100)
         self.assertTrue(eventually(lambda: all(now > then for now, then in zip(self.epochs(), epochs))))
         self.assertEqual(self.attributes("adaptdl:settings")[-1]["gpu_hours"], 100)
-        # Its run has not ended yet when the trial has.
+        # The trial's run ends later than the trial.
         self.adaptdl("tune", "stop", "s", 1)
         self.assertTrue(eventually(lambda: self.attributes("adaptdl:device_seconds:1")))
         tune_support.end_search(search)
@@ -128,7 +128,7 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertEqual(first["state"], "stopped")
         self.assertGreater(first["device_seconds"], self.trials("s")[0]["device_seconds"])
         second = self.record("s-1")
-        # Trial 0 has saved what it was held after, while trial 1 may be held again.
+        # Trial 0 has saved a checkpoint after the epoch at which it was held, while trial 1 may be held again.
         self.release(1)
         self.tune("--resume", "--study", "s")
         trials = self.trials("s")

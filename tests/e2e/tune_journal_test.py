@@ -1,4 +1,4 @@
-"""Studies in one file, of our journal and of Optuna: what one writes the other reads, also while both write."""
+"""Tests that our journal and Optuna can share a study's file: each reads what the other one writes, even while both are writing."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import python_peer
 JOURNAL_PROGRAM = os.environ["JOURNAL_PROGRAM"]
 PEER = pathlib.Path(__file__).with_name("journal_peer.py")
 PATIENCE = 300
-# Optuna before 5 writes times without an offset, and all versions read these in the time zone of the process.
+# Optuna before version 5 writes times without a UTC offset, and all versions read them in the time zone of the process.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, "TZ": "America/New_York"}
 
 
@@ -25,13 +25,13 @@ def run(*command):
 
 
 def dumps(command, files):
-    """What is in each file, as text in which 1 differs from 1.0, and NaN is equal to itself."""
+    """Returns the content of each file as text, in which 1 differs from 1.0, and NaN is equal to itself."""
     lines = run(*command, "dump", *files).splitlines()
     return [json.dumps(json.loads(line), sort_keys=True, indent=1) for line in lines]
 
 
 class TuneJournalTest:
-    """The tests with one version of Optuna."""
+    """The tests for one version of Optuna."""
 
     maxDiff = None
     version = None
@@ -135,7 +135,7 @@ class SizeTest(unittest.TestCase):
             run(JOURNAL_PROGRAM, "grow", file, 1000, 20)
             milliseconds = float(run(JOURNAL_PROGRAM, "open", file))
             print(f"{file.stat().st_size} bytes in {milliseconds} ms")
-            self.assertLess(milliseconds, 60)  # 13 where no other program runs
+            self.assertLess(milliseconds, 60)  # 13 ms on an idle machine
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Kills a search, its launchers and the agent at random moments: no trial is lost, and the study always opens in Optuna.
+"""Kills a search, its launchers and the agent at random times: no trial is lost, and Optuna can always open the study.
 
-$ADAPTDL_TUNE_KILLS is the number of kills (default: 20), $ADAPTDL_TUNE_SEED the seed of their times (default: random).
+$ADAPTDL_TUNE_KILLS is the number of kills (default: 20), and $ADAPTDL_TUNE_SEED is the seed for the choice of kills (default:
+random).
 """
 
 import collections
@@ -26,11 +27,11 @@ from tune_support import DEVICES, SPACE
 KILLS = int(os.environ.get("ADAPTDL_TUNE_KILLS", "20"))
 SEED = int(os.environ.get("ADAPTDL_TUNE_SEED", secrets.randbelow(1 << 32)))
 PEER = pathlib.Path(__file__).with_name("journal_peer.py")
-EPOCHS, PERIOD = 64, 4  # of a trial, and of its checkpoints
+EPOCHS, PERIOD = 64, 4  # epochs of a trial, and epochs between its checkpoints
 TRIALS = 16
-MAX_LAUNCHER_KILLS = 3  # that a search sees of one trial; after another one the trial fails
+MAX_LAUNCHER_KILLS = 3  # of one trial, as seen by a search; one more makes the trial fail
 DASHBOARD = ["bottle==0.13.4", "optuna-dashboard==0.21.0"]
-STATES = {"running": 0, "paused": 0, "complete": 1, "pruned": 2, "failed": 3, "waiting": 4}  # as Optuna has them
+STATES = {"running": 0, "paused": 0, "complete": 1, "pruned": 2, "failed": 3, "waiting": 4}  # Optuna's numbers
 SHOWN = {"running": "Running", "paused": "Running", "complete": "Complete", "pruned": "Pruned", "failed": "Fail", "waiting": "Waiting"}
 
 
@@ -44,7 +45,7 @@ run_server(JournalStorage(JournalFileBackend(sys.argv[1])), host="127.0.0.1", po
 
 
 class Dashboard:
-    """optuna-dashboard with a study, and a browser that looks at it."""
+    """An optuna-dashboard server for a study, and a browser that displays its pages."""
 
     def __init__(self, python, journal):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -60,8 +61,8 @@ class Dashboard:
         self.process.wait()
 
     def shows(self, condition):
-        """Waits until the condition holds for the text of the page with the trials, and returns its value. The page loads its parts
-        one after another."""
+        """Waits until the condition holds for the text of the page with the trials, and returns the condition's value. The parts of
+        the page are loaded one after another."""
         return eventually(lambda: condition(see(f"http://127.0.0.1:{self.port}/dashboard/studies/0/trials")), 3 * PATIENCE)
 
 
@@ -74,7 +75,7 @@ def browser():
 
 
 def see(url):
-    """The text that a browser shows of a page."""
+    """Returns the text that a browser shows for a page."""
     with tempfile.TemporaryDirectory(prefix="adaptdl-browser-", ignore_cleanup_errors=True) as home:
         done = subprocess.run(
             [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -97,15 +98,15 @@ class TuneKillsTest(tune_support.TuneTest):
         super().setUp()
         self.journal = self.studies / "s" / "journal.log"
         self.choice = random.Random(SEED)
-        self.ended = {}  # trials that have ended, with the epochs that they were trained for
-        self.launcher_kills = collections.Counter()  # that a search sees, by the name of the trial's run
-        self.killed = set()  # names of runs whose launchers were killed at any time
+        self.ended = {}  # trials that have ended, with the epochs for which they were trained
+        self.launcher_kills = collections.Counter()  # as seen by a search, by the name of the trial's run
+        self.killed = set()  # names of all runs whose launchers have been killed
 
     def size(self):
         return self.journal.stat().st_size if self.journal.exists() else 0
 
     def launchers(self):
-        """The launchers of trials, by process."""
+        """Returns the names of the runs of trials, by the process id of the launcher."""
         found = {}
         for pid in tune_support.processes_of(self.directory):
             try:
@@ -123,7 +124,8 @@ class TuneKillsTest(tune_support.TuneTest):
             pass
 
     def kill_launchers(self, counted):
-        """Kills some of them. A search that sees it continues the trial, but not for ever."""
+        """Kills some of the launchers. If `counted` is true, a running search sees the kills: it then continues the trials, but not
+        indefinitely."""
         for pid, name in self.launchers().items():
             if self.choice.random() < 0.5 and not (counted and self.launcher_kills[name] >= MAX_LAUNCHER_KILLS):
                 self.launcher_kills[name] += counted
@@ -131,7 +133,7 @@ class TuneKillsTest(tune_support.TuneTest):
                 self.kill(pid)
 
     def kill_some(self, search):
-        """Kills the search, and maybe launchers and the agent before it or after it."""
+        """Kills the search, and possibly launchers and the agent before or after it."""
         what = [search.kill]
         if self.choice.random() < 0.6:
             before = self.choice.random() < 0.5
@@ -151,7 +153,7 @@ class TuneKillsTest(tune_support.TuneTest):
         return study["trials"]
 
     def check(self):
-        """What a killed search has left: it opens everywhere, and the trials that have ended are as they were."""
+        """Checks what a killed search has left behind: all versions open it, and the trials that have ended are unchanged."""
         trials = self.trials("s")
         for number, (trial, trained) in self.ended.items():
             self.assertEqual(trials[number], trial)
@@ -168,7 +170,7 @@ class TuneKillsTest(tune_support.TuneTest):
                     self.assertEqual([ours["value"]], other["values"], version)
 
     def check_dashboard(self):
-        """A browser shows as many trials as there are, in their states; of a long list it draws a part."""
+        """Checks that a browser shows the number of trials and their states; it renders only a part of a long list."""
         states = {f"{trial['number']}": SHOWN[trial["state"]] for trial in self.trials("s")}
         shown = {}
 
@@ -184,7 +186,8 @@ class TuneKillsTest(tune_support.TuneTest):
             self.assertEqual(state, states[number], number)
 
     def check_trained(self, number):
-        """A process that continues a trial repeats no more than what its predecessor trained since its last checkpoint."""
+        """Checks that a process that continues a trial repeats only the epochs since its predecessor's last checkpoint. Returns the
+        last epoch for which the trial was trained."""
         file = self.studies / "s" / "trials" / str(number) / "trained.jsonl"
         furthest, start, last = 0, None, 0
         for line in map(json.loads, file.read_text().splitlines()):
@@ -205,8 +208,8 @@ class TuneKillsTest(tune_support.TuneTest):
         for number in range(KILLS):
             size = self.size()
             search = self.start_tune(*command)
-            # A search that was killed while it appended leaves a lock, which the next one takes over after 30 s. It is not always
-            # given the time to.
+            # A search that was killed while it was appending to the journal leaves a lock, which the next search takes over after
+            # 30 s, but it is not always given that much time.
             if number == 0 or self.choice.random() < 0.8:
                 self.assertTrue(eventually(lambda: self.size() > size + 1000 or search.poll() is not None, 3 * PATIENCE))
             moment = self.choice.uniform(0, 4)
@@ -230,7 +233,7 @@ class TuneKillsTest(tune_support.TuneTest):
         self.assertEqual({trial["state"] for trial in final}, {"complete", "pruned"})
         for trial in final:
             furthest = self.check_trained(trial["number"])
-            # A program that is killed between its last report and its end has trained all epochs and is not complete.
+            # If a program is killed between its last report and its end, its trial has been trained for all epochs, but is not complete.
             if trial["state"] == "complete" or f"s-{trial['number']}" not in self.killed:
                 self.assertEqual(furthest == EPOCHS, trial["state"] == "complete", trial)
         self.assert_nothing_runs()

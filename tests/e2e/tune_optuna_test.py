@@ -1,4 +1,4 @@
-"""Searches with samplers of Optuna, in the versions that `adaptdl tune` supports: they give what Optuna alone gives."""
+"""Tests searches with Optuna's samplers, in the versions that `adaptdl tune` supports: the results are those of Optuna alone."""
 
 import json
 import os
@@ -30,7 +30,7 @@ TRIAL_SYSTEM_ATTRIBUTE = 9
 
 
 def comparable(attributes):
-    """Of the state of CMA-ES just the size: it has uninitialised memory, which CMA-ES does not read."""
+    """Replaces the state of CMA-ES with its size, since it contains uninitialised memory, which CMA-ES does not read."""
     return {key: len(value) if key.startswith("cma:optimizer:") else value for key, value in attributes.items()}
 
 
@@ -73,7 +73,7 @@ class SearchTest(run_support.RunTest):
         return search
 
     def start_held(self, study, *options):
-        """Starts a search whose first trials are held after their first report, and waits for one."""
+        """Starts a search whose first trials are held after their first report, and waits for the first of these reports."""
         search = self.start_tune(*self.arguments(study, *options), "--hold-after", 1)
         self.assertTrue(eventually(lambda: self.has_result(study)))
         return search
@@ -92,7 +92,7 @@ class SearchTest(run_support.RunTest):
         return [trial["parameters"] for trial in self.trials(study)]
 
     def attributes(self, study):
-        """The system attributes of the trials, by number."""
+        """Returns the system attributes of the trials, by trial number."""
         attributes = {}
         for line in map(json.loads, self.journal(study).read_text().splitlines()):
             if line["op_code"] == TRIAL_SYSTEM_ATTRIBUTE:
@@ -112,7 +112,7 @@ class SearchTest(run_support.RunTest):
         return self.journal(study).exists() and b'"adaptdl:epoch"' in self.journal(study).read_bytes()
 
     def helper_of(self, search):
-        """The helper process of a search."""
+        """Returns the helper process of a search."""
         def find():
             for pid in children(search.pid):
                 try:
@@ -126,10 +126,10 @@ class SearchTest(run_support.RunTest):
 
 
 class SamplerTests:
-    """The tests with each version."""
+    """The tests that every version of Optuna must pass."""
 
     def test_tpe_with_paused_trials_matches_optuna(self):
-        # A trial that is faster than the sampler would end before the search has looked at its first report.
+        # Without --hold-at-rungs, a trial that is faster than the sampler would end before the search reads its first report.
         self.tune(*self.arguments("s", "TPESampler", 24, 3), "--hold-at-rungs")
         self.assertIn("pruned", {trial["state"] for trial in self.trials("s")})
         self.assert_as_optuna_alone("s", "TPESampler")
@@ -185,7 +185,7 @@ class SamplerTests:
         search = self.start_held("s", *options)
         os.kill(self.helper_of(search), signal.SIGSTOP)
         self.release()
-        # The sampler is asked before the search looks for signals again.
+        # The search asks the sampler before it checks for signals again.
         self.assertTrue(eventually(lambda: "complete" in {trial["state"] for trial in self.trials("s")}))
         search.send_signal(signal.SIGINT)
         said = search.stderr.read()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A trial that needs no library: its accuracy rises with the epochs, most for the learning rate 0.01.
+"""A trial that needs no library. Its accuracy rises with each epoch, and is highest for the learning rate 0.01.
 
-It saves a checkpoint on SIGTERM and, with --save-every, after so many epochs. It adds a line to trained.jsonl in its trial's
-directory for each epoch, so that a test can see whether one was trained twice.
+It saves a checkpoint on SIGTERM and, with --save-every, each time that number of epochs has been trained. For each epoch, it
+adds a line to trained.jsonl in its trial's directory, so that a test can see whether an epoch was trained twice.
 
-With --events, it logs its accuracy as a scalar of TensorBoard, in a new file after each restart.
+With --events, it logs its accuracy as a TensorBoard scalar, in a new file after each restart.
 
-Tests can hold it: with --hold-after, it waits after so many epochs until it is stopped or released. It is released by the file
-`release` in its working directory, or `release-N` for trial N, and makes no pauses from then on. With --hold-at-rungs, it waits
-at each rung of asha until the search has decided whether it may continue, however slow the search is.
+Tests can hold it: with --hold-after, it waits after that number of epochs until it is stopped or released. The file `release`
+in its working directory, or `release-N` for trial N, releases it, and it makes no pauses from then on. With --hold-at-rungs, it
+waits at each rung of asha until the search has decided whether it may continue, however slow the search is.
 
     tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results] [--events]
                     [--progress] [--save-every EPOCHS] [--hold-after EPOCHS] [--hold-at-rungs]
@@ -48,7 +48,7 @@ def stop(number, frame):
 
 
 def checksum(data):
-    """The masked CRC-32C of a TFRecord."""
+    """Returns the masked CRC-32C that TFRecord files use."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -59,7 +59,7 @@ def checksum(data):
 
 
 def log_event(step, tag, value):
-    """Logs a scalar; step, tag and value are short enough for lengths of one byte."""
+    """Logs a scalar. Its step and its tag must be short enough for lengths of one byte."""
     scalar = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", value)
     summary = b"\x0a" + bytes([len(scalar)]) + scalar
     event = b"\x09" + struct.pack("<d", time.time()) + b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
@@ -92,7 +92,7 @@ def allowed_rung():
 
 
 def hold(epoch):
-    """Waits where the options say so."""
+    """Waits if the options require it after this epoch."""
     while epoch == options.hold_after and not stopping and not is_released():
         time.sleep(0.01)
     if options.hold_at_rungs and epoch in RUNGS:
@@ -114,7 +114,7 @@ for epoch in range(done + 1, options.epochs + 1):
         save(epoch - 1)
         sys.exit(143)
     if epoch == options.epochs:
-        # A search may answer the last report by SIGTERM, which must not kill an interpreter that is on its way out.
+        # A search may answer the last report with SIGTERM, which must not kill the interpreter while it is exiting.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with trained.open("a") as file:
         file.write(json.dumps({"epoch": epoch, "start": os.getpid()}) + "\n")

@@ -1,4 +1,4 @@
-"""How the trials of `adaptdl tune` share the devices of this machine."""
+"""Tests how the trials of `adaptdl tune` share the devices of this machine."""
 
 import json
 import os
@@ -16,14 +16,14 @@ PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 
 class TuneShareTest(run_support.RunTest):
     def search(self, *options):
-        """Starts `adaptdl tune` in the background, which ends with the test at the latest."""
+        """Starts `adaptdl tune` in the background; the end of the test ends it, too."""
         search = subprocess.Popen([ADAPTDL, "tune", *map(str, options)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL, cwd=self.directory, env=self.environment)
         self.addCleanup(self.end, search)
         return search
 
     def search_new(self, share, *options):
-        """A search of two trials on four devices, which have the accuracies 0.9 and 0.1 and train until they are stopped."""
+        """Starts a search on four devices with two trials, which report the accuracies 0.9 and 0.1 and train until they are stopped."""
         return self.search("--study", "s", "-P", "accuracy=0.9|0.1", "--metric", "accuracy:max", "--sampler", "grid", "--pruner", "none",
                            "--trials", 2, "--parallel", 2, "--devices", 4, "--device-kind", "cpu", "--share", share, "--",
                            sys.executable, PROGRAM, "--pause", "0.05", "--accuracy", "{accuracy}", *options)
@@ -36,7 +36,7 @@ class TuneShareTest(run_support.RunTest):
         self.assertTrue(eventually(lambda: not self.processes()), self.processes())
 
     def processes(self):
-        """The processes that have the test's directory in their arguments."""
+        """Returns the processes that have the test's directory in their arguments."""
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             try:
@@ -47,7 +47,7 @@ class TuneShareTest(run_support.RunTest):
         return found
 
     def wait_for_replicas(self, **wanted):
-        """Waits until the trials of these numbers, and no others, have so many replicas, which train."""
+        """Waits until exactly the given trials are running, with that many replicas each."""
         wanted = {f"s-{name.removeprefix('trial')}": (count, "running") for name, count in wanted.items()}
 
         def reached():
@@ -57,17 +57,18 @@ class TuneShareTest(run_support.RunTest):
         self.assertTrue(eventually(reached), self.listed())
 
     def log_with(self, text, trial):
-        """The log of rank 0 once it has the text: the run is shown with its new replicas a moment before it writes their lines."""
+        """Waits until the log of rank 0 contains the text, and returns the log. A run is listed with its new replicas slightly before
+        their lines are logged."""
         file = self.home / ".local/state/adaptdl/studies/s/trials" / str(trial) / "logs/rank-0.log"
         self.assertTrue(eventually(lambda: text in file.read_text()), file.read_text())
         return file.read_text()
 
     def test_equal_shares_adapt_to_the_number_of_trials(self):
-        # By goodput, each would have one replica.
+        # If goodput decided, each trial would have one replica.
         search = self.search_new("equal", "--scales-badly")
         self.wait_for_replicas(trial0=2, trial1=2)
         for trial in range(2):
-            # It began with one replica and did not start again to grow.
+            # The trial started with one replica, and was not restarted to grow.
             self.assertIn("generation 0 rank 0 of 1 ", self.log_with(" rank 0 of 2 ", trial))
         self.adaptdl("tune", "stop", "s", 0)
         self.wait_for_replicas(trial1=4)

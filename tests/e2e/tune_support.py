@@ -1,4 +1,4 @@
-"""What the journeys of `adaptdl tune` share: a program to search, starting a search, and ending it with all that it started."""
+"""Helpers for the end-to-end tests of `adaptdl tune`, which start searches and end them with all processes that they started."""
 
 import json
 import os
@@ -17,7 +17,8 @@ DEVICES = ["--device-kind", "cpu", "--devices", 3, "--max-replicas", 1]
 
 
 def end_search(search, patience=PATIENCE):
-    """Ends a search as Ctrl-C does, so that its trials save and end before it, and waits for it."""
+    """Ends a search as Ctrl-C does, so that its trials save checkpoints and end first, and waits for it. Kills it if it has not ended
+    after `patience` seconds."""
     if search.poll() is None:
         search.send_signal(signal.SIGTERM)
         try:
@@ -28,8 +29,8 @@ def end_search(search, patience=PATIENCE):
 
 
 def processes_of(directory):
-    """The processes with that directory in their arguments or environment, such as launchers and replicas of a test. The agent,
-    which stays for a while after its last run, does not count."""
+    """Returns the processes with that directory in their arguments or environment, such as the launchers and replicas of a test. The
+    agent is omitted, because it stays for a while after its last run."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -63,14 +64,14 @@ class TuneTest(run_support.RunTest):
     def setUp(self):
         super().setUp()
         self.studies = self.home / ".local" / "state" / "adaptdl" / "studies"
-        # Before the agent is ended: a launcher would start another one.
+        # This must happen before the agent is ended, because a launcher would start another one.
         self.addCleanup(lambda: self.assertTrue(wait_for_runs(self.directory), "processes of the test did not end"))
 
     def program(self, *options):
         return ["--", sys.executable, PROGRAM, "--lr", "{lr}", *options]
 
     def release(self, trial=None):
-        """Lets trials continue that tune_program.py holds, or that one."""
+        """Releases the trials that tune_program.py is holding, or only the given trial."""
         (self.directory / ("release" if trial is None else f"release-{trial}")).touch()
 
     def tune(self, *arguments, code=0, patience=5 * PATIENCE):
@@ -93,7 +94,7 @@ class TuneTest(run_support.RunTest):
         return json.loads(self.adaptdl("tune", "show", study, "--json"))["trials"]
 
     def trained(self, study, number):
-        """The epochs that a trial was trained for, in order."""
+        """Returns the epochs for which a trial was trained, in order."""
         file = self.studies / study / "trials" / str(number) / "trained.jsonl"
         return [json.loads(line)["epoch"] for line in file.read_text().splitlines()]
 
@@ -104,7 +105,7 @@ class TuneTest(run_support.RunTest):
             return []
 
     def assert_nothing_runs(self):
-        """No record of a run is left; the records are shown where one is."""
+        """Asserts that no records of runs are left. If there are any, the failure shows them."""
         shown = ("run.json", "run.log")
         left = {str(path): path.read_text() if path.name in shown else "" for path in self.runs.rglob("*")}
         self.assertEqual(left, {})

@@ -1,4 +1,4 @@
-"""What `adaptdl tune` shows while it searches: a table on a terminal, and events as JSON in a pipe."""
+"""Tests what `adaptdl tune` shows while it is searching: a table on a terminal, and events as JSON in a pipe."""
 
 import collections
 import fcntl
@@ -22,9 +22,9 @@ ALL = ["--pruner", "none"]
 
 
 def screen(text):
-    """The lines on a terminal of any height that got this text, without colours."""
+    """Returns the lines that a terminal of unlimited height shows after this text, without colours."""
     lines, row = [""], 0
-    text = re.sub(r"\x1b(\[\d*)?\Z", "", text)  # the rest of it has not come yet
+    text = re.sub(r"\x1b(\[\d*)?\Z", "", text)  # the rest of this sequence has not arrived yet
     for part in re.findall(r"\x1b\[\d*[A-Za-z]|\n|\r|[^\x1b\n\r]+", text):
         if up := re.fullmatch(r"\x1b\[(\d+)A", part):
             row = max(0, row - int(up[1]))
@@ -40,12 +40,12 @@ def screen(text):
 
 
 def table(lines):
-    """The lines of the table among those of a screen: all that are no notices."""
+    """Returns the lines of a screen that belong to the table: all that are neither empty nor notices."""
     return [line for line in lines if line and not line.startswith("adaptdl: ")]
 
 
 def rows(lines):
-    """The rows of the trials in the table, by state."""
+    """Returns the rows of the trials in the table, by state."""
     found = collections.defaultdict(list)
     for line in table(lines):
         if row := re.match(r" *\d+  (\w+) ", line):
@@ -62,7 +62,8 @@ class TuneTerminalTest(tune_support.TuneTest):
         return terminal
 
     def wait_for_screen(self, terminal, condition):
-        """Waits until the condition holds for the lines on the terminal, and returns these. They may be in the middle of a change."""
+        """Waits until the condition holds for the lines on the terminal, and returns these lines. The terminal may be in the middle of
+        an update."""
         lines = []
 
         def look():
@@ -76,7 +77,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         return self.wait_for_screen(terminal, lambda lines: len(rows(lines)["running"]) == count)
 
     def test_a_table_shows_the_trials_and_notices_scroll_above_it(self):
-        # So slow that none ends before it is released.
+        # The trials are so slow that none ends before it is released.
         terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--pause", "0.4", "--progress", "--epochs", 250))
         lines = self.wait_for_running(terminal)
         first = next(number for number, line in enumerate(lines) if line.startswith("s: "))
@@ -84,7 +85,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertRegex(lines[first + 2], r"^TRIAL  STATE +PARAMETERS +ACCURACY  RUNG  REPLICAS  GOODPUT +ETA$")
         self.assertTrue(all(line.startswith("adaptdl: ") for line in lines[:first]), lines)
         self.assertTrue(any(line.startswith("adaptdl: trial 0: lr=") for line in lines[:first]), lines)
-        # What a trial reports.
+        # The row of a running trial shows what the trial reports.
         running = re.compile(r" *\d  running +lr=\S+ +0\.\d+ +- +1 +1,234 +\d+:\d\d")
         self.wait_for_screen(terminal, lambda lines: any(map(running.fullmatch, lines)))
         self.wait_for_screen(terminal, lambda lines: any(line.startswith("best: trial ") for line in lines))
@@ -92,7 +93,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.wait_for_screen(terminal, lambda lines: rows(lines)["complete"])
         self.release()
         self.assertEqual(terminal.finish(), 0)
-        # Of the table nothing is left, and each notice is there once.
+        # Nothing of the table is left, and each notice appears once.
         lines = screen(terminal.text)
         self.assertEqual(table(lines), [])
         for number in range(5):
@@ -127,19 +128,20 @@ class TuneTerminalTest(tune_support.TuneTest):
         terminal.process.send_signal(signal.SIGSTOP)
         stat = pathlib.Path(f"/proc/{terminal.process.pid}/stat")
         self.assertTrue(eventually(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T"))
-        # All that was written before comes before this.
+        # All earlier output comes before this mark.
         mark = "<stopped>"
         terminal.show(mark)
         terminal.wait_for(lambda text: mark in text)
         before = terminal.text.index(mark) + len(mark)
         terminal.process.send_signal(signal.SIGCONT)
-        # Once without moving up. It may have been about to draw when it was stopped, so that is not always the first time.
+        # The table is drawn once without moving up to the old one. This need not be the first time, because the command may have been
+        # about to draw when it was stopped.
         terminal.wait_for(lambda text: text.count("TRIAL", before) > len(re.findall(r"\x1b\[\d+A", text[before:])))
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
 
     def test_waiting_for_the_journal_lock_is_reported_above_the_table(self):
-        # Held, so that the search has results to write while the lock is taken, however late that is.
+        # The trials are held, so that the search has results to write while the lock is taken, however late that happens.
         terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--hold-after", 1))
         self.wait_for_running(terminal)
         lock = self.studies / "s" / "journal.log.lock"
@@ -219,7 +221,7 @@ class TuneTerminalTest(tune_support.TuneTest):
 
 class TuneEventsTest(tune_support.TuneTest):
     def events(self, *arguments, code=0):
-        """The events of a search that runs to its end."""
+        """Runs a search to its end, and returns its events."""
         done = subprocess.run([ADAPTDL, "tune", "--json", *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               cwd=self.directory, env=self.environment, timeout=5 * PATIENCE)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)

@@ -1,4 +1,4 @@
-"""Searches over hyperparameters with `adaptdl tune` on this machine."""
+"""Tests hyperparameter searches with `adaptdl tune` on this machine."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from tune_support import DEVICES, PROGRAM, SPACE
 
 class TuneTest(tune_support.TuneTest):
     def reported(self, study):
-        """The steps and values of each trial in the storage, in the order in which they were stored."""
+        """Returns the stored steps and values of each trial, in the order in which they were stored."""
         values = {trial["number"]: [] for trial in self.trials(study)}
         for line in (self.studies / study / "journal.log").read_text().splitlines():
             operation = json.loads(line)
@@ -33,7 +33,7 @@ class TuneTest(tune_support.TuneTest):
         self.assertEqual(len(trials), 16)
         self.assertEqual({trial["state"] for trial in trials}, {"complete", "pruned"})
         complete = [trial for trial in trials if trial["state"] == "complete"]
-        # Whatever the order of the reports, three of the trials at a rung stay there: four are needed for the first to go on.
+        # Whatever the order of the reports, three of the trials at a rung stay there: four are needed before the first can continue.
         self.assertLessEqual(len(complete), 10)
         for trial in trials:
             epochs = self.trained("s", trial["number"])
@@ -56,7 +56,7 @@ class TuneTest(tune_support.TuneTest):
         self.assert_nothing_runs()
 
     def kill_and_resume(self, trials, kills, source):
-        """Search and agent are killed at random moments; each trial's epochs are trained once, and none is lost."""
+        """Kills the search and the agent at random times, and checks that each epoch of a trial is trained once and no trial is lost."""
         generator = random.Random(int.from_bytes(os.urandom(4), "big"))
         command = ["--study", "s", "--trials", trials, *SPACE, *DEVICES, *self.program(source, "--pause", "0.1")]
         for kill in range(kills):
@@ -69,11 +69,11 @@ class TuneTest(tune_support.TuneTest):
             if (self.studies / "s" / "journal.log").exists() and b"adaptdl:settings" in (
                 self.studies / "s" / "journal.log").read_bytes():
                 command = ["--resume", "--study", "s"]
-        # There may be no study yet: a search that was killed while it held the journal's lock keeps the others from creating it.
+        # There may be no study yet: a search that was killed while it held the journal's lock prevents the next ones from creating it.
         before = {trial["number"]: trial for trial in self.trials("s")} if "--resume" in command else {}
         self.tune(*command)
         self.assertEqual(len(self.trials("s")), trials)
-        # Which trials are pruned depends on the order of their reports: of a few trials, at times none is.
+        # Which trials are pruned depends on the order of their reports: if there are only a few trials, sometimes none is pruned.
         self.assertLessEqual({trial["state"] for trial in self.trials("s")}, {"complete", "pruned"})
         for trial in self.trials("s"):
             if before.get(trial["number"], {}).get("state") in ("complete", "failed"):
@@ -151,7 +151,7 @@ echo '{"accuracy": 1}'
         self.assertEqual(self.trials("s")[0]["value"], 1)
 
     def interrupted(self, *program):
-        """A study whose trials were interrupted with checkpoints, all of them after their first epoch."""
+        """Creates a study whose trials were all interrupted after their first epoch, with checkpoints."""
         search = self.start_tune("--study", "s", "--trials", 3, "--pruner", "none", *SPACE, *DEVICES, *program, "--hold-after", 1)
         self.assertTrue(eventually(lambda: all(self.trained_so_far(number) for number in range(3))))
         search.send_signal(signal.SIGTERM)
@@ -192,13 +192,13 @@ echo '{"accuracy": 1}'
 
     def test_a_trial_that_ended_without_a_search_is_not_trained_again(self):
         self.interrupted(*self.program())
-        # As its launcher leaves it that ended by itself just after the search was killed.
+        # This is what the launcher leaves behind if it ends by itself just after the search was killed.
         directory = self.studies / "s" / "trials" / "0"
         (self.runs / "s-0").mkdir(parents=True)
         (self.runs / "s-0" / "run.json").write_text(
             json.dumps({"name": "s-0", "state": "done", "exit_code": 0, "checkpoints": str(directory / "checkpoints")}))
         before = self.trained("s", 0)
-        # More runs than are kept have ended since, the last of which removes records.
+        # Since then, more runs have ended than are kept, and the last one removes old records.
         for number in range(60):
             (self.runs / f"other-{number}").mkdir()
             (self.runs / f"other-{number}" / "run.json").write_text(json.dumps({"state": "done", "ended": "2026-01-01T00:00:00.000Z"}))
@@ -217,7 +217,7 @@ echo '{"accuracy": 1}'
         script.write_text("#!/bin/sh\ntrap '' TERM INT\necho '{\"accuracy\": 1, \"epoch\": 1}'\ntouch started\nwhile :; do sleep 1; done\n")
         script.chmod(0o755)
         run_log = self.studies / "s" / "trials" / "0" / "run.log"
-        # No pruner, which would ask the trial to stop, too: it must be the answer to the first interrupt.
+        # There is no pruner, because it could ask the trial to stop, too: only the first interrupt may do so.
         search = self.start_tune("--study", "s", "--parallel", 1, "--pruner", "none", *SPACE, *DEVICES, "--", "./stubborn.sh", "{lr}")
         self.assertTrue(eventually((self.directory / "started").exists))
         search.send_signal(signal.SIGINT)
@@ -238,7 +238,7 @@ echo '{"accuracy": 1}'
     def test_an_optuna_sampler_requires_optuna(self):
         packages = self.directory / "packages"
         packages.mkdir()
-        # Where Optuna is installed, it is hidden.
+        # This module hides Optuna where it is installed.
         (packages / "optuna.py").write_text("raise ModuleNotFoundError('no optuna', name='optuna')\n")
         self.environment.update(PYTHONPATH=str(packages), ADAPTDL_PYTHON=sys.executable)
         for sampler, needed in [("TPESampler", "optuna"), ("GPSampler", "optuna scipy torch"), ("CmaEsSampler", "optuna cmaes")]:
@@ -256,7 +256,7 @@ echo '{"accuracy": 1}'
         packages.mkdir()
         (packages / "optuna.py").write_text("import pathlib, time\npathlib.Path('imported').touch()\ntime.sleep(600)\n")
         self.environment.update(PYTHONPATH=str(packages), ADAPTDL_PYTHON=sys.executable)
-        # As if the study had been created with this sampler.
+        # This makes the study look as if it had been created with this sampler.
         with (self.studies / "s" / "journal.log").open("a") as journal:
             journal.write(json.dumps({"op_code": 2, "worker_id": "w", "study_id": 0,
                                       "user_attr": {"adaptdl:settings": {**self.settings(), "sampler": "optuna:TPESampler"}}}) + "\n")

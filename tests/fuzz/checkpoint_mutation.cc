@@ -1,6 +1,6 @@
-// Damages checkpoints at random and loads them: a damaged checkpoint must be refused, or an older good one used, with
-// the reason in either case, and wrong data must never be loaded. Arguments: [COUNT [SEED]], by default 1000 and 1.
-// Prints the number of each outcome.
+// Damages checkpoints at random and loads them: a damaged checkpoint must be refused, or an older good one used, the
+// reason must be reported in either case, and wrong data must never be loaded. Arguments: [COUNT [SEED]], by default
+// 1000 and 1. Prints the number of each outcome.
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -92,7 +92,7 @@ std::size_t below(Random& random, std::size_t bound) {
   return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
 }
 
-// Changes `files` in one way, and returns a description. `other` are the files of the other checkpoint.
+// Changes `files` in one way, and returns a description. `other` contains the files of the other checkpoint.
 std::string mutate(Files& files, const Files& other, Random& random) {
   auto file = std::next(files.begin(), static_cast<std::ptrdiff_t>(below(random, files.size())));
   const std::string name = file->first;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs a libFuzzer program over a corpus, which it leaves as it is, and then on new inputs: fuzz.py PROGRAM CORPUS [ARGUMENT...]
+"""Runs a libFuzzer program on a corpus, which is not changed, and then on new inputs: fuzz.py PROGRAM CORPUS [ARGUMENT...]
 
-It tries new inputs for $ADAPTDL_FUZZ_SECONDS (default: 3). An input that makes the program fail is printed and kept.
+The program tries new inputs for $ADAPTDL_FUZZ_SECONDS (default: 3). Inputs that make it fail are printed and kept.
 """
 import base64
 import os

@@ -1,4 +1,5 @@
-// Reads any bytes as a file of registry credentials and as a manifest: they are parsed, or refused in one line.
+// Reads any bytes as a file of registry credentials and as a manifest: they are parsed, or refused with a one-line
+// error.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

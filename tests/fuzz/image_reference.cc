@@ -1,5 +1,5 @@
-// Reads any text as an image reference or a digest: it is refused with a one-line error, or parsed and formatted such
-// that it is parsed as the same reference again.
+// Reads any text as an image reference or a digest: it is refused with a one-line error, or parsed and formatted so
+// that parsing the result yields the same reference.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Reads any bytes as a SPDY stream from a server: the events are the same, whatever pieces the bytes arrive in.
+// Reads any bytes as a SPDY stream from a server: the events do not depend on the pieces in which the bytes arrive.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

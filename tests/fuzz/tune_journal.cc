@@ -1,4 +1,5 @@
-// Reads any bytes as lines of a study's journal: they are replayed, or refused in one line. Writing preserves JSON.
+// Reads any bytes as lines of a study's journal: they are replayed, or refused with a one-line error. Writing preserves
+// JSON.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

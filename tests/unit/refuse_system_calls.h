@@ -12,7 +12,7 @@
 
 namespace testing {
 
-// Lets the given calls of this thread fail with `error` from now on, including those of threads and processes that it
+// Makes the given calls of this thread fail with `error` from now on, including those of threads and processes that it
 // starts. Returns whether the filter could be installed.
 inline bool refuse_system_calls(std::initializer_list<unsigned> numbers, unsigned error) {
   std::vector<sock_filter> code = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};

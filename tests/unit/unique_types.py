@@ -1,4 +1,4 @@
-"""Checks that no two types of the product have one name: in a program that links both, one's destructor destroys the other."""
+"""Checks that no two types of the product have the same name. A program that links both could call the destructor of the wrong type."""
 
 import collections
 import pathlib
@@ -12,7 +12,7 @@ TYPE = re.compile(r"(?:template <.*> )?(?:struct|class|enum(?: class)?) (\w+)(?:
 
 
 def types_in(text):
-    """The qualified names of types that are defined in named namespaces, whose braces are in the first column."""
+    """Yields the qualified names of the types that are defined in named namespaces. Namespaces and types begin in the first column."""
     namespaces = []
     for line in text.splitlines():
         if opened := NAMESPACE.match(line):

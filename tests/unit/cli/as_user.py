@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs a program as a user of the test's own, which has subordinate ids or none: as_user.py with-ids|without-ids PROGRAM…
+"""Runs a program as a temporary user with or without subordinate ids: as_user.py with-ids|without-ids PROGRAM…
 
-The user is in files that only this process and its children see in place of the machine's. Exits 77, which skips the
-test, where that takes rights that are not there.
+The user exists only in copies of /etc/passwd and similar files, which the program sees in place of the machine's. Exits with
+code 77, which skips the test, if this script does not run as root, or if newuidmap or /etc/subuid is missing.
 """
 import os
 import shutil
@@ -16,7 +16,7 @@ NAME, NUMBER = "adaptdl-test", 61234
 def run(kind, command):
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        # The build directory may be closed to others.
+        # The build directory may be inaccessible to other users.
         program = shutil.copy(command[0], directory)
         home = os.path.join(directory, "home")
         os.mkdir(home)

@@ -24,7 +24,7 @@ namespace {
 
 const std::string kUp = "../../../../../../../../../../..";
 
-// Files of the host beside those of the image, which no step may read or change.
+// Files of the host, next to those of the image. No step may read or change them.
 struct Machine : Steps {
   Machine() {
     write(outside() / "secret", "of the machine");

@@ -199,7 +199,7 @@ TEST_CASE("invalid sparse maps and invalid headers are rejected") {
   REQUIRE(at < good.size());
   REQUIRE(why(good) == "");
   std::string bad = good;
-  bad[at] = '9';  // the piece now ends after the start of the next
+  bad[at] = '9';  // the piece now ends after the start of the next piece
   CHECK(why(bad) == "archive: invalid tar archive: invalid sparse file map");
   bad[at] = 'x';
   CHECK(why(bad) == "archive: invalid tar archive: invalid number");

@@ -75,8 +75,8 @@ std::string why(const std::string& layer, const std::function<void(const fs::pat
 
 std::string text_of(const fs::path& file) { return read_file(file); }
 
-// If the user is not root, enters a user namespace that maps only this user, as root, because layers belong to root.
-// Returns whether the user was root.
+// If the user is not root, enters a user namespace that maps only this user, as root, because the files in layers
+// belong to root. Returns whether the user was root.
 bool begin_as_root() {
   const uid_t uid = ::getuid();
   const gid_t gid = ::getgid();
@@ -204,7 +204,7 @@ TEST_CASE("whiteouts and opaque markers become those of the overlay, and invalid
           CHECK(run("getfattr --only-values -n user.overlay.opaque " + (root / "dir").string() + " 2>/dev/null || true")
                     .find('y') != std::string::npos);
         }) == "");
-  // Whiteouts do not remove entries of their own layer, whatever the order, but hide what is below.
+  // Whiteouts do not remove entries of their own layer, whatever the order, but hide those of the layers below.
   for (const bool first : {false, true}) {
     Tar tar;
     if (first) tar.file(".wh.d").file(".wh.f");

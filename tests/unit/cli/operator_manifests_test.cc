@@ -48,7 +48,7 @@ std::string argument(const std::vector<json>& documents, const std::string& opti
   return *(found + 1);
 }
 
-// Expands an argument like Kubernetes does if no variable is defined.
+// Expands an argument as Kubernetes does if no variable is defined.
 std::string expanded(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

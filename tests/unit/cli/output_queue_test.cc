@@ -17,7 +17,7 @@ using adaptdl::cli::OutputQueue;
 
 namespace {
 
-// Replaces a standard descriptor by a pipe while a test runs.
+// Replaces a standard descriptor with a pipe while a test runs.
 struct Redirected {
   explicit Redirected(int descriptor = STDOUT_FILENO) : fd(descriptor) {
     ::signal(SIGPIPE, SIG_IGN);

@@ -103,7 +103,7 @@ TEST_CASE("colours do not change the text") {
 
 namespace {
 
-// Replaces standard error by a pseudo-terminal while a test runs.
+// Replaces standard error with a pseudo-terminal while a test runs.
 struct ErrorTerminal {
   ErrorTerminal() {
     ::setenv("TERM", "xterm", 1);
@@ -121,7 +121,7 @@ struct ErrorTerminal {
     if (master < 0) REQUIRE(::openpty(&master, &slave, nullptr, nullptr, &size) == 0);
     REQUIRE(::ioctl(master, TIOCSWINSZ, &size) == 0);
   }
-  // Returns the output that was not taken yet. REQUIRES that there is some.
+  // Returns the output that has not been taken yet. REQUIRES that there is some.
   std::string take() {
     std::string text(65536, '\0');
     const ssize_t size = ::read(master, text.data(), text.size());

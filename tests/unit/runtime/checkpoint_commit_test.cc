@@ -1,4 +1,5 @@
-// Tests that saving is atomic: whatever happens while a checkpoint is written, the previous one is kept and loaded.
+// Tests that saving is atomic: whatever happens while a checkpoint is being written, the previous one is kept and
+// loaded.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>

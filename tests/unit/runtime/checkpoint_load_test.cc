@@ -13,7 +13,7 @@ using namespace checkpoint_test;
 
 namespace {
 
-// A directory with checkpoint-0 and checkpoint-1, which contain a number, 10 and 11, and a tensor of 'a' and of 'b'.
+// A directory with checkpoint-0 and checkpoint-1, which contain a number (10 and 11) and a tensor (of 'a' and of 'b').
 struct TwoCheckpoints {
   TwoCheckpoints() {
     for (int i = 0; i < 2; ++i) {
@@ -59,7 +59,7 @@ void rewrite_manifest(const fs::path& checkpoint, const std::function<void(json&
   write_file(checkpoint / "manifest.json", text + "\"checksum\": \"" + xxh128(text) + "\"\n}\n");
 }
 
-// Replaces a file of a checkpoint by `content`, and corrects its size and checksum in the manifest.
+// Replaces a file of a checkpoint with `content`, and corrects its size and checksum in the manifest.
 void replace_file(const fs::path& checkpoint, const std::string& file, const std::string& content) {
   write_file(checkpoint / file, content);
   rewrite_manifest(checkpoint, [&](json& manifest) {
@@ -180,7 +180,7 @@ TEST_CASE("without an intact checkpoint, loading fails with the reasons and load
   TwoCheckpoints two;
   flip_bit(two.directory / "checkpoint-1/model.safetensors", 200);
   fs::remove(two.directory / "checkpoint-0/manifest.json");
-  // The state that is loaded first is intact in both checkpoints, but it must not be loaded either.
+  // This state is intact in both checkpoints, but it must not be loaded, because neither checkpoint is intact.
   const std::string text = error_of([&] { ckpt::load_state(two.number); });
   CHECK(two.number.value == -1);
   CHECK(contains(text, "no intact checkpoint in " + two.directory.path().string()));

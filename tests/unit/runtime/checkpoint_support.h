@@ -188,8 +188,8 @@ inline void flip_bit(const fs::path& path, std::size_t byte) {
   write_file(path, text);
 }
 
-// Runs `body` in a child process and exits with its result, or with 99 if it throws. `body` must not use REQUIRE, and
-// the parent sees a failure only in the exit status.
+// Runs `body` in a child process, which exits with its result, or with 99 if it throws. `body` must not use REQUIRE,
+// and the parent sees a failure only in the exit status.
 inline pid_t start_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
   REQUIRE(pid >= 0);

@@ -298,7 +298,7 @@ TEST_CASE("closing rank 0's communicator fails pending calls on all threads of a
 }
 
 TEST_CASE("results of rank 0 are delivered even if it leaves immediately") {
-  // The other replicas do not read for a while, which may take longer on a busy machine.
+  // The other replicas do not read for a while, and on a busy machine for even longer.
   const auto linger_stall = std::exchange(adaptdl::collective::linger_stall, 30s);
   const Bytes large(24 << 20, 'r');
   const auto errors = run_threads(3, [&](Communicator& communicator) {

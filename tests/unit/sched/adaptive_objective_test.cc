@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "allocation_validator.h"
+#include "policy/policies.h"
 #include "policy/pollux/pollux.h"
 
 namespace adaptive_objective_test {

@@ -27,7 +27,8 @@ double uniform(std::mt19937& random, double low, double high) {
 
 int pick(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
-// Sets values that grow sublinearly, and more slowly across nodes. `fair`: values as of a power mean, without weights.
+// Sets values that grow sublinearly, and more slowly across nodes. `fair`: the values are those of a power mean,
+// without weights.
 void give_values(SearchJob& job, std::mt19937& random, bool fair) {
   const double on_one = uniform(random, 0.6, 1), on_many = on_one * uniform(random, 0.5, 1);
   const double weight = std::exp(uniform(random, -2, 2)), changed = uniform(random, 0.3, 1);

@@ -44,8 +44,8 @@ TEST_CASE("a call is retried until it succeeds, and the outage is reported once"
   CHECK(result == 7);
   CHECK(tries == 6);
   CHECK(scene.notices ==
-        std::vector<std::string>{"cluster call failed: connection refused; retrying while the jobs continue",
-                                 "cluster calls succeed again"});
+        std::vector<std::string>{"request to the cluster failed: connection refused; retrying while the jobs continue",
+                                 "the cluster responds again"});
 }
 
 TEST_CASE("a permanent error is thrown without a retry") {

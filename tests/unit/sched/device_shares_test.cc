@@ -23,7 +23,8 @@ DeviceUser user(int min, int max, double submitted, int devices = 4) {
   return user;
 }
 
-// Returns the hints of a program on up to 8 replicas whose step takes `sync` seconds longer on more than one.
+// Returns the hints of a program that has run on up to 8 replicas. On more than one, a step takes `sync` seconds
+// longer.
 nlohmann::json measured_hints(double sync) {
   return {{"initBatchSize", 1024},
           {"maxProfiledReplicas", 8},
@@ -351,7 +352,7 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
     prefer(2, 4);
     settle({2});
     CHECK(machine.has(2).size() == 4);
-    // A run that prefers all devices leaves another run its share, and does not wait for any when it restarts.
+    // A run that prefers all devices leaves another run its share, and does not wait for a device when it restarts.
     machine.come(3, user(1, 4, 2));
     settle({2, 3});
     CHECK(machine.has(2).size() == 2);

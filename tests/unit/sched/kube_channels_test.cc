@@ -1,4 +1,5 @@
-// Tests commands in containers with a server that sends given bytes, in pieces of any size, and closes.
+// Tests commands in containers with a server that sends given bytes, in pieces of any size, and then closes the
+// connection.
 #include "kube/stream/channels.h"
 
 #include <doctest/doctest.h>

@@ -126,7 +126,7 @@ TEST_CASE("a name and an image may be omitted if they are supplied elsewhere") {
 
 TEST_CASE("invalid, ambiguous, oversized and deeply nested YAML is rejected") {
   CHECK(refusal("a: [\n").find("invalid YAML") != std::string::npos);
-  for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp would parse endless documents from some
+  for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp would parse endless documents from some of these
     CHECK(refusal(end).find("invalid YAML") != std::string::npos);
   CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: duplicate key 'kind'");
   CHECK(refusal("") == "job.yaml: contains no job");

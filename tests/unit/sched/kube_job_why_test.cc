@@ -132,7 +132,7 @@ TEST_CASE("the reason why a pod waits is taken from its events if its status has
             {make_event("Pod", "job-u-0-0", "FailedMount",
                         "MountVolume.SetUp failed for volume \"v\" : secret \"nope\" not found")}) ==
         "its volume cannot be mounted: MountVolume.SetUp failed for volume \"v\" : secret \"nope\" not found");
-  // The event is outdated, because the pod runs.
+  // The event is outdated, because the pod is running.
   CHECK(why(make_job({{"phase", "Running"}}), {make_pod(0, running())},
             {make_event("Pod", "job-u-0-0", "FailedMount", "timed out")})
             .empty());

@@ -18,7 +18,7 @@ struct Line {
 
 std::string stamp(Time time) { return to_string(time); }
 
-// Returns a log as a node serves it: from a whole second on.
+// Returns a log as a node serves it: starting at a whole second.
 std::string served(const std::vector<Line>& log, const std::string& since) {
   std::string bytes;
   const auto from = parse_time(since);

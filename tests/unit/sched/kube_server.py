@@ -1,6 +1,6 @@
-"""An HTTPS server that misbehaves as told, and a CONNECT proxy to it, on loopback.
+"""Runs an HTTPS server that misbehaves depending on the requested path, and a CONNECT proxy to it, both on loopback.
 
-Writes certificates into the folder that is its argument, then says its two ports as a line of JSON.
+Writes certificates to the directory given as argument, then prints the two ports as a line of JSON.
 """
 
 import http.server
@@ -38,7 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     seen = {}
     connections = 0
-    proxied = set()  # ports that the proxy comes from
+    proxied = set()  # ports from which the proxy connects
 
     def setup(self):
         Handler.connections += 1
@@ -108,7 +108,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, address):
-        pass  # a client that goes is a test's doing
+        pass  # tests disconnect on purpose
 
 
 def proxy(listener):

@@ -39,7 +39,7 @@ class Server {
     ::close(held_);
   }
 
-  // Closes all connections, as a server that dies; `open` restarts the server on the same port.
+  // Closes all connections, as a dying server does; `open` restarts the server on the same port.
   void close() {
     // The listener is shut down first, so that a client cannot reconnect.
     ::shutdown(listener_, SHUT_RDWR);

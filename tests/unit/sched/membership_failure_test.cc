@@ -17,7 +17,7 @@ TEST_CASE("enough survivors of a killed member continue at once, and a replaceme
   CHECK(issued.generation == 1);
   CHECK(run.decide(kFirstBackOff - 1ms).empty());
   run.membership.waits(run.only(Kind::kStart, 1ms).replica, run.now);
-  CHECK(run.decide(1h).empty());  // a replacement joins only once the others train again
+  CHECK(run.decide(1h).empty());  // a replacement joins only once the others are training again
   run.train();
   CHECK(run.only(Kind::kIssue).members == Numbers{1, 2, 3});
   CHECK(run.membership.devices() == Devices{"1", "2", "0"});

@@ -56,7 +56,7 @@ struct Cluster {
     const auto found = nodes.find(node);
     return found == nodes.end() ? NodeState::kGone : found->second;
   }
-  // Returns whether the pods of the node run.
+  // Returns whether the node's pods are running.
   bool runs_pods(const std::string& node) const {
     return state_of(node) != NodeState::kGone && state_of(node) != NodeState::kNotReady;
   }
@@ -155,7 +155,7 @@ struct Cluster {
   virtual bool may_be_killed(const PodFacts& pod) const { return state_of(pod.node) == NodeState::kGone; }
   // Returns whether replicas fail when they lose others.
   virtual bool fails_with_others() const { return true; }
-  // Ends all replicas that train with this one in the same way.
+  // Ends all replicas that are training with this one, all in the same way.
   virtual void end_together(PodFacts& pod, PodEnd how) { end(pod, how); }
 
   // A running pod gets time to terminate; other pods are deleted immediately.
@@ -287,7 +287,7 @@ class Storm {
     CHECK(std::ranges::none_of(cluster_.pods, &PodFacts::live));
   }
 
-  // Ends all disturbances: the job gets nodes whenever it waits for them, and its pods make progress.
+  // Ends all disturbances: the job gets nodes whenever it is waiting for them, and its pods make progress.
   void calm() {
     end_disturbances();
     cluster_.job["spec"].erase("suspend");

@@ -138,7 +138,7 @@ Cluster running() {
   return cluster;
 }
 
-// The last two values end a job if they are its phase.
+// A job whose phase is one of the last two values has ended.
 const std::vector<json>& odd_values() {
   static const std::vector<json> values = [] {
     std::vector<json> all = json::parse(R"([

@@ -1,5 +1,5 @@
-// Tests how members end when the operator stops a job while they change, or when other members are lost meanwhile: the
-// training progress must be saved.
+// Tests how members end if the operator stops a job while its members are changing, or if other members are lost
+// meanwhile: the training progress must be saved.
 #include <doctest/doctest.h>
 
 #include <algorithm>

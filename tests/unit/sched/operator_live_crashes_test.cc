@@ -15,8 +15,8 @@ namespace {
 
 constexpr auto kGrace = 120s;
 
-// A cluster whose replicas follow the generations that the operator announces. Those of a generation train once all
-// have joined it, and save and exit together when one of them is asked to exit.
+// A cluster whose replicas follow the generations that the operator announces. The members of a generation start to
+// train when all of them have joined it. If one of them is asked to exit, all of them save and exit together.
 struct LiveCluster : Cluster {
   struct Replica {
     int joins = 0;        // the first generation that may list it
@@ -109,7 +109,7 @@ struct LiveCluster : Cluster {
     });
   }
 
-  // A replica that trains with all others must get the time to save.
+  // A replica that is training with all others must get the time to save.
   bool may_be_killed(const PodFacts& pod) const override { return Cluster::may_be_killed(pod) || !trains(pod); }
   void remove(const PodRemoval& removal) override {
     Cluster::remove(removal);
@@ -206,7 +206,7 @@ void check_random_events(unsigned seeds, bool suspends = false) {
   CHECK(phases.size() >= 4);
 }
 
-// Gives a third node to a job of two replicas, and the operator `rounds` rounds to follow.
+// Allocates a third node to a job of two replicas, and lets the operator act for `rounds` rounds.
 void begin_change(LiveCluster& cluster, int rounds) {
   cluster.may_crash = false;
   decide(cluster, {"a", "b"});

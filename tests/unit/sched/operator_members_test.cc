@@ -36,7 +36,7 @@ TEST_CASE("a job grows while it trains: a newcomer joins once it is ready, and n
   REQUIRE(scene.pods.size() == 2);
   CHECK(scene.pods[1].node == "b");
   CHECK_FALSE(scene.generation);
-  // The newcomer loads while the job trains.
+  // The newcomer loads while the job continues to train.
   scene.now += 10s;
   scene.settle();
   CHECK_FALSE(scene.generation);

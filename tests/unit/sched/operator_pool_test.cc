@@ -255,7 +255,7 @@ TEST_CASE("operator_pool: no node is added that no job would use, even if the ot
   CHECK(desired(cluster) == 1);
   cluster.jobs[0].info.preemptible = false;
   CHECK(desired(cluster) == 1);
-  // The node outside of the pool is fully used, but only by resources that nodes of the pool lack.
+  // On the node outside of the pool, only resources that nodes of the pool lack are fully used.
   cluster = make_cluster(0);
   cluster.pool->node_resources = {{"cpu", 8000}};
   cluster.nodes = {make_node("fixed", "fixed")};
@@ -269,7 +269,7 @@ TEST_CASE("operator_pool: a new node whose devices are not registered yet does n
   cluster.nodes[1].created = cluster.now - 30;
   cluster.jobs = {make_job("a", 6, 6)};
   CHECK(desired(cluster) == 2);
-  // Once the node is old, it counts with the resources that it reports.
+  // Once the node is old, only the resources that it reports count.
   cluster.nodes[1].created = 0;
   CHECK(desired(cluster) == 3);
 }
@@ -314,7 +314,7 @@ TEST_CASE("operator_pool: resources used by DaemonSets are not available on new 
   CHECK(desired(cluster) == 1);
   cluster.jobs[0].info.resources["cpu"] = 4000;
   CHECK(desired(cluster) == 0);
-  // The resources of pods that end soon count as free.
+  // The resources of pods that will end soon count as free.
   cluster.released_soon["n0"] = {{"cpu", 500}};
   CHECK(desired(cluster) == 1);
   cluster.released_soon.clear();

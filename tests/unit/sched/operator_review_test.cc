@@ -198,7 +198,7 @@ TEST_CASE("operator_review: a name too long for replicas' host names is reported
                 {{"causes", {{{"field", "spec.hostname"}, {"message", "must be no more than 63 characters"}}}}});
   CHECK(review_job(creation(make_job()), server.settings()).faults ==
         std::vector<std::string>{"metadata.name: must be no more than 63 characters"});
-  // The host name is that of a later group, which is longer.
+  // The host name that is checked is that of a later group, which is longer.
   CHECK(text_field(server.pods.at(0), {"spec", "hostname"}) == "job-999-0");
 }
 
@@ -403,7 +403,7 @@ TEST_CASE("operator_review: the submitter is recorded in an annotation that othe
   CHECK(patched(request) == stored);
   request["object"]["metadata"].erase("annotations");
   CHECK(patched(request)["metadata"]["annotations"] == json{{name, "alice"}});
-  // The job was created while no operator answered.
+  // The job was created while no operator was responding.
   request = update(job, stored);
   CHECK_FALSE(patched(request)["metadata"]["annotations"].contains(name));
 
@@ -429,7 +429,7 @@ TEST_CASE("operator_review: an oversized or too deeply nested review is rejected
     CHECK_FALSE(summarize_review(review).being_deleted);
     CHECK(summarize_review(R"({"request":{"object":)" + value + R"(,"uid":"last"}})").uid == "last");
     CHECK(summarize_review(R"({"request":{"object":)" + value + "}}").uid.empty());
-    // The update is that of the garbage collector when it removes a finalizer.
+    // This is the update with which the garbage collector removes a finalizer.
     const auto deletion = [&](const char* operation, const char* part) {
       return summarize_review(fmt::format(R"({{"request":{{"uid":"u","operation":"{}","object":{{"spec":{},"{}":{{)"
                                           R"("deletionTimestamp":"2026-11-26T00:00:00Z"}}}}}}}})",

@@ -88,7 +88,7 @@ struct Scene {
   Allocation allocation() const { return job["status"]["allocation"].get<Allocation>(); }
 };
 
-// Returns a job whose group 0 runs on these nodes.
+// Returns a job whose group 0 is running on these nodes.
 inline Scene running(const Allocation& nodes, const char* since = kTenMinutesAgo) {
   Scene scene;
   scene.job["status"] = {{"phase", "Running"}, {"phaseSince", since},      {"allocation", nodes},

@@ -196,7 +196,7 @@ TEST_CASE("the allocator gets a job's allocation, its live pods and a replica's 
   CHECK(job.live == std::map<std::string, int>{{"a", 2}});
   CHECK_FALSE(job.waits_for_first_fit);
   CHECK(cluster.used.empty());
-  // The pods are on a node that is missing or not ready, which cannot confirm that they have ended.
+  // The pods' node is missing or not ready, so it cannot confirm that the pods have ended.
   CHECK(job.held);
   state.put_node(make_node());
   CHECK_FALSE(state.cluster({}, kNow).jobs.at(0).held);
@@ -282,7 +282,7 @@ TEST_CASE("hints are written at once if few jobs have new ones, and in turn othe
   for (const char* job : {"a", "b", "c"}) pace.written(job);
   CHECK(pace.due("b", begin + 1s) == begin + 1s);
   pace.written("b");
-  CHECK(pace.due("b", begin + 1s) == begin + 1s + 100ms);  // even if no other job waits
+  CHECK(pace.due("b", begin + 1s) == begin + 1s + 100ms);  // even if no other job is waiting
 }
 
 TEST_CASE("unused turns do not delay other jobs, and missed turns are not taken all at once") {

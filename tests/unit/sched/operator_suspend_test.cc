@@ -48,7 +48,7 @@ std::vector<std::string> reasons(const Plan& plan) {
   return all;
 }
 
-// Returns a job whose pods have ended after it was suspended while running.
+// Returns a job that was suspended while it was running, and whose pods have ended.
 Scene stopped() {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();

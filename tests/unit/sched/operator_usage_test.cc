@@ -1,4 +1,4 @@
-// Tests what jobs are charged with: GPU hours and cost.
+// Tests what jobs are charged for: GPU hours and cost.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -34,7 +34,7 @@ const std::vector<NodePrice> kPrices =
 
 kube::JobUsage usage_of(const Scene& scene) { return kube::parse_usage(scene.job); }
 
-// Charges each replica of the scene with 1 GPU and a price of 36 per hour.
+// Charges the scene's job for 1 GPU per replica, at a price of 36 per hour each.
 Scene charged(Scene scene) {
   scene.usage_rate = [](const Allocation& nodes) {
     const auto count = static_cast<double>(nodes.size());
@@ -62,7 +62,7 @@ TEST_CASE("operator_usage: a job pays for its largest share of any resource of e
   // Each replica takes half of the CPUs of a, so other jobs cannot use its other GPUs.
   const UsageRate greedy = usage_rate({{"cpu", 8000}, {"nvidia.com/gpu", 1}}, {"a", "a"}, kNodes, kPrices);
   CHECK(*greedy.cost_per_hour == Approx(16));
-  // A job without GPUs is charged by its largest share as well.
+  // A job without GPUs is also charged for its largest share.
   const UsageRate plain = usage_rate({{"cpu", 4000}}, {"b"}, kNodes, kPrices);
   CHECK(plain.gpus == 0);
   CHECK(*plain.cost_per_hour == Approx(3 / 4.0));
@@ -99,7 +99,7 @@ TEST_CASE("operator_usage: a job is charged for each group's replicas while any 
   scene.now += 3h;
   scene.step();
   CHECK_FALSE(scene.job["status"].contains("usage"));
-  // With its first pod, the job is charged for 2 replicas for 30 minutes; they run for 20 of them.
+  // With its first pod, the job is charged for 2 replicas for 30 minutes; they run for 20 of these minutes.
   scene.pods = {make_pod(0, "a")};
   scene.pods[0].running = false;
   scene.step();
@@ -142,7 +142,7 @@ TEST_CASE("operator_usage: a job that is already running when accounting begins 
   CHECK(usage_of(scene).gpus == 2);
   CHECK(usage_of(scene).since == scene.now);
   CHECK(scene.plan().status.is_null());
-  // A stopping job is charged for the group that still runs, although the allocation is that of the next one.
+  // A stopping job is charged for the group that is still running, although the allocation is that of the next one.
   scene = charged(stopping({"a", "b"}, {"c"}));
   scene.step();
   CHECK(usage_of(scene).gpus == 2);
@@ -181,7 +181,7 @@ TEST_CASE("operator_usage: the end times of other pods are not used for deleted 
   scene.pods = {make_pod(0, "a", 1), make_pod(1, "b", 1)};
   scene.step();
   scene.now += 1h;
-  // The remaining pods are one of an earlier group, and one of two replicas.
+  // One of the remaining pods is of an earlier group, and the other is one of the job's two replicas.
   scene.pods = {ended(make_pod(0, "a", 0), PodEnd::kFailed), ended(make_pod(0, "a", 1), PodEnd::kCheckpointed)};
   scene.pods[0].last_ended = scene.now - 5h;
   scene.pods[1].last_ended = scene.now - 30min;

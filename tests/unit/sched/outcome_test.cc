@@ -129,7 +129,7 @@ TEST_CASE("a replica that another replica reports as lost counts as the earlier 
   CHECK(judge({.ends = {consequence, asked(exited(2, 143))}}, false).first_failure->rank == 0);
   CHECK(judge({.ends = {consequence}}, false).first_failure->rank == 0);
 
-  // If each lost the other, the one that was noticed first counts.
+  // If two replicas report the loss of each other, the end that was noticed first counts.
   second.last_lines = {"error: replica 0 left the job after call #3 (connection closed)"};
   CHECK(judge({.ends = {consequence, second}}, false).first_failure->rank == 0);
   CHECK(judge({.ends = {consequence, exited(1, 1), second}}, false).first_failure->rank == 0);

@@ -8,7 +8,7 @@
 namespace adaptdl::sched {
 
 // An ordinary problem, similar to the traces of the Pollux paper: a cluster with one type of node, and jobs that scale
-// differently well, are new or have trained for long, and partly run.
+// to different degrees, and are new or have been training for a long time. Some of the jobs are running.
 struct OrdinaryShape {
   int jobs = 10, nodes = 16, gpus = 4;
   double running = 0.5;  // the fraction of jobs that have an allocation, as far as there is room

@@ -154,7 +154,7 @@ struct Scene {
   }
 };
 
-// Returns whether the process exists and is not a zombie, which its parent has not reaped yet.
+// Returns whether the process exists and is not a zombie (an ended process that its parent has not reaped yet).
 bool lives(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;

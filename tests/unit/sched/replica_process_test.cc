@@ -56,7 +56,7 @@ TEST_CASE("a replica gets its pipes, its environment and empty standard input") 
   CHECK(*replica.exit_status() == ExitStatus{.signalled = false, .code = 5});
 }
 
-TEST_CASE("a replica inherits only the file descriptors of its contract") {
+TEST_CASE("a replica inherits only the standard streams and the status descriptor") {
   constexpr int kStray = 251;
   REQUIRE(::dup2(STDERR_FILENO, kStray) == kStray);  // without close-on-exec
   sched::Guardian guardian;

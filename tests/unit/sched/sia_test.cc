@@ -177,7 +177,7 @@ TEST_CASE("solutions of small problems are optimal, as verified by enumeration")
     check_constraints(problem, decision);
 
     const sia::Model model = sia::make_model(problem, {options.restart_cost, options.fairness});
-    // Since nodes of a type are equal and sizes are powers of two or whole nodes, what fits by type can be placed.
+    // Since nodes of a type are equal and sizes are powers of two or whole nodes, whatever fits by type can be placed.
     std::vector<std::int64_t> capacity(2, 0);
     for (const sia::Node& one : model.cluster.nodes) capacity[one.type] += one.free[0];
     double best = 0;

@@ -1,4 +1,5 @@
-// Tests what a journal does to its file when processes are killed, when several write, and when the file is damaged.
+// Tests what a journal does to its file when processes are killed, when several processes write, and when the file is
+// damaged.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
@@ -264,7 +265,7 @@ TEST_CASE("a writer that is killed at any time leaves a valid file that can be c
     });
     ::close(pipe[1]);
     char byte = 0;
-    // On a slow machine, the other half may be killed before they have written anything.
+    // On a slow machine, the other half of the processes may be killed before they have written anything.
     if (i % 2 == 0 && ::read(pipe[0], &byte, 1) == 1) ++acknowledged;
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
     ::kill(pid, SIGKILL);

@@ -15,7 +15,7 @@ namespace {
 TEST_CASE("the device-seconds of each run count once, even if the search is killed repeatedly") {
   std::mt19937 random(11);
   for (int round = 0; round < 10; ++round) {
-    // The run of a trial that the median rule ends continues for a while.
+    // If the median rule ends a trial, the trial's run continues for a while.
     Scene scene(round % 2 == 0 ? "asha" : "median");
     for (bool finished = false; !finished;) {
       FakeRunner runner(scene.kept, 64, quality);

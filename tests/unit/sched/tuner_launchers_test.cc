@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 TEST_CASE("a live launcher is detected by other searches, even before its run begins") {
   const ::testing::TemporaryDirectory directory;
-  // A program that exits once the gate is opened replaces `adaptdl run`.
+  // In place of `adaptdl run`, the search starts a program that exits once the gate is opened.
   const fs::path launcher = directory.path() / "launcher", gate = directory.path() / "gate";
   std::ofstream(launcher) << "#!/bin/sh\nread line < gate\n";
   fs::permissions(launcher, fs::perms::owner_all);

@@ -21,7 +21,7 @@ const Space kSpace{{{"optimizer", Choice{{"sgd", "adam"}}},
                     {"layers", IntRange{1, 9, false, 2}}},
                    {{"batch", 64}}};
 
-// Replaces the helper by a program that appends its input to the file passed as the storage.
+// Replaces the helper with a program that appends its input to the file passed as the storage.
 struct HelperScene {
   explicit HelperScene(const std::string& cases, const std::string& hello = R"({"optuna": "5.0.0"})") {
     std::ofstream(plan.script) << "echo '" << hello << "'\n"
