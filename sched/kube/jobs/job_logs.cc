@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -97,17 +98,33 @@ class JobLogs {
   void follow() {
     watches_.emplace_back([this](std::stop_token stop) {
       guarded([&] {
-        watch(client_, path(kPods, query_.name_space), {.label_selector = selector(), .field_selector = {}}, stop,
-              [this](Change&& change) { return take_pod(change); });
+        keep_watching(kPods, {.label_selector = selector(), .field_selector = {}}, stop,
+                      [this](Change&& change) { return take_pod(change); });
       });
     });
     watches_.emplace_back([this](std::stop_token stop) {
       guarded([&] {
-        watch(client_, path(kAdaptDLJobs, query_.name_space),
-              {.label_selector = {}, .field_selector = "metadata.name=" + query_.job}, stop,
-              [this, &stop](Change&& change) { return take_job(change, stop); });
+        keep_watching(kAdaptDLJobs, {.label_selector = {}, .field_selector = "metadata.name=" + query_.job}, stop,
+                      [this, &stop](Change&& change) { return take_job(change, stop); });
       });
     });
+  }
+
+  // A watch fails if the server cannot be reached when it begins. If the other watch has begun by then, the server was
+  // only restarted in the meantime.
+  void keep_watching(const Resource& resource, const ListOptions& options, const std::stop_token& stop,
+                     const std::function<bool(Change&&)>& take) {
+    while (!stop.stop_requested()) {
+      try {
+        return watch(client_, path(resource, query_.name_space), options, stop, [&](Change&& change) {
+          watching_ = true;
+          return take(std::move(change));
+        });
+      } catch (const http::ConnectionError&) {
+        if (!watching_) throw;
+        std::this_thread::sleep_for(kLooksEvery);
+      }
+    }
   }
 
   template <typename Work>
@@ -268,6 +285,7 @@ class JobLogs {
   std::set<std::string> known_;  // uids of pods that have a stream
   std::vector<std::string> notices_;
   std::string outage_;
+  std::atomic<bool> watching_ = false;           // whether a watch has begun
   bool over_ = false;                            // the job has ended
   std::optional<Clock::time_point> over_since_;  // when the job ended or, later, when the last line arrived
   bool job_seen_ = false;                        // the watch has reported the job or kSynced
