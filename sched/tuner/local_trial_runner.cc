@@ -108,6 +108,15 @@ std::string last_error(const fs::path& log) {
   return last.empty() ? fmt::format("see {}", log.string()) : last;
 }
 
+// Removes the directories that trials' launchers left behind because they were killed before they had written anything.
+// A launcher that is about to lock its directory creates it again.
+void remove_empty_records(const std::string& study) {
+  std::error_code error;
+  for (fs::directory_iterator at(runs_directory(), error), end; !error && at != end; at.increment(error)) {
+    if (trial_number(study, at->path().filename().string())) ::rmdir(at->path().c_str());
+  }
+}
+
 // Ignores errors, because a leftover record does no harm.
 void remove_record(const RunEntry& run) noexcept {
   try {
@@ -154,6 +163,7 @@ void LocalTrialRunner::check_run_name(int number) const {
 }
 
 std::vector<RunEntry> LocalTrialRunner::previous_runs(int trials) const {
+  remove_empty_records(plan_.study);
   std::vector<RunEntry> previous;
   for (RunEntry& run : list_runs(runs_directory())) {
     const auto number = trial_number(plan_.study, run.status.name);
