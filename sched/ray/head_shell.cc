@@ -56,9 +56,10 @@ std::pair<std::string_view, std::string_view> split(std::string_view text) {
 class HeadShell::Session {
  public:
   Session(const Access& access, std::string id, const std::stop_token& stop)
-      : server_(access, kPatience), id_(std::move(id)), stop_(stop) {}
+      : server_(access, kPatience), impatient_(access), id_(std::move(id)), stop_(stop) {}
 
-  void begin(const Access& access, const std::filesystem::path& scripts, const std::string& directory) {
+  void begin(const Access& access, const std::map<std::string, std::string>& metadata,
+             const std::filesystem::path& scripts, const std::string& directory) {
     const Package package(
         {.project = {}, .files = {{"shell.py", scripts / "shell.py"}, {"start.sh", scripts / "start.sh"}}});
     const std::string uri = server_.upload(package.name(), package.path(), stop_, [](std::uint64_t) {});
@@ -66,24 +67,40 @@ class HeadShell::Session {
                     .entrypoint = "exec sh start.sh shell.py \"$ADAPTDL_SESSION\" \"$ADAPTDL_DIRECTORY\"",
                     .package_uri = uri,
                     .environment = {{"ADAPTDL_SESSION", id_}, {"ADAPTDL_DIRECTORY", directory}},
-                    .metadata = {}});
+                    .metadata = metadata});
     reader_ = std::jthread([this, access](const std::stop_token& enough) { read_log(access, enough); });
     std::unique_lock lock(mutex_);
-    wait(lock, [this] { return ready_; });
+    changed_.wait(lock, stop_, [this] { return ready_ || failure_; });
+    if (!ready_) kube::check(stop_);
+    if (!ready_) throw Error(*failure_);
     keeper_ = std::jthread([this](const std::stop_token& enough) { keep(enough); });
+  }
+
+  // Asks the job to end.
+  void ask_to_end() noexcept {
+    try {
+      bool ready = false;
+      {
+        const std::lock_guard lock(mutex_);
+        ready = ready_;
+      }
+      if (ready) {
+        put(json{{"do", "end"}}, {}, impatient_);
+      } else {
+        impatient_.stop(id_);
+      }
+    } catch (const std::exception&) {
+      // shell.py ends by itself.
+    }
   }
 
   void end() noexcept {
     keeper_ = std::jthread();
+    ask_to_end();
     try {
-      if (ready_) {
-        put(json{{"do", "end"}}, {});
-      } else {
-        server_.stop(id_);
-      }
-      if (const auto job = server_.wait_for_end(id_, kEnd); job && job->ended()) server_.remove(id_);
+      if (const auto job = impatient_.wait_for_end(id_, kEnd); job && job->ended()) impatient_.remove(id_);
     } catch (const std::exception&) {
-      // shell.py ends by itself. The record of its job remains.
+      // The record of the job remains.
     }
     reader_ = std::jthread();
   }
@@ -132,7 +149,7 @@ class HeadShell::Session {
         processes_.erase(number);
       }
       changed_.notify_all();
-      if (running) put({{"do", "kill"}, {"process", number}}, {});
+      if (running) put({{"do", "kill"}, {"process", number}}, {}, impatient_);
     } catch (const std::exception&) {
       // The command ends with the shell.
     }
@@ -151,31 +168,32 @@ class HeadShell::Session {
 
   template <typename Condition>
   void wait(std::unique_lock<std::mutex>& lock, Condition condition) {
-    changed_.wait(lock, stop_, [&] { return condition() || failure_; });
-    kube::check(stop_);
+    changed_.wait(lock, [&] { return condition() || failure_; });
     if (!condition()) throw Error(*failure_);
   }
 
   void send(const json& header, std::string_view bytes) {
     {
       std::unique_lock lock(mutex_);
-      wait(lock, [this] { return sent_ - read_ < kMaxUnread; });
+      wait(lock, [this] { return sent_ < read_ + kMaxUnread; });
     }
-    put(header, bytes);
+    put(header, bytes, server_);
   }
 
-  void put(const json& header, std::string_view bytes) {
+  void put(const json& header, std::string_view bytes, JobServer& server) {
     std::string message = header.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
     message += bytes;
     const std::lock_guard sending(sending_);
     std::uint64_t number = 0;
     {
       const std::lock_guard lock(mutex_);
-      number = sent_;
+      if (failure_) throw Error(*failure_);
+      // A message whose upload seemed to fail may have been read.
+      number = std::max(sent_, read_);
     }
-    server_.put(fmt::format("{}-{}.zip", id_, number), std::move(message));
+    server.put(fmt::format("{}-{}.zip", id_, number), std::move(message));
     const std::lock_guard lock(mutex_);
-    ++sent_;
+    sent_ = number + 1;
   }
 
   void keep(const std::stop_token& enough) {
@@ -184,7 +202,7 @@ class HeadShell::Session {
     for (std::unique_lock lock(unused);
          !never.wait_for(lock, enough, kStayEvery, [&] { return enough.stop_requested(); });) {
       try {
-        put({{"do", "stay"}}, {});
+        put({{"do", "stay"}}, {}, server_);
       } catch (const std::exception&) {
         // If the outage lasts, the log's reader reports it.
       }
@@ -256,9 +274,10 @@ class HeadShell::Session {
       if (kind == "x") {
         found->second.exit_code = parse_int(value).value_or(-1);
       } else {
-        std::string bytes = decode_base64(value).value_or("");
-        found->second.unread += bytes.size();
-        found->second.output.push_back({kind == "e", std::move(bytes)});
+        auto bytes = decode_base64(value);
+        if (!bytes) throw Error("the output of a command on the head node is damaged");
+        found->second.unread += bytes->size();
+        found->second.output.push_back({kind == "e", std::move(*bytes)});
       }
     } else {
       return false;
@@ -268,6 +287,7 @@ class HeadShell::Session {
   }
 
   JobServer server_;
+  JobServer impatient_;  // for what must not be delayed by an outage
   const std::string id_;
   const std::stop_token stop_;
   std::mutex sending_;  // held while a message is sent, before mutex_
@@ -281,18 +301,23 @@ class HeadShell::Session {
   std::jthread reader_, keeper_;
 };
 
-HeadShell::HeadShell(const Access& access, const std::string& id, const std::filesystem::path& scripts,
-                     const std::string& directory, const std::stop_token& stop)
-    : session_(std::make_shared<Session>(access, id, stop)) {
+HeadShell::HeadShell(const Access& access, const std::string& id, const std::map<std::string, std::string>& metadata,
+                     const std::filesystem::path& scripts, const std::string& directory, const std::stop_token& stop)
+    : session_(std::make_shared<Session>(access, id, stop)),
+      cleanup_(std::make_unique<kube::Cleanup>([session = session_] { session->ask_to_end(); })) {
   try {
-    session_->begin(access, scripts, directory);
+    session_->begin(access, metadata, scripts, directory);
   } catch (...) {
+    cleanup_->release();
     session_->end();
     throw;
   }
 }
 
-HeadShell::~HeadShell() { session_->end(); }
+HeadShell::~HeadShell() {
+  cleanup_->release();
+  session_->end();
+}
 
 std::unique_ptr<kube::Process> HeadShell::start(const std::vector<std::string>& command, bool) {
   class HeadProcess final : public kube::Process {

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "kube/copy/cleanup.h"
 #include "kube/copy/shell.h"
 #include "ray/access.h"
 
@@ -20,12 +22,14 @@ namespace adaptdl::ray {
 
 class HeadShell final : public kube::Shell {
  public:
-  // Starts the job `id`. `scripts` is the directory that contains shell.py, and `directory` is the working directory of
-  // all commands. Throws Error if the job does not start, and kube::Interrupted, as do all members, after a stop
-  // request.
-  HeadShell(const Access& access, const std::string& id, const std::filesystem::path& scripts,
-            const std::string& directory, const std::stop_token& stop);
-  // Kills commands that are running, and removes the job with its log.
+  // Starts the job `id` with this metadata. `scripts` is the directory that contains shell.py, and `directory` is the
+  // working directory of all commands. Throws Error if the job does not start, and kube::Interrupted or http::Stopped
+  // if a stop is requested before it has started. After that, commands can still be started, so that a copy can clean
+  // up.
+  HeadShell(const Access& access, const std::string& id, const std::map<std::string, std::string>& metadata,
+            const std::filesystem::path& scripts, const std::string& directory, const std::stop_token& stop);
+  // Kills commands that are running, ends the job, and removes its record. Ray keeps the log file, which is then empty.
+  // If the process exits without this, kube::Cleanup::run_all() ends the job, whose record remains.
   ~HeadShell() override;
   HeadShell(const HeadShell&) = delete;
   HeadShell& operator=(const HeadShell&) = delete;
@@ -33,10 +37,12 @@ class HeadShell final : public kube::Shell {
   // Errors are final: a lost connection is reestablished by the shell, for up to 30 s.
   std::unique_ptr<kube::Process> start(const std::vector<std::string>& command, bool with_input) override;
   std::string name() const override { return "the head node"; }
+  std::string missing_program() const override { return "install the program there"; }
 
  private:
   class Session;
   std::shared_ptr<Session> session_;
+  std::unique_ptr<kube::Cleanup> cleanup_;
 };
 
 }  // namespace adaptdl::ray

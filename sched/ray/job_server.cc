@@ -22,6 +22,7 @@ constexpr auto kRetryAfter = std::chrono::milliseconds(300);
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
 // The server looks at its jobs once per second, and reports one without a record as failed.
 constexpr auto kMonitorPeriod = std::chrono::milliseconds(2000);
+constexpr auto kRecent = std::chrono::seconds(30);  // allows for clocks that differ
 constexpr auto kStall = std::chrono::seconds(60);
 constexpr std::size_t kMaxReason = 300;  // characters of an error message from the server
 
@@ -213,7 +214,13 @@ std::optional<Job> JobServer::find(const std::string& id) {
 }
 
 std::string JobServer::logs(const std::string& id) {
-  const http::Response response = call("GET", std::string(kJobs) + http::escape(id) + "/logs");
+  http::Request request;
+  request.url = access_.url + std::string(kJobs) + http::escape(id) + "/logs";
+  request.headers = access_.headers;
+  request.max_body = kMaxLogs;
+  request.timeout = std::chrono::milliseconds(0);  // a log may be long
+  request.stall = kStall;
+  const http::Response response = send(request);
   const json answer = expect(response, fmt::format("read the output of job '{}'", id));
   return answer.is_object() ? text_of(answer, "logs") : "";
 }
@@ -228,7 +235,11 @@ std::optional<Job> JobServer::wait_for_end(const std::string& id, std::chrono::m
                                            const std::stop_token& stop) {
   const auto begin = Clock::now();
   std::optional<Job> job = find(id);
-  if (!job || job->ended()) return job;
+  if (job && job->ended()) {
+    const auto now = std::chrono::system_clock::now();
+    if (!job->end || std::chrono::abs(now - *job->end) < kRecent) std::this_thread::sleep_for(kMonitorPeriod);
+    return job;
+  }
   while (job && !job->ended() && Clock::now() - begin < limit && !stop.stop_requested()) {
     std::this_thread::sleep_for(kLookEvery);
     job = find(id);

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -71,10 +72,10 @@ class RayCluster:
         """Returns how many bundles of resources were last requested from the autoscaler, which these clusters do not have."""
         return len(json.loads(self.query("(ray.experimental.internal_kv._internal_kv_get('autoscaler_resource_request') or b'[]').decode()")))
 
-    def processes(self, *words):
-        """Returns the ids of the cluster's processes whose command line contains all of these words."""
+    def processes_of(self, pattern):
+        """Returns the ids of the cluster's processes whose command line begins with the pattern."""
         commands = {pid: self._read(pid, "cmdline").replace(b"\0", b" ").decode() for pid in self._processes(f"ADAPTDL_TEST_RAY={self.directory}")}
-        return [pid for pid, command in commands.items() if all(word in command for word in words)]
+        return [pid for pid, command in commands.items() if re.match(pattern, command, re.DOTALL)]
 
     def end(self):
         for process in self.nodes.values():

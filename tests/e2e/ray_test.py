@@ -91,7 +91,7 @@ class RayTest(unittest.TestCase):
     def test_a_job_grows_with_the_cluster_leaves_a_draining_node_and_survives_a_dead_one(self):
         self.submit("--name", "job", "--max-cluster-size", 3, "--no-checkpoint")
         self.assertRegex(self.job, r"\Ajob-\w{5}\Z")
-        self.wait_for_output("adaptdl: waits")
+        self.wait_for_output("adaptdl: no node of the cluster has a free device")
         nodes = [self.cluster.add_node()]
         self.wait_for(1)
         nodes += [self.cluster.add_node(), self.cluster.add_node()]

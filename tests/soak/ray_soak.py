@@ -68,8 +68,8 @@ class RaySoak(unittest.TestCase):
         [job] = json.loads(self.adaptdl("ls", "--json", self.job))
         return job["state"]
 
-    def trains(self):
-        """Waits until the job trains. Submits it again if it has ended, as it does without its driver."""
+    def wait_until_it_trains(self, may_end):
+        """Waits until the job trains. Submits it again if it has ended, which it may do only if `may_end` is true."""
         def count():
             return self.samples.read_text().count("\n")
 
@@ -78,22 +78,23 @@ class RaySoak(unittest.TestCase):
         while count() < before + 12:
             self.assertLess(time.monotonic(), deadline, self.adaptdl("logs", self.job))
             if self.state() in ("Failed", "Stopped"):
+                self.assertTrue(may_end, self.adaptdl("logs", self.job))
                 self.assertTrue(eventually(lambda: not self.replicas(), PATIENCE), "replicas are left behind")
                 self.submit()
             time.sleep(0.3)
 
     def replicas(self):
-        return self.cluster.processes("./program --epochs")
+        return self.cluster.processes_of("./program --epochs")
 
     def kill(self):
         """Kills a part at random. Returns its name, or None if there is no such process."""
         parts = {
-            "replica": lambda: self.cluster.processes("./program --epochs"),
-            "replica server": lambda: self.cluster.processes("adaptdl-replicas"),
-            "actor": lambda: self.cluster.processes("ray::ReplicaServer"),
-            "driver": lambda: self.cluster.processes("driver.py"),
-            "launcher": lambda: self.cluster.processes(".adaptdl/adaptdl run"),
-            "agent": lambda: self.cluster.processes("adaptdl-agent"),
+            "replica": self.replicas,
+            "replica server": lambda: self.cluster.processes_of("adaptdl-replicas"),
+            "actor": lambda: self.cluster.processes_of("ray::ReplicaServer"),
+            "driver": lambda: self.cluster.processes_of(r"\S*python\S* -c .*driver.py --adaptdl"),
+            "launcher": lambda: self.cluster.processes_of(".adaptdl/adaptdl run"),
+            "agent": lambda: self.cluster.processes_of("adaptdl-agent"),
             "node": lambda: None,
         }  # fmt: skip
         part = self.random.choices(list(parts), [12, 5, 8, 3, 3, 8, 8])[0]
@@ -118,7 +119,7 @@ class RaySoak(unittest.TestCase):
     def test_a_job_survives_kills_and_drains_and_trains_on_each_sample(self):
         print(f"SOAK_SEED={SEED}", flush=True)
         self.submit()
-        self.trains()
+        self.wait_until_it_trains(may_end=False)
         while (killed := self.events.total() - self.events["drain"]) < KILLS:
             began = time.monotonic()
             if killed // 5 > self.events["drain"]:
@@ -128,7 +129,7 @@ class RaySoak(unittest.TestCase):
                 self.events[what] += 1
             else:
                 continue
-            self.trains()
+            self.wait_until_it_trains(may_end=what in ("driver", "launcher"))
             print(f"{self.events.total()}: {what}, training again after {time.monotonic() - began:.1f} s", flush=True)
             time.sleep(self.random.uniform(0, PAUSE))
         self.until.touch()
@@ -141,7 +142,7 @@ class RaySoak(unittest.TestCase):
         # A replica that is killed may not have reported its last samples.
         missing = {epoch: SAMPLES - len(samples) for epoch, samples in trained.items() if len(samples) != SAMPLES}
         self.assertLessEqual(sum(missing.values()), 12 * self.events.total(), missing)
-        self.assertTrue(eventually(lambda: not self.cluster.processes("adaptdl"), PATIENCE), "processes are left behind")
+        self.assertTrue(eventually(lambda: not self.cluster.processes_of(".*(driver.py|adaptdl-agent|adaptdl-replicas|.adaptdl/adaptdl|./program)"), PATIENCE), "processes are left behind")
         self.assertEqual(self.cluster.requested(), 0)
         print(f"{dict(self.events)}, {len(trained)} epochs", flush=True)
 

@@ -10,6 +10,7 @@
 #include "command/base/command.h"
 #include "command/base/stop_signals.h"
 #include "command/jobs/ray_jobs.h"
+#include "http/http.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/place.h"
 #include "kube/copy/pod_shell.h"
@@ -76,6 +77,8 @@ void copy(const CpOptions& options, int& exit_code) {
       shell = std::make_unique<kube::PodShell>(*client, get_job(*client, name), choice, events.stop, events.notice);
     }
     transfer(*shell, source, target, events);
+  } catch (const http::Stopped&) {
+    exit_code = signals.exit_code();
   } catch (const kube::Interrupted&) {
     exit_code = signals.exit_code();
   }

@@ -26,6 +26,7 @@ namespace {
 using nlohmann::json;
 using Status = ray::Job::Status;
 
+constexpr char kRayCopy[] = "adaptdl.copy";  // in the metadata of jobs that only copy files
 constexpr auto kForever = std::chrono::hours(24 * 365);
 
 const char* state_name(Status status) {
@@ -210,7 +211,12 @@ std::unique_ptr<kube::Shell> open_ray_shell(const std::string& address, const st
   if (directory.empty() && !path.starts_with('/'))
     throw UsageError(
         fmt::format("cp: '{}' must be an absolute path, because job '{}' has no --checkpoint-path", path, job));
-  return std::make_unique<ray::HeadShell>(access, kube::generate_name(job + "-copy-"), ray_scripts(),
+  // Copies that were interrupted leave records behind.
+  for (const ray::Job& left : server.list()) {
+    if (left.metadata.contains(kRayCopy) && left.ended()) server.remove(left.id);
+  }
+  return std::make_unique<ray::HeadShell>(access, kube::generate_name(job + "-copy-"),
+                                          std::map<std::string, std::string>{{kRayCopy, job}}, ray_scripts(),
                                           directory.empty() ? "/" : directory, stop);
 }
 

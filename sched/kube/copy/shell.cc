@@ -57,7 +57,7 @@ Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>&
 void refuse(const Shell& shell, const std::string& action, const Outcome& outcome) {
   std::string why = first_line(outcome.err);
   if (outcome.exit_code == kNoSuchCommand) {
-    why += ": the image lacks this program; use --image with an image that contains it, such as busybox";
+    why += ": " + shell.missing_program();
   } else if (why.empty()) {
     why = fmt::format("the command exited with code {}", outcome.exit_code);
   }

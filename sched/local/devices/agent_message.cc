@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kDeepest = 8;
-constexpr std::size_t kMaxTextLength = 1024, kMaxIdLength = 40, kMaxDevices = 4096;
+constexpr std::size_t kMaxTextLength = 1024, kMaxIdLength = 40;
 
 std::string line_of(const json& message) { return message.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"; }
 
@@ -66,8 +66,8 @@ bool flag(const json& object, const char* name) {
 
 std::vector<std::string> devices(const json& object, const char* name) {
   const json& value = member(object, name);
-  if (!value.is_array() || value.size() > kMaxDevices)
-    throw UsageError(fmt::format("field '{}' must be a list of at most {} devices", name, kMaxDevices));
+  if (!value.is_array() || value.size() > kMaxAgentDevices)
+    throw UsageError(fmt::format("field '{}' must be a list of at most {} devices", name, kMaxAgentDevices));
   std::vector<std::string> devices;
   std::set<std::string> seen;
   for (const json& each : value) {

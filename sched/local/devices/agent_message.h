@@ -15,6 +15,7 @@
 namespace adaptdl::sched {
 
 constexpr std::size_t kMaxMessageLength = std::size_t{1} << 20;  // bytes
+constexpr std::size_t kMaxAgentDevices = 4096;                   // of a run
 
 struct RunMessage {
   std::string id;  // identifies the run across connections

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "local/devices/agent_message.h"
 #include "local/devices/machine_share.h"
 
 namespace adaptdl::sched {
@@ -19,7 +20,6 @@ using nlohmann::json;
 // How long a run waits for more devices to connect before it starts on those that have connected.
 constexpr auto kGather = std::chrono::seconds(3);
 constexpr auto kReopenAfter = std::chrono::seconds(1);
-constexpr int kMaxDevicesPerNode = 4096;
 
 // The cluster's devices are not known yet.
 AgentRequest cluster_request(const LaunchPlan& plan, const RunSize& size) {
@@ -64,7 +64,7 @@ void ClusterRelay::take_message(const json& message) {
   if (what == "nodes") {
     nodes_.clear();
     for (const json& node : message.at("nodes")) {
-      const int devices = std::clamp(node.at("devices").get<int>(), 0, kMaxDevicesPerNode);
+      const int devices = std::max(node.at("devices").get<int>(), 0);
       nodes_[node.at("id").get<std::string>()] = {node.at("address").get<std::string>(), devices,
                                                   node.at("leaving").get<bool>()};
     }
@@ -86,7 +86,8 @@ void ClusterRelay::take_message(const json& message) {
 std::vector<std::string> ClusterRelay::usable_devices() const {
   std::vector<std::string> devices;
   for (const auto& [id, node] : nodes_) {
-    for (int i = 0; i < node.devices && !node.leaving; ++i) devices.push_back(fmt::format("{}/{}", id, i));
+    for (int i = 0; i < node.devices && !node.leaving && devices.size() < kMaxAgentDevices; ++i)
+      devices.push_back(fmt::format("{}/{}", id, i));
   }
   return devices;
 }
@@ -124,6 +125,13 @@ void ClusterRelay::open_and_close() {
   }
 }
 
+bool ClusterRelay::has_devices() const noexcept {
+  return std::ranges::any_of(allocated_, [this](const std::string& device) {
+    const auto link = links_.find(device);
+    return link != links_.end() && link->second == Link::kConnected;
+  });
+}
+
 bool ClusterRelay::allocate() {
   std::vector<std::string> devices;
   for (const std::string& device : wanted_) {
@@ -142,10 +150,19 @@ bool ClusterRelay::take() {
   pump();
   say();
   if (auto allocation = agent_.take()) {
+    answered_ = true;
     wanted_ = std::move(allocation->devices);
     if (!request_.devices.empty()) reason_ = std::move(allocation->reason);
+  } else if (!answered_ && Clock::now() - began_ > kFirstAllocation) {
+    reason_ = "the agent that shares the cluster among jobs does not answer";
   }
   open_and_close();
+  if (!has_devices()) {
+    // The first devices that connect again do not suffice, either, if more are about to connect.
+    allocated_.clear();
+    if (std::ranges::none_of(links_, [](const auto& link) { return link.second == Link::kConnected; }))
+      first_connected_ = {};
+  }
   return allocate();
 }
 

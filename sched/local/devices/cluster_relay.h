@@ -44,8 +44,8 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   int fd() const noexcept override { return watch_.get(); }
   // Throws Error if the driver has ended.
   bool take() override;
-  bool has_devices() const noexcept override { return !allocated_.empty(); }
-  bool told_to_wait() const noexcept override { return allocated_.empty(); }
+  bool has_devices() const noexcept override;
+  bool told_to_wait() const noexcept override { return !has_devices(); }
   const std::string& reason() const noexcept override { return reason_; }
   void set_hints(nlohmann::json hints) override;
   void set_weight(double weight) override;
@@ -83,7 +83,9 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   std::vector<std::string> wanted_;                 // devices that the agent has allocated
   std::vector<std::string> allocated_;              // devices that were passed to the run's size
   std::string reason_ = "no node of the cluster has a free device";
-  int requested_ = 0;  // number of devices requested from the autoscaler
+  int requested_ = 0;      // number of devices requested from the autoscaler
+  bool answered_ = false;  // whether the agent has
+  const Clock::time_point began_ = Clock::now();
   Clock::time_point first_connected_{};
 };
 

@@ -47,7 +47,7 @@ std::string waiting_reason(const DeviceUser& user) {
 
 std::string preference_reason(int given, int preferred) {
   if (given >= preferred) return counted(given, "device") + ", as many as preferred";
-  return fmt::format("{} of the preferred {}: others need the rest", counted(given, "device"), preferred);
+  return fmt::format("{} of the preferred {}: other runs need the rest", given, counted(preferred, "device"));
 }
 
 bool rescales_live(const DeviceUser& user) {
@@ -215,7 +215,7 @@ std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const 
     } else if (given[i] > wanted[i]) {
       sizes.push_back({given[i], devices + ", its minimum: more devices would help other runs more"});
     } else if (given[i] < wanted[i]) {
-      sizes.push_back({given[i], devices + ": others need the rest"});
+      sizes.push_back({given[i], devices + ": other runs need the rest"});
     } else {
       sizes.push_back({given[i], decision.reasons.at(job_name(id, entry->user))});
     }

@@ -22,7 +22,7 @@ class DeviceSource {
   // intervals when fd() is not readable.
   virtual bool take() = 0;
 
-  // Returns whether any devices have been allocated to the run.
+  // Returns whether any devices have been allocated to the run and have not been lost since.
   virtual bool has_devices() const noexcept = 0;
   // Returns whether the run must wait for devices that other runs are using.
   virtual bool told_to_wait() const noexcept = 0;

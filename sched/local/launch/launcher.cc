@@ -71,7 +71,7 @@ bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
   return true;
 }
 
-// Waits until the agent has allocated devices to the run. If the agent does not answer within kFirstAllocation, the run
+// Waits until the run has devices. If the agent does not allocate any to it within kFirstAllocation, the run
 // continues without an allocation. Returns false if the user requested the end of the run during the wait.
 bool wait_for_devices(LaunchContext& context) {
   if (context.share == nullptr) return true;
@@ -175,14 +175,14 @@ bool starts_at_new_size(LaunchContext& context, const Attempt& attempt, const La
 }
 
 LaunchResult run_to_end(LaunchContext& context) {
-  if (!wait_for_devices(context)) {
-    LaunchResult stopped;
-    stopped.outcome = {Verdict::kNotStarted, kFailedExit, {}};
-    return stopped;
-  }
   CheckpointWatch& checkpoints = context.checkpoints;
   const int first = checkpoints.first_restart();
   for (LaunchResult result;; ++result.restarts) {
+    // Before a restart, all devices may have been lost.
+    if (!wait_for_devices(context)) {
+      result.outcome = {Verdict::kNotStarted, kFailedExit, {}};
+      return result;
+    }
     checkpoints.mark();
     Attempt attempt(context, first + result.restarts);
     if (result.restarts == 0) context.observer.started();

@@ -8,11 +8,13 @@ and `adaptdl run`.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import ray
 import ray._private.state
@@ -21,6 +23,7 @@ import ray.experimental.internal_kv as key_value_store
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 NODES_EVERY = 1.0  # seconds
+REQUEST_EVERY = 30.0  # seconds
 WANTED = "adaptdl-wanted-"  # followed by a job's id: the key under which the job stores a bundle and how many it could use
 PLACE_TIMEOUT = 60.0  # seconds after which the driver stops trying to place an actor
 MAX_LINE = 16 << 20  # bytes; more than LineChannel::kMaxMessage
@@ -31,7 +34,8 @@ class ReplicaServer:
 
     async def start(self, adaptdl):
         self.process = await asyncio.create_subprocess_exec(
-            "adaptdl-replicas", executable=os.path.abspath(adaptdl), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            "adaptdl-replicas", executable=os.path.abspath(adaptdl), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "ADAPTDL_RAY": "1"})
         self.partial = b""
 
     async def send(self, text):
@@ -58,14 +62,15 @@ class Driver:
         self.actors = {}  # by device
         self.sending = {}  # by device: queue of lines to be sent
         self.nodes = None
+        self.trouble = None  # the last warning about Ray
         self.wanted = WANTED + ray.get_runtime_context().get_job_id()
-        self.requested = []  # bundles last requested from the autoscaler
+        self.requested, self.requested_at = [], 0.0  # bundles that this driver last requested from the autoscaler, and when
 
     async def run(self):
         from_engine, engine_out = os.pipe()
         engine_in, to_engine = os.pipe()
         address = ray.util.get_node_ip_address()
-        environment = {**os.environ, "ADAPTDL_RELAY": f"{engine_in},{engine_out},{address}", "ADAPTDL_RAY": "1"}
+        environment = {**os.environ, "ADAPTDL_RELAY": f"{engine_in},{engine_out},{address}"}
         self.engine = await asyncio.create_subprocess_exec(*self.command, env=environment, pass_fds=(engine_in, engine_out), stdin=subprocess.DEVNULL)
         os.close(engine_in), os.close(engine_out)
         for number in signal.SIGINT, signal.SIGTERM:
@@ -84,8 +89,8 @@ class Driver:
         return await self.engine.wait()
 
     def stop(self, number):
-        self.want(0)  # Ray may soon kill this process
         self.engine.send_signal(number)
+        self.want(0)  # now, because Ray may soon kill this process
 
     def tell(self, **message):
         self.writer.write((json.dumps(message) + "\n").encode())
@@ -105,11 +110,12 @@ class Driver:
     def want(self, devices):
         """Sets how many devices the job could use, for the autoscaler."""
         bundle = {"CPU": self.options.cpus, **({"GPU": self.options.gpus} if self.options.gpus else {})}
-        if devices:
-            key_value_store._internal_kv_put(self.wanted, json.dumps([bundle, devices]))
-        else:
-            key_value_store._internal_kv_del(self.wanted)
-        self.request_nodes()
+        with self.warning():
+            if devices:
+                key_value_store._internal_kv_put(self.wanted, json.dumps([bundle, devices]))
+            else:
+                key_value_store._internal_kv_del(self.wanted)
+            self.request_nodes()
 
     def request_nodes(self):
         """Requests the nodes that all adaptdl jobs could use. The autoscaler remembers only the last request of all jobs."""
@@ -121,8 +127,9 @@ class Driver:
             keys = [key for key in keys if key not in ended]
         values = [key_value_store._internal_kv_get(key) for key in sorted(keys)]
         bundles = [bundle for value in values if value for bundle, count in [json.loads(value)] for _ in range(count)]
-        if bundles != self.requested:
-            self.requested = bundles
+        # Another driver may have requested something else at the same time.
+        if bundles != self.requested or (keys and time.monotonic() - self.requested_at > REQUEST_EVERY):
+            self.requested, self.requested_at = bundles, time.monotonic()
             ray.autoscaler.sdk.request_resources(bundles=bundles)
 
     async def serve(self, device, node):
@@ -180,15 +187,30 @@ class Driver:
 
     async def watch_nodes(self):
         while True:
-            draining = ray._private.state.state.get_draining_nodes()
-            nodes = [{"id": node["NodeID"], "address": node["NodeManagerAddress"], "devices": self.devices_of(node),
-                      "leaving": node["NodeID"] in draining} for node in ray.nodes() if node["Alive"]]
-            nodes.sort(key=lambda node: node["id"])
-            if nodes != self.nodes:
-                self.nodes = nodes
-                self.tell(**{"is": "nodes", "nodes": nodes})
-            self.request_nodes()  # other jobs may have ended without doing so
+            with self.warning():
+                self.report_nodes()
+                self.request_nodes()  # other jobs may have ended without doing so
             await asyncio.sleep(NODES_EVERY)
+
+    def report_nodes(self):
+        draining = ray._private.state.state.get_draining_nodes()
+        nodes = [{"id": node["NodeID"], "address": node["NodeManagerAddress"], "devices": self.devices_of(node),
+                  "leaving": node["NodeID"] in draining} for node in ray.nodes() if node["Alive"]]
+        nodes.sort(key=lambda node: node["id"])
+        if nodes != self.nodes:
+            self.nodes = nodes
+            self.tell(**{"is": "nodes", "nodes": nodes})
+
+    @contextlib.contextmanager
+    def warning(self):
+        """Turns errors of Ray's library into a warning, because the job can continue. Repeated warnings are printed once."""
+        try:
+            yield
+            self.trouble = None
+        except Exception as error:
+            what, self.trouble = self.trouble, str(error).splitlines()[0] if str(error) else type(error).__name__
+            if what != self.trouble:
+                print(f"adaptdl: warning: Ray does not answer: {self.trouble}", file=sys.stderr, flush=True)
 
 
 def main():

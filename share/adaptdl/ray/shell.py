@@ -14,6 +14,7 @@ Without a message for SILENCE seconds, the session ends.
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -25,21 +26,34 @@ SILENCE = 120
 PIECE = 12 << 10  # bytes of output per line
 
 
+lock = threading.Lock()
+
+
 def say(line):
-    os.write(1, line.encode() + b"\n")  # a single write, so that lines of several threads are not mixed
+    rest = line.encode() + b"\n"
+    with lock:
+        try:
+            while rest:
+                rest = rest[os.write(1, rest):]
+        except OSError:
+            os._exit(1)  # for example, the disk is full
 
 
 class Process:
-    def __init__(self, number, command, directory):
-        self.number = number
+    def __init__(self, number, command, directory, processes):
+        """Starts the command. The process is removed from `processes` when it has ended."""
+        self.number, self.processes = number, processes
         try:
+            if not os.path.isdir(directory):
+                raise OSError(f"{directory}: no such directory")
             self.process = subprocess.Popen(command, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=subprocess.PIPE, start_new_session=True)
         except OSError as error:
             self.process = None
             self.say("e", f"{error}\n".encode())
-            say(f"@{number} x 127")
+            say(f"@{number} x {127 if isinstance(error, FileNotFoundError) else 126}")
             return
+        processes[number] = self
         pipes = (("o", self.process.stdout), ("e", self.process.stderr))
         self.readers = [threading.Thread(target=self.pass_on, args=pipe, daemon=True) for pipe in pipes]
         for thread in [*self.readers, threading.Thread(target=self.wait, daemon=True)]:
@@ -56,23 +70,30 @@ class Process:
         for thread in self.readers:
             thread.join()
         code = self.process.wait()
+        self.processes.pop(self.number, None)
+        for pipe in self.process.stdin, self.process.stdout, self.process.stderr:
+            try:
+                pipe.close()
+            except OSError:
+                pass  # input that the process has not read
         say(f"@{self.number} x {code if code >= 0 else 128 - code}")
 
     def write(self, data):
         try:
             self.process.stdin.write(data)
             self.process.stdin.flush()
-        except (AttributeError, OSError):
+        except (OSError, ValueError):
             pass  # it has ended, which its exit code reports
 
     def kill(self):
-        if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, 9)
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
-def messages(session):
+def messages(store, session):
     """Yields the messages in order, until there has been none for SILENCE seconds."""
-    store = GcsClient(address=os.environ["RAY_ADDRESS"])
     number, last = 0, time.monotonic()
     while time.monotonic() - last < SILENCE:
         key = f"gcs://{session}-{number}.zip".encode()
@@ -88,20 +109,22 @@ def messages(session):
 
 def main():
     session, directory = sys.argv[1:]
+    store = GcsClient(address=os.environ["RAY_ADDRESS"])
     processes = {}
     say("\n@ready")
-    for message, data in messages(session):
+    for message, data in messages(store, session):
         number = message.get("process")
         if message["do"] == "start":
-            processes[number] = Process(number, message["command"], directory)
+            Process(number, message["command"], directory, processes)
         elif message["do"] == "write" and number in processes:
             processes[number].write(data)
         elif message["do"] == "kill" and number in processes:
-            processes.pop(number).kill()
+            processes[number].kill()
         elif message["do"] == "end":
             break
-    for process in processes.values():
+    for process in list(processes.values()):
         process.kill()
+    store.internal_kv_del(f"gcs://{session}-".encode(), True, None)  # messages that were not read
     os.ftruncate(1, 0)  # Ray keeps the log
 
 

@@ -144,6 +144,11 @@ TEST_CASE("a lost device leaves the allocation at once and is reopened") {
   CHECK(scene.recorder.events.back() == "lost 2/0: its actor has died");
   scene.take("open");
   REQUIRE(scene.connect(2));
+  for (const char* device : {"1/0", "2/0"})
+    scene.driver.send({{"is", "lost"}, {"device", device}, {"why", "its actor has died"}});
+  REQUIRE(scene.eventually([&] { return !scene.relay->has_devices(); }));
+  CHECK(scene.relay->told_to_wait());
+  REQUIRE(scene.connect(2));
 }
 
 TEST_CASE("messages to and from connected replica servers are relayed, and others are dropped") {
