@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/printable.h"
+#include "policy/base/wording.h"
 
 namespace adaptdl::cli {
 
@@ -12,7 +13,8 @@ void NoticeLines::put(std::string_view text) {
     ++dropped_;
   } else {
     if (dropped_ > 0)
-      queue_.put(STDERR_FILENO, fmt::format("adaptdl: {} notices were dropped because nothing read them\n", dropped_));
+      queue_.put(STDERR_FILENO, fmt::format("adaptdl: {} dropped because standard error was not being read\n",
+                                            sched::counted(dropped_, "notice")));
     dropped_ = 0;
     queue_.put(STDERR_FILENO, "adaptdl: " + printable(text) + '\n');
   }

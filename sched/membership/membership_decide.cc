@@ -182,8 +182,8 @@ void Membership::plan_live(const MembershipDifference& difference, Time now) {
 void Membership::plan_restart(Time now) {
   if (!options_.can_restart) {
     notice_once(fmt::format(
-        "the program does not support a change of replicas while it runs, and the run has no checkpoints to restart "
-        "from: staying at {}",
+        "the program does not support changing the number of replicas while it runs, and the run has no checkpoints to "
+        "restart from: staying at {}",
         replicas(state_.count(Role::kMember))));
   } else if (target_.by_user || now >= options_.restart_after) {
     actions_.push_back(

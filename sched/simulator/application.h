@@ -72,7 +72,7 @@ class Application {
 using Applications = std::map<std::string, std::shared_ptr<const Application>>;
 
 // Loads each subdirectory of `directory` as an application with the same name. Throws Error, "FILE:LINE:COLUMN: what is
-// wrong; what to do", without line and column if the whole file is missing or unreadable.
+// wrong; what to do", without line or column if the whole file is missing or unreadable.
 // `known` is another such directory. If an application has no application.json, but its namesake in `known` has the
 // same placements.csv, it uses the namesake's application.json. The data that the paper's authors published does not
 // contain application.json files.

@@ -248,7 +248,7 @@ class Copying(Journey):
         self.write({"Dockerfile": f"FROM scratch\nADD --checksum=sha512:{hashlib.sha512(b'two').hexdigest()} {url} /got/\n"})
         self.build("--output", f"oci:{self.root / 'checked'}")
 
-    @unittest.skipIf(os.geteuid() != 0, "a small disk takes root to mount")
+    @unittest.skipIf(os.geteuid() != 0, "mounting a small disk requires root")
     def test_a_full_disk_is_reported_on_one_line_and_leaves_the_cache_usable(self):
         disk = self.root / "disk"
         disk.mkdir()

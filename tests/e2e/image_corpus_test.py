@@ -24,7 +24,7 @@ MISSING = [tool for tool in ("buildah", "docker-registry", "skopeo", "busybox") 
 LEFT_BY_BUILDAH = {"dev", "proc", "sys", "run", "etc", "etc/hosts", "etc/hostname", "etc/resolv.conf", "run/secrets", "run/.containerenv", "tmp"}
 
 
-@unittest.skipIf(MISSING or os.geteuid() != 0, f"takes root and {', '.join(MISSING)}")
+@unittest.skipIf(MISSING or os.geteuid() != 0, f"requires {', '.join(['root', *MISSING])}")
 class Corpus(unittest.TestCase):
     maxDiff = 4000
 

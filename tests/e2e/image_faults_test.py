@@ -378,7 +378,7 @@ class Refusals(Journey):
 
 
 class CompleteBuilds(Journey):
-    """Tests builds that use every part of a build: they pull, unpack, run, copy and push."""
+    """Tests builds that perform every kind of step: pull, unpack, run, copy and push."""
 
     def write_all(self, server):
         # processes() recognizes the processes of these builds by this variable.
@@ -433,7 +433,7 @@ class CompleteBuilds(Journey):
         for number in range(2):
             self.check_image(server, f"x{number}:1", *digests)
 
-    @unittest.skipUnless(IN_NAMESPACE in os.environ, "a small disk takes root to mount")
+    @unittest.skipUnless(IN_NAMESPACE in os.environ, "mounting a small disk requires root")
     def test_builds_on_a_full_disk_fail_with_one_error_and_succeed_after_it_grows(self):
         server = self.registry()
         self.write_all(server)

@@ -33,7 +33,7 @@ PATIENCE = 120
 IN_NAMESPACE = "ADAPTDL_TEST_IN_NAMESPACE"
 UP = "/.." * 14
 
-# This must come before the temporary directory is created, which would be left behind.
+# This must come before the temporary directory is created; otherwise, the directory would be left behind.
 if __name__ == "__main__" and BUSYBOX is None:
     print("skipped: busybox is not installed")
     sys.exit(77)
@@ -244,12 +244,13 @@ class Hostile(unittest.TestCase):
         done = self.build(dockerfile, kind, *arguments)
         events = self.watch.events()
         if events and all(int(mask, 16) & ~LOOKED == 0 for mask, _ in events):
-            # A program that searches the whole disk opens these directories, too. A build that opens them does so again.
+            # Another program that searches the whole disk may have caused these events. The build is therefore
+            # repeated: if it opened the directories itself, it opens them again.
             done = self.build(dockerfile, kind, *arguments, "--no-cache")
             events = self.watch.events()
         said = done.stdout + done.stderr
         if done.returncode == 77 and kind != "own":
-            self.skipTest("takes root, and newuidmap")
+            self.skipTest("requires root, newuidmap and /etc/subuid")
         self.assertIn(done.returncode, (0, 1, 2), said)
         self.assertNotIn(b"REACHED", said.replace(b'echo "REACHED', b""))
         self.assertNotIn(b"of the machine", said)
@@ -305,7 +306,7 @@ class Hostile(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn(b"the image configuration is not a JSON object", done.stderr)
 
-    @unittest.skipIf(IN_NAMESPACE not in os.environ, "an authority of the test's own takes a mount namespace")
+    @unittest.skipIf(IN_NAMESPACE not in os.environ, "a certificate authority for the test requires a mount namespace")
     def test_redirects_from_https_to_http_require_a_checksum(self):
         content = b"on its way"
 

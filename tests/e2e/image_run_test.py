@@ -74,7 +74,7 @@ def soon(holds, patience=60):
     return True
 
 
-@unittest.skipUnless(os.path.exists(BUSYBOX), "takes busybox-static")
+@unittest.skipUnless(os.path.exists(BUSYBOX), "requires busybox-static")
 class Journey(unittest.TestCase):
     def setUp(self):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-run-"))
@@ -120,7 +120,7 @@ class Journey(unittest.TestCase):
             [sys.executable, AS_USER, kind, ADAPTDL, "build", "--output", f"oci:{output}", str(self.context)],
             env=environment, capture_output=True, text=True, timeout=PATIENCE)
         if result.returncode == 77:
-            self.skipTest("takes root, and newuidmap")
+            self.skipTest("requires root, newuidmap and /etc/subuid")
         said = result.stdout + result.stderr
         return said, self.digest(output) if result.returncode == 0 else None
 
@@ -304,11 +304,11 @@ class Journey(unittest.TestCase):
         done = subprocess.run([*wrapper, ADAPTDL, "build", "--secret", "id=word,env=WORD", "--output", f"oci:{output}", str(context)], env=environment, cwd=place, umask=umask,
                               capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode == 77:
-            self.skipTest("takes root, and newuidmap")
+            self.skipTest("requires root, newuidmap and /etc/subuid")
         self.assertEqual(done.returncode, 0, f"{name}: {done.stdout}{done.stderr}")
         return output
 
-    @unittest.skipUnless(os.geteuid() == 0, "takes root, to be another user and on another machine")
+    @unittest.skipUnless(os.geteuid() == 0, "requires root, to act as another user and on another machine")
     def test_different_machines_and_users_build_the_same_image_byte_for_byte(self):
         source = self.context / "source"
         for number in range(40):

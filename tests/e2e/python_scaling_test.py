@@ -180,7 +180,7 @@ class PythonScalingTest(unittest.TestCase):
         print(f"{kind}: {len(names)} cases, largest relative difference {largest:.1e}")
 
     def compare_step(self, ours, python, what):
-        """Compares the values of a step. Returns their largest relative difference, without that of `sqr` and `var`."""
+        """Compares the values of a step. Returns their largest relative difference, not including `sqr` and `var`."""
         difference = 0
         for name in "factors", "gain", "progress", "scale", "weights":
             for mine, theirs in zip(as_list(ours[name]), as_list(python[name]), strict=True):

@@ -287,7 +287,7 @@ class CheckpointRestartTest(ElasticTest):
             REPLICA_PROGRAM, "--steps", FOREVER,
         )  # fmt: skip
         run.wait_for("begins at step")
-        refused = lambda: "does not support a change of replicas while it runs" in self.try_resize(name, 2)
+        refused = lambda: "does not support changing the number of replicas while it runs" in self.try_resize(name, 2)
         self.assertTrue(eventually(refused))
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())

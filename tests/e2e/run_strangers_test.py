@@ -46,7 +46,7 @@ class UnauthorizedConnectionsTest(RunTest):
         trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}
         return [pid for pid in children(run.pid) if pid in trained]
 
-    def test_a_job_trains_and_rescales_under_many_unauthorized_connections(self):
+    def test_a_job_trains_and_rescales_despite_many_unauthorized_connections(self):
         besetting = self.beset()
         until = self.directory / "until"
         run = self.start("--name", "job", "--replicas", 2, "--devices", "3", "--device-kind", "cpu", "--",

@@ -6,9 +6,10 @@ adds a line to trained.jsonl in its trial's directory, so that a test can see wh
 
 With --events, it logs its accuracy as a TensorBoard scalar, in a new file after each restart.
 
-Tests can hold it: with --hold-after, it waits after that number of epochs until it is stopped or released. The file `release`
-in its working directory, or `release-N` for trial N, releases it, and it makes no pauses from then on. With --hold-at-rungs, it
-waits at each rung of asha until the search has decided whether it may continue, however slow the search is.
+Tests can hold it: with --hold-after, it waits after that number of epochs until it is stopped or released. The file
+`release` in its working directory, or `release-N` for trial N, releases it, after which it no longer pauses. With
+--hold-at-rungs, it waits at each rung of asha until the search has decided whether it may continue, however slow the
+search is.
 
     tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results] [--events]
                     [--progress] [--save-every EPOCHS] [--hold-after EPOCHS] [--hold-at-rungs]

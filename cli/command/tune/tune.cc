@@ -225,9 +225,10 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_flag("--json", options->json, "Print JSON: one object per line for each event, without notices");
   app.add_flag("--dry-run", options->dry_run, "Check everything, but start nothing");
   app.footer(
-      "The program receives its parameters in its arguments, where they replace {NAME}, in ADAPTDL_PARAM_NAME, and in\n"
-      "the file $ADAPTDL_PARAMS_FILE. It reports the metric with adaptdl::report(), as a line of JSON on standard\n"
-      "output, or as a scalar in TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
+      "The program receives each parameter in three ways: in its arguments, in place of {NAME}; in the environment\n"
+      "variable ADAPTDL_PARAM_NAME, such as ADAPTDL_PARAM_LR; and in the JSON file $ADAPTDL_PARAMS_FILE. It reports\n"
+      "the metric with adaptdl::report(), as a line of JSON on standard output, or as a scalar in TensorBoard events\n"
+      "below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
     check_is_no_verb(app);
     sched::open_standard_descriptors();

@@ -13,7 +13,7 @@ struct Platform {
 
   // Parses a platform, and converts other names to the names that images use: "x86_64" becomes amd64, "aarch64" and
   // "arm64/v8" become arm64. A single part is an architecture or an operating system. Throws an Error that quotes the
-  // text, without file and line.
+  // text, without file or line.
   static Platform parse(std::string_view text);
   static Platform of_this_machine();
   // Converts values from a registry or an image, which may be any text.

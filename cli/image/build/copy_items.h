@@ -23,7 +23,7 @@ struct CopySource {
 };
 
 // Returns the sources in order. A wildcard without a match yields no source, and URLs are skipped. Throws Error,
-// without file and line, if a source does not exist; the message names the searched tree.
+// without file or line, if a source does not exist; the message names the searched tree.
 std::vector<CopySource> copy_sources(const FileTree& tree, const Copy& copy);
 
 }  // namespace adaptdl::image

@@ -65,7 +65,7 @@ struct PlannedCopy {
   std::vector<Archive> archives;
 };
 
-// Returns nullopt if the plan depends on files that are not known yet. Throws Error, without file and line, if the copy
+// Returns nullopt if the plan depends on files that are not known yet. Throws Error, without file or line, if the copy
 // is impossible. The input must outlive the plan.
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const TargetFiles& to);
 

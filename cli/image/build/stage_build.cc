@@ -101,7 +101,7 @@ StageBuild::From StageBuild::from(const std::string& name) const {
 const FileTree& StageBuild::view_of(const From& from) {
   std::unique_ptr<StageView>& view = work_.views[from.key];
   if (!view) {
-    require_build_namespace("COPY --from");
+    require_build_namespace("execute COPY --from");
     view = work_.provider.view(from.layers);
   }
   return view->files();
@@ -109,7 +109,7 @@ const FileTree& StageBuild::view_of(const From& from) {
 
 const FileTree& StageBuild::own_files() {
   if (!own_view_) {
-    require_build_namespace("reading the stage's files");
+    require_build_namespace("read the stage's files");
     own_view_ = work_.provider.view(built_.layers);
   }
   return own_view_->files();

@@ -149,7 +149,7 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
   const std::string key = key_of({built_.key, "RUN", step.command, step.script.value_or(""), environment, step.user,
                                   step.working_directory, static_cast<int>(network_of(run)), mounts});
   const auto make = [&] {
-    require_build_namespace("RUN");
+    require_build_namespace("execute RUN");
     const Scratch scratch(work_.cache);
     const SandboxStep sandbox = this->sandbox(step, run, scratch.path);
     own_view_.reset();

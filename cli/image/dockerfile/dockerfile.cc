@@ -35,7 +35,7 @@ bool is_stage_name(std::string_view name) {
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") == std::string_view::npos;
 }
 
-// Throws Error without file and line.
+// Throws Error without file or line.
 Stage stage_of(const InstructionParts& parts, const std::vector<Stage>& before) {
   const Flags flags(parts.name, parts.flags, {{"platform", Flags::Kind::kText}});
   const std::vector<std::string> words = split_spaces(parts.rest);

@@ -157,7 +157,7 @@ Dockerfile parse_dockerfile(std::string_view text, const std::string& file);
 Instruction parse_trigger(std::string_view text, const std::string& file, Lines lines);
 
 // Resolves an instruction's --from or from= in stage `number`: returns the number of an earlier stage, or nullopt for
-// an image. Throws Error, without file and line, if `from` names the same stage or a later one.
+// an image. Throws Error, without file or line, if `from` names the same stage or a later one.
 std::optional<std::size_t> stage_named(const std::vector<Stage>& stages, std::size_t number, const std::string& from);
 
 }  // namespace adaptdl::image

@@ -18,7 +18,7 @@ class Flags {
     Kind kind;
     std::string_view reason = "";
   };
-  // `words` are "--name" or "--name=value". Throws an Error that names the instruction and the flag, without file and
+  // `words` are "--name" or "--name=value". Throws an Error that names the instruction and the flag, without file or
   // line.
   Flags(std::string_view instruction, const std::vector<std::string>& words, const std::vector<Known>& known);
 

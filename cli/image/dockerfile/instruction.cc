@@ -132,7 +132,9 @@ Body InstructionReader::copy(bool add) {
   if (flags.given("unpack")) copy.unpack = flags.flag("unpack");
   if (!is_plain(copy.from))
     throw Error(
-        fmt::format("COPY --from={} must not contain a variable; name a stage, whose FROM may contain one", copy.from));
+        fmt::format("COPY --from={} must not contain a variable; use the name of a stage instead, defined with "
+                    "'FROM $VARIABLE AS NAME'",
+                    copy.from));
   const auto json_form = json_words(parts_.rest);
   std::vector<std::string> words = json_form.value_or(split_spaces(parts_.rest));
   if (words.size() < 2) throw Error(fmt::format("{} needs a source and a destination", parts_.name));

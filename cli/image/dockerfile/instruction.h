@@ -25,7 +25,7 @@ Instruction parse_instruction(DockerfileLines& lines, const DockerfileLines::Log
 bool is_plain(std::string_view text);
 
 // Checks a COPY or ADD. Unless `expanded` is true, skips texts that are not plain; they are checked after expansion.
-// Throws Error without file and line.
+// Throws Error without file or line.
 void check_copy(const Copy& copy, bool expanded);
 
 }  // namespace adaptdl::image

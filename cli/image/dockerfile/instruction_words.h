@@ -17,7 +17,7 @@ std::vector<std::string> take_flags(std::string_view& text, char escape);
 std::vector<std::string> quoted_words(std::string_view text, char escape);
 
 // Parses a JSON array of strings. Returns nullopt if the text is not a JSON array; the caller must then parse it in
-// another way. Throws Error, without file and line, for an array with other elements.
+// another way. Throws Error, without file or line, for an array with other elements.
 std::optional<std::vector<std::string>> json_words(std::string_view text);
 
 // Returns the heredoc that a word begins, without its content; nullopt if the word begins no heredoc.

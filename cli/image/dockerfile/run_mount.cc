@@ -79,7 +79,9 @@ void MountReader::read_option(const std::string& field) {
   }
   std::string value = field.substr(equals + 1);
   if (key == "from" && value.find('$') != std::string::npos)
-    throw Error("--mount: from= must not contain a variable; name a stage, whose FROM may contain one");
+    throw Error(
+        "--mount: from= must not contain a variable; use the name of a stage instead, defined with "
+        "'FROM $VARIABLE AS NAME'");
   if (expand_ != nullptr) {
     value = expand_(value);
   } else if (value.find_first_of("$\"'\\`") != std::string::npos) {

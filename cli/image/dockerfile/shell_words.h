@@ -21,7 +21,7 @@ struct WordRules {
 };
 
 // Supports $x ${x} ${x:-w} ${x-w} ${x:+w} ${x+w} ${x:?w} ${x?w} ${x#p} ${x##p} ${x%p} ${x%%p} ${x/p/r} ${x//p/r}.
-// Throws an Error with the reason, without file and line.
+// Throws an Error with the reason, without file or line.
 std::string expand_word(std::string_view text, const WordRules& rules, const Variables& variables);
 
 // Like expand_word(), but splits the result at unquoted spaces. Empty words are omitted.

@@ -1,5 +1,5 @@
 // Parses the values of flags and arguments. All functions throw an Error that quotes the value and states what is
-// allowed, without file and line.
+// allowed, without file or line.
 #pragma once
 
 #include <chrono>

@@ -42,7 +42,7 @@ class FileTree {
   // Paths are relative to the root; "" is the root itself. Links are not followed: a path with a link in the middle is
   // treated as missing. Returns nullopt if the file is missing or ignored. Throws an Error that names the path.
   std::optional<TreeFile> find(const std::string& path) const;
-  // Returns the entries of a directory, sorted by name, without ignored files and sockets.
+  // Returns the entries of a directory, sorted by name, without ignored files or sockets.
   std::vector<TreeFile> list(const std::string& directory) const;
   // Returns the path with all links followed, including a final one; missing parts are kept. Throws Error if there are
   // too many links.

@@ -190,7 +190,7 @@ Manifest Registry::pull_manifest(const Reference& image, const Platform& machine
     }
   }
   throw Error(
-      fmt::format("cannot pull {}: its index nests other indexes {} levels deep", image.full(), kMaxIndexDepth));
+      fmt::format("cannot pull {}: its image indexes are nested more than {} deep", image.full(), kMaxIndexDepth));
 }
 
 void Registry::pull_blob(const Reference& image, const Descriptor& blob,

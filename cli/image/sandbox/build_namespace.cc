@@ -79,7 +79,7 @@ const BuildNamespace& enter_build_namespace() {
 
 void require_build_namespace(const std::string& what) {
   const std::string why = probed ? probed->obstacle : "the build namespace was not entered";
-  if (!why.empty()) throw Error(fmt::format("{} is not possible: {}", what, why));
+  if (!why.empty()) throw Error(fmt::format("cannot {}: {}", what, why));
 }
 
 bool has_own_users() { return probed && probed->own_users; }

@@ -25,8 +25,8 @@ struct BuildNamespace {
 // Enters the namespaces; later calls return the result of the first. REQUIRES: the process has one thread.
 const BuildNamespace& enter_build_namespace();
 
-// Must be called before anything is mounted for `what`, such as "RUN". Throws Error if there is an obstacle, or if
-// enter_build_namespace() was not called.
+// Must be called before anything is mounted. `what` is the operation, such as "execute RUN". Throws Error, "cannot
+// WHAT: REASON", if there is an obstacle, or if enter_build_namespace() was not called.
 void require_build_namespace(const std::string& what);
 
 // Returns whether the process is in its own user namespace, in which root is not the machine's root.

@@ -212,7 +212,7 @@ std::string StepEnd::text() const {
 }
 
 StepEnd run_in_sandbox(const SandboxStep& given, const OnStepLine& on_line, const std::stop_token& stop) {
-  require_build_namespace("RUN");
+  require_build_namespace("execute RUN");
   if (given.command.empty()) throw Error("the command is empty");
   const SandboxStep step = with_absolute_paths(given);
   const Caches caches(step, stop);

@@ -32,7 +32,8 @@ T member(const json& object, const char* key, bool (json::*is_type)() const noex
 }
 
 FileInfo parse_file(const json& entry, const std::string& state, const std::string& file) {
-  if (!entry.is_object()) throw Damage(fmt::format("{}: a file of state '{}' is not a JSON object", file, state));
+  if (!entry.is_object())
+    throw Damage(fmt::format("{}: an entry in 'files' of state '{}' is not a JSON object", file, state));
   FileInfo info;
   info.name = member<std::string>(entry, "name", &json::is_string, file);
   info.size = member<std::uint64_t>(entry, "size", &json::is_number_unsigned, file);

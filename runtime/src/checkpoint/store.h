@@ -45,7 +45,7 @@ struct StateDraft {
 };
 
 struct Draft {
-  Manifest manifest;  // without format, number, created, version and states
+  Manifest manifest;  // without format, number, created, version or states
   std::vector<StateDraft> states;
 };
 

@@ -344,7 +344,7 @@ void Root::fail(std::string text, Failure failure) {
   changed_.notify_all();
 }
 
-// Returns the replicas that have not connected or, after that, those that have not made the current call.
+// Returns the replicas that have not connected or, once all have connected, those that have not made the current call.
 std::vector<int> Root::missing_ranks() const {
   if (phase_ != Phase::kConnecting) return calls_.missing_ranks();
   std::vector<int> ranks;

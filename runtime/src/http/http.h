@@ -65,7 +65,7 @@ class ConnectionError : public Error {
   explicit ConnectionError(const std::string& message) : ConnectionError(message, message, true) {}
   ConnectionError(const std::string& message, std::string reason, bool sent)
       : Error(message), reason_(std::move(reason)), sent_(sent) {}
-  const std::string& reason() const { return reason_; }  // without method and URL: "connection refused"
+  const std::string& reason() const { return reason_; }  // without method or URL: "connection refused"
   bool sent() const { return sent_; }                    // whether the server may have received the request
 
  private:
@@ -117,7 +117,7 @@ class Connections {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns the URL without user and password, so that it can be shown.
+// Returns the URL without user or password, so that it can be shown.
 std::string without_user(std::string url);
 
 // Escapes `text` for use as one segment of a URL's path.

@@ -42,7 +42,7 @@ class ResumedOutput {
   std::string_view read();
 
   std::uint64_t bytes() const { return bytes_; }                         // number of bytes read so far
-  std::string sum() const { return sum_.hex(); }                         // of the bytes read so far
+  std::string sum() const { return sum_.hex(); }                         // checksum of the bytes read so far
   Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES: read() returned the end
 
  private:

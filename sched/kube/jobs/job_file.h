@@ -17,7 +17,7 @@ struct JobFileNeeds {
   bool image = true;  // the first container must name an image too; false: the caller adds one
 };
 
-// Returns the jobs in a text, without their status and the fields that only the server sets. The jobs are ready to be
+// Returns the jobs in a text, without their status or the fields that only the server sets. The jobs are ready to be
 // created, except for the fields that submission.h adds. Messages refer to the text as `file`. Throws Error.
 std::vector<nlohmann::json> parse_job_file(std::string_view text, const std::string& file, const JobFileNeeds& needs);
 

@@ -172,7 +172,7 @@ void Attempt::handle(RunRequest request) {
 }
 
 void Attempt::resize(RunRequest request) {
-  if (context_.supervisor == nullptr) return request.refuse("it runs on several machines, and is not elastic");
+  if (context_.supervisor == nullptr) return request.refuse("cannot be resized, because it runs on several machines");
   if (phase_ != Phase::kRunning) return request.refuse("it is already ending");
   const RunSize before = context_.size;
   auto refusal = context_.size.resize(request.min, request.max);

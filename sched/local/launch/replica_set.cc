@@ -267,8 +267,8 @@ std::optional<std::string> ReplicaSet::resize() {
   const auto now = static_cast<int>(membership_.members().size());
   const bool fits = membership_.steady() && context_.size.min() <= now && now <= context_.size.max();
   if (fits || !membership_.is_stuck(Clock::now())) return std::nullopt;
-  return "the program does not support a change of replicas while it runs, and the run has no checkpoints to restart "
-         "from";
+  return "the program does not support changing the number of replicas while it runs, and the run has no checkpoints "
+         "to restart from";
 }
 
 bool ReplicaSet::survives(const ReplicaEnd& end) {

@@ -35,7 +35,7 @@ struct LeaseSettings {
   std::chrono::seconds duration{10}, deadline{6}, retry{2};
 };
 
-// The rules of the election, without clocks and connections.
+// The rules of the election, without clocks or connections.
 class LeaseRules {
  public:
   using Clock = std::chrono::steady_clock;

@@ -23,7 +23,7 @@ namespace adaptdl::sched {
 // Returns whether the job's replicas follow generations, according to its hints.
 bool follows_generations(const nlohmann::json& hints);
 
-// Returns a replica's place in its group for the creation of its pod, without a token and a hostname.
+// Returns a replica's place in its group for the creation of its pod, without a token or a hostname.
 PodPlace place_of(const nlohmann::json& job, int number);
 
 struct MembersPlan {

@@ -142,10 +142,10 @@ std::vector<Placed> place(const Model& model, const std::vector<int>& chosen) {
   const bool all = pack(model, chosen, true, stays);
   fill(model, chosen, stays);
   if (all) return stays.placed();
-  Packing anew(model);
-  pack(model, chosen, false, anew);
-  fill(model, chosen, anew);
-  return anew.cost() < stays.cost() ? anew.placed() : stays.placed();
+  Packing repacked(model);
+  pack(model, chosen, false, repacked);
+  fill(model, chosen, repacked);
+  return repacked.cost() < stays.cost() ? repacked.placed() : stays.placed();
 }
 
 }  // namespace adaptdl::sched::sia

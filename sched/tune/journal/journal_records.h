@@ -1,6 +1,6 @@
 // A journal's lines. Each line is one operation: a JSON object whose "op_code" specifies its kind.
 //
-// Errors: Error without the file and the line, which the caller adds.
+// Errors: Error without the file or the line, which the caller adds.
 #pragma once
 
 #include <cstdint>

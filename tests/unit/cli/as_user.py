@@ -43,7 +43,7 @@ def run(kind, command):
 def main():
     kind, *command = sys.argv[1:]
     if os.geteuid() != 0 or not (shutil.which("newuidmap") and os.path.exists("/etc/subuid")):
-        print("takes root, and newuidmap")
+        print("requires root, newuidmap and /etc/subuid")
         return 77
     return run(kind, command)
 

@@ -65,9 +65,9 @@ void forbid_unshare() { must(testing::refuse_system_calls({SYS_unshare}, EPERM),
 
 TEST_CASE("an operation that needs the build namespace fails if it was not entered") {
   CHECK(testing::in_another_process([] {
-          require_build_namespace("RUN");
+          require_build_namespace("execute RUN");
           return std::string("nothing is wrong");
-        }) == "error: RUN is not possible: the build namespace was not entered");
+        }) == "error: cannot execute RUN: the build namespace was not entered");
 }
 
 TEST_CASE("entering the build namespace a second time returns the first result") {
@@ -85,10 +85,10 @@ TEST_CASE("if user namespaces are disabled, the error names the sysctl setting")
           write("/proc/sys/user/max_user_namespaces", "0");
           drop_administration();
           enter_build_namespace();
-          require_build_namespace("RUN");
+          require_build_namespace("execute RUN");
           return std::string("nothing is wrong");
         }) ==
-        "error: RUN is not possible: user namespaces are disabled; have an administrator run: sysctl "
+        "error: cannot execute RUN: user namespaces are disabled; have an administrator run: sysctl "
         "user.max_user_namespaces=15000");
 }
 

@@ -158,7 +158,7 @@ TEST_CASE("a step does not see the host's processes and files") {
   CHECK(steps.run("umask; cat /proc/self/stat | cut -d' ' -f6; echo $$") == "0022\n2\n2\n");
 }
 
-TEST_CASE("capabilities are Docker's without MKNOD and NET_RAW, and kernel settings are read-only") {
+TEST_CASE("capabilities are Docker's except MKNOD and NET_RAW, and kernel settings are read-only") {
   Steps steps;
   CHECK(steps.run("grep -E 'CapBnd|CapEff|CapInh|NoNewPrivs' /proc/self/status") ==
         "CapInh:\t0000000000000000\nCapEff:\t00000000a00405fb\nCapBnd:\t00000000a00405fb\nNoNewPrivs:\t0\n");

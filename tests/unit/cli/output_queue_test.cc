@@ -129,13 +129,14 @@ TEST_CASE_FIXTURE(RedirectedErrors, "unread notices are dropped and counted, exc
       notices.put("next");
       notices.write_all();
     });
-    CHECK(all == "adaptdl: " + large + "\nadaptdl: 2 notices were dropped because nothing read them\nadaptdl: next\n");
+    CHECK(all == "adaptdl: " + large +
+                     "\nadaptdl: 2 notices dropped because standard error was not being read\nadaptdl: next\n");
   }
   SUBCASE("notices after keep_all are kept") {
     notices.keep_all();
     notices.put("last");
     const std::string all = read_while([&] { notices.write_all(); });
-    CHECK(all.ends_with("adaptdl: 2 notices were dropped because nothing read them\nadaptdl: last\n"));
+    CHECK(all.ends_with("adaptdl: 2 notices dropped because standard error was not being read\nadaptdl: last\n"));
   }
 }
 

@@ -1,4 +1,5 @@
-// Tests failures of replicas in their own processes, by real signals: no replica hangs, and all learn which one failed.
+// Tests replicas that run in separate processes and are killed or stopped with real signals: no other replica hangs,
+// and all of them learn which one failed.
 #include <doctest/doctest.h>
 
 #include <algorithm>

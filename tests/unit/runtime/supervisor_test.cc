@@ -59,7 +59,7 @@ TEST_CASE("discover fails on any other status with the URL and the response") {
   }
 }
 
-TEST_CASE("discover fails on a malformed body with the URL and the body") {
+TEST_CASE("discover's error for a malformed response contains the URL and the body") {
   const std::vector<std::string> bodies{"", "{", "{}", "[]", "[1]", "[null]", "[\"\"]", "\"10.0.0.1\"", "[\"a\", 1]"};
   std::vector<Answer> answers;
   for (const std::string& body : bodies) answers.push_back({200, body});

@@ -41,7 +41,7 @@ Replica replica(int group, int rank, const std::string& phase = "Running") {
 
 }  // namespace
 
-TEST_CASE("a helper pod mounts the job's volume at the same paths, without environment and GPUs") {
+TEST_CASE("a helper pod mounts the job's volume at a replica's paths, but has no environment variables or GPUs") {
   const json pod = helper_pod_object(job(), "digits-copy-1", "");
   const json& spec = pod["spec"];
   REQUIRE(spec["containers"].size() == 1);

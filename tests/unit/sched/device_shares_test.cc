@@ -344,7 +344,7 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 1);
     CHECK(machine.has(3).size() == 1);
-    CHECK(machine.told[2].reason == "1 device of the preferred 2: others need the rest");
+    CHECK(machine.told[2].reason == "1 of the preferred 2 devices: other runs need the rest");
     machine.shares.remove(3);
     settle({1, 2});
     CHECK(machine.has(2).size() == 2);
@@ -384,7 +384,7 @@ TEST_CASE("a run with a preferred number keeps its fair share beside one that sc
   settle();
   CHECK(machine.has(1).size() == 2);
   CHECK(machine.has(2).size() == 2);
-  CHECK(machine.told[2].reason == "2 devices of the preferred 3: others need the rest");
+  CHECK(machine.told[2].reason == "2 of the preferred 3 devices: other runs need the rest");
 }
 
 TEST_CASE("a run that prefers more than its fair share gets otherwise unused devices") {

@@ -295,7 +295,7 @@ TEST_CASE("operator_review: the spec of a job can be changed only until the job 
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
 }
 
-TEST_CASE("operator_review: a job can be suspended and resumed at any time without checking its spec") {
+TEST_CASE("operator_review: a job can be suspended and resumed at any time, and its spec is not checked") {
   Server server;
   server.refuse(422, "Pod is invalid");
   for (const char* phase : {"Pending", "Running", "Stopping", "Suspended", "Succeeded", "Failed"}) {

@@ -82,7 +82,7 @@ bool contains(const json& outer, const json& inner) {
 
 }  // namespace
 
-// Tests that fork must come first, because LibTorch's threads do not survive a fork.
+// Test cases that fork must come first, because LibTorch's threads do not survive a fork.
 
 TEST_CASE("only rank 0 records a profiler trace, which includes its collective operations") {
   const testing::ElasticJob job;

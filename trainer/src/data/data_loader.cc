@@ -84,11 +84,11 @@ bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
     const auto left = batches_ - next_;
     return ElasticLoop::Boundary{.batches_left = left, .last = left == 1 && !helper_.adaptive()};
   };
-  const auto deal_anew = [&] {
+  const auto deal_again = [&] {
     deal();
     return refill() ? std::optional(here()) : std::nullopt;
   };
-  if (!helper_.loop().pass(here(), deal_anew)) return false;
+  if (!helper_.loop().pass(here(), deal_again)) return false;
   profile_.emplace(helper_);
   if (helper_.batch_size_changed()) {
     deal();

@@ -128,11 +128,11 @@ std::size_t StreamLoop::next_of_pass() {
                                    return source_.queued() < wanted;
                                  }};
   };
-  const auto lay_out_anew = [&] {
+  const auto lay_out_again = [&] {
     lay_out();
     return can_begin() ? std::optional(here()) : std::nullopt;
   };
-  if (!helper_.loop().pass(here(), lay_out_anew)) return 0;
+  if (!helper_.loop().pass(here(), lay_out_again)) return 0;
   const auto batches = batches_of_step();
   const auto done = static_cast<std::size_t>(helper_.accumulated());
   if (helper_.loop().data_end() && done == 0) return 0;

@@ -70,7 +70,7 @@ bool BatchSizeChoice::holds(const BatchSizeRange& range, int replicas) const {
   return size_.local_bsz > 0 && replicas_ == replicas && (decider() || allows(range, replicas, size_));
 }
 
-BatchSize BatchSizeChoice::choose_anew(const BatchSizeRange& range, int nodes, int replicas) const {
+BatchSize BatchSizeChoice::choose_again(const BatchSizeRange& range, int nodes, int replicas) const {
   const auto goodput = decider() ? std::nullopt : metrics::goodput_function();
   return goodput ? best_batch_size(*goodput, range, nodes, replicas, {}) : even_batch_size(range, replicas);
 }

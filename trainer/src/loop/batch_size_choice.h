@@ -64,7 +64,7 @@ class BatchSizeChoice {
   bool holds(const BatchSizeRange& range, int replicas) const;
 
   // Chooses a batch size for a new number of replicas, by the goodput function if there is one.
-  BatchSize choose_anew(const BatchSizeRange& range, int nodes, int replicas) const;
+  BatchSize choose_again(const BatchSizeRange& range, int nodes, int replicas) const;
   // Adopts the batch size that rank 0 chose, and restarts the schedule of fits.
   void begin(const BatchSize& size, int replicas);
   void change(const BatchSize& size) { size_ = size; }

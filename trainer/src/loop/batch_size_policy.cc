@@ -69,7 +69,7 @@ void BatchSizePolicy::choose() {
   }
   if (choice.holds(range(), replicas)) return;
   // Rank 0 chooses for all replicas, because their measurements differ.
-  auto size = choice.choose_anew(range(), env::num_nodes(), replicas);
+  auto size = choice.choose_again(range(), env::num_nodes(), replicas);
   nlohmann::json chosen;
   try {
     chosen = collective::broadcast({{"local_bsz", size.local_bsz}, {"accumulation_steps", size.accumulation_steps}},

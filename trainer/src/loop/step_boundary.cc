@@ -68,7 +68,7 @@ class Boundaries {
       generation::await_others();
       join_process_group();
     } catch (const collective::CollectiveError&) {
-      form_anew();  // this replica has the states, like any other member
+      form_again();  // this replica has the states, like any other member
     }
     begin();
   }
@@ -118,7 +118,7 @@ class Boundaries {
   void recover() {
     rethrow_unless_recoverable();
     void_ = false;  // the loop has ended, so the step cannot be repeated
-    form_anew();
+    form_again();
   }
 
   void recover_in_step() {
@@ -126,7 +126,7 @@ class Boundaries {
     // other replicas are not.
     if (void_ || !all_have_stepped()) throw;
     rethrow_unless_recoverable();
-    form_anew(true);
+    form_again(true);
   }
 
   bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
@@ -134,7 +134,7 @@ class Boundaries {
     throw_mismatch();
     --passed_;
     undo();
-    form_anew();
+    form_again();
     // void_ was cleared if the step's result came from a replica that had finished the step.
     if (std::exchange(void_, false)) return true;
     ++passed_;
@@ -165,7 +165,7 @@ class Boundaries {
     }
   }
 
-  void form_anew(bool in_step = false) {
+  void form_again(bool in_step = false) {
     log::warn("replicas were lost; continuing with the remaining ones");
     for (;;) {
       leave_process_group();

@@ -14,8 +14,8 @@
 
 namespace adaptdl::internal {
 
-// Returns a time in seconds, or nullopt as long as it is not known. In the latter case, the function is called again at
-// a later batch.
+// Returns a time in seconds, or nullopt if it is not known yet. In the latter case, the function is called again at a
+// later batch.
 using Seconds = std::function<std::optional<double>()>;
 
 // Measures the time from a call of begin to the next call of end.
