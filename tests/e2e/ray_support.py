@@ -44,7 +44,7 @@ class RayCluster:
         """Returns options with the ports of node `i`. The ports are below the ephemeral range, which outgoing connections use."""
         return [f"--dashboard-agent-listen-port={22365 + i}", f"--dashboard-agent-grpc-port={22465 + i}", f"--runtime-env-agent-port={22565 + i}",
                 f"--metrics-export-port={22665 + i}", f"--node-manager-port={22765 + i}", f"--object-manager-port={22865 + i}",
-                f"--min-worker-port={20000 + i * 100}", f"--max-worker-port={20099 + i * 100}"]
+                f"--min-worker-port={24000 + i * 100}", f"--max-worker-port={24099 + i * 100}"]
 
     def add_node(self):
         """Starts a node, and returns its name."""
@@ -97,7 +97,9 @@ class RayCluster:
             time.sleep(0.05)
 
     def _ray(self, *arguments):
-        subprocess.run([pathlib.Path(self.python).with_name("ray"), *arguments], env=self.environment, check=True, capture_output=True, timeout=PATIENCE)
+        done = subprocess.run([pathlib.Path(self.python).with_name("ray"), *arguments], env=self.environment, capture_output=True, text=True,
+                              timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def _start(self, name, *arguments):
         log = self.directory / f"{name}.log"

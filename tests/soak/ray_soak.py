@@ -120,11 +120,14 @@ class RaySoak(unittest.TestCase):
         print(f"SOAK_SEED={SEED}", flush=True)
         self.submit()
         self.wait_until_it_trains(may_end=False)
-        while (killed := self.events.total() - self.events["drain"]) < KILLS:
+        while True:
+            killed = self.events.total() - self.events["drain"]
             began = time.monotonic()
             if killed // 5 > self.events["drain"]:
                 what = "drain"
                 self.drain()
+            elif killed == KILLS:
+                break
             elif what := self.kill():
                 self.events[what] += 1
             else:
