@@ -231,8 +231,7 @@ bool JobServer::stop(const std::string& id) {
   return answer.is_object() && answer.value("stopped", false);
 }
 
-std::optional<Job> JobServer::wait_for_end(const std::string& id, std::chrono::milliseconds limit,
-                                           const std::stop_token& stop) {
+std::optional<Job> JobServer::wait_for_end(const std::string& id, std::chrono::milliseconds limit) {
   const auto begin = Clock::now();
   std::optional<Job> job = find(id);
   if (job && job->ended()) {
@@ -240,7 +239,7 @@ std::optional<Job> JobServer::wait_for_end(const std::string& id, std::chrono::m
     if (!job->end || std::chrono::abs(now - *job->end) < kRecent) std::this_thread::sleep_for(kMonitorPeriod);
     return job;
   }
-  while (job && !job->ended() && Clock::now() - begin < limit && !stop.stop_requested()) {
+  while (job && !job->ended() && Clock::now() - begin < limit) {
     std::this_thread::sleep_for(kLookEvery);
     job = find(id);
   }

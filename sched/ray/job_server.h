@@ -72,8 +72,7 @@ class JobServer {
   bool stop(const std::string& id);
   // Waits until the job has ended and may be removed, for at most `limit`: for a moment after its end, the server would
   // restore a record that is removed. Returns the job as last seen; nullopt if it does not exist.
-  std::optional<Job> wait_for_end(const std::string& id, std::chrono::milliseconds limit,
-                                  const std::stop_token& stop = {});
+  std::optional<Job> wait_for_end(const std::string& id, std::chrono::milliseconds limit);
   // Removes the record of a job that has ended. Its log file remains on the head node.
   void remove(const std::string& id);
 

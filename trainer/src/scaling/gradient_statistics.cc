@@ -114,7 +114,7 @@ void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
   group_ = std::move(group);
   replicas_ = internal::num_replicas();
   if (replicas_ == 1) return;
-  previous_.clear();  // on several replicas, there is no previous gradient; load() follows the same rule
+  previous_.clear();  // only a single replica has a previous gradient; see also load()
 }
 
 void GradientStatistics::abandon() {

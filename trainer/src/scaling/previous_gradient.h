@@ -39,7 +39,7 @@ class PreviousGradient {
 
  private:
   std::vector<at::Tensor> gradients_;
-  double loss_scale_ = 0;  // the factor of the gradient's loss; 0: there is no gradient to compare with
+  double loss_scale_ = 0;  // of the loss from which the gradient was computed; 0 if there is no gradient
 };
 
 }  // namespace adaptdl
