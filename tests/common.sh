@@ -1,7 +1,8 @@
 # Functions and settings for bootstrap, .ci/run and other test scripts: the directory of the tests' cache, the settings of the
 # compiler cache, and a record of how long each stage takes and how much memory is used.
 
-# Prints the directory in which the tests keep what they download and build. tests/e2e/python_peer.py must use the same one.
+# Prints the directory in which the tests keep what they download and build. tests/e2e/python_peer.py must use the same
+# directory.
 test_cache() {
   if [ -n "${ADAPTDL_TEST_CACHE:-}" ]; then
     echo "$ADAPTDL_TEST_CACHE"
@@ -23,7 +24,7 @@ use_compiler_cache() {
 }
 
 # This file contains two lines per stage, NAME<tab>begin<tab>TIME and NAME<tab>end<tab>TIME, with times in seconds since the epoch.
-# Stages may overlap. A script that is called by another one appends to the file of that one.
+# Stages may overlap. A script that another script calls appends to the caller's file.
 stages="${ADAPTDL_STAGES:-}"
 
 stage() { # NAME COMMAND...
@@ -62,7 +63,7 @@ watch_memory() {
   done
 }
 
-# Must be called before the first stage. Does nothing if the script was called by another one that records stages.
+# Must be called before the first stage. Does nothing if the script was called by another script that records stages.
 begin_stages() {
   [ -z "$stages" ] || return 0
   stages=$(mktemp -t adaptdl-stages-XXXXXX)

@@ -40,7 +40,7 @@ Candidates run_names(std::string_view typed) {
 constexpr auto kCompletionTimeout = std::chrono::milliseconds(300);
 constexpr const char* kMaxJobs = "200";
 
-// Extracts the options that select a cluster from the words before the last one.
+// Extracts, from the words before the last one, the options that select a cluster.
 ClusterOptions cluster_options(const std::vector<std::string>& words) {
   ClusterOptions options;
   const auto value = [&words](std::size_t i, std::initializer_list<std::string_view> names, std::string& to) {

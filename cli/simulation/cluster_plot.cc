@@ -160,7 +160,7 @@ std::string Plot::cluster() const {
     free += svg_rectangle(block.from, y(block.slot), block.to - block.from, block.slots * slot_height_);
   std::string out = fmt::format("<path class=\"free\" d=\"{}\"/>\n", free);
 
-  constexpr double kWideEnough = 4;  // for edges that separate a block from its neighbors
+  constexpr double kWideEnough = 4;  // in pixels; narrower blocks are drawn without edges
   const std::vector<Block> jobs = blocks(false);
   std::vector<std::string> wide(timeline_.jobs.size()), narrow(timeline_.jobs.size());
   for (const Block& block : jobs) {
@@ -221,7 +221,7 @@ std::string Plot::node_names() const {
   return out;
 }
 
-// Draws about eight ticks, at round numbers of a time unit.
+// Draws up to ten ticks, at multiples of a round time step.
 std::string Plot::time_axis() const {
   static constexpr double kSteps[] = {1,    2,    5,    10,    15,    30,    60,    120,    300,    600,     900,
                                       1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 31536000};

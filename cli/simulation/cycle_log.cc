@@ -29,7 +29,7 @@ CycleLog::CycleLog(fs::path file, std::size_t tasks) : file_(std::move(file)), p
     if (fs::exists(status)) file_ = fs::canonical(file_, error);
     if (fs::exists(status) && ::access(file_.c_str(), W_OK) != 0) refuse(errno);
     const fs::path name = file_.parent_path() / fmt::format(".{}.{}", file_.filename().string(), ::getpid());
-    ::unlink(name.c_str());  // a killed process with the same id may have left it
+    ::unlink(name.c_str());  // a killed process with the same ID may have left it
     const int descriptor = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) temporary_ = name;
     if (descriptor >= 0) whole_.reset(::fdopen(descriptor, "w+"));

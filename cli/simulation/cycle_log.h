@@ -27,7 +27,7 @@ sched::CycleRecord parse_cycle(const std::string& line);
 // Errors: throws Error, naming the file, if it cannot be written. Threading: must be used by one thread at a time.
 class CycleLog {
  public:
-  // Throws UsageError if `file` cannot be created or is a directory. A pipe or a device is written only at close().
+  // Throws UsageError if `file` cannot be created or is a directory. A pipe or device is written to only by close().
   CycleLog(std::filesystem::path file, std::size_t tasks);
   ~CycleLog();
   CycleLog(const CycleLog&) = delete;
@@ -35,7 +35,7 @@ class CycleLog {
 
   void add(const sched::CycleRecord& record);
   void finished(std::size_t task);  // no more cycles of this task will follow
-  // REQUIRES that finished() was called for every task.
+  // REQUIRES that finished() has been called for every task.
   void close();
 
  private:

@@ -16,7 +16,8 @@ namespace {
 
 using sched::SimulationResult;
 
-// A column: its header, its key in JSON (null if it is not in JSON), and its decimals and unit in the table.
+// A column: its header, its key in JSON (null if it is not in JSON), and, for the table, its number of decimals and its
+// unit.
 struct Figure {
   const char* header;
   const char* key;

@@ -15,8 +15,8 @@ struct ResultColumns {
   bool costs = false;       // for nodes with prices
 };
 
-// Returns a row per simulation. With several workloads, a row "mean" follows for each policy, with the means of the
-// policy's rows.
+// Returns a row per simulation. If there are several workloads, one row "mean" per policy follows, with the means of
+// the policy's rows.
 Table result_table(std::span<const sched::SimulationResult> results, const ResultColumns& columns);
 
 // Returns an array with one object per simulation: workload, policy, average_jct_s, p50_jct_s, p99_jct_s, makespan_s,

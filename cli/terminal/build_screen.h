@@ -12,7 +12,7 @@ namespace adaptdl::cli {
 
 class BuildScreen final : public image::BuildReport {
  public:
-  // A quiet screen shows only notices until show_failure().
+  // A quiet screen shows only notices until show_failure() is called.
   explicit BuildScreen(bool quiet);
   ~BuildScreen() override { wipe(); }
 

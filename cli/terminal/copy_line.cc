@@ -13,7 +13,7 @@
 namespace adaptdl::cli {
 namespace {
 
-constexpr auto kTellsRate = std::chrono::milliseconds(500);  // before this, a rate would be meaningless
+constexpr auto kTellsRate = std::chrono::milliseconds(500);  // a rate computed earlier would be meaningless
 
 }  // namespace
 

@@ -24,7 +24,7 @@ std::string clock(std::optional<kube::Time> begin, kube::Time end) {
   return begin ? format_clock(std::chrono::duration_cast<std::chrono::milliseconds>(end - *begin)) : "-";
 }
 
-// Returns the completed fraction of the work.
+// Returns the completed work as a percentage, or as a count if the total is unknown.
 std::string share(const nlohmann::json& report) {
   if (const auto percent = percent_text(report)) return *percent;
   const auto done = progress_number(report, "progress");

@@ -1,9 +1,9 @@
 // OutputQueue holds text that is written only as fast as its reader accepts it.
 //
 // The descriptors stay in blocking mode, because other processes that share them do not expect non-blocking
-// descriptors. Each write therefore contains only as many bytes as poll(2) guarantees to be accepted, and a reader that
-// stops reading delays only the text, not this process. Text keeps its order across both streams: if they are the same
-// terminal or file, lines appear in the order in which they were queued.
+// descriptors. Each write therefore contains only as many bytes as poll(2) guarantees will be accepted, and a reader
+// that stops reading delays only the text, not this process. Text keeps its order across both streams: if they are the
+// same terminal or file, lines appear in the order in which they were queued.
 #pragma once
 
 #include <cstddef>

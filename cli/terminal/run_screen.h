@@ -1,5 +1,5 @@
-// RunScreen shows a run that `adaptdl run` started: notices, the replicas' lines, each with its rank, and, on a
-// terminal, a status line below them.
+// RunScreen shows a run that `adaptdl run` started: notices, the replicas' output, each line with its replica's rank,
+// and, on a terminal, a status line below.
 //
 // The replicas' standard output is written to standard output; their standard error, like all notices, is written to
 // standard error. Each stream is colored if it is a suitable terminal. The status line is drawn on standard error, if

@@ -35,7 +35,7 @@ struct SearchSnapshot {
     int trials = 0;
   };
   std::string study, metric;
-  int trials = 0, all = 0;  // number of trials created so far, and number of trials in the end
+  int trials = 0, all = 0;  // number of trials created so far, and total number of trials
   std::vector<Count> counts;
   std::chrono::milliseconds elapsed{0};  // time since this search began
   double device_seconds = 0;             // the study's usage, including earlier searches

@@ -1,4 +1,4 @@
-// Formats the line at the bottom of a terminal that shows the progress of a run.
+// Formats the line that shows the progress of a run at the bottom of a terminal.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ std::string rate_text(double per_second);
 // An unfinished epoch has two decimals: "0.53".
 std::string epoch_text(double epoch);
 // Returns the completed part of the work as a percentage, computed from `progress` and `targetProgress`: "42%". Returns
-// nullopt if one of them is missing.
+// nullopt if either is missing.
 std::optional<std::string> percent_text(const nlohmann::json& progress);
 
 // Formats the replicas' last report, the number of replicas and the time since the start, in at most `width` columns:

@@ -9,9 +9,9 @@
 namespace adaptdl::cli {
 
 // Returns a row for each node, sorted by name: NODE STATE GPUS JOBS. STATE is ready, cordoned, leaving (about to be
-// removed) or "not ready". GPUS is the number of GPUs that all pods on the node hold, and the number that the node has;
-// if no node has GPUs, the column CPUS replaces it. JOBS lists the jobs with pods on the node, each with its number of
-// pods, followed by "others" with the number of GPUs that other workloads hold.
+// removed) or "not ready". GPUS is the total number of GPUs that pods on the node hold, and the number that the node
+// has; if no node has GPUs, the column CPUS replaces it. JOBS lists the jobs with pods on the node, each with its
+// number of pods, followed by "others" with the number of GPUs that other workloads hold.
 Table nodes_table(const sched::AllocatorCluster& cluster);
 
 // Returns a row for each job that has nodes, sorted by name: JOB REPLICAS NODES GPUS GOODPUT. GPUS is the number of

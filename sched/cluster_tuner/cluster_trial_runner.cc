@@ -131,7 +131,7 @@ std::vector<TrialEvent> ClusterTrialRunner::poll() {
     taken.swap(events_);
   }
   for (TrialEvent& event : taken) {
-    // The thread of an abandoned trial may have delivered the trial's end, too.
+    // kill() and the thread of an abandoned trial may both have delivered the trial's end.
     if (!trials_.contains(event.number)) continue;
     if (std::holds_alternative<TrialEnd>(event.what)) trials_.erase(event.number);
     events.push_back(std::move(event));

@@ -101,7 +101,7 @@ class ClusterTrialRunner final : public SearchRunner {
   std::exception_ptr failure_;
   std::deque<std::string> notices_;
   std::deque<int> removals_;                      // trials whose jobs must be removed; the first is in progress
-  std::optional<Clock::time_point> interrupted_;  // since when the watch of the jobs has been interrupted
+  std::optional<Clock::time_point> interrupted_;  // when the watch of the jobs was interrupted
   std::condition_variable_any wake_;
 
   std::map<int, std::unique_ptr<OutputRecord>> outputs_;

@@ -116,7 +116,7 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
     if (!state_.finished_at) state_.finished_at = now;
     return false;
   }
-  // The replica joined when the work was done, and the others finished without it.
+  // The replica joined when the work was already done, and the others finished without it.
   if (state_.finished_at && !gone.trained) return true;
   if (end == End::kCheckpointed || given_up_ || state_.finished_at || (!options_.survives && !stopping_)) return false;
   const bool never_joined = stopping_ && !gone.trained;

@@ -4,7 +4,7 @@
 //
 // A generation is an ordered list of members; a member's place in it is its rank. Planned changes: newcomers are
 // started and load while the members continue to train. Once the newcomers are waiting for the next generation, that
-// generation lists them last. Leavers are not listed any more and exit on their own. Failures: the members that survive
+// generation lists them last. Leavers are no longer listed and exit on their own. Failures: the members that survive
 // a death continue in the next generation, immediately if there are enough of them, or else once replacements have
 // joined. A program that cannot follow generations is instead stopped with a checkpoint and started again with the new
 // number of replicas. A death by SIGKILL is not counted against the FailureBudget.
@@ -67,9 +67,9 @@ class Membership {
     bool survives = false;                   // whether the others survive a member's death
     bool can_join = true;                    // whether replicas can join the program while it runs
     bool can_restart = true;                 // whether the program can restart from checkpoints
-    std::chrono::milliseconds grace{30000};  // for leavers to end once the others train without them
+    std::chrono::milliseconds grace{30000};  // for leavers to end once the others are training without them
     std::chrono::milliseconds hang_wait = kHangWait;
-    std::chrono::milliseconds join_limit = kJoinLimit;  // for newcomers to load while the job trains
+    std::chrono::milliseconds join_limit = kJoinLimit;  // for newcomers to load while the job is training
     Time restart_after{};                               // earliest time of a kRestart that no user requested
   };
   enum class End { kDone, kCheckpointed, kKilled, kFailed };  // kKilled: by a SIGKILL
@@ -114,9 +114,9 @@ class Membership {
   bool is_newcomer(int replica) const { return state_.is_newcomer(replica); }
   bool can_join() const noexcept { return state_.can_join; }
   const MembershipTarget& target() const noexcept { return target_; }
-  // Returns whether the members match the target and all train together.
+  // Returns whether the members match the target and are all training together.
   bool steady() const;
-  // Returns whether the work is done, so that the members end and no replicas are started.
+  // Returns whether the work is done: the members are ending, and no replicas are started.
   bool finishing() const noexcept { return state_.finished_at.has_value(); }
   // Returns whether members that should leave must wait for newcomers, because too few would be left.
   bool leavers_wait() const;

@@ -8,7 +8,7 @@ namespace adaptdl::sched {
 // How long the other replicas may take to end after one has failed. If the grace period is shorter, it applies instead.
 // Together with the time that a kill takes, the limit is well below 5 s.
 inline constexpr std::chrono::milliseconds kFailureGrace = std::chrono::seconds(2);
-// The pause before the first restart. It doubles after each further failure, up to kMaxBackOff.
+// The pause before the first restart. The pause doubles after each further failure, up to kMaxBackOff.
 inline constexpr std::chrono::milliseconds kFirstBackOff = std::chrono::milliseconds(500);
 inline constexpr std::chrono::milliseconds kMaxBackOff = std::chrono::seconds(10);
 // After this long without a failure, the next pause is kFirstBackOff again.

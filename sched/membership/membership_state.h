@@ -27,8 +27,8 @@ struct MembershipDifference {
   std::vector<int> surplus;           // newcomers whose device is no longer in the target
 };
 
-// Everything that a Membership knows about its replicas, which must be stored so that another Membership can continue
-// from it. Times are on the caller's clock.
+// Everything that a Membership knows about its replicas. It must be stored so that another Membership can continue from
+// it. Times are on the caller's clock.
 struct MembershipState {
   using Time = BackOff::Time;
   enum class Role { kLoading, kWaiting, kMember, kLeaving };
@@ -42,7 +42,7 @@ struct MembershipState {
     bool broken = false;           // it reported that the current generation's group broke
     bool killed = false;           // a kKill action for it was returned
     bool late = false;             // it was killed because it was not ready in time
-    std::optional<Time> leave_by;  // a leaver's deadline, set once the others train without it
+    std::optional<Time> leave_by;  // a leaver's deadline, set once the others are training without it
 
     bool operator==(const Replica&) const = default;
   };
@@ -72,7 +72,7 @@ struct MembershipState {
   // Both lists are ordered by rank.
   std::vector<int> members() const;
   std::vector<std::string> devices() const;
-  // Returns whether all members train in the current generation.
+  // Returns whether all members are training in the current generation.
   bool settled() const;
   // Members that were listed but have not begun to train have no state to continue from.
   bool a_member_has_trained() const;

@@ -1,4 +1,4 @@
-// How to reach the job server of a Ray cluster, which the head node serves over HTTP, by default on port 8265.
+// How to reach the job server of a Ray cluster, an HTTP server on the head node whose default port is 8265.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,10 @@ struct Access {
   std::vector<std::string> headers;  // "Name: value"; they may contain a token and are never printed
 };
 
-// Returns how to reach the cluster at `address`. If it is empty, the address is taken from RAY_API_SERVER_ADDRESS or
-// RAY_ADDRESS. As for Ray's own commands, the headers are those in RAY_JOB_HEADERS (a JSON object), and the token
-// comes from RAY_AUTH_TOKEN, from the file RAY_AUTH_TOKEN_PATH, or from ~/.ray/auth_token. Throws UsageError if no
-// address is known, or if the address or a variable is invalid, and Error if the token file cannot be read.
+// Returns how to reach the cluster at `address` or, if `address` is empty, at RAY_API_SERVER_ADDRESS or RAY_ADDRESS. As
+// with Ray's own commands, the headers are those in RAY_JOB_HEADERS (a JSON object), and the token comes from
+// RAY_AUTH_TOKEN, from the file RAY_AUTH_TOKEN_PATH, or from ~/.ray/auth_token. Throws UsageError if no address is
+// known, or if the address or a variable is invalid, and Error if the token file cannot be read.
 Access find_access(const std::string& address);
 
 }  // namespace adaptdl::ray

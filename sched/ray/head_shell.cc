@@ -31,12 +31,12 @@ constexpr std::size_t kMaxMessage = std::size_t{4} << 20;        // bytes of inp
 constexpr std::uint64_t kMaxUnread = 8;                          // messages that shell.py has not read yet
 constexpr std::size_t kMaxUnreadOutput = std::size_t{64} << 20;  // bytes of a command's output
 constexpr seconds kStayEvery(30);                                // less than SILENCE in shell.py
-constexpr seconds kPatience(30);                                 // with an outage of the job server
-constexpr seconds kEnd(10);                                      // for the job to end by itself
-// Ray delays the output of a log that is followed by one to three seconds, so a log is polled while it is short.
+constexpr seconds kPatience(30);                                 // how long an outage of the job server may last
+constexpr seconds kEnd(10);                                      // how long the job may take to end by itself
+// Ray delays the output of a followed log by one to three seconds, so the log is polled as long as it is short.
 constexpr std::size_t kMaxPolledLog = std::size_t{256} << 10;
 constexpr auto kPollEvery = std::chrono::milliseconds(100);
-constexpr int kPollsPerLook = 10;  // without output, until the state of the job is read
+constexpr int kPollsPerLook = 10;  // number of polls without output before the job's status is read
 
 std::optional<int> parse_int(std::string_view text) {
   int value = 0;
@@ -90,7 +90,7 @@ class HeadShell::Session {
         impatient_.stop(id_);
       }
     } catch (const std::exception&) {
-      // shell.py ends by itself.
+      // If it receives no messages, shell.py ends by itself.
     }
   }
 
@@ -287,10 +287,10 @@ class HeadShell::Session {
   }
 
   JobServer server_;
-  JobServer impatient_;  // for what must not be delayed by an outage
+  JobServer impatient_;  // for requests that an outage must not delay
   const std::string id_;
   const std::stop_token stop_;
-  std::mutex sending_;  // held while a message is sent, before mutex_
+  std::mutex sending_;  // held while a message is sent; locked before mutex_
   std::mutex mutex_;    // guards the members below
   std::condition_variable_any changed_;
   std::map<int, State> processes_;

@@ -20,7 +20,7 @@ constexpr int kMinMajor = 2, kMinMinor = 10;
 constexpr std::size_t kMaxLogs = std::size_t{256} << 20;
 constexpr auto kRetryAfter = std::chrono::milliseconds(300);
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-// The server looks at its jobs once per second, and reports one without a record as failed.
+// The server checks its jobs once per second, and reports a job without a record as failed.
 constexpr auto kMonitorPeriod = std::chrono::milliseconds(2000);
 constexpr auto kRecent = std::chrono::seconds(30);  // allows for clocks that differ
 constexpr auto kStall = std::chrono::seconds(60);
@@ -189,7 +189,7 @@ void JobServer::submit(const Submission& submission) {
                   {"metadata", submission.metadata}};
   const http::Response response = call("POST", std::string(kJobs), &body);
   if (response.status >= 400 && response.body.find("already exists") != std::string::npos)
-    throw UsageError(fmt::format("a job '{}' exists in the Ray cluster {}; use another name, or delete it",
+    throw UsageError(fmt::format("job '{}' already exists in the Ray cluster {}; delete it, or use another name",
                                  submission.id, http::without_user(access_.url)));
   expect(response, "start the job");
 }

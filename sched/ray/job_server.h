@@ -27,7 +27,7 @@ struct Job {
   std::string id;  // the submission id
   Status status = Status::kPending;
   std::string message;      // describes the status; may be empty
-  std::string package_uri;  // of its working directory; empty: none
+  std::string package_uri;  // of the job's working directory; empty if it has none
   std::map<std::string, std::string> metadata;
   std::optional<std::chrono::system_clock::time_point> start, end;
   std::optional<int> exit_code;  // of the entrypoint, once it has ended
@@ -51,18 +51,18 @@ class JobServer {
   // Returns Ray's version, such as "2.60.0". Throws Error if it is older than the oldest supported one.
   std::string check_version();
 
-  // Uploads a zip file, unless the server already has one of that name, and returns its URI. `name` must depend on the
-  // content. `progress` is called with the number of bytes sent so far.
+  // Uploads a zip file, unless the server already has one with that name, and returns its URI. `name` must depend on
+  // the content. `progress` is called with the number of bytes sent so far.
   std::string upload(const std::string& name, const std::filesystem::path& zip, const std::stop_token& stop,
                      const std::function<void(std::uint64_t)>& progress);
 
-  // Uploads a small package from memory, for a job that reads it under the key "gcs://NAME" of Ray's key-value store.
+  // Uploads a small package from memory. A job reads it from Ray's key-value store, under the key "gcs://NAME".
   void put(const std::string& name, std::string bytes);
 
   // Starts a job. Throws UsageError if a job with that id exists.
   void submit(const Submission& submission);
 
-  // Returns all jobs that were submitted to the server, the newest last.
+  // Returns all jobs that were submitted to the server, newest last.
   std::vector<Job> list();
   // Returns the job with that id, or nullopt if it does not exist.
   std::optional<Job> find(const std::string& id);
@@ -70,8 +70,8 @@ class JobServer {
   std::string logs(const std::string& id);
   // Asks the job to stop. Returns false if it has already ended.
   bool stop(const std::string& id);
-  // Waits until the job has ended and may be removed, for at most `limit`: for a moment after its end, the server would
-  // restore a record that is removed. Returns the job as last seen; nullopt if it does not exist.
+  // Waits at most `limit` until the job has ended and its record can be removed; the server would restore a record that
+  // is removed right after the job's end. Returns the job as last seen, or nullopt if it does not exist.
   std::optional<Job> wait_for_end(const std::string& id, std::chrono::milliseconds limit);
   // Removes the record of a job that has ended. Its log file remains on the head node.
   void remove(const std::string& id);

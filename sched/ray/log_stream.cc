@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kMaxOutage = std::chrono::seconds(30);
 constexpr auto kReconnectAfter = std::chrono::milliseconds(300);
 
-// The authority of a URL, and the path after it.
+// Returns the host and port of a URL, and the path after them.
 std::pair<std::string, std::string> split_url(const std::string& url) {
   const std::size_t begin = url.find("://") + 3, slash = url.find('/', begin);
   std::string host = url.substr(begin, slash == std::string::npos ? std::string::npos : slash - begin);
@@ -63,7 +63,7 @@ class Connection {
     if (error) throw http::ConnectionError(error.message());
   }
 
-  // Returns false once the server has closed the connection in order. Throws ConnectionError if it breaks.
+  // Returns false once the server has closed the connection normally. Throws ConnectionError if the connection breaks.
   bool read(std::string& piece) {
     beast::flat_buffer buffer;
     beast::error_code error;
@@ -101,7 +101,7 @@ void follow_logs(const Access& access, const std::string& id, const std::stop_to
     try {
       Connection connection(access, id);
       const std::stop_callback interrupt(stop, [&connection] { connection.interrupt(); });
-      std::size_t received = 0;  // over this connection, which begins with the first byte
+      std::size_t received = 0;  // over this connection, on which the output is sent from its beginning
       for (std::string piece; connection.read(piece); reached = Clock::now()) {
         const std::size_t known = std::min(piece.size(), passed - std::min(passed, received));
         received += piece.size();

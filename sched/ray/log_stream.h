@@ -1,4 +1,4 @@
-// Reads the output of a job while it is written, through the job server's WebSocket.
+// Reads a job's output through the job server's WebSocket while the job is running.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 namespace adaptdl::ray {
 
 // Passes the output from its beginning to `sink` until the job has ended, `sink` returns false, or a stop is requested.
-// Reconnects if the connection breaks; `sink` then does not receive any byte twice. Throws Error if the server cannot
-// be reached for 30 s or refuses the request.
+// Reconnects if the connection breaks; `sink` never receives a byte twice. Throws Error if the server cannot be reached
+// for 30 s or refuses the request.
 void follow_logs(const Access& access, const std::string& id, const std::stop_token& stop,
                  const std::function<bool(std::string_view)>& sink);
 

@@ -24,14 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPiece = std::size_t{256} << 10;
-// The first day that a zip file can represent, for all files.
+// The time of all files in a package: the first day that a zip file can represent.
 constexpr std::time_t kTime = 315'619'200;
 
 [[noreturn]] void fail(const std::string& action) {
   throw Error(fmt::format("cannot {}: {}", action, std::strerror(errno)));
 }
 
-// Finds the files of a project, by their names in the package.
+// Finds the files of a project, and maps their names in the package to their paths.
 class Search {
  public:
   explicit Search(const PackageOptions& options) : options_(options) {}
@@ -47,7 +47,7 @@ class Search {
     std::error_code error;
     for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
       const std::string name = prefix + at->path().filename().string();
-      // A link to a directory may lead out of the project, or to itself.
+      // Links to directories are not followed, because they may lead out of the project or form a cycle.
       const bool directory_here = fs::is_directory(at->symlink_status(error));
       if (options_.excludes(name, directory_here)) continue;
       if (directory_here) {
@@ -91,7 +91,7 @@ class ZipWriter {
       const ssize_t got = ::read(file.get(), piece.data(), std::min<std::uint64_t>(left, piece.size()));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) fail("read " + source.string());
-      if (got == 0) throw Error(fmt::format("cannot read {}: it has become shorter", source.string()));
+      if (got == 0) throw Error(fmt::format("cannot read {}: it was truncated during the read", source.string()));
       expect(library_.archive_write_data(handle_.get(), piece.data(), static_cast<std::size_t>(got)));
       left -= static_cast<std::uint64_t>(got);
     }

@@ -1,7 +1,7 @@
 // Packs a project into a zip file, from which Ray creates the working directory of a job.
 //
-// Equal contents and modes give equal files, whatever the files' dates are, so that a package need not be uploaded
-// twice. Symbolic links to files are replaced with the files, because Ray does not restore links.
+// Files with the same contents and modes produce the same package, whatever their dates are, so that a package need not
+// be uploaded twice. Symbolic links to files are replaced with the files, because Ray does not restore links.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace adaptdl::ray {
 
-// A file that is added to those of the project.
+// A file that is added to the project's files.
 struct PackageFile {
   std::string name;  // in the package
   std::filesystem::path source;
@@ -25,10 +25,10 @@ struct PackageOptions {
   std::function<bool(const std::string& path, bool directory)> excludes = [](const std::string&, bool) {
     return false;
   };
-  std::function<void(const std::string&)> notice = [](const std::string&) {};  // receives a line per skipped entry
+  std::function<void(const std::string&)> notice = [](const std::string&) {};  // receives one line per skipped entry
 };
 
-// A zip file in the directory for temporary files, which is removed with this object.
+// A zip file in the directory for temporary files. The destructor removes the file.
 class Package {
  public:
   // Throws Error if a file cannot be read, or if the zip file cannot be written.

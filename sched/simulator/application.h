@@ -55,7 +55,7 @@ class Application {
   // Returns the scale-invariant iterations after `epochs` epochs: the minimum over the validated batch sizes, or 0
   // after 0 epochs. REQUIRES 0 <= epochs <= epochs(), here and below.
   double progress_after(int epochs) const { return progress_[static_cast<std::size_t>(epochs)]; }
-  // Returns the steps at this total batch size after `epochs` epochs, interpolated in the same way as by grad_params(),
+  // Returns the steps at this total batch size after `epochs` epochs, interpolated in the same way as in grad_params(),
   // or 0 after 0 epochs.
   double iterations_after(std::size_t batch_size, int epochs) const;
 
@@ -74,7 +74,7 @@ using Applications = std::map<std::string, std::shared_ptr<const Application>>;
 // Loads each subdirectory of `directory` as an application with the same name. Throws Error, "FILE:LINE:COLUMN: what is
 // wrong; what to do", without line or column if the whole file is missing or unreadable.
 // `known` is another such directory. If an application has no application.json, but its namesake in `known` has the
-// same placements.csv, it uses the namesake's application.json. The data that the paper's authors published does not
+// same placements.csv, the namesake's application.json is used. The data that the paper's authors published does not
 // contain application.json files.
 Applications load_traces(const std::filesystem::path& directory, const std::filesystem::path& known = {});
 

@@ -43,8 +43,8 @@ class Cluster {
   // Returns the nodes with replicas of more than one distributed job. Such jobs slow each other down there.
   static std::set<std::string> contended(const Allocations& allocations);
 
-  // Moves the number of nodes toward `desired_nodes`, within the autoscaling range. New nodes exist immediately, and
-  // the last nodes are removed as long as they are idle. Does nothing if the size is fixed.
+  // Moves the number of nodes toward `desired_nodes`, within the autoscaling range. New nodes are available
+  // immediately, and the last nodes are removed as long as they are idle. Does nothing if the size is fixed.
   void resize(int desired_nodes, const Allocations& allocations);
 
  private:

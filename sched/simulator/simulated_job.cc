@@ -7,7 +7,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// The tolerance that keeps quotients that should be whole from being rounded up.
+// The tolerance that keeps inexact quotients from being rounded up past a whole number.
 constexpr double kRounding = 1e-8;
 // The maximum number of replicas of a simulated job, regardless of what its batch sizes allow.
 constexpr std::size_t kMaxReplicas = 64;

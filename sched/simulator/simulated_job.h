@@ -23,8 +23,8 @@ namespace adaptdl::sched {
 
 class SimulatedJob {
  public:
-  // `job` must outlive the object. `adapts` states whether the job chooses its own batch sizes instead of using its
-  // user's. `restart_cost` is in seconds.
+  // `job` must outlive the object. If `adapts` is true, the job chooses its own batch sizes instead of the one that its
+  // user chose. `restart_cost` is in seconds.
   SimulatedJob(const WorkloadJob& job, bool adapts, double restart_cost);
 
   const WorkloadJob& workload_job() const noexcept { return *job_; }
@@ -44,7 +44,7 @@ class SimulatedJob {
   // Returns the largest number of replicas that the job can use.
   int max_replicas() const;
   // The speedup according to what the job has learned so far; null if nothing has been measured yet. The object is
-  // shared, and is replaced when it changes.
+  // shared, and is replaced when the speedup changes.
   std::shared_ptr<const SpeedupFunction> speedup() const noexcept { return speedup_; }
   // An oracle's answer: the seconds that the epochs after the current one (or, in the last epoch, a single step) take
   // with the user's batch size and `replicas` replicas on nodes with `gpus_per_node` GPUs each. REQUIRES replicas >= 1.

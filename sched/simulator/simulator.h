@@ -76,11 +76,11 @@ struct SimulationResult {
   double node_hours = 0;  // of all nodes, from the first submission to the last completion
   double cost = 0;        // of all jobs
   double node_cost = 0;   // of all node_hours, used or not
-  // Finish-time fairness: the largest ratio of a completion time to its alone_time. Alone, a job gets ceil(G / a) GPUs,
-  // but no more than it can use. G is the number of GPUs in the cluster (with autoscaling, at its largest size), and a
-  // is the mean number of active jobs: the sum of completion times divided by the makespan. The job has its GPUs from
-  // its submission on, on as few nodes of the first group as possible. It pays the restart cost once, and chooses its
-  // batch sizes by the same rules.
+  // Finish-time fairness: the largest ratio of a job's completion time to its alone_time. Alone, a job gets ceil(G / a)
+  // GPUs, but no more than it can use. G is the number of GPUs in the cluster (with autoscaling, at its largest size),
+  // and a is the mean number of active jobs: the sum of completion times divided by the makespan. The job has its GPUs
+  // from its submission on, on as few nodes of the first group as possible. It pays the restart cost once, and chooses
+  // its batch sizes by the same rules.
   double worst_ftf = 0;
   std::vector<JobOutcome> jobs;  // in workload order
   bool stopped = false;          // whether it ended early; the figures then cover the simulated part

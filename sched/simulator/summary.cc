@@ -17,7 +17,7 @@ std::vector<double> completion_times(const std::vector<JobOutcome>& jobs) {
   return times;
 }
 
-// Returns the largest ratio of a completion time to its alone_time. Sets alone_time of each completed job.
+// Returns the largest ratio of a job's completion time to its alone_time. Sets alone_time of each completed job.
 double finish_time_fairness(const SimulationTask& task, const SimulationOptions& options, int gpus, double mean_active,
                             std::vector<JobOutcome>& jobs) {
   const int share = std::max(static_cast<int>(std::ceil(gpus / std::max(mean_active, 1e-9) - 1e-8)), 1);

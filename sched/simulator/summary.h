@@ -17,7 +17,7 @@ SimulationResult summarize(const SimulationTask& task, const SimulationOptions& 
 // 1.
 double alone_time(const WorkloadJob& job, int replicas, const NodeGroup& nodes, const SimulationOptions& options);
 
-// Returns the smallest value that at least `fraction` of the values do not exceed, or 0 if there are no values.
+// Returns the smallest value v such that at least `fraction` of the values are at most v, or 0 if there are no values.
 // REQUIRES 0 < fraction <= 1.
 double nearest_rank(std::vector<double> values, double fraction);
 

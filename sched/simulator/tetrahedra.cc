@@ -51,7 +51,7 @@ class Qhull {
   }
   int exit_code() const { return exit_code_; }
 
-  // Returns the corners of each facet of the lower hull of the points, lifted to a paraboloid.
+  // Returns the corners of each facet of the lower hull of the points lifted to a paraboloid.
   std::vector<std::array<int, 4>> tetrahedra() {
     std::vector<std::array<int, 4>> result;
     for (const facetT* facet = state_.facet_list; facet && facet->next; facet = facet->next) {

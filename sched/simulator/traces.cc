@@ -25,7 +25,7 @@ StepTime step_time(const Csv& csv, std::size_t row) {
   const StepTime time{csv.number(row, "step_time", 0, kMaxStepTime), csv.number(row, "sync_time")};
   if (time.step <= 0) csv.fail(row, "step_time", "step_time must be greater than 0 seconds");
   if (time.sync >= time.step) {
-    csv.fail(row, "sync_time", "sync_time must be less than step_time, of which it is a part");
+    csv.fail(row, "sync_time", "sync_time must be less than step_time, which includes it");
   }
   return time;
 }

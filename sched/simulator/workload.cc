@@ -10,7 +10,7 @@
 namespace adaptdl::sched {
 namespace {
 
-constexpr double kMaxTime = 1e12;  // seconds; at larger times, cycles would merge
+constexpr double kMaxTime = 1e12;  // seconds; at larger times, rounding would merge cycles
 
 void check_batch_size(const Csv& csv, std::size_t row, const WorkloadJob& job) {
   const Application& application = *job.application;

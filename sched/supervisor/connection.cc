@@ -22,7 +22,7 @@ std::string_view view(const Text& text) {
   return {text.data(), text.size()};
 }
 
-// Returns the answer to a request that could not be read, or nullopt if the client no longer waits for an answer.
+// Returns the answer to a request that could not be read, or nullopt if the client is no longer waiting for an answer.
 std::optional<Answer> refusal(beast::error_code result) {
   if (result == http::error::body_limit)
     return Answer{413, fmt::format("the body is larger than {} bytes", kMaxBodySize), ""};

@@ -53,7 +53,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Returns the poll whose answer the connection is waiting for or, if it is not waiting, last waited for.
   const Poll& poll() const { return poll_; }
   // Sends the answer for which the connection is waiting and, if `last`, closes the connection afterwards. REQUIRES
-  // that it is waiting.
+  // that the connection is waiting.
   void answer(Answer answer, bool last = false);
   // Does nothing if the connection is already closed.
   void close();
@@ -85,7 +85,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Poll poll_;
   std::uint64_t waits_ = 0;  // number of waits so far; identifies the current wait's timer
   bool waiting_ = false;
-  bool watching_ = false;         // whether it watches for the client to disconnect
+  bool watching_ = false;         // whether the connection is watching for the client to disconnect
   std::optional<Answer> answer_;  // written once the watch has ended
   bool closed_ = false;
 };

@@ -1,4 +1,4 @@
-// Determines the answer to each request: the protocol without the connections.
+// Determines the answer to each request: implements the protocol, but not the connections.
 //
 // Threading: used only by the server's thread.
 #pragma once

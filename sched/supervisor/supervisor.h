@@ -44,8 +44,8 @@ class SupervisorListener {
   // A replica requests a generation later than `after`: a newcomer that is ready to join, or a member whose group broke
   // (`broken`). Called for each such request before it is answered.
   virtual void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) = 0;
-  // A member of generation `after`, in which all members train, requests the next generation while it continues to
-  // train. Called for each such request before it is answered.
+  // A member of generation `after`, in which all members are training, requests the next generation while it continues
+  // to train. Called for each such request before it is answered.
   virtual void member_follows(const std::string& job_id, int after) = 0;
   // A program reports its progress in Kubeflow's format. `report` contains keys from adaptdl/progress.h (see
   // kubeflow_report.h). `replica_id` is empty if the request names no replica. Called before hints_changed() if the
@@ -113,7 +113,7 @@ class Supervisor {
 
   // Sets the answer to /discover requests for this group: addresses by rank. Requests for other groups wait.
   void set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses);
-  // Sets the current generation, with which all /generation requests that name an earlier generation are answered.
+  // Sets the current generation, which is the answer to all /generation requests that name an earlier generation.
   void set_generation(const std::string& job_id, Generation generation);
   // Removes the generation, so that numbers can start again from the beginning after a restart of the whole job.
   void clear_generation(const std::string& job_id);

@@ -5,7 +5,7 @@
 // if the search was killed between the two. A trial cannot be changed once it has ended, but its run may still be
 // saving a checkpoint at that time, so later figures are stored in a study attribute.
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <map>

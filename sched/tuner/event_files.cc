@@ -162,7 +162,7 @@ void EventFiles::read_records(const std::string& name, File& file, std::string_v
   file.readable_from = file.offset + file.needed;
 }
 
-// Keeps one result per record: if several values have the same step, only the last one counts.
+// Keeps one result per record: all values in a record have the same step, so only the last one counts.
 void EventFiles::add_result(const std::string& name, File& file, std::string_view event) {
   for (const EventScalar& scalar : read_event_scalars(event)) {
     if (std::ranges::find(file.tags, scalar.tag) == file.tags.end()) continue;
@@ -171,7 +171,7 @@ void EventFiles::add_result(const std::string& name, File& file, std::string_vie
   }
 }
 
-// Makes this call of read() stop reading the file.
+// Makes this call to read() stop reading the file.
 void EventFiles::fail(const std::string& name, File& file, int error) {
   file.size = 0;
   if (is_transient(error))

@@ -7,7 +7,7 @@
 //
 // Files are open only while they are read, so that many trials can be followed.
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,8 @@ class LocalTrialRunner final : public SearchRunner {
   // previous_runs() does not return yet.
   bool any_previous_launcher() const;
   // Makes poll() deliver the usage of a run that has ended, and its end if the program ended on its own. `trials` is
-  // the number of trials in the study. If the run's trial number is not below it, only the run's record is removed.
+  // the number of trials in the study. If the run's trial number is not below `trials`, only the run's record is
+  // removed.
   void adopt(const RunEntry& run, std::size_t trials);
 
   bool has_more() const noexcept override { return has_more_; }
@@ -106,7 +107,7 @@ class LocalTrialRunner final : public SearchRunner {
   std::map<int, std::unique_ptr<TrialResults>> results_;
   std::map<int, Active> active_;
   std::set<int> ended_;    // ended trials whose records still exist
-  std::set<int> adopted_;  // trials that can continue; the usage of their last run is not delivered yet
+  std::set<int> adopted_;  // trials that can continue; the usage of their last run has not been delivered yet
   bool has_more_ = false;
 };
 

@@ -7,7 +7,7 @@
 //
 // A trial that fails or is stopped from outside keeps its checkpoints until the study has ended.
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ struct SearchPlan {
   std::string metric;
   Space space;
   int trials = 64;               // in total, including those of earlier searches
-  int parallel = 1;              // maximum number of trials at the same time; as many again may be about to end
+  int parallel = 1;              // maximum number of trials at the same time; twice as many with those about to end
   std::optional<Time> deadline;  // no trial is started after this time, and running ones are stopped
   ShareRule share = {};
   // The limit for all searches of the study together. Once it is reached, the search stops in the same way as at the
@@ -105,7 +105,7 @@ class Search {
   bool used_up_ = false, started_ = false;
   ResultWriter results_;
   TrialShares shares_;
-  std::vector<bool> ended_;   // by trial: whether its end was reported or was before this search
+  std::vector<bool> ended_;   // by trial: whether its end was reported or preceded this search
   int failed_ = 0;            // failed trials of this search
   std::string last_failure_;  // reason of the last failed trial
   std::string failure_;       // error that makes the search stop

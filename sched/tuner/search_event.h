@@ -20,7 +20,7 @@ struct SearchEvent {
     kStarted,    // the first start of a trial, with its parameters
     kResult,     // a new value of the metric
     kPausing,    // the trial saves a checkpoint and ends, and may continue later
-    kAdvanced,   // the trial passes a rung without a pause
+    kAdvanced,   // the trial passes a rung without pausing
     kContinued,  // the trial starts again: it was promoted, its process was killed, or the study was resumed
     kComplete,
     kPruned,
@@ -41,7 +41,7 @@ using SearchObserver = std::function<void(const SearchEvent&)>;
 // Creates an event from a trial's stored state.
 SearchEvent trial_event(SearchEvent::Kind kind, const Trial& trial, std::string reason);
 
-// Returns one line for people, or an empty string for results. `metric` is the metric's name.
+// Returns a human-readable line, or an empty string for a result. `metric` is the metric's name.
 std::string to_text(const SearchEvent& event, std::string_view metric);
 
 }  // namespace adaptdl::sched::tune

@@ -26,7 +26,7 @@ Values given_values(const Space& space, const Trial& trial) {
 bool Search::start_next() {
   const auto& trials = study().trials;
   const auto all = std::ranges::count_if(trials, [this](const Trial& each) { return runner_.is_active(each.number); });
-  // A trial that is saving its checkpoint ends soon, and another one can already wait for its devices.
+  // A trial that is saving its checkpoint will end soon, and another trial can already wait for its devices.
   const auto busy = std::ranges::count_if(
       trials, [this](const Trial& each) { return runner_.is_active(each.number) && !leaving_.contains(each.number); });
   if (busy >= plan_.parallel || all >= 2 * plan_.parallel || gives_up()) return false;

@@ -4,7 +4,7 @@
 //   STUDIES/NAME/lock          locked by the searching process; contains its process id
 //   STUDIES/NAME/trials/       see local_trial_runner.h
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -40,7 +40,7 @@ class StudyDirectory {
   // Locks the study, so that no other process searches it, until this object is destroyed. Throws UsageError if another
   // process has locked it.
   void lock();
-  // Returns the id of the process that searches the study, if there is one.
+  // Returns the id of the process that is searching the study, if there is one.
   std::optional<pid_t> searcher() const;
 
  private:

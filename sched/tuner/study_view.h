@@ -15,14 +15,14 @@ inline constexpr char kReason[] = "adaptdl:reason";  // why the trial is in its 
 inline constexpr char kEpoch[] = "adaptdl:epoch";    // epoch of its last result
 // The number of its results in the storage. A runner that begins with the first result delivers these results again.
 inline constexpr char kResults[] = "adaptdl:results";
-// The step of its last result. It is stored only if results have not arrived in the order of their steps.
+// The step of its last result. It is stored only if results did not arrive in the order of their steps.
 inline constexpr char kLastStep[] = "adaptdl:last_step";
 // Set for trials that `adaptdl tune` runs. Trials of an Optuna worker are left to that worker.
 inline constexpr char kOwn[] = "adaptdl:own";
 // How many times the trial was continued after the process that ran it had been killed.
 inline constexpr char kRestarts[] = "adaptdl:restarts";
 
-// Returns the study with that name, which is valid until the next call of a non-const function of the journal. Throws
+// Returns the study with that name, which is valid until the next call to a non-const function of the journal. Throws
 // Error if the study was deleted from its storage.
 const Study& stored_study(const Journal& journal, const std::string& name);
 

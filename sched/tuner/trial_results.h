@@ -9,7 +9,7 @@
 // their numbers in the source. Once the source is known, the file `source` contains its name: "report", "output" or
 // "events".
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -41,7 +41,7 @@ class TrialResults {
   std::vector<Result> finish(Clock::time_point now = Clock::now()) { return collect(now, true); }
   // Returns whether the last call left available data unread.
   bool has_more() const noexcept;
-  // Returns whether something could not be read that can be read later.
+  // Returns whether something was left out because it could not be read yet.
   bool is_blocked() const noexcept;
   // Closes the files until the next call.
   void close();

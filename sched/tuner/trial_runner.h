@@ -58,7 +58,7 @@ class TrialRunner {
   virtual std::vector<TrialEvent> poll() = 0;
   // Removes the data from which the trial could continue. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;
-  // Frees the memory of a trial that has ended and is never started again. REQUIRES !is_active(number).
+  // Frees the memory of a trial that has ended and will never be started again. REQUIRES !is_active(number).
   virtual void release(int number) = 0;
 };
 
@@ -70,7 +70,7 @@ class SearchRunner : public TrialRunner {
   // Completes the remaining work once the ends that poll() has delivered are stored. Returns whether all of the work is
   // done. Does not block.
   virtual bool settle() = 0;
-  // Stops all trials, without requiring further calls of poll().
+  // Stops all trials, without requiring further calls to poll().
   virtual void stop_all() = 0;
   // Returns whether a trial is left after stop_all(). Does not block.
   virtual bool any_left() = 0;

@@ -2,12 +2,12 @@
 //
 //   goodput  according to the scheduling policy: by how much more devices would increase each run's goodput
 //   promise  the same, with each trial's goodput weighted by its chance of ending as the best trial (tune/promise.h)
-//   equal    all training trials have the same number of replicas; the lowest-numbered ones get what remains
+//   equal    all training trials have the same number of replicas; the lowest-numbered ones get the remainder
 //
 // A new weight is sent to a run when it differs from the last one by more than a factor of kWeightChange, so that new
 // results do not move devices all the time.
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <map>
@@ -45,7 +45,7 @@ class TrialShares {
   // Records that the trial has a new run, which has the default share.
   void started(int number);
   // Sends the shares that change. `running` contains the numbers of the training trials, in ascending order; `reported`
-  // tells whether any of them has reported since the last call. REQUIRES that the runs of all of them are active.
+  // is true if any of them has reported since the last call. REQUIRES that the runs of all of them are active.
   void update(const Study& study, const std::vector<int>& running, bool reported);
 
  private:

@@ -1,13 +1,14 @@
 // Measures what adaptive training costs per step, compared with plain data parallelism. In one run on two local
-// replicas, two equal models train in turns of a few steps each: one with an adaptive optimizer and a loader whose
+// replicas, two identical models train in turns of a few steps each: one with an adaptive optimizer and a loader whose
 // batch size is autoscaled, the other with LibTorch's optimizer and a loader of fixed batch size. Autoscaling can
-// choose only one size, so that the steps are comparable; measurements, fits of the goodput model and hints to a
-// supervisor all take place. A step is the time between two batches; the first step of each turn does not count.
+// choose only one size, so that the steps are comparable, but the job still takes measurements, fits the goodput model
+// and sends hints to a supervisor. A step's time is the time between two batches; the first step of each turn is not
+// counted.
 //
 // Prints the ratio of the median step times for each model. Exits with 1 if a ratio for SGD exceeds 1.03; run it on an
 // otherwise idle machine. The ratio for Adam, whose gradients are divided by its moments before they are measured, is
-// printed for information only. An argument such as "SGD" or "25 M" selects some of the measurements. With --gpu before
-// it, one replica is measured on a GPU, with NCCL and batches of 512, also for information only.
+// printed for information only. An argument such as "SGD" or "25 M" selects the measurements whose names contain it.
+// With --gpu before it, one replica is measured on a GPU, with NCCL and batches of 512, also for information only.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -41,9 +42,9 @@ constexpr double kMaxRatio = 1.03;
 
 struct Workload {
   const char* name;
-  std::vector<std::int64_t> channels;  // of the 3 x 3 convolutions; each increase halves the image
+  std::vector<std::int64_t> channels;  // channels of each 3 x 3 convolution; each increase halves the image
   std::int64_t batch_size;             // over all replicas
-  int turns, steps;                    // turns of each model; steps of a turn
+  int turns, steps;                    // turns per model; steps per turn
 };
 const Workload kSmall{"1 M parameters", {64, 128, 128, 256, 256}, 32, 40, 6};
 const Workload kLarge{"25 M parameters", {64, 128, 256, 512, 512, 1024, 1024, 800}, 32, 32, 4};
@@ -118,10 +119,10 @@ struct Trainer {
   Optimizer optimizer;
   adaptdl::AdaptiveDataParallel<nn::Sequential> model;
   adaptdl::AdaptiveDataLoader<Images> loader;
-  std::vector<double> seconds;  // of each step but the first of a turn
+  std::vector<double> seconds;  // times of all steps except the first of each turn
 };
 
-// Returns the ratio of the step times. Trains for the next `turns` epochs and adds them to `epochs`.
+// Trains for the next `turns` epochs, and adds `turns` to `epochs`. Returns the ratio of the step times.
 template <class Optimizer>
 double measure(const Workload& workload, const char* optimizer, int turns, int& epochs) {
   const at::Device device = adaptdl::replica_device();

@@ -97,7 +97,7 @@ void drop_from_cache(const fs::path& file) {
   require(static_cast<std::size_t>(cached) * 100 <= pages.size(), file.string() + " stays in the page cache");
 }
 
-// Returns the ratio of the times of two calls, each made twice in an order that cancels a linear drift.
+// Returns the ratio of the times of two functions, each called twice in an order that cancels a linear drift.
 double ratio(int round, const char* what, const std::function<double()>& plain,
              const std::function<double()>& checkpoint) {
   double first = plain();
@@ -115,7 +115,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A directory for the files of the benchmark, which is removed at the end.
+// A directory for the benchmark's files. It is removed at the end.
 struct Scratch {
   explicit Scratch(const fs::path& base) {
     std::string name = (base / "checkpoint-io-XXXXXX").string();

@@ -1,8 +1,8 @@
 """Compares how long `adaptdl cp` and `kubectl cp` take for a large file: cluster_copy.py [MIB] [ROUNDS]
 
 The two commands copy the file into a pod of a real cluster and out of it, in turn; the median times from start to exit are
-compared. In that time, adaptdl also compares the SHA-256 digests of both ends. kubectl does not verify its copies, so this
-script checks separately that they are complete.
+compared. adaptdl's time includes comparing the SHA-256 digests of both ends. kubectl does not verify its copies, so
+this script checks separately that they are complete.
 """
 
 import filecmp

@@ -1,7 +1,7 @@
 """Compares how long `adaptdl ls` and `kubectl get adaptdljobs` take for many jobs: cluster_listing.py [JOBS] [ROUNDS]
 
-The jobs are in a separate namespace on a real cluster, and every other one has hints as large as those of a running job.
-The two commands are run in turn, with their output to a pipe; the median times from start to exit are compared.
+The jobs are in a separate namespace on a real cluster, and every other job has hints as large as those of a running
+job. The two commands are run in turn, with their output to a pipe; the median times from start to exit are compared.
 """
 
 import concurrent.futures

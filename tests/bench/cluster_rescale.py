@@ -10,8 +10,8 @@ restart  with `liveRescale: false`, by a checkpoint and a restart of all replica
 The pause is defined as in rescale_pause.py: the longest time without a completed step, between the last step before the
 change was requested and the fifth step after it, minus the normal step time of the group in which that time ends.
 
-Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live must be at most 2 s, and its
-median at most a fifth of that of restart.
+Prints a table in Markdown, and exits with 1 if a bound is not met: the 95th percentile of live must be at most 2 s, and
+its median at most a fifth of the median of restart.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ import time
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-# The step time on one replica, in ms. It is long enough for more replicas to be faster although they share two processors.
+# The step time on one replica, in ms. It is long enough that more replicas are faster even on two shared processors.
 MODELS = {"digits": 800, "large": 4000}
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))

@@ -3,9 +3,9 @@ Three jobs with two replicas of one thread each train the same model on the same
 job of ours with LibTorch's SGD, an adaptive job of ours, whose optimizer also measures the gradient noise scale, and a job
 in Python with PyTorch's SGD. All of them release the gradients of the previous step instead of setting them to zero.
 
-Prints the ratios of the median step times. Exits with 1 if that of the plain job is over 1.02, a bound for an otherwise idle
-machine; that of the adaptive job, which does more work than the Python job, is for information only. Skipped without Debian's
-python3-torch. The optional argument is the number of rounds (default: 25).
+Prints the ratios of the median step times. Exits with 1 if the plain job's ratio is over 1.02, a bound for an otherwise
+idle machine. The adaptive job does more work than the Python job, so its ratio is for information only. Skipped without
+Debian's python3-torch. The optional argument is the number of rounds (default: 25).
 """
 
 import os
@@ -25,7 +25,7 @@ PEER = E2E / "python_ddp_peer.py"
 REPLICAS = 2
 MAX_RATIO = 1.02
 WARM_UP = 10
-STEPS, LEFT_OUT = 20, 2  # steps in a turn, and how many of the first ones are not counted
+STEPS, LEFT_OUT = 20, 2  # steps per turn, and how many of the first ones are not counted
 # A model with 5.3 M parameters; python_ddp_test.py describes the fields.
 CASE = dict(side=16, channels=[32, 64], widths=[4096, 256], samples=32, passes=1, lr=0.01, clip=0, bf16=False,
             double=False, sync_batch_norm=False)

@@ -1,6 +1,6 @@
-"""Measures how much faster we compute and fit goodput than the published Python package, with both in turn in one run.
+"""Measures how much faster we compute and fit goodput than the published Python package, running both in turn.
 
-Fails if a goal is missed; skipped if the package cannot be installed. Each figure is that of the fastest of several
+Fails if a goal is missed; skipped if the package cannot be installed. Each figure is from the fastest of several
 repetitions, so that other load on the machine has little influence.
 """
 
@@ -16,13 +16,13 @@ import python_peer  # noqa: E402
 ROUNDS = 3
 FUNCTION = dict(perf=[0.1, 0.01, 0.2, 0.01, 0.05, 0.005, 1.7], grad=[0.5, 3.0], init=128)
 LIMITS = dict(max=12_800, min_local=16, max_local=256, accumulation=True)
-# All configurations differ, so that no result can be reused for another one.
+# All configurations differ, so that no result can be reused.
 REPLICAS = list(range(1, 1001))
 DIFFERENT = dict(replicas=REPLICAS, nodes=[1 + number % 16 if number >= 16 else 1 for number in REPLICAS])
 
 
 def figures(ours, python):
-    """Yields each comparison: its name, the goal, and the time that we and the Python package take, in seconds."""
+    """Yields each comparison: its name, the goal, and the times that we and the Python package take, in seconds."""
     fitted, _ = goodput_support.split(goodput_support.observations("cifar10"), 50, 0)
     for name, goal, repeat, question in (
         ("1,000 single calls of optimize", 50, (20, 1), dict(FUNCTION, **LIMITS, **DIFFERENT, what="time optimize")),

@@ -9,7 +9,7 @@ change   one line of one project file has changed since
 nothing  nothing has changed (adaptdl only)
 
 Each round pushes to new repositories. The times are medians from start to exit; the CPU time includes all processes that the
-commands start. Also measures how much memory a cold build of 1 GiB of files takes. Exits with 1 if a bound is missed.
+commands start. Also measures how much memory a cold build of 1 GiB of files takes. Exits with 1 if a bound is not met.
 """
 
 import json
@@ -131,7 +131,7 @@ class Bench:
                             ["buildah", *place, "push", "--tls-verify=false", image])
 
     def forget(self):
-        """Removes everything that both have cached."""
+        """Removes everything that adaptdl and buildah have cached."""
         shutil.rmtree(self.cache, ignore_errors=True)
         place = self.root / "buildah"
         if place.exists():
@@ -200,7 +200,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # In a private mount namespace, no other process sees the mounts, and they are gone in the end.
+    # In a private mount namespace, no other process sees the mounts, and they disappear at the end.
     unshare = ["unshare", "--mount", "--propagation", "private"]
     if IN_NAMESPACE not in os.environ and subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
         os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, IN_NAMESPACE: "1"})

@@ -1,15 +1,15 @@
 """Measures the operator with many jobs and nodes: operator_scale.py [NODES [SECONDS]]
 
 A real API server and a real Kubernetes scheduler manage NODES node objects (default: 500) with 8 GPUs each, and four times as many
-jobs, which can use nine tenths of the GPUs. stand_in_nodes.py replaces the kubelets, and the replicas, which report new hints every
-30 s. Three cycles after all jobs are running, measures for SECONDS seconds (default: 240):
+jobs, which can use nine tenths of the GPUs. stand_in_nodes.py stands in for the kubelets and for the replicas, which
+report new hints every 30 s. Three cycles after all jobs are running, measures for SECONDS seconds (default: 240):
 
 cycle      the longest scheduling cycle
 memory     the operator's largest resident set since its start, which is also printed after each cycle
 requests   the mean number of requests to the API server per second, minus that without an operator
 first pod  the longest time from the creation of one of NEW_JOBS further jobs until its first pod exists
 
-Prints a table in Markdown, and exits with 1 if a bound is missed.
+Prints a table in Markdown, and exits with 1 if a bound is not met.
 """
 
 import concurrent.futures
@@ -36,11 +36,11 @@ from stand_in_nodes import HINTS_EVERY  # noqa: E402
 NODES = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 240
 JOBS = 4 * NODES
-MAX_REPLICAS = (1, 1, 2, 2, 3)  # of the jobs in turn
+MAX_REPLICAS = (1, 1, 2, 2, 3)  # maxReplicas of successive jobs
 NAMESPACES = [f"team-{number}" for number in range(20)]
 NEW_JOBS = 20
 INTERVAL = 60  # seconds between scheduling cycles
-IDLE_SECONDS = 30  # how long requests are counted without an operator
+IDLE_SECONDS = 30  # seconds for which requests are counted without an operator
 WORKERS = 8
 PATIENCE = 1200
 PORT, METRICS_PORT = 8080, 9090

@@ -1,4 +1,4 @@
-"""Compares simulated completion times with those that the Pollux paper published, in a table in Markdown.
+"""Compares simulated completion times with those in the Pollux paper, in a Markdown table.
 
     python3 tests/bench/paper_table.py build/cli/adaptdl
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long does training pause when its replicas change from 1 to 2, and from 2 to 1?
+"""How long does training pause when its number of replicas changes from 1 to 2, and from 2 to 1?
 
     python3 tests/bench/rescale_pause.py ADAPTDL PROGRAM [--model digits|large] [--changes 20] [--no-torchrun]
 
@@ -13,16 +13,16 @@ kill     `torchrun --standalone --nproc_per_node=2`: one of two workers is kille
 
 The program under torchrun trains the same model and loads its newest snapshot, as PyTorch's elastic examples do. To avoid
 idle time, torchrun's monitor polls every 0.1 s (default: 5 s), and its rendezvous waits 1 s for further nodes (default:
-30 s). The repetition of training since the snapshot does not count towards the pause.
+30 s). The time for repeating the steps since the snapshot is not part of the pause.
 
-The pause is the time in which the job completes no step, beyond that of a normal step. It is the longest time between two
-consecutive steps, from the last step before the change was requested to the fifth one after it, where each time is reduced
-by the normal step time of the group in which it ends: the median of ten steps before or after the change. Times are taken
-on rank 0 at the end of optimizer.step(), with the monotonic clock.
+The pause is the time in which the job completes no step, minus the normal step time. To measure it, each time between
+two consecutive steps, from the last step before the change was requested to the fifth one after it, is reduced by the
+normal step time of the group in which it ends, which is the median of ten steps before or after the change. The longest
+of these times is the pause. Times are taken on rank 0 at the end of optimizer.step(), with the monotonic clock.
 
-Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live must be at most 1 s, and its
-median at most a tenth (growing: a fifth) of that of each of the others. Without PyTorch for Python ($PYTHON_TORCH, python3,
-/usr/bin/python3) there is no comparison with torchrun, and the output says so.
+Prints a table in Markdown, and exits with 1 if a bound is not met: the 95th percentile of live must be at most 1 s, and
+its median at most a tenth (growing: a fifth) of the median of each of the others. Without PyTorch for Python
+($PYTHON_TORCH, python3, /usr/bin/python3) there is no comparison with torchrun, and the output says so.
 """
 
 import argparse
@@ -44,7 +44,7 @@ MODELS = {"digits": "digits", "large": "25 M parameters"}
 CHANGES = {"growing": (1, 2), "shrinking": (2, 1)}
 BOUND_SECONDS = 1
 BOUND_RATIO = {"growing": 5, "shrinking": 10}
-NEAR = 5  # steps after a change among which the longest pause is searched
+NEAR = 5  # steps after a change among which the longest pause is sought
 USUAL = 10  # steps whose median is the normal step time
 PATIENCE = 180
 DDP_PROGRAM = pathlib.Path(__file__).with_name("rescale_pause_ddp.py")
@@ -55,7 +55,7 @@ class Steps:
 
     def __init__(self, path):
         self.path = path
-        self.steps = []  # of rank 0: time in seconds, process, replicas
+        self.steps = []  # each step of rank 0: time in seconds, process, replicas
         self.others = {}  # process and time of the last step of rank 1
         self.read = 0
         self.alive = lambda: True
@@ -274,7 +274,7 @@ def cell(values):
 
 
 def report(pauses):
-    """Prints the table, and returns the bounds that were missed."""
+    """Prints the table, and returns the bounds that were not met."""
     ways = [way for way in ("live", "restart", "nnodes", "kill") if any(way == key[1] for key in pauses)]
     missed = []
     print("\nSeconds of pause, median / 95th percentile; in brackets how many times longer than live.\n")

@@ -4,8 +4,8 @@
 //
 // For each step, every replica appends a line to FILE: the time in ns of CLOCK_MONOTONIC, its process ID, its rank and
 // the number of replicas. With MS, a step takes at least MS/n milliseconds on n replicas, as if each had its own
-// device. digits is the net of programs/digits.cc; large is a net of 25 M parameters. Both train on noise in the shape
-// of the digits with SGD and momentum, which doubles the state that a new replica receives.
+// device. digits is the net of programs/digits.cc; large is a net with 25 M parameters. Both train on noise in the
+// shape of the digits with SGD and momentum, which doubles the state that a new replica receives.
 #include <adaptdl/torch.h>
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much do strangers delay the steps of a job, and a change of its replicas?
+"""How much do strangers delay the steps of a job, and changes of its replicas?
 
     python3 tests/bench/run_strangers.py ADAPTDL PROGRAM [--changes 20] [--seconds 20]
 

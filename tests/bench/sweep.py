@@ -3,15 +3,15 @@
 
     python3 tests/bench/sweep.py BUILD [--problem digits|images] [--seeds 5] [--replicas 2] [--epochs N]
 
-For each problem and seed, it trains with the poor start (a small batch size and the learning rate that suits it), kept
-fixed; with a sweep of fixed batch sizes, each with the learning rate of the poor start scaled by the square root and
-linearly; and with --autoscale-bsz from the poor start. All runs train for the same number of epochs.
+For each problem and seed, this script trains with the poor start (a small batch size and the learning rate that suits
+it), kept fixed; with a sweep of fixed batch sizes, each with the learning rate of the poor start scaled by the square
+root and linearly; and with --autoscale-bsz from the poor start. All runs train for the same number of epochs.
 
 The target is the highest final accuracy of a fixed batch size (the mean of the last two epochs, over the seeds) minus half
 a percentage point, which allows for the noise of such a small test set. The time to the target is the training and testing
 time up to the end of the first epoch that reaches it, averaged over the seeds; a run that never reaches it counts with its
 total time, and is marked. The best fixed batch size is the one that reaches the target in the least time, among those whose
-final accuracy is not below the target. Prints a table in Markdown, and exits with 1 if a bound is missed.
+final accuracy is not below the target. Prints a table in Markdown, and exits with 1 if a bound is not met.
 """
 
 import argparse

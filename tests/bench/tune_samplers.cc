@@ -55,7 +55,7 @@ double hartmann6(const Values& values) {
   return sum;
 }
 
-// Returns a number that is uniform in [-1, 1) and determined by the cell of a table: the finalizer of SplitMix64.
+// Returns the noise of a table's cell: a number in [-1, 1), distributed uniformly by the finalizer of SplitMix64.
 double noise(std::uint64_t cell) {
   cell += 0x9e3779b97f4a7c15;
   cell = (cell ^ (cell >> 30)) * 0xbf58476d1ce4e5b9;

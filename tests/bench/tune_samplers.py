@@ -2,11 +2,12 @@
 
     tune_samplers.py PROGRAM [SEEDS [PYTHON]]
 
-PROGRAM is bench_tune_samplers; PYTHON is an interpreter with Optuna 5.0.0 and SciPy (default: that of a virtual environment,
-which is created). Both sides search in the same run with SEEDS seeds (default: 50). Fails if our samplers are significantly
-worse at 95 % confidence, by a one-sided Mann-Whitney test that is corrected for the number of rows.
+PROGRAM is bench_tune_samplers; PYTHON is an interpreter with Optuna 5.0.0 and SciPy (default: one in a virtual
+environment, which the script creates). Both sides search in the same run with SEEDS seeds (default: 50). Fails if our
+samplers are significantly worse at 95 % confidence, by a one-sided Mann-Whitney test that is corrected for the number
+of rows.
 
-The problems are two functions and two tables, to be minimised:
+The problems are two functions and two tables, to be minimized:
   branin              2 floats
   hartmann6           6 floats; hartmann6-parallel: the same, with 8 trials at once
   tabular             choices, integers and logarithmic floats; a formula with deterministic noise in each cell
@@ -112,9 +113,9 @@ def optuna_main(seeds):
 
 
 def compare(program, python, seeds):
-    """Prints the table, and returns in how many rows ours are significantly worse."""
+    """Prints the table, and returns the number of rows in which ours are significantly worse."""
     command = [python, __file__, "--optuna", str(seeds)]
-    # Only for TPE does it make a difference that trials run in parallel.
+    # Running trials in parallel makes a difference only for TPE.
     pairs = [(sampler, problem) for sampler in SAMPLERS for problem in PROBLEMS
              if sampler == "tpe" or problem != "hartmann6-parallel"]
     tests = len(pairs) * len(TRIALS)

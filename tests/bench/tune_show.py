@@ -3,8 +3,8 @@
     tune_show.py ADAPTDL [PYTHON]
 
 `adaptdl tune` runs the first trial, and Optuna 5.0.0 adds the others to its study. PYTHON is an interpreter with Optuna
-(default: that of a virtual environment, which is created). Prints the median time of 20 calls, and that of
-`adaptdl --version`. Fails if the median of `adaptdl tune show` is above 50 ms.
+(default: one in a virtual environment, which the script creates). Prints the median time of 20 calls and, for
+comparison, the median time of `adaptdl --version`. Fails if the median of `adaptdl tune show` is above 50 ms.
 """
 
 import os

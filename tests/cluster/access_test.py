@@ -47,7 +47,8 @@ class AccessTest(ClusterTest):
         cls.server = cls.config["clusters"][0]["cluster"]["server"]
 
     def changed(self, name, cluster=None, user=None):
-        """Writes a kubeconfig with changed values to a file of this name. None removes a value. Returns the path of the file."""
+        """Writes a kubeconfig with changed values to a file with this name. None removes a value. Returns the path of
+        the file."""
         config = json.loads(json.dumps(self.config))
         for section, changes in ((config["clusters"][0]["cluster"], cluster), (config["users"][0]["user"], user)):
             section.update(changes or {})

@@ -57,8 +57,8 @@ def _keeper_lives():
 
 
 def borrow():
-    """Waits until the cluster is ready. Returns the path of its kubeconfig and that of the network namespace in which it must be
-    used. The cluster is given back when this process ends. Raises Unavailable."""
+    """Waits until the cluster is ready. Returns the paths of its kubeconfig and of the network namespace in which it
+    must be used. The cluster is given back when this process ends. Raises Unavailable."""
     reason = obstacle()
     if reason:
         raise Unavailable(reason)

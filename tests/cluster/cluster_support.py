@@ -1,9 +1,9 @@
-"""Support for tests in a cluster: a real Kubernetes, a namespace for each test class, jobs in the form in which the original
-operator creates them, and the adaptdl and kubectl commands.
+"""Support for tests in a cluster: a real Kubernetes, a namespace for each test class, jobs like those that the original
+operator creates, and the adaptdl and kubectl commands.
 
-The cluster is that of $KUBECONFIG if it is set (its pods then run $ADAPTDL_TEST_IMAGE, by default busybox), otherwise the tests'
-own, which all tests share. It has its own network namespaces. The test process enters that of the API server, so all connections
-that the process and its children, including a browser, open are inside that network.
+If $KUBECONFIG is set, the tests use that cluster, in which pods run $ADAPTDL_TEST_IMAGE (default: busybox). Otherwise,
+all tests share one cluster of their own, which has its own network namespaces. The test process enters the API server's
+namespace, so all connections that the process and its children, including a browser, open are inside that network.
 """
 
 import copy
@@ -32,8 +32,9 @@ CRD = SOURCE_ROOT / "share/adaptdl/crd/adaptdljob.yaml"
 JOBS = "/apis/adaptdl.petuum.com/v1/namespaces/{}/adaptdljobs"
 # In seconds. This is generous, because test machines are slow at times. Tests that pass do not wait for it.
 PATIENCE = 120
-# Runs out of memory in a container with a low limit. The shell starts before the program and outlives it: containerd begins to
-# monitor a container's memory only after the container has started, and could otherwise notice its end before the reason.
+# Runs out of memory in a container with a low limit. The shell starts before the program and outlives it: containerd
+# begins to monitor a container's memory only after the container has started, and could otherwise notice that it has
+# ended before learning why.
 OUT_OF_MEMORY = "sleep 2; tail /dev/zero; sleep 5; exit 1"
 
 KUBECONFIG = None  # path of the cluster's kubeconfig; set by use_cluster()
@@ -92,7 +93,8 @@ def eventually(condition, patience=PATIENCE):
 
 
 def clean_environment(**more):
-    """Returns the environment without the variables of an outer run, a proxy or a terminal. `more` adds variables; None removes one."""
+    """Returns the environment without the variables of an outer run, a proxy or a terminal. `more` adds variables; the
+    value None removes one."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -192,8 +194,8 @@ class ClusterTest(unittest.TestCase):
 
     @classmethod
     def _takes_pods(cls):
-        """Returns whether pods can be created. They are rejected until the namespace has a service account and, in the tests' own
-        cluster, until that has a token."""
+        """Returns whether pods can be created. They are rejected until the namespace has a service account and, in the
+        tests' own cluster, until the account has a token."""
         done = cls.kubectl_in(cls.namespace, "get", "serviceaccount", "default", "-o", "json", check=False)
         return done.returncode == 0 and (not OWN or json.loads(done.stdout).get("secrets"))
 
@@ -263,7 +265,7 @@ class ClusterTest(unittest.TestCase):
         self.addCleanup(running.kill)
         return running
 
-    # The methods below create jobs in the form in which the original command and operator create them.
+    # The methods below create jobs like those that the original command and operator create.
 
     def make_volume(self, claim, owner=None, create=True):
         """Creates a claim that is bound to a directory that both nodes can access. Returns the directory if the test can access it,

@@ -128,7 +128,7 @@ class CopyTest(ClusterTest):
         self.wait_for("the pods that copied are gone", lambda: not self.helpers())
 
     def cut(self, every, cuts=CUTS):
-        """Returns a kubeconfig whose connections go through a proxy that drops them, and the proxy."""
+        """Returns a kubeconfig whose connections go through a proxy that drops them, together with the proxy."""
         proxy = CuttingProxy(every, cuts)
         self.addCleanup(proxy.close)
         config = json.loads(cluster_support.kubectl("config", "view", "--raw", "-o", "json", kubeconfig=self.kubeconfig))
@@ -222,7 +222,7 @@ class CopyTest(ClusterTest):
     def test_many_small_files_are_copied_both_ways(self):
         self.round_trip("running", "many", FILES)
 
-    def test_a_directory_or_with_a_dot_its_contents_are_copied_into_an_existing_one(self):
+    def test_a_directory_is_copied_into_an_existing_one_and_with_a_trailing_dot_only_its_contents(self):
         here = self.directory / "outer"
         here.mkdir()
         (here / "inner").write_text("inner")
@@ -252,7 +252,7 @@ class CopyTest(ClusterTest):
 
     # In the tests below, no replica is running.
 
-    def test_a_temporary_pod_copies_when_no_replica_runs_and_is_deleted_afterwards(self):
+    def test_a_temporary_pod_copies_when_no_replica_is_running_and_is_deleted_afterwards(self):
         self.round_trip("ended", "helped")
         self.no_helper_is_left()
         self.assertIn("No such file", self.refused(f"ended:{SHARE}/absent", "x"))

@@ -21,7 +21,8 @@ BUSYBOX = "/bin/busybox"  # Debian's busybox-static
 
 
 def _layer(files):
-    """Returns the tar archive of a layer. It is the same for the same files, so nodes that already have it import nothing."""
+    """Returns the tar archive of a layer. The same files yield the same archive, so nodes that already have it import
+    nothing."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
 

@@ -1,4 +1,5 @@
-"""Tests how jobs in a cluster are listed, described, followed and deleted. Their pods are like those of the original operator."""
+"""Tests how jobs in a cluster are listed, described, followed and deleted. Their pods are like the ones that the
+original operator creates."""
 
 import json
 import re
@@ -28,7 +29,7 @@ class JobsTest(ClusterTest):
     def why(self, name, pattern):
         """Waits until `ls` shows a reason that matches the pattern."""
         return self.wait_for(
-            f"{name} is as it is because {pattern}", lambda: re.search(pattern, self.listed(name)[name]["why"])
+            f"the reason shown for {name} matches {pattern}", lambda: re.search(pattern, self.listed(name)[name]["why"])
         )
 
     def tearDown(self):
@@ -71,7 +72,7 @@ class ReasonsTest(JobsTest):
         self.make_job("job", command=OUT_OF_MEMORY, resources={"limits": {"memory": "20Mi"}}, ready=False)
         self.why("job", r"^killed: out of memory \(limit 20Mi\)$")
 
-    def test_a_deletion_that_waits_for_finalizers_is_reported(self):
+    def test_a_deletion_that_is_waiting_for_finalizers_is_reported(self):
         job = self.make_job("job", replicas=0)
         job["metadata"] = {"name": "job", "finalizers": ["example.com/hold"]}
         self.kubectl("patch", "adaptdljob", "job", "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
@@ -108,7 +109,7 @@ class ManagementTest(JobsTest):
             self.assertRegex(text, pattern)
         done = self.adaptdl("delete", "job")
         self.assertEqual((done.returncode, done.stdout), (0, "deleted job\n"), done.stderr)
-        for line in done.stderr.splitlines():  # printed if the deletion takes long
+        for line in done.stderr.splitlines():  # printed if the deletion takes a while
             self.assertRegex(line, "^adaptdl: deletion of job job is waiting for pods ")
         self.assertEqual(self.get("adaptdljobs"), [])
         self.assertEqual(self.pods_of("job"), [])
@@ -146,7 +147,7 @@ class LogsTest(JobsTest):
         self.assertEqual(self.adaptdl("logs", "job", "--rank", 1, "--tail", 1).stdout, "line 3\n")
         self.assertRegex(self.refusal("logs", "job", "--rank", 5), "job job has no log of rank 5")
 
-    def test_following_continues_with_the_next_group_and_ends_with_the_job(self):
+    def test_followed_logs_continue_with_the_next_group_and_end_with_the_job(self):
         job = self.make_job("job", command=COUNTING, replicas=1)
         follow = self.start("logs", "job", "--follow")
         follow.wait_for(r"^\[0\] group 0 line 5$")

@@ -56,16 +56,17 @@ class KubeApi:
 
 
 class Watch:
-    """Calls `take` for each change of a collection's objects, in order and on a separate thread, with the type of the change (ADDED,
-    MODIFIED or DELETED) and the object. While the API server is unavailable, the watch waits. If the server no longer has the changes
-    since then, `take` is called once for each object that differs: first for deleted, then for modified, then for new objects."""
+    """Calls `take` for each change of a collection's objects, in order and on a separate thread, with the type of the
+    change (ADDED, MODIFIED or DELETED) and the object. While the API server is unavailable, the watch waits. If the server
+    no longer has the changes of that time, `take` is called once for each object that differs: first for deleted, then for
+    modified, then for new objects."""
 
     def __init__(self, api, path, take):
         self.api, self.path, self.take = api, path, take
         self.known = {}  # by uid
         self.version = None  # resource version of the last change; None: the objects must be listed
         self.watches = 0  # number of watch requests that the server has accepted
-        self.failure = None  # the error that has ended the thread
+        self.failure = None  # the error that ended the thread
         self.connection = None
         self.lock = threading.Lock()  # guards the connection
         self.ends = threading.Event()
@@ -73,7 +74,7 @@ class Watch:
         self.thread.start()
 
     def stop(self):
-        """Stops the watch. Raises AssertionError if it has ended early or never begun."""
+        """Stops the watch. Raises AssertionError if it ended early or never began."""
         with self.lock:
             self.ends.set()
             if self.connection is not None and self.connection.sock is not None:

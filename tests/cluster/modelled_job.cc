@@ -1,16 +1,16 @@
-// A replica of an elastic job for tests of schedulers. Its steps take a modelled time, in which the process sleeps.
+// A replica of an elastic job for tests of schedulers. Its steps take a modelled time, during which the process sleeps.
 //
 //   modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--live 1] [--until FILE]
 //
 // A step trains on B samples (default: 64), shared evenly among the replicas, and takes T milliseconds (default: 800)
-// on one replica, or T/n + S (default: 5) on n > 1. The job ends after N samples or, with --until, once FILE exists.
-// Rank 0 posts hints with this step time multiplied by F (default: 1), so that the job seems to take longer than the
-// test.
+// on one replica, or T/n + S milliseconds (default of S: 5) on n > 1 replicas. The job ends after N samples or, with
+// --until, once FILE exists. Rank 0 posts hints with this step time multiplied by F (default: 1), so that the job seems
+// to take longer than the test.
 //
 // Two files in $ADAPTDL_SHARE_PATH record what was trained. done.json, written at the end, is the checkpointed state:
 // the number of samples, the sums of their indices and of the squares of their indices over all replicas, and the range
-// of samples that each start trained on. journal.jsonl has a line for each start and end of a replica and for each step
-// of the job, in order, including steps that were repeated after a crash.
+// of samples that each start of the job trained on. journal.jsonl has a line for each start and end of a replica and
+// for each step of the job, in order, including steps that were repeated after a crash.
 //
 // With --live 1, the job follows generations: its replicas change while it runs.
 #include <fcntl.h>
@@ -96,7 +96,7 @@ struct Sums {
   }
 };
 
-// The samples that were trained on, and the start that trained on each of them.
+// The samples that were trained on, and which start of the job trained on each of them.
 class Trained : public checkpoint::State {
  public:
   Trained() : State("trained") {}
@@ -171,8 +171,8 @@ void write_done(const Trained& trained) {
   std::filesystem::rename(partial, *path);
 }
 
-// Posts hints every few seconds on a separate thread, so that an unreachable supervisor does not delay steps. It is
-// never destroyed, so that the process exits without waiting for a request in progress.
+// Posts hints every few seconds on a separate thread, so that an unreachable supervisor does not delay steps. The
+// object is never destroyed, so that the process exits without waiting for a request in progress.
 class Hints {
  public:
   explicit Hints(const Options& options) : options_(options) {}
@@ -356,7 +356,7 @@ bool connect() {
   return true;
 }
 
-// Joins a running job, which has sent its states. Returns false if it dropped this replica.
+// Joins a running job, which has already sent its states. Returns false if the job dropped this replica.
 bool join(Position& position) {
   position.set_steps(generation::join().furthest.boundaries);
   try {

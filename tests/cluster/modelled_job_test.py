@@ -80,7 +80,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         steps = eventually(lambda: [line for line in self.journal("job", "step") if line["group"] == self.groups - 1][count:])
         self.assertTrue(steps)
 
-    def test_stops_restarts_and_supervisor_outages_repeat_no_sample(self):
+    def test_no_sample_is_repeated_after_stops_restarts_and_supervisor_outages(self):
         for replicas in (1, 2):
             running = self.start(replicas)
             self.wait_for_steps(10)
@@ -98,7 +98,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.assertEqual(self.codes(running), [0, 0])
         self.assert_trained_once("job")
 
-    def test_a_crash_repeats_steps_but_counts_them_once(self):
+    def test_steps_repeated_after_a_crash_are_counted_once(self):
         running = self.start(2)
         self.wait_for_steps(20)
         running[0].send_signal(signal.SIGKILL)
@@ -113,7 +113,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.assertEqual(self.codes(self.start(1, samples=samples)), [0])
         self.assert_trained_once("job", samples, crashed=True)
 
-    def test_a_replica_that_still_waits_for_its_peers_can_be_stopped(self):
+    def test_a_replica_that_is_waiting_for_its_peers_can_be_stopped(self):
         running = self.start(2, announce=False)
         self.assertTrue(eventually(lambda: handles_sigterm(running[0])))
         running[0].terminate()

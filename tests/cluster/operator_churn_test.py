@@ -1,5 +1,5 @@
-"""Tests jobs while nodes are added and removed at random, with a spot notice or by a power loss. All jobs must succeed and train
-every sample once.
+"""Tests jobs while nodes are added and removed at random, after a spot notice or by a power loss. All jobs must succeed
+and train every sample once.
 
 The nodes are real, as in the other tests, but belong to a separate cluster. $ADAPTDL_CHURN_SECONDS is how long nodes are added and
 removed (default: 600), and $ADAPTDL_CHURN_SEED is the seed of the random choices (default: random).

@@ -22,7 +22,7 @@ class Autoscaler(threading.Thread):
         super().__init__(daemon=True)
         self.namespace = namespace
         self.ends = threading.Event()
-        self.wanted = []  # all numbers of placeholders so far, in order
+        self.wanted = []  # every number of placeholders so far, in order
         self.open = set(NODES)
         self.failure = None
 
@@ -91,7 +91,7 @@ class ExpanderTest(OperatorTest):
         first = self.wait_for_replicas("first", 5)
         self.assertEqual(set(first["allocation"]), set(NODES))
 
-        # The first of these jobs needs one more node, the second needs more nodes than are allowed.
+        # The first of these jobs needs one more node; the second needs more nodes than are allowed.
         self.create_program_job("large", "sleep 100000", minReplicas=GPUS, maxReplicas=GPUS)
         self.create_program_job("huge", "sleep 100000", minReplicas=13, maxReplicas=13)
         self.wait_for_wish(3)

@@ -8,7 +8,7 @@ import time
 import cluster_support
 from operator_support import GPUS, INTERVAL, ONE_GPU, OperatorTest
 
-TIMEOUT = 40  # seconds, for both timeouts; a pod on a busy machine takes less time to start
+TIMEOUT = 40  # seconds, for both timeouts; even on a busy machine, a pod takes less time to start
 EVICTIONS = 3
 FIRST_START = '[ "$ADAPTDL_NUM_RESTARTS" -eq 0 ]'
 
@@ -24,7 +24,7 @@ class FailuresTest(OperatorTest):
         self.assertTrue(status.get("completionTimestamp"), status)
         self.assertEqual(self.listed(name)["state"], "Failed")
         # While the operator is deleting the other replicas, `ls` may name one of them.
-        self.wait_for(f"{name} is as it is because {why}", lambda: re.search(why, self.listed(name)["why"]))
+        self.wait_for(f"the reason shown for {name} matches {why}", lambda: re.search(why, self.listed(name)["why"]))
         return status
 
     def assert_succeeds(self, name):

@@ -170,7 +170,7 @@ class ForeignTest(OperatorTest):
         self.assert_trained_once("beside")
         self.assertEqual(self.containers_of_operator(), before)
 
-    def test_a_conflicting_pod_name_is_reported_and_the_job_waits_until_it_is_free(self):
+    def test_a_conflicting_pod_name_is_reported_and_the_job_waits_until_the_name_is_free(self):
         self.addCleanup(self.kubectl, "label", "node", NODES[0], "foreign-test-")
         template = self.make_template("true", resources=ONE_GPU)
         template["spec"]["nodeSelector"] = {"foreign-test": "yes"}

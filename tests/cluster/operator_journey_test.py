@@ -31,7 +31,7 @@ EPOCHS = 800
 PAGE = """# A cluster in use
 
 This page shows a session in a cluster, from the installation of the operator to the end of two
-jobs. The session was recorded in a real cluster with two nodes, with the command
+jobs. The session was recorded in a real cluster with two nodes, using the command
 `{command}`. The cluster's
 four GPUs are virtual: they share two processor cores. `[N s]` is the number of seconds since the
 beginning of the session.
@@ -182,7 +182,7 @@ class JourneyTest(Submitting, OperatorTest):
         self.assertEqual(len(epochs), EPOCHS)
         changes = [line for index, line in enumerate(epochs) if index == 0 or replicas[index] != replicas[index - 1]]
         self.assertGreaterEqual(len(changes), 3, changes)
-        journey.show(f"adaptdl logs {first} --follow    # the first epoch with each number of replicas, and the last", "\n".join([*changes, epochs[-1]]))
+        journey.show(f"adaptdl logs {first} --follow    # only the first epoch with each new set of replicas, and the last epoch", "\n".join([*changes, epochs[-1]]))
         journey.run("adaptdl ls")
         if path := os.environ.get("ADAPTDL_JOURNEY"):
             (SOURCE_ROOT / path).write_text("\n".join(journey.page), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Kills the operator at random times while jobs share the GPUs, and checks that no work is lost, repeated or stuck.
+"""Kills the operator at random times while jobs share the GPUs: no work may be lost or repeated, and no job may hang.
 
 $ADAPTDL_OPERATOR_KILLS is the number of kills (default: 3), $ADAPTDL_OPERATOR_SEED the seed of their times (default: random).
 """
@@ -15,7 +15,7 @@ from operator_support import ENDED, GPUS, INTERVAL, NODES, OperatorTest
 KILLS = int(os.environ.get("ADAPTDL_OPERATOR_KILLS", "3"))
 SEED = int(os.environ.get("ADAPTDL_OPERATOR_SEED", secrets.randbelow(1 << 32)))
 ALL_GPUS = GPUS * len(NODES)
-SAMPLES = 6_000  # of each job except the first; they take 20 s on half of the GPUs
+SAMPLES = 6_000  # per job, except for the first; training on them takes 20 s on half of the GPUs
 
 
 class KillsTest(OperatorTest):

@@ -93,7 +93,8 @@ class LeaderTest(OperatorTest):
         self.wait_for("two operators are ready", self.two_are_ready)
         time.sleep(2 * INTERVAL)
         cycles = watch.stop()
-        # Both jobs must be told to finish before the test waits, because the policy may by now let one of them wait for the other.
+        # Both jobs must be asked to finish before the test waits, because the policy may by now let one of them wait
+        # for the other.
         for name in ("first", "second"):
             self.finish(name)
         for name in ("first", "second"):

@@ -36,7 +36,7 @@ class LiveRescaleTest(OperatorTest):
         events = [event for event in self.get("events") if event["involvedObject"].get("uid") == uid]
         return [event["message"] for event in events if event["reason"] in ("Starting", "Stopping", "Reallocated")]
 
-    def test_a_job_is_rescaled_while_it_trains_without_restarting_the_remaining_replicas(self):
+    def test_a_job_is_rescaled_while_it_is_training_without_restarting_the_remaining_replicas(self):
         self.give_gpus(1, 0)
         self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
@@ -116,7 +116,7 @@ class LiveRescaleTest(OperatorTest):
         self.wait_for_phase("job", "Suspended")
         self.start_again_and_finish("job", lambda: self.set_suspend("job", False))
 
-    def test_replicas_that_wait_for_lost_peers_save_their_progress_when_no_node_is_free(self):
+    def test_replicas_waiting_for_lost_peers_save_their_progress_when_no_node_is_free(self):
         self.give_gpus(2, 2)
         self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True, minReplicas=4)

@@ -54,7 +54,8 @@ CMD ["bash"]
 
 
 class Proxy:
-    """An HTTP proxy in the cluster's network, which has no route outside. Its threads remain in the original network."""
+    """An HTTP proxy in the cluster's network, which has no route to the outside. Its threads remain in the original
+    network."""
 
     def __init__(self):
         """Must be called before the process enters the cluster's network."""
@@ -216,7 +217,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         self.assertEqual(self.submitted(*digits)["image"], submitted["image"])
         ProgramsTest.report("digits is submitted again")
 
-    def test_a_program_on_the_python_package_is_rescaled_by_a_restart_and_finishes(self):
+    def test_a_program_that_uses_the_python_package_is_rescaled_by_a_restart_and_finishes(self):
         shutil.copytree(PYTHON_PACKAGES, self.project / "packages", ignore=shutil.ignore_patterns("__pycache__", "pip*"))
         shutil.copy(SOURCE_ROOT / "tests/e2e/python_elastic_program.py", self.project / "program.py")
         (self.project / "Dockerfile").write_text(PYTHON_DOCKERFILE, encoding="utf-8")

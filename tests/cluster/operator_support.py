@@ -228,8 +228,9 @@ class OperatorTest(TrainedOnce, ClusterTest):
 
     @classmethod
     def uninstall(cls):
-        """Deletes the operator and waits for that, so that the next installation is the only scheduler."""
-        # Otherwise, the namespace is deleted while its pods are ending, for which the kubelet of Kubernetes 1.20 may take a minute.
+        """Deletes the operator and waits until it is gone, so that the next installation is the only scheduler."""
+        # Otherwise, the namespace is deleted while its pods are ending, which may take the kubelet of Kubernetes 1.20 a
+        # minute.
         deployment = ("deployment", DEPLOYMENT, "--cascade=foreground", "--ignore-not-found")
         cls.kubectl_in(cls.operator_namespace, "delete", *deployment, timeout=300)
         objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": cls.installed})
@@ -454,7 +455,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return status
 
     def wait_for_phase(self, name, *phases, patience=cluster_support.PATIENCE):
-        """Waits until the job is in one of the phases. Fails immediately if it ends in another one."""
+        """Waits until the job is in one of the phases. Fails immediately if the job ends in another phase."""
         status = self.wait_for_status(
             " or ".join(phases), name, lambda status: status.get("phase") in (*phases, *ENDED), patience
         )

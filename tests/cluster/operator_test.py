@@ -71,7 +71,8 @@ class SharingTest(OperatorTest):
         self.assertEqual(metrics['adaptdl_allocated{resource="nvidia.com/gpu"}'], ALL_GPUS)
         self.assertEqual(metrics['adaptdl_allocatable{resource="nvidia.com/gpu"}'], ALL_GPUS)
         self.assertEqual(metrics['adaptdl_nodes{state="ready"}'], len(NODES))
-        # If the API server does not respond for some seconds, another operator takes over, which counts only from its own start.
+        # If the API server does not respond for some seconds, another operator takes over, and it counts only from its
+        # own start.
         if self.containers_of_operator() == operator:
             self.assertEqual(metrics[restarts] - restarted, len(sizes) - 1)
         top = self.adaptdl("top", "--json")
@@ -188,7 +189,7 @@ class SharingTest(OperatorTest):
         ended = self.wait_for_phase("job", "Succeeded")
         self.assert_trained_once("job")
 
-        # A job that has ended stays as it is.
+        # A job that has ended remains unchanged.
         refused = self.adaptdl("suspend", "job")
         self.assertEqual((refused.returncode, refused.stdout), (1, ""))
         self.assertIn("job 'job' has ended", refused.stderr)

@@ -17,8 +17,8 @@ from checkpoints import largest_difference, parameters  # noqa: E402
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, EPOCHS = 240, 18  # an epoch has 20 steps
-# The number of replicas from each of these steps on. The time before an increase is long enough to report step times, which the policy
-# needs to decide.
+# Maps each of these steps to the number of replicas from that step on. The time before an increase is long enough to
+# report step times, which the policy needs to decide.
 CHANGES = {100: 2, 300: 4, 320: 3, 340: 1}
 PATIENCE = 240
 
@@ -45,7 +45,7 @@ class TrainerTest(OperatorTest):
         return volume
 
     def asked(self, name):
-        """Returns the steps at which the program has requested another number of replicas."""
+        """Returns the steps at which the program has requested a different number of replicas."""
         found = set()
         for pod in self.pods_of(name):
             log = self.kubectl("logs", pod["metadata"]["name"], check=False).stdout

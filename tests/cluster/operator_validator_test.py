@@ -66,7 +66,7 @@ class ValidatorTest(OperatorTest):
         self.wait_for_validator()
         self.create_program_job("after", "true")
         self.wait_for_phase("after", "Succeeded")
-        # If an operator responds, the job is refused, although errors of the validator are ignored.
+        # If an operator responds, it still rejects the job: only failed calls of the validator are ignored.
         self.assertIn("the job is nested deeper than 200 levels", self.apply_refused(self.deep_job("refused")))
 
     def test_jobs_are_validated_without_the_mutating_webhook(self):

@@ -47,7 +47,7 @@ class RestartTest(ClusterTest):
         time.sleep(away)
         self.start_server()
 
-    def test_followed_logs_lose_and_repeat_no_line_across_api_server_restarts(self):
+    def test_followed_logs_neither_lose_nor_repeat_lines_across_api_server_restarts(self):
         self.make_job("counting", COUNTING, replicas=2, volume=True)
         (share,) = (self.directory / "volumes").glob("*/adaptdl/share")
         follow = self.start("logs", "--cluster", "--follow", "counting")

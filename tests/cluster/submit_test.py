@@ -171,7 +171,8 @@ class SubmitTest(Submitting):
         for phase, code in (("Succeeded", 0), ("Failed", 1)):
             with self.subTest(phase):
                 self.add_storage()
-                # The program exits with code 0, because the reason of a replica's failure would precede the job's own message.
+                # The program exits with code 0, because the reason for a replica's failure would precede the job's own
+                # message.
                 command = "echo began; sleep 1; echo $ADAPTDL_CHECKPOINT_PATH; until [ -e /tmp/end ]; do sleep 0.1; done"
                 self.make_file(self.job(command))
                 running = self.start("submit", self.project, "--image", cluster_support.IMAGE, "--follow")
@@ -290,7 +291,7 @@ def files_of_python(root):
 
 
 class WithRegistry(Submitting):
-    """Base class of tests with Debian's registry in the cluster, which is configured like that of share/deploy."""
+    """Base class of tests with Debian's registry in the cluster, which is configured like the one in share/deploy."""
 
     @classmethod
     def setUpClass(cls):

@@ -145,7 +145,7 @@ class TensorBoardTest(ClusterTest):
             port = taken.getsockname()[1]
             self.assertIn(f"port {port} on 127.0.0.1 is in use", self.refusal("proxy", "late", "-p", port, code=2))
         self.assertIn("cannot listen on 192.0.2.1", self.refusal("proxy", "late", "--address", "192.0.2.1", code=2))
-        self.assertLess(time.monotonic() - began, 60)  # they do not wait for the instance
+        self.assertLess(time.monotonic() - began, 60)  # the rejected commands do not wait for the instance
         self.assertRegex(self.adaptdl("tensorboard", "list").stdout.splitlines()[1], r"^late +<none> +1Gi +0/1 +no node fits")
         for node in ("node0", "node1"):
             self.kubectl("uncordon", node)

@@ -1,4 +1,5 @@
-"""Tests completion in bash, zsh and fish. The scripts run in the real shells, which complete as if TAB was pressed."""
+"""Tests completion in bash, zsh and fish. The scripts run in the real shells, which complete as if TAB had been
+pressed."""
 
 import json
 import os

@@ -24,7 +24,8 @@ RECORD = {"state": "failed", "why": HOSTILE, "started": "2026-01-31T12:00:00.000
 
 class TextTest(RunTest):
     def check(self, text):
-        """Removes the command's own colours from its output, checks that the rest is printable, and returns it as text."""
+        """Removes the command's own colors from its output, checks that the rest is printable, and returns it as
+        text."""
         text = re.sub(rb"\x1b\[(?:0|1|2|3[1-6])m", b"", text).decode()
         self.assertNotRegex(text, UNPRINTABLE)
         return text

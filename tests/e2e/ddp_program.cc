@@ -1,5 +1,5 @@
 // One replica of a job that answers questions: each line of standard input is a JSON object, and each gets a line of
-// standard output. All replicas are asked the same. The counterpart with Python's DistributedDataParallel is
+// standard output. All replicas are asked the same questions. The counterpart with Python's DistributedDataParallel is
 // python_ddp_peer.py; python_ddp_test.py and bench/ddp_step.py compare the two.
 //
 // "what" is one of

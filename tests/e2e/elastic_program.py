@@ -83,7 +83,8 @@ class Group:
         first = generation["replicas"][0]
         address = (first["address"], first["port"])
         self.peers = self.accept(address) if self.rank == 0 else [self.connect(address)]
-        # The replica that has counted the most steps is right: a step is done as soon as rank 0 has told any replica so.
+        # The replica that has counted the most steps has the correct count: a step is done as soon as rank 0 has told
+        # any replica so.
         mine = {"step": -1 if newcomer else step}
         self.step = self.exchange(mine, lambda words: {"step": max(word["step"] for word in words)})["step"]
         if self.rank == 0:

@@ -22,7 +22,7 @@ class FailureSoakTest(failure_soak.FailureSoak):
     # Otherwise, the policy could let some replicas leave just when the others are killed, and none would remain.
     preferred = failure_soak.DEVICES
 
-    def test_each_kind_of_failure_loses_only_bounded_work_and_preserves_the_loss(self):
+    def test_each_kind_of_failure_loses_only_bounded_work_and_does_not_affect_the_loss(self):
         self.soak(ORDER, seed=1)
 
 

@@ -26,9 +26,9 @@ CONFIG_KEYS = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Labels", "Expo
 class Case:
     """A Dockerfile, the other files of its build context, and the options for both builders.
 
-    The content of a file is text or bytes, or a pair of that and the file's mode. "-> TARGET" is a symbolic link, and a
-    name that ends with a slash is a directory. `buildah` is False if buildah cannot build the same image, and `why` says
-    why. `tree` and `config` then list files and configuration keys that our image must have.
+    The content of a file is text or bytes, or a pair of the content and the file's mode. "-> TARGET" is a symbolic link,
+    and a name that ends with a slash is a directory. `buildah` is False if buildah cannot build the same image, and `why`
+    says why. `tree` and `config` then list files and configuration keys that our image must have.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Case:
     why: str = ""
     tree: dict = dataclasses.field(default_factory=dict)
     config: dict = dataclasses.field(default_factory=dict)
-    # Maps paths and configuration keys in which buildah is known to differ from Docker's documentation to the reason.
+    # The paths and configuration keys in which buildah is known to differ from Docker's documentation, and why.
     differs: dict = dataclasses.field(default_factory=dict)
     # The line and the reason that the error for a broken Dockerfile must name.
     line: int = 0
@@ -200,7 +200,7 @@ def push_bases(root, server, debian):
 
 
 def debian():
-    """Returns the archive of a small Debian, which mmdebstrap creates once and which is kept. Returns None if mmdebstrap
+    """Returns the archive of a small Debian system, which mmdebstrap creates only once. Returns None if mmdebstrap
     fails, for example because there is no network."""
     kept = cache_directory() / "debian-bookworm-usr-is-merged.tar"
     if not kept.exists():

@@ -1,4 +1,4 @@
-"""Tests builds with registries that crash, corrupt data, stall or reject requests, on full disks, and killed at any time."""
+"""Tests builds with faulty registries (crashes, corrupt data, stalls, rejected requests), on full disks, and when killed."""
 
 import base64
 import gzip
@@ -39,7 +39,8 @@ def digest_of(data):
 
 
 class WrongLine(Line):
-    """Corrupts what a client receives while `wrong` is set: the byte at that offset of a connection, or these bytes."""
+    """Corrupts what a client receives while `wrong` is set: the byte at that offset of each connection or, if it is a
+    byte string, every occurrence of it."""
     wrong = None
 
     def _pass(self, source, sink, way, counts):
@@ -434,7 +435,7 @@ class CompleteBuilds(Journey):
             self.check_image(server, f"x{number}:1", *digests)
 
     @unittest.skipUnless(IN_NAMESPACE in os.environ, "mounting a small disk requires root")
-    def test_builds_on_a_full_disk_fail_with_one_error_and_succeed_after_it_grows(self):
+    def test_builds_on_a_full_disk_fail_with_one_error_and_succeed_after_the_disk_grows(self):
         server = self.registry()
         self.write_all(server)
         undisturbed = self.build(cache=self.root / "other")

@@ -1,7 +1,7 @@
 """Tests that hostile images and Dockerfiles cannot escape from a build.
 
-They are built as the user who runs the tests, and as users with and without subordinate IDs. Meanwhile, a directory of the
-machine is watched, in which no process may read, write, create or remove anything.
+They are built as the user who runs the tests, and as users with and without subordinate IDs. Meanwhile, a directory of
+the machine is watched: no process may read, write, create or remove anything in it.
 """
 
 import ctypes
@@ -265,7 +265,7 @@ class Hostile(unittest.TestCase):
         self.assertGreater(len(list(cases())), 80)
         built = 0
         for number, (name, members, config, rest) in enumerate(cases()):
-            # Builds of other users run the same code, so some of the cases are enough to test it without privileges.
+            # Builds by other users run the same code, so some of the cases are enough to test it without privileges.
             if kind != "own" and number % 4 and not FULL:
                 continue
             with self.subTest(name):

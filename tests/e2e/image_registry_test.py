@@ -315,7 +315,7 @@ class BadRegistries(Journey):
         server = self.registry("disk")
         message = self.fail_with("push-blob", f"{server.host}/x", self.file(10 * MEGABYTE))
         self.assertIn("no space left on device", message)
-        self.assertIn("whether its disk is full", message)
+        self.assertIn("check its log and its free disk space", message)
 
 
 class Trust(Journey):

@@ -3,7 +3,7 @@
     dump FILE...             prints the studies of each file, one JSON line per file
     write FILE               writes studies with an example of everything that only Optuna writes
     continue FILE...         runs one more trial in the last study of each file, or in a new study
-    work FILE STUDY COUNT    runs COUNT trials beside other processes, and prints their numbers
+    work FILE STUDY COUNT    runs COUNT trials alongside other processes, and prints their numbers
     draw FILE                writes studies of many sizes, whose trials are random and complete
     importance FILE          prints the importances of the parameters of each study, by name
 """
@@ -143,7 +143,7 @@ def random_objective(trial, conditions):
 
 
 def draw(file):
-    conditions = optuna.__version__ >= "5"  # earlier versions ignore parameters that not all trials have
+    conditions = optuna.__version__ >= "5"  # earlier versions ignore parameters that some trials lack
     storage = optuna.storages.InMemoryStorage()
     for number, trials in enumerate((11, 12, 20, 29, 60, 100, 101, 350, 11, 12, 20, 29, 60, 100, 101, 350)):
         name = f"{number // 8}-{number % 8}-{number % 2}"

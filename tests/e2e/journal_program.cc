@@ -3,7 +3,7 @@
 //   journal_program write FILE               writes a study with an example of everything
 //   journal_program work FILE STUDY COUNT    runs COUNT trials alongside other processes, and prints their numbers
 //   journal_program enqueue FILE STUDY       adds a waiting trial
-//   journal_program open FILE                prints the best time of several to open the file, in milliseconds
+//   journal_program open FILE                prints the shortest of several times to open the file, in ms
 //   journal_program grow FILE TRIALS STEPS   writes a study of that size
 //   journal_program importance FILE          prints the importances of the parameters of each study, by name
 #include <algorithm>

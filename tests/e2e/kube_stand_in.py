@@ -83,7 +83,7 @@ class Cluster:
         self.objects[CLASSES]["shared"] = {"metadata": {"name": "shared"}, "provisioner": "nfs.csi.k8s.io"}
         self.version, self.events = 0, []  # (version, collection, type, object)
         self.replicas = {}  # by pod name
-        self.refusals = 0  # number of the next requests that are answered with status 403
+        self.refusals = 0  # how many of the next requests are answered with status 403
         self.requests = []  # (method, path) of all requests that change something
         self.closed = False
         self.server = self.port = None

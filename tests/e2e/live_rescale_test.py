@@ -105,7 +105,7 @@ class LiveRescaleTest(RunTest):
         self.assertTrue(eventually(lambda: int(newcomer) in self.training(run)), run.text())
         until.touch()
         self.assertEqual(run.finish(120), 0, run.text())
-        self.assertEqual(run.text().count("the running replicas were lost while they sent their states"), 1, run.text())
+        self.assertEqual(run.text().count("the running replicas were lost while they were sending"), 1, run.text())
         self.assertEqual(loading.read_text().split()[:2], [newcomer, newcomer])  # it was not restarted
         times, _ = self.counts()
         self.assertGreaterEqual(len(times), self.epochs(times) * SAMPLES - 2 * BATCH)

@@ -1,5 +1,5 @@
-"""Tests the training programs as users run them: interrupted and resumed on another number of replicas, with adaptive batch
-sizes, with data sets in the original formats, and with invalid options."""
+"""Tests the training programs as users run them: interrupted and resumed on a different number of replicas, with
+adaptive batch sizes, with data sets in the original formats, and with invalid options."""
 import json
 import os
 import re
@@ -55,8 +55,8 @@ class ProgramsTest(unittest.TestCase):
         return run.stderr
 
     def interrupted_and_resumed(self, name, first, second):
-        """Trains on `first` replicas until it is interrupted in the second epoch or later, then to the end on `second` replicas.
-        Returns the metric of each epoch."""
+        """Trains on `first` replicas until it is interrupted in the second epoch or later, then to completion on
+        `second` replicas. Returns the metric of each epoch."""
         arguments, figure = SMALL[name]
         checkpoint = self.directory / "checkpoints"
         # The program cannot finish this many epochs before it is interrupted.

@@ -1,4 +1,4 @@
-"""Compares training with that of Python's DistributedDataParallel on the same LibTorch. Both train the same model with
+"""Compares our training with Python's DistributedDataParallel on the same LibTorch. Both train the same model with
 the same initial parameters and batches on two replicas with one thread each, and their losses must agree in each of
 100 steps. Needs Debian's python3-torch.
 """

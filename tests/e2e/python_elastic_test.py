@@ -1,5 +1,5 @@
 """Tests an unchanged program that uses the published Python package `adaptdl` in an elastic run. Needs Debian's
-python3-torch, and the Python Package Index at the first run.
+python3-torch, and the Python Package Index on the first run.
 
 Such a program knows nothing about generations and reports no progress. It finds its peers through the supervisor, is
 rescaled by checkpoint and restart, and posts its hints after half a minute.

@@ -129,7 +129,7 @@ def random_function(chosen):
 
 
 def random_limits(chosen):
-    """Returns limits for any function that random_function() returns, whose initial batch size is at most 1024."""
+    """Returns limits that suit any function from random_function(), whose initial batch size is at most 1024."""
     least = chosen.choice([None, int(2 ** chosen.uniform(0, 6))])
     return dict(
         max=chosen.randint(1024, 100_000),

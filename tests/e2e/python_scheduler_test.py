@@ -6,8 +6,9 @@ Our scheduler gets one cycle, without a population to start from. The Python sch
 continues from the population of the previous one, and its best result counts: when it starts with an empty cluster, its
 first cycle often finds no allocations for which the nodes have room.
 
-A cycle takes Python 2 to 20 seconds, so by default the test solves only a few small problems. $SCHEDULER_PROBLEMS sets
-another number of problems, spread over all sizes: "meson test --benchmark python-scheduler" solves 100, and takes an hour.
+A cycle of the Python scheduler takes 2 to 20 seconds, so by default the test solves only a few small problems.
+$SCHEDULER_PROBLEMS sets a different number of problems, spread over all sizes: "meson test --benchmark
+python-scheduler" solves 100, and takes an hour.
 """
 
 import math

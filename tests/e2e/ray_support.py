@@ -1,4 +1,4 @@
-"""Runs a real Ray cluster, all of whose nodes are on this machine."""
+"""Runs a real Ray cluster with all its nodes on this machine."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import python_peer  # in this directory
 
 PATIENCE = 120
 HEAD_PORT, DASHBOARD_PORT = 6399, 8299
-# The versions are pinned so that the results do not depend on which ones are the latest.
+# The versions are pinned so that the results do not depend on new releases.
 RAY = ["ray==2.60.0", "aiohttp==3.14.5", "aiohttp-cors==0.8.1", "click==8.5.1", "colorful==0.5.8", "filelock==4.3.1", "grpcio==1.85.3",
        "jsonschema==4.26.0", "msgpack==1.2.4", "opencensus==0.11.4", "opentelemetry-exporter-prometheus==0.66b2",
        "opentelemetry-proto==1.45.2", "opentelemetry-sdk==1.45.2", "packaging==26.4", "prometheus_client==0.26.0", "protobuf==7.36.2",

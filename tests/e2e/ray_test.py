@@ -113,7 +113,7 @@ class RayTest(unittest.TestCase):
         self.assertGreaterEqual(len(times), epochs * SAMPLES - BATCH)
         self.assertLessEqual(sum(times.values()), epochs * SAMPLES + BATCH)
 
-    def test_a_program_on_the_python_package_is_rescaled_through_a_checkpoint(self):
+    def test_a_program_that_uses_the_python_package_is_rescaled_through_a_checkpoint(self):
         python = python_peer.adaptdl_torch()
         self.cluster.add_node()
         shutil.copy(PYTHON_PROGRAM, self.project / "main.py")

@@ -1,13 +1,13 @@
 // Performs one operation of the registry client per run.
 //
-//   registry_program [NAME=VALUE…] push-blob IMAGE FILE [OTHER-REPOSITORY…]   prints how, the digest and the progress
+//   registry_program [NAME=VALUE…] push-blob IMAGE FILE [OTHER-REPOSITORY…]   prints the outcome, digest and progress
 //   registry_program [NAME=VALUE…] push IMAGE FILE…      pushes files as layers; prints the manifest's digest
 //   registry_program [NAME=VALUE…] pull IMAGE DIRECTORY  stores all blobs by digest; prints the manifest
 //   registry_program [NAME=VALUE…] show IMAGE            prints the manifest or index
 //
-// The names: plain (a registry without TLS), auth (a file), ca (a file), certs (a directory), mirror (REGISTRY=MIRROR),
-// chunk (bytes), platform, tries, stall (s). SIGINT stops the operation; the program then exits with 130 and prints the
-// delay in ms.
+// The possible names are plain (a registry without TLS), auth (a file), ca (a file), certs (a directory), mirror
+// (REGISTRY=MIRROR), chunk (bytes), platform, tries, stall (s). SIGINT stops the operation; the program then prints the
+// delay in ms and exits with 130.
 #include <fmt/format.h>
 
 #include <atomic>

@@ -39,7 +39,7 @@ class Job:
                                 env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(self.directory)})
 
     def run(self, replicas, *options, stop_after=None, of="training"):
-        """Runs the job to its end, or sends SIGINT `stop_after` seconds after the start of the training or of the run.
+        """Runs the job to completion, or sends SIGINT `stop_after` seconds after the start of the training or run.
 
         Returns the exit code.
         """
@@ -85,7 +85,7 @@ class ResumeTest(unittest.TestCase):
                 self.assert_same(job, whole)
 
     def run_on(self, job, replicas, chance, spread, stops, interruptions):
-        """Runs the job until its next stop or to its end, and returns the exit code."""
+        """Runs the job until its next stop or to completion, and returns the exit code."""
         if stops >= interruptions:
             return job.run(replicas)
         if stops % 5 == 4:

@@ -11,7 +11,7 @@ from local_network import leave_network
 from run_support import REPLICA_PROGRAM, RunTest, eventually, guardian_of, interrupt, is_alive, name_of, replicas_of, targets_of
 
 FOREVER = 1_000_000  # steps
-# In seconds. An end takes less than 5 s on an idle machine, and the grace period of a stop is 30 s.
+# In seconds. A run ends within 5 s on an idle machine, and the grace period of a stop is 30 s.
 SOON = 25
 
 

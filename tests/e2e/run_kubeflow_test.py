@@ -66,7 +66,7 @@ class KubeflowTest(RunTest):
             fields = dict(zip(heading.split(), row.split()))
             return fields["EPOCH"], fields["LOSS"]
 
-        # If a launcher does not answer at once, its run is shown as in the record that was written last.
+        # If a launcher does not answer at once, its run is shown as last recorded.
         self.assertTrue(eventually(lambda: shown() == ("0.29", "0.2347")), shown())
         self.assertTrue(eventually(lambda: "remaining_s" in self.adaptdl("describe", "job")))
         token = self.runs / "job" / "token"

@@ -109,7 +109,7 @@ class TwoRunsTest(SharingTest):
 
 
 class WaitingTest(SharingTest):
-    def test_a_run_waits_for_its_minimum_of_devices_and_reports_it(self):
+    def test_a_run_waits_for_its_minimum_number_of_devices_and_reports_why(self):
         one = self.share("one", "2:4")
         self.wait_for_replicas(one=4)
         name = self.adaptdl(
@@ -126,7 +126,7 @@ class WaitingTest(SharingTest):
         self.adaptdl("delete", "three")
         self.assertTrue(eventually(lambda: not is_alive(waiting["pid"])))
 
-    def test_an_interrupt_ends_a_run_that_waits_for_devices(self):
+    def test_an_interrupt_ends_a_run_that_is_waiting_for_devices(self):
         one = self.share("one", 4)
         self.wait_for_replicas(one=4)
         two = self.share("two", "1:4")

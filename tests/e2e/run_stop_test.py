@@ -22,7 +22,7 @@ class GracefulStopTest(RunTest):
         return run
 
     def resume_command(self, run):
-        """Returns the command with which the summary ends."""
+        """Returns the command at the end of the summary."""
         self.assertIn("to continue", run.err[-2])
         return shlex.split(run.err[-1])
 
@@ -153,7 +153,7 @@ class GracefulStopTest(RunTest):
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        # The run's line may appear before that of the shell.
+        # The run's line may appear before the shell's.
         pid, begins = sorted(process.stdout.readline() for _ in range(2))
         self.assertIn("begins at step", begins)
         pid = int(pid)

@@ -53,7 +53,7 @@ class UnauthorizedConnectionsTest(RunTest):
                          PROGRAM, "--epochs", 10000, "--until", until, "--step-time", 20, "--samples", self.samples)
         self.assertTrue(eventually(lambda: len(self.training(run)) == 2), run.text())
         before = {pid: memory_of(pid) for pid in (run.pid, *self.training(run))}
-        for _ in range(2):  # the permanent listeners, which are those of the supervisor and of rank 0
+        for _ in range(2):  # the permanent listeners: the supervisor's and rank 0's
             self.assertRegex(besetting.stdout.readline(), r"^\d+$")
         for size in (3, 1, 2, 3):
             self.adaptdl("resize", "job", size)

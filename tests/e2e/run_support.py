@@ -158,8 +158,8 @@ print(json.dumps({"status": os.environ["ADAPTDL_STATUS_FD"], "targets": targets}
 
 @contextlib.contextmanager
 def stray_pipe(number=251):
-    """Opens a pipe whose write end has the descriptor `number`, which processes that are started with close_fds=False inherit
-    in the meantime. Yields the read end."""
+    """Opens a pipe whose write end has the descriptor `number`, so that processes that the block starts with
+    close_fds=False inherit it. Yields the read end."""
     read, write = os.pipe()
     os.dup2(write, number, inheritable=True)
     os.close(write)
@@ -282,7 +282,7 @@ class RunTest(unittest.TestCase):
         return run
 
     def adaptdl(self, *words, code=0):
-        """Runs another adaptdl command to its end and returns its standard output or, if it must fail, its standard error."""
+        """Runs another adaptdl command. Returns its standard output or, if it must fail, its standard error."""
         done = subprocess.run(
             [ADAPTDL, *map(str, words)],
             stdin=subprocess.DEVNULL,

@@ -96,12 +96,12 @@ class Terminal:
         os.close(self.leader)
 
     def status_lines(self):
-        """Returns all status lines that were drawn, without colours."""
+        """Returns all status lines that were drawn, without colors."""
         drawn = [re.sub(r"\x1b\[\d+m", "", part.split("\n")[0].split("\r")[0]) for part in self.text.split(CLEAR)[1:]]
         return [line for line in drawn if re.match(r"epoch |step |\d+ replica", line)]
 
     def screen(self):
-        """Returns the lines that the terminal shows in the end."""
+        """Returns the lines that the terminal shows at the end."""
         return [
             re.sub(r"\x1b\[\d*[mK]", "", re.sub(r".*" + re.escape(CLEAR), "", line)) for line in self.text.split("\n")
         ]
@@ -184,14 +184,14 @@ class TerminalTest(RunTest):
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
 
-    def test_ranks_are_coloured_on_a_terminal(self):
+    def test_ranks_are_colored_on_a_terminal(self):
         terminal = self.start_on_terminal("-n", 2, "echo", "text")
         self.assertEqual(terminal.finish(), 0)
         prefixes = set(re.findall(r"(\x1b\[\d+m)\[(\d)\]\x1b\[0m text", terminal.text))
         self.assertEqual({rank for _, rank in prefixes}, {"0", "1"})
         self.assertEqual(len({colour for colour, _ in prefixes}), 2)
 
-    def test_colours_are_off_with_no_color_and_on_a_dumb_terminal(self):
+    def test_colors_are_off_with_no_color_and_on_a_dumb_terminal(self):
         for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
             with self.subTest(more):
                 terminal = self.start_on_terminal("-n", 1, "sh", "-c", f"echo begin; {WAIT}; echo text", **more)

@@ -126,7 +126,7 @@ class TuneClusterTest(tune_support.TuneTest):
         search = self.start_held()
         search.kill()
         search.wait()
-        # The trials are trained to their end while no search is running.
+        # The trials are trained to completion while no search is running.
         self.release()
         self.wait_for("all jobs have ended", lambda: set(self.phases().values()) <= set(ENDED))
         self.tune("--resume", "--study", "s", "--cluster")

@@ -105,7 +105,7 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertGreater(self.trials("s")[1]["device_seconds"], 0.3 * len(self.trained_so_far(1)))
         self.assertGreater(self.trials("s")[0]["device_seconds"], 0.3 * len(self.trained_so_far(0)))
 
-    def test_a_study_with_all_its_trials_is_done_even_if_it_exceeds_its_limit(self):
+    def test_a_study_whose_trials_are_complete_is_done_even_if_it_exceeds_its_limit(self):
         self.tune(*STUDY, "--trials", 1, *self.program("--epochs", 3))
         self.tune("--resume", "--study", "s", "--gpu-hours", "1e-5")
         self.assertIn("has used", self.tune("--resume", "--study", "s", "--trials", 2, code=2))

@@ -29,7 +29,7 @@ SEED = int(os.environ.get("ADAPTDL_TUNE_SEED", secrets.randbelow(1 << 32)))
 PEER = pathlib.Path(__file__).with_name("journal_peer.py")
 EPOCHS, PERIOD = 64, 4  # epochs of a trial, and epochs between its checkpoints
 TRIALS = 16
-MAX_LAUNCHER_KILLS = 3  # of one trial, as seen by a search; one more makes the trial fail
+MAX_LAUNCHER_KILLS = 3  # launcher kills per trial that a search sees; one more makes the trial fail
 DASHBOARD = ["bottle==0.13.4", "optuna-dashboard==0.21.0"]
 STATES = {"running": 0, "paused": 0, "complete": 1, "pruned": 2, "failed": 3, "waiting": 4}  # Optuna's numbers
 SHOWN = {"running": "Running", "paused": "Running", "complete": "Complete", "pruned": "Pruned", "failed": "Fail", "waiting": "Waiting"}
@@ -99,7 +99,7 @@ class TuneKillsTest(tune_support.TuneTest):
         self.journal = self.studies / "s" / "journal.log"
         self.choice = random.Random(SEED)
         self.ended = {}  # trials that have ended, with the epochs for which they were trained
-        self.launcher_kills = collections.Counter()  # as seen by a search, by the name of the trial's run
+        self.launcher_kills = collections.Counter()  # kills that a search sees, by the name of the trial's run
         self.killed = set()  # names of all runs whose launchers have been killed
 
     def size(self):
@@ -209,7 +209,7 @@ class TuneKillsTest(tune_support.TuneTest):
             size = self.size()
             search = self.start_tune(*command)
             # A search that was killed while it was appending to the journal leaves a lock, which the next search takes over after
-            # 30 s, but it is not always given that much time.
+            # 30 s, but the test does not always give it that much time.
             if number == 0 or self.choice.random() < 0.8:
                 self.assertTrue(eventually(lambda: self.size() > size + 1000 or search.poll() is not None, 3 * PATIENCE))
             moment = self.choice.uniform(0, 4)

@@ -1,4 +1,5 @@
-"""Tests searches with Optuna's samplers, in the versions that `adaptdl tune` supports: the results are those of Optuna alone."""
+"""Tests searches with Optuna's samplers, in the versions that `adaptdl tune` supports: the results must match those of
+Optuna alone."""
 
 import json
 import os
@@ -30,7 +31,7 @@ TRIAL_SYSTEM_ATTRIBUTE = 9
 
 
 def comparable(attributes):
-    """Replaces the state of CMA-ES with its size, since it contains uninitialised memory, which CMA-ES does not read."""
+    """Replaces the state of CMA-ES with its size: the state contains uninitialized memory, which CMA-ES does not read."""
     return {key: len(value) if key.startswith("cma:optimizer:") else value for key, value in attributes.items()}
 
 

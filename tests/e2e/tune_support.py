@@ -75,7 +75,7 @@ class TuneTest(run_support.RunTest):
         (self.directory / ("release" if trial is None else f"release-{trial}")).touch()
 
     def tune(self, *arguments, code=0, patience=5 * PATIENCE):
-        """Runs `adaptdl tune` to its end and returns what it writes to standard error."""
+        """Runs `adaptdl tune` to completion and returns what it writes to standard error."""
         done = subprocess.run([ADAPTDL, "tune", *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               cwd=self.directory, env=self.environment, timeout=patience)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)

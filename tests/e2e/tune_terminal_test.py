@@ -22,7 +22,7 @@ ALL = ["--pruner", "none"]
 
 
 def screen(text):
-    """Returns the lines that a terminal of unlimited height shows after this text, without colours."""
+    """Returns the lines that a terminal of unlimited height shows after this text, without colors."""
     lines, row = [""], 0
     text = re.sub(r"\x1b(\[\d*)?\Z", "", text)  # the rest of this sequence has not arrived yet
     for part in re.findall(r"\x1b\[\d*[A-Za-z]|\n|\r|[^\x1b\n\r]+", text):
@@ -221,7 +221,7 @@ class TuneTerminalTest(tune_support.TuneTest):
 
 class TuneEventsTest(tune_support.TuneTest):
     def events(self, *arguments, code=0):
-        """Runs a search to its end, and returns its events."""
+        """Runs a search to completion, and returns its events."""
         done = subprocess.run([ADAPTDL, "tune", "--json", *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               cwd=self.directory, env=self.environment, timeout=5 * PATIENCE)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)

@@ -1,5 +1,5 @@
-// Reads any text as an ignore file, and its lines as paths: the text is refused with a one-line printable error, or no
-// directory is skipped that contains a path which is not ignored.
+// Reads any text as an ignore file, and its lines as paths. Either the text is refused with a one-line printable error,
+// or no directory is skipped if it contains a path that is not ignored.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
 // Reads any bytes as a layer: they are unpacked into a directory, or refused with a one-line error, and nothing outside
-// of the directory changes. If the first byte is odd, the tar checksums in the rest are corrected first.
+// the directory changes. If the first byte is odd, the tar checksums in the rest are corrected first.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>

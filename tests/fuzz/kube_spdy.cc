@@ -1,4 +1,4 @@
-// Reads any bytes as a SPDY stream from a server: the events do not depend on the pieces in which the bytes arrive.
+// Reads any bytes as a SPDY stream from a server: the events do not depend on how the bytes are split into pieces.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -39,7 +39,7 @@ RATE = ("--lr", 0.003)  # the program converges within 50 epochs at this rate
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    weight: int  # how often it is drawn
+    weight: int  # relative frequency with which it is drawn
     needs: int  # replicas that must be training
 
 
@@ -162,7 +162,7 @@ class FailureSoak(RunTest):
             self.fail(f"not within {self.deadline} s: {what}\n" + "\n".join(self.job.err[-60:]))
 
     def train_again(self, but=()):
-        """Waits until the job is training again, on other replicas than those in `but`."""
+        """Waits until the job is training again, on replicas other than those in `but`."""
         before = self.samples.read().steps.copy()
 
         def trains():
@@ -373,9 +373,10 @@ class FailureSoak(RunTest):
     def assert_loss_of_an_undisturbed_job(self):
         """Asserts that the loss of the last epochs is similar to that of an undisturbed job after the same number of epochs.
 
-        The parameters are not bitwise equal, because dropout and batch normalization draw and average differently with other
-        numbers of replicas. So the averages over a window of epochs with the same number of replicas are compared. Epochs vary
-        randomly, as their spread shows; if the averages differ by 5 standard errors or more, there is another reason.
+        The parameters are not bitwise equal, because dropout and batch normalization draw and average differently with
+        different numbers of replicas. So the averages over a window of epochs with the same number of replicas are
+        compared. Epochs vary randomly, as their spread shows; if the averages differ by 5 standard errors or more, the
+        difference has another cause.
         """
         disturbed = losses(line for job in self.jobs for line in job.out)
         whole = self.start("--no-checkpoint", "-n", LAST_REPLICAS, PROGRAM, "--epochs", self.samples.epoch() + 1, *RATE)

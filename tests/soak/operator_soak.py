@@ -48,7 +48,7 @@ class CapacityWatch(PodWatch):
     """Also checks that no node ever has more replicas than GPUs: the pods of a starting job wait for those of other jobs to end."""
 
     def __init__(self, api, namespace):
-        self.nodes = {}  # nodes of the live pods that are bound to one, by uid
+        self.nodes = {}  # the node of each live pod that is bound to one, by the pod's uid
         super().__init__(api, namespace)
 
     def _take(self, kind, pod):
@@ -116,7 +116,7 @@ class SoakTest(OperatorTest):
     def kill_node(self):
         node = self.choice.choice(NODES)
         runtime = node.replace("node", "containerd")
-        # If these survived, the node would know later how its containers have ended.
+        # If they survived, the node would later know how its containers ended.
         self.kube_cluster("kill", runtime)
         kill_shims(node)
         self.power_off(node)

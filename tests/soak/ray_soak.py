@@ -1,8 +1,8 @@
-"""Kills parts of a Ray cluster at random, and drains nodes, while a job trains there.
+"""Kills parts of a Ray cluster at random, and drains nodes, while a job is training there.
 
-The job must go on, or go on from its newest checkpoint once it is submitted again, train on each sample, and leave nothing on
-any node. $SOAK_EVENTS is the number of kills (default: 50), with one drain after every five, and $SOAK_SEED the seed
-(default: random).
+The job must continue, or resume from its newest checkpoint once it is submitted again. It must train on each sample and
+leave nothing on any node. $SOAK_EVENTS is the number of kills (default: 50), with one drain after every five, and
+$SOAK_SEED the seed (default: random).
 """
 
 import collections
@@ -28,11 +28,11 @@ from run_support import ADAPTDL, eventually  # noqa: E402
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 KILLS = int(os.environ.get("SOAK_EVENTS", "50"))
 SEED = int(os.environ.get("SOAK_SEED", secrets.randbelow(1 << 32)))
-SAMPLES = 240  # of the program, in an epoch
+SAMPLES = 240  # samples that the program trains on per epoch
 NODES = 3
 NOTICE = 30  # seconds between a drain's notice and its deadline
 PATIENCE = 180
-PAUSE = 8  # seconds after the job trains again, at most
+PAUSE = 8  # maximum number of seconds until the next kill once the job is training again
 
 
 class RaySoak(unittest.TestCase):
@@ -69,7 +69,7 @@ class RaySoak(unittest.TestCase):
         return job["state"]
 
     def wait_until_it_trains(self, may_end):
-        """Waits until the job trains. Submits it again if it has ended, which it may do only if `may_end` is true."""
+        """Waits until the job is training. Submits it again if it has ended, which it may do only with `may_end`."""
         def count():
             return self.samples.read_text().count("\n")
 
@@ -87,7 +87,7 @@ class RaySoak(unittest.TestCase):
         return self.cluster.processes_of("./program --epochs")
 
     def kill(self):
-        """Kills a part at random. Returns its name, or None if there is no such process."""
+        """Kills a part at random. Returns the name of the part, or None if it has no process."""
         parts = {
             "replica": self.replicas,
             "replica server": lambda: self.cluster.processes_of("adaptdl-replicas"),

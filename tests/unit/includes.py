@@ -1,4 +1,4 @@
-"""Checks that each component of the source includes exactly the components and libraries that docs/architecture.md gives it.
+"""Checks that each component includes exactly the components and libraries that docs/architecture.md lists for it.
 
 A component is a directory with its subdirectories, except those that are components themselves. Within a component, a
 directory may only include those that the table of directories lists before it.

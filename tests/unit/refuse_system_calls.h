@@ -1,4 +1,4 @@
-// Makes system calls fail, as a kernel or a disk may do.
+// Makes system calls fail, as they may with another kernel or a faulty disk.
 #pragma once
 
 #include <linux/filter.h>

@@ -17,7 +17,8 @@ struct CifarOptions {
   std::size_t samples = 5000;  // number of generated training images; a fifth as many are generated for testing
 };
 
-// Passes over the data, and trains if there is an optimizer. Returns the mean loss and the fraction of correct answers.
+// Makes one pass over the data, and trains if there is an optimizer. Returns the mean loss and the fraction of correct
+// answers.
 std::pair<double, double> pass(Model& model, torch::Device device, Loader& loader, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);

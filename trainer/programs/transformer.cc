@@ -57,8 +57,8 @@ TORCH_MODULE(LanguageModel);
 
 using Model = adaptdl::AdaptiveDataParallel<LanguageModel>;
 
-// Passes over the text, and trains if there is an optimizer. Returns the loss per token, which is the logarithm of the
-// perplexity.
+// Makes one pass over the text, and trains if there is an optimizer. Returns the loss per token, which is the logarithm
+// of the perplexity.
 double pass(Model& model, torch::Device device, Text& text, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);

@@ -90,7 +90,7 @@ JobName parse_job_name(const std::string& text, const kube::Access& access) {
 std::string no_such_kind(const kube::Client& client) {
   return fmt::format(
       "the cluster of context '{}' does not have the resource AdaptDLJob; its administrator can install it with "
-      "`kubectl apply -f adaptdljob.yaml`",
+      "`kubectl apply -f share/adaptdl/crd/adaptdljob.yaml`",
       client.access().context);
 }
 
@@ -130,7 +130,7 @@ static Target find(const ClusterOptions& options, const std::string& name, Clien
   }
   if (answer == Answer::kFound) return job_target(options, name, client);
   target.run = sched::find_run(sched::runs_directory(), name);
-  // A prefix of a run's name may be the whole name of a job.
+  // A prefix of a run's name may be the full name of a job.
   if (answer == Answer::kNone && target.run->status.name != name) {
     throw UsageError(fmt::format(
         "cannot check whether '{}' is a job, because context '{}' did not answer; use --local for the run '{}'", name,

@@ -31,7 +31,7 @@ void add_place_options(CLI::App& app, ClusterOptions& options);
 
 // Returns how to reach the selected cluster; nullopt with --local, or if no cluster is configured. Throws Error.
 std::optional<kube::Access> cluster_access(const ClusterOptions& options);
-// Like cluster_access(), for a command that requires a cluster: throws Error if no cluster is configured.
+// Like cluster_access(), but for a command that requires a cluster: throws Error if no cluster is configured.
 kube::Access require_cluster(const ClusterOptions& options);
 
 // Identifies a job by its namespace and name.
@@ -70,10 +70,10 @@ struct Target {
 };
 
 // Finds the run or job that `name` refers to. An exact match takes precedence over a prefix of a run's name. If the
-// cluster is unreachable, runs are found by their whole names only. Throws UsageError if the name is ambiguous, and
+// cluster is unreachable, runs are found only by their full names. Throws UsageError if the name is ambiguous, and
 // Error if it is unknown.
 Target find_target(const ClusterOptions& options, const std::string& name);
-// Like find_target(), for several names; all targets share one client.
+// Like find_target(), but for several names; all targets share one client.
 std::vector<Target> find_targets(const ClusterOptions& options, const std::vector<std::string>& names);
 
 }  // namespace adaptdl::cli

@@ -14,7 +14,7 @@ namespace adaptdl::cli {
 // Creates a command's app, with its options and verbs registered. `exit_code` must outlive the app.
 std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code);
 
-// Returns whether `app` works without a verb, because it has no verbs or also accepts arguments.
+// Returns whether `app` works without a verb, that is, whether it has no verbs or also accepts arguments.
 bool works_alone(const CLI::App& app);
 
 // Follows the leading `words` through the verbs of `app`, and moves them to `path`. Stops at an option, when no words

@@ -1,4 +1,4 @@
-// Collects and formats what `adaptdl ls` shows: local runs and cluster jobs at one moment.
+// Collects and formats what `adaptdl ls` shows: a snapshot of the local runs and cluster jobs.
 #pragma once
 
 #include <cstddef>

@@ -85,7 +85,7 @@ std::string last_line(std::string_view text) {
   return std::string(text);
 }
 
-// Ray's message also describes jobs without a problem.
+// Ray sets a message even for jobs without problems.
 std::string why(const ray::Job& job) {
   return job.status == Status::kFailed ? failure_of(job) : job.status == Status::kPending ? job.message : "";
 }
@@ -194,7 +194,7 @@ void run_on_ray_head(const std::string& address, const std::string& job, const s
   server.remove(helper);
   const std::size_t mark = output.find(fmt::format("\n{}\n", kMark));
   output.erase(0, mark == std::string::npos ? output.size() : mark + kMark.size() + 2);
-  // Ray writes this line at the same time.
+  // Ray writes this line to the same log at the same time, so it may be anywhere in the output.
   if (const std::size_t line = output.find(fmt::format("Running entrypoint for job {}:", helper));
       line != std::string::npos)
     output.erase(line, output.find('\n', line) + 1 - line);
@@ -211,7 +211,7 @@ std::unique_ptr<kube::Shell> open_ray_shell(const std::string& address, const st
   if (directory.empty() && !path.starts_with('/'))
     throw UsageError(
         fmt::format("cp: '{}' must be an absolute path, because job '{}' has no --checkpoint-path", path, job));
-  // Copies that were interrupted leave records behind.
+  // Interrupted copies leave the records of their jobs behind.
   for (const ray::Job& left : server.list()) {
     if (left.metadata.contains(kRayCopy) && left.ended()) server.remove(left.id);
   }

@@ -1,10 +1,10 @@
 // Renders a Helm chart without Helm.
 //
 // Templates may use a small subset of Helm's language: expressions {{ VALUE | FUNCTION | FUNCTION }}, where VALUE is
-// .Values.KEY or .Values.KEY.KEY, .Release.Name, .Release.Namespace or .Chart.AppVersion, and FUNCTION is `toJson` or
-// `replace "OLD" "NEW"`; and blocks from a line {{- if VALUE }} to a line {{- end }}, which may not be nested. Anything
-// else is an error, so that Helm renders every accepted template to the same values. JSON is valid YAML, so the output
-// of `toJson` may appear wherever a plain scalar is allowed, and is read as a single value.
+// .Values.KEY, .Values.KEY.KEY, .Release.Name, .Release.Namespace or .Chart.AppVersion, and FUNCTION is `toJson` or
+// `replace "OLD" "NEW"`; and blocks that begin with a line {{- if VALUE }} and end with a line {{- end }}. Blocks may
+// not be nested. Anything else is an error, so that Helm renders every accepted template to the same values. JSON is
+// valid YAML, so the output of `toJson` may appear wherever a plain scalar is allowed, and is read as a single value.
 #pragma once
 
 #include <filesystem>

@@ -236,7 +236,7 @@ void add_scheduling_options(CLI::App& app, OperatorRunOptions& options) {
       ->type_name("DURATION");
 }
 
-// Adds the options of the servers, and of the objects by which an operator is found.
+// Adds the options for the operator's servers and for its own Kubernetes objects.
 void add_server_options(CLI::App& app, OperatorRunOptions& options) {
   app.add_option("--address", options.run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
       ->type_name("ADDRESS");
@@ -262,7 +262,7 @@ void add_server_options(CLI::App& app, OperatorRunOptions& options) {
       ->type_name("URL");
 }
 
-// Adds the options of the pods that run replicas, and of how long jobs wait for them.
+// Adds the options for the pods that run replicas, and for how long jobs wait for these pods.
 void add_pod_options(CLI::App& app, OperatorRunOptions& options) {
   app.add_option("--job-resources", options.job_resources, "Default requests and limits of a job's first container")
       ->type_name("JSON");

@@ -114,7 +114,7 @@ int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
   }
 }
 
-// Adds the options of the replicas and their devices.
+// Adds the options for the replicas and their devices.
 void add_replica_options(CLI::App& app, RunOptions& options) {
   app.add_option(
          "-n,--replicas", options.replicas,
@@ -146,13 +146,13 @@ void add_checkpoint_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--no-checkpoint", options.no_checkpoint, "Save no checkpoints, and start from the beginning");
   app.add_option(
          "--checkpoint-every", options.checkpoint_every,
-         "Time between checkpoints, such as 90s or 1.5h; with 0, only when the run is asked to stop (default: 5m)")
+         "Time between checkpoints, such as 90s or 1.5h; 0 saves only when the run is asked to stop (default: 5m)")
       ->type_name("DURATION");
   app.add_option("--checkpoint-keep", options.checkpoint_keep, "Number of newest checkpoints to keep (default: 2)")
       ->type_name("N");
 }
 
-// Adds the options of the replicas' environment, and of the run as a whole.
+// Adds the options for the replicas' environment and for the run as a whole.
 void add_environment_options(CLI::App& app, RunOptions& options) {
   app.add_option("--share", options.share, "Directory shared by all replicas, for data sets and artifacts")
       ->type_name("DIR");
@@ -171,7 +171,7 @@ void add_environment_options(CLI::App& app, RunOptions& options) {
                "terminal");
 }
 
-// Adds the options of a run on several machines.
+// Adds the options for runs on several machines.
 void add_machine_options(CLI::App& app, RunOptions& options) {
   app.add_option("--nodes", options.nodes, "Number of machines; run the same command on each of them (default: 1)")
       ->type_name("N");

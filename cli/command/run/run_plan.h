@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 // The maximum number of replicas that --replicas accepts.
 inline constexpr int kMaxRunReplicas = 1024;
 
-// The options as given on the command line; an empty option was not given.
+// The options as given on the command line; an option that was not given is empty.
 struct RunOptions {
   std::string replicas = "auto", start_replicas;
   std::string devices, device_kind, fairness, hang_timeout, max_restarts;

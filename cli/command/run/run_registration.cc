@@ -63,7 +63,7 @@ void RunRegistration::open(const fs::path& runs, const RunOptions& options, sche
     // The time in the record's name distinguishes the job from other runs of the same program.
     if (options.name.empty()) plan.job_id = "local/" + record.name();
   }
-  // The logs of an earlier run with this name are kept only if this run continues from its checkpoint.
+  // The logs of an earlier run with this name are kept only if this run continues from that run's checkpoint.
   if (record.taken_over() && !sched::CheckpointWatch(plan.checkpoints).newest()) {
     fs::remove_all(record.logs(), error);
     fs::remove(record.notices(), error);

@@ -11,7 +11,7 @@
 
 namespace adaptdl::cli {
 
-// The options as given on the command line; an empty option was not given.
+// The options as given on the command line; an option that was not given is empty.
 struct SimulateOptions {
   std::vector<std::string> workloads, policies, node_groups;
   std::string traces, nodes, gpus, node_price, interval, restart_cost, interference, fairness, autoscale, seed, threads,

@@ -133,7 +133,7 @@ class Submit {
     with_job_kind(client_, [&] { submitter.check(planned, notice); });
     if (!options_.dry_run.empty()) return show_dry_run(planned, submitter);
     if (target) {
-      // A build takes a while, so everything that the cluster may refuse has been checked before it.
+      // A build takes a while, so everything that the cluster may refuse has already been checked.
       options_.submission.image = target->build_and_push(dockerfile_, options_.image, stop);
     }
     const auto jobs = submitter.create(make_submissions(jobs_, options_.submission), stop, notice);

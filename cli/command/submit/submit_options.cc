@@ -63,7 +63,7 @@ constexpr std::string_view kRayOptions[] = {"--ray",
                                             "project",
                                             "arg"};
 
-// Throws UsageError if another option was given, because it would have no effect in a Ray cluster.
+// Throws UsageError if any other option was given, because it would have no effect in a Ray cluster.
 void refuse_other_options(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = (option->get_positional() ? "" : "--") + option->get_single_name();

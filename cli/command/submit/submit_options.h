@@ -28,8 +28,8 @@ void add_submit_options(CLI::App& app, SubmitOptions& options);
 // invalid option.
 void check_submit_options(SubmitOptions& options);
 
-// Returns the options for a Ray cluster. Throws UsageError if another option was given, because it would have no effect
-// there.
+// Returns the options for a Ray cluster. Throws UsageError if any other option was given, because it would have no
+// effect there.
 RaySubmitOptions ray_options(const CLI::App& app, const SubmitOptions& options);
 
 }  // namespace adaptdl::cli

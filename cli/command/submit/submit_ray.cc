@@ -34,10 +34,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kMaxDevices = 1024;  // GPUs or CPUs of a replica
+constexpr double kMaxDevices = 1024;  // maximum number of GPUs or CPUs per replica
 constexpr auto kWaitForRayJob = std::chrono::seconds(1);
-constexpr auto kMaxOutage = std::chrono::seconds(30);  // of the job server, while the command waits
-// Ray kills a job that has not ended this long after it was asked to stop, in addition to the time for the checkpoint.
+constexpr auto kMaxOutage = std::chrono::seconds(30);  // how long the job server may be unreachable
+// A job that was asked to stop has the time for its checkpoint and this much longer to end; then Ray kills it.
 constexpr auto kStopMargin = std::chrono::seconds(30);
 
 int replica_limit(const std::string& text, const char* option, int otherwise) {
@@ -64,7 +64,7 @@ Plan make_plan(const RaySubmitOptions& options) {
         "submit: --ray requires either --checkpoint-path DIR, a directory that all nodes share, or --no-checkpoint");
   }
   if (!options.max_replicas.empty() && !options.max_cluster_size.empty())
-    throw UsageError("submit: --max-replicas and --max-cluster-size are the same; use one of them");
+    throw UsageError("submit: --max-replicas and --max-cluster-size mean the same; use only one of them");
   if (options.max_replicas.empty() && options.max_cluster_size.empty()) {
     throw UsageError(
         "submit: --ray requires --max-replicas N, the number of replicas for which the autoscaler may add nodes");
@@ -163,7 +163,7 @@ void print_started(const RaySubmitOptions& options, const std::string& name, con
 }
 
 // Waits until the job has ended, and returns why it failed, or "" if it succeeded. Throws Error if it does not end in
-// time, and http::Stopped.
+// time, and http::Stopped if a stop is requested.
 std::string wait_for_end(const ray::Access& access, const std::string& name, const Plan& plan,
                          const std::stop_token& stop) {
   ray::JobServer server(access, kMaxOutage);
@@ -179,7 +179,7 @@ std::string wait_for_end(const ray::Access& access, const std::string& name, con
   throw http::Stopped();
 }
 
-// Does the same, and prints the job's output.
+// Like wait_for_end(), but also prints the job's output.
 std::string follow(const ray::Access& access, const std::string& name, const Plan& plan, const std::stop_token& stop) {
   std::stop_source enough;
   const std::stop_callback pass_on(stop, [&enough] { enough.request_stop(); });
@@ -219,7 +219,7 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
       "With --ray: directory that all nodes share, in which checkpoints are saved and from which the job continues",
       "DIR");
   app.add_flag("--no-checkpoint", options.no_checkpoint,
-               "With --ray: save no checkpoints; the job is lost if the program cannot continue without a restart")
+               "With --ray: save no checkpoints; the program starts from the beginning if it must be restarted")
       ->needs(ray);
   add("--checkpoint-timeout", options.checkpoint_timeout,
       "With --ray: time in which replicas that are asked to stop must save a checkpoint (default: 120s)", "DURATION");

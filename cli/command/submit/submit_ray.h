@@ -13,7 +13,7 @@ struct RaySubmitOptions {
   std::string cpus = "1", gpus = "1", max_cluster_size, checkpoint_path, checkpoint_timeout = "120s";
   bool no_checkpoint = false;
 
-  // From the options that `submit` has for every kind of cluster.
+  // The options that `submit` has for every kind of cluster.
   std::filesystem::path project;
   std::vector<std::string> program;
   std::string name, min_replicas, max_replicas, timeout;

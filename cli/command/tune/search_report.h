@@ -31,7 +31,7 @@ struct SearchEnd {
 
 class SearchReport {
  public:
-  // `plan` and `journal` must outlive the report. The table shows the statuses of runs that `status_of` returns.
+  // `plan` and `journal` must outlive the report. The table gets the statuses of runs from `status_of`.
   SearchReport(const TunePlan& plan, const sched::tune::Journal& journal, SearchView::StatusOf status_of);
   ~SearchReport() { close(); }
   SearchReport(const SearchReport&) = delete;

@@ -153,12 +153,12 @@ void add_budget_options(CLI::App& app, TuneOptions& options) {
       ->type_name("H");
 }
 
-// Adds the options of the sampler and the pruner.
+// Adds the options for the sampler and the pruner.
 void add_method_options(CLI::App& app, TuneOptions& options) {
   app.add_option("--sampler", options.sampler,
-                 "Method of choosing new trials' parameters; NAME is a class in optuna.samplers (default: tpe)")
+                 "Method for choosing new trials' parameters; NAME is a class in optuna.samplers (default: tpe)")
       ->type_name("tpe|random|grid|qmc|optuna:NAME");
-  app.add_option("--pruner", options.pruner, "Method of choosing the trials that stop early (default: asha)")
+  app.add_option("--pruner", options.pruner, "Method for choosing the trials that stop early (default: asha)")
       ->type_name("asha|hyperband|median|none");
   app.add_option("--factor", options.factor,
                  "With asha and hyperband: one in N trials continues past each rung (default: 4)")
@@ -166,7 +166,7 @@ void add_method_options(CLI::App& app, TuneOptions& options) {
   app.add_option("--seed", options.seed, "Sampler's seed (default: a random seed)")->type_name("N");
 }
 
-// Adds the options of each trial's run.
+// Adds the options for each trial's run.
 void add_trial_options(CLI::App& app, TuneOptions& options) {
   app.add_option("--min-replicas", options.min_replicas, "Minimum number of replicas per trial (default: 1)")
       ->type_name("N");
@@ -181,7 +181,7 @@ void add_trial_options(CLI::App& app, TuneOptions& options) {
       ->type_name("DURATION");
 }
 
-// Adds the options of trials that are cluster jobs.
+// Adds the options for trials that are cluster jobs.
 void add_trial_job_options(CLI::App& app, TuneOptions& options) {
   app.add_flag("--cluster", options.cluster, "Run the trials as AdaptDLJobs in a cluster with the operator");
   app.add_option(

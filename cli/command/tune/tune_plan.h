@@ -12,7 +12,7 @@
 
 namespace adaptdl::cli {
 
-// The options as given on the command line; an empty option was not given.
+// The options as given on the command line; an option that was not given is empty.
 struct TuneOptions {
   std::string study, space, metric, trials, parallel, time, gpu_hours, share, sampler, pruner, factor, seed, storage;
   std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;

@@ -34,7 +34,7 @@ constexpr int kSearchStopped = 128 + SIGTERM;
 constexpr int kNoResult = 1;  // also after errors
 constexpr int kUsageExit = 2;
 constexpr int kLookForResultsEvery = 50;  // ms between polls for results
-constexpr int kMaxSettleTries = 40;       // maximum number of polls until trials on this machine have settled
+constexpr int kMaxSettleTries = 40;       // maximum number of polls while trials on this machine settle
 
 // Blocks stop signals, and the signal that continues the process after Ctrl-Z, and reads them.
 class SearchSignals {
@@ -84,7 +84,7 @@ class SearchSignals {
   sched::Fd fd_;
 };
 
-// Reports when the journal waits for its lock.
+// Reports when the journal is waiting for its lock.
 class JournalNotices {
  public:
   JournalNotices(tune::Journal& journal, SearchReport& report) : journal_(journal) {
@@ -187,7 +187,7 @@ void settle(const TunePlan& plan, const Trials& trials, SearchReport& report, Se
       report.notice(fmt::format("waiting for the cluster to change the study's jobs ({})", trials.interrupt_text()));
     if (signals.wait(report) == 0 || !trials.client) continue;
     report.notice(fmt::format(
-        "interrupted: some of the study's jobs are left; `adaptdl tune --resume --study {}` deletes them", plan.study));
+        "interrupted: some of the study's jobs remain; `adaptdl tune --resume --study {}` deletes them", plan.study));
     return;
   }
 }

@@ -11,7 +11,7 @@
 
 namespace adaptdl::image {
 
-// Throws an Error with a description of what failed, and the system's message for `error`.
+// Throws the Error "WHAT: REASON", where REASON is the system's message for `error`.
 [[noreturn]] inline void fail_call(const std::string& what, int error = errno) {
   throw Error(fmt::format("{}: {}", what, std::strerror(error)));
 }

@@ -23,8 +23,8 @@ net::Fd open_rooted(int root, const std::string& path, int flags, Links links, u
   for (;;) {
     const long file = ::syscall(SYS_openat2, root, path.empty() ? "." : path.c_str(), &how, sizeof how);
     if (file >= 0) return net::Fd(static_cast<int>(file));
-    // EAGAIN means that something on the machine was renamed or mounted while the kernel resolved a "..", so the kernel
-    // cannot rule out an escape.
+    // EAGAIN means that something on the machine was renamed or mounted while the kernel was resolving a "..", so the
+    // kernel cannot rule out an escape.
     if (errno != EAGAIN && errno != EINTR) return net::Fd();
   }
 }

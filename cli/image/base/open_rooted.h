@@ -1,4 +1,4 @@
-// Opens paths in an untrusted tree: an image's files, a build context, the files that a command has changed.
+// Opens paths in an untrusted tree: an image's files, a build context, or the files that a command has changed.
 //
 // Every such path is opened here, and all further work uses the descriptor. A plain system call would resolve the path
 // in the builder's own file system, including magic links in /proc.

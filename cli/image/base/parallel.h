@@ -7,8 +7,8 @@
 
 namespace adaptdl::image {
 
-// Calls `job` with 0, 1, … `count` - 1, up to `workers` calls at a time. If a call throws, the other calls are asked to
-// stop, in the same way as by `stop`, and the first exception is rethrown when all calls have ended. Throws
+// Calls `job` with 0, 1, …, `count` - 1, up to `workers` calls at a time. If a call throws, the other calls receive a
+// stop request, as they do from `stop`, and the first exception is rethrown when all calls have ended. Throws
 // http::Stopped after a stop request.
 void for_each_parallel(std::size_t count, unsigned workers, const std::stop_token& stop,
                        const std::function<void(std::size_t, std::stop_token)>& job);

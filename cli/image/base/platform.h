@@ -11,12 +11,12 @@ struct Platform {
   std::string architecture;
   std::string variant;  // "" for the architecture's default
 
-  // Parses a platform, and converts other names to the names that images use: "x86_64" becomes amd64, "aarch64" and
+  // Parses a platform, and converts aliases to the names that images use: "x86_64" becomes amd64, "aarch64" and
   // "arm64/v8" become arm64. A single part is an architecture or an operating system. Throws an Error that quotes the
   // text, without file or line.
   static Platform parse(std::string_view text);
   static Platform of_this_machine();
-  // Converts values from a registry or an image, which may be any text.
+  // Converts values from a registry or an image. These values may be arbitrary text.
   static Platform of_image(std::string_view os, std::string_view architecture, std::string_view variant);
   std::string to_string() const;
   bool operator==(const Platform&) const = default;

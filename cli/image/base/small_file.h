@@ -10,16 +10,16 @@
 
 namespace adaptdl::image {
 
-// Returns the contents of a regular file of at most 8 MiB; nullopt if it does not exist. Throws an Error with the file,
-// `what` and the reason.
+// Returns the contents of a regular file of at most 8 MiB; nullopt if it does not exist. Throws an Error that states
+// the file, `what` and the reason.
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what);
 
 // Like the function above, but for an open file, which messages refer to as `what`. Returns nullopt for an empty
 // descriptor if errno is ENOENT or ENOTDIR.
 std::optional<std::string> read_small_file(const net::Fd& file, std::string_view what);
 
-// Like read_small_file(), for a build's file. A path in the directory `context` is opened in such a way that links in
-// the path cannot lead outside the directory.
+// Like read_small_file(), but for a file that a build uses. If the file is in the directory `context`, links in its
+// path cannot lead outside that directory.
 std::optional<std::string> read_build_file(const std::filesystem::path& context, const std::filesystem::path& file,
                                            std::string_view what);
 

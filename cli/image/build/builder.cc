@@ -212,7 +212,7 @@ BuildResult build(const BuildOptions& options, BuildReport& told, const std::sto
   BuildSettings asked = settings;
   asked.build_arguments.erase(kSourceDate);
   for (const std::string& name : unused_build_arguments(dockerfile, asked))
-    report.notice(fmt::format("--build-arg {1} is not used by any ARG in {0}", dockerfile.file, name));
+    report.notice(fmt::format("--build-arg {1} matches no ARG in {0}", dockerfile.file, name));
 
   BuildCache cache(options.cache.empty() ? build_cache_directory() : options.cache);
   const std::uint64_t limit = cache_limit(options.cache_limit.bytes, cache.directory());

@@ -46,14 +46,15 @@ struct BuildOutput {
 
 // The maximum size of the cache, enforced after a build; the least recently used files are removed first.
 struct CacheLimit {
-  // In bytes; 0 means unlimited. If unset, the limit is ADAPTDL_BUILD_CACHE_LIMIT, else the smaller of 20 GiB and a
-  // tenth of the disk.
+  // In bytes; 0 means unlimited. If unset, the limit is ADAPTDL_BUILD_CACHE_LIMIT or, if that is not set either, the
+  // smaller of 20 GiB and a tenth of the disk.
   std::optional<std::uint64_t> bytes;
 };
 
 struct BuildOptions {
   std::filesystem::path context;  // a directory
-  // Empty for Dockerfile in the context; "-" for standard input. A relative path is relative to the working directory.
+  // Empty for the file "Dockerfile" in the context; "-" for standard input. A relative path is relative to the working
+  // directory.
   std::filesystem::path dockerfile;
   std::map<std::string, std::string> build_arguments;
   std::string target;                // a stage's name or number; empty for the last stage
@@ -92,7 +93,7 @@ struct BuildResult {
 
 // A step's description for the user: "[2/7] RUN make".
 struct StepInfo {
-  std::size_t number = 0, count = 0;  // counted from 1 over all of the build's shown steps
+  std::size_t number = 0, count = 0;  // from 1 to `count`, across all displayed steps of the build
   std::string stage;                  // the stage's name or number; empty if there is only one
   std::string text;                   // as in the Dockerfile, on one line
 };
@@ -106,7 +107,7 @@ struct TransferInfo {
   std::uint64_t was_there = 0;  // the part of `total` that did not have to be transferred
 };
 
-// Receives a build's progress. An exception from any of its functions ends the build.
+// Receives a build's progress. An exception from any of these functions ends the build.
 class BuildReport {
  public:
   virtual ~BuildReport() = default;
@@ -121,8 +122,8 @@ class BuildReport {
 std::optional<std::int64_t> environment_source_date();
 
 // REQUIRES: if the Dockerfile contains a RUN or another step that reads a base image, enter_build_namespace()
-// (build_namespace.h) was called. If it was not, or if the kernel forbids namespaces, such a step throws an Error with
-// the reason. Throws Error, with file and line if a step fails, or http::Stopped after a stop request.
+// (build_namespace.h) has been called. If it has not, or if the kernel forbids namespaces, such a step throws an Error
+// with the reason. Throws Error, with file and line if a step fails, or http::Stopped after a stop request.
 BuildResult build(const BuildOptions& options, BuildReport& report, const std::stop_token& stop = {});
 
 }  // namespace adaptdl::image

@@ -23,7 +23,7 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_directory(const TreeFile& file) { return file.entry.type == Entry::Type::kDirectory; }
 
-// Finds the sources that one source argument of a COPY names, following links.
+// Finds the files that one source argument of a COPY names, following links.
 class Finder {
  public:
   Finder(const FileTree& tree, const Copy& copy)
@@ -50,7 +50,7 @@ class Finder {
  private:
   void match(const std::string& directory, const std::vector<std::string>& parts, std::size_t at,
              std::vector<std::string>& found) {
-    // Several "**" can lead to the same directory in several ways.
+    // A pattern with several "**" can reach the same directory in more than one way.
     if (!matched_.emplace(directory, at).second) return;
     const bool last = at + 1 == parts.size();
     const std::string& part = parts[at];

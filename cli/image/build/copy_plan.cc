@@ -50,7 +50,7 @@ class CopyPlanner {
   }
 
  private:
-  // Returns whether a source directory becomes the destination, with its own attributes.
+  // Returns whether a source directory becomes the destination and keeps its own attributes.
   bool may_bring_it(const std::string& destination) const {
     return !into_ && !destination.empty() && !input_.sources.empty() && input_.sources.front().directory &&
            !copy_.parents && !input_.sources.front().items.front().file.entry.path.empty();

@@ -1,7 +1,7 @@
-// Plans the contents of a COPY's layer: every source has the path that BuildKit gives it below the destination.
+// Plans the contents of a COPY's layer: below the destination, every source has the path that BuildKit would give it.
 //
 // An existing directory keeps its attributes and has no entry in the plan; a missing directory is created. Missing
-// directories above the destination belong to the owner in --chown.
+// directories above the destination belong to the owner that --chown specifies.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kDirectoryMode = 0755;
 // The file system that files are copied into.
 struct TargetFiles {
   std::function<PathKind(const std::string& path)> find;
-  // Returns the path with all links in it followed.
+  // Returns the path with all of its links resolved.
   std::function<std::string(const std::string& path)> resolve;
 };
 
@@ -69,8 +69,8 @@ struct PlannedCopy {
 // is impossible. The input must outlive the plan.
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const TargetFiles& to);
 
-// Returns those of `path` and the directories above it that do not exist, outermost first; nullopt if the result
-// depends on files that are not known yet.
+// Returns the directories that do not exist among `path` and the directories above it, outermost first; nullopt if the
+// result depends on files that are not known yet.
 std::optional<std::vector<std::string>> missing_directories(const std::string& path, const TargetFiles& to);
 
 struct WrittenCopy {

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFirstLine = "adaptdl file digests 1";
-// In nanoseconds. File systems take their times from a coarse clock.
+// In nanoseconds. File systems take timestamps from a coarse clock.
 constexpr std::int64_t kClockStep = 2'000'000'000;
 constexpr std::size_t kDigestPiece = 256 << 10;
 
@@ -46,8 +46,8 @@ FileDigests::FileDigests(const FileTree& tree, fs::path memory, unsigned threads
   load();
 }
 
-// The file contains one line per file in the context: digest, device, inode, size, modification time, change time, and
-// the path, which extends to the end of the line. Paths that contain a newline are not stored.
+// After a header line, the file contains one line per file in the context: digest, device, inode, size, modification
+// time, change time, and the path, which extends to the end of the line. Paths that contain a newline are not stored.
 void FileDigests::load() {
   std::ifstream stream(memory_);
   std::string line;

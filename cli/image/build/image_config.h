@@ -28,7 +28,7 @@ struct ParsedConfig {
   std::vector<std::string> diff_ids;
   std::int64_t date = 0;  // creation time in seconds since 1970; 0 if not given
 };
-// Throws an Error that describes the fault.
+// Throws an Error that describes the problem.
 ParsedConfig parse_config(std::string_view bytes);
 
 // Returns a built image's configuration: `base` (null for an empty image) with the changes from `config` and the steps.

@@ -65,7 +65,7 @@ StageView::~StageView() {
   try {
     remove_tree(work_);
   } catch (const Error&) {
-    // The directory is in work/, which the next process that locks the cache exclusively cleans.
+    // The directory is in work/, which is cleaned by the next process that locks the cache exclusively.
   }
 }
 

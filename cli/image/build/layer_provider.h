@@ -58,7 +58,7 @@ class LayerProvider {
   const std::stop_token stop_;
 };
 
-// Reports the bytes that several threads transfer, a few times per second.
+// Reports, a few times per second, how many bytes several threads have transferred.
 class TransferReport {
  public:
   TransferReport(BuildReport& report, std::string what, std::uint64_t total);

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Must be incremented when a step produces a different result for the same input.
+// Must be incremented when a change to the builder makes a step produce a different result for the same input.
 constexpr int kKeyVersion = 1;
 
 std::string without_root(const std::string& path) {

@@ -64,7 +64,7 @@ bool text_speaks_of(const std::string& text, const std::string& path) {
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const bool begins = at == 0 || !is_word(text[at - 1]),
                ends = at + name.size() == text.size() || !is_word(text[at + name.size()]);
-    // Programs are mentioned by name, other places by path.
+    // The text mentions programs by name, and other entries by path.
     const bool by_name = place.starts_with("usr/local/");
     if (begins && ends && (by_name || (at > 0 && text[at - 1] == '/'))) return true;
   }
@@ -102,7 +102,7 @@ void StageFiles::forget() {
 }
 
 void StageFiles::add(const std::vector<std::string>& directories, const std::vector<std::string>& links) {
-  // Entries that existed before a command may be gone, but newly created entries exist.
+  // Even after a command, when older entries may be gone, the entries that a step creates are known to exist.
   directories_.insert(directories.begin(), directories.end());
   links_.insert(links.begin(), links.end());
 }

@@ -19,7 +19,7 @@ class StageFiles {
  public:
   // Paths have no leading or trailing slashes. Initially, no file exists.
   PathKind find(const std::string& path) const;
-  // Starts with an image whose layers have not been read; `speaks_of` returns whether it may contain a path.
+  // Starts with an image whose layers have not been read; `speaks_of` returns whether the image may contain a path.
   void begin_unseen(std::function<bool(const std::string& path)> speaks_of);
   // Must be called after a command has been executed: all files become unknown.
   void forget();

@@ -34,7 +34,7 @@ json mount_description(const Mount& mount) {
           {"size", mount.size}};
 }
 
-// A directory below work/, which the destructor removes.
+// A directory below work/ that the destructor removes.
 struct Scratch {
   explicit Scratch(const BuildCache& cache) : path(cache.work_directory()) {}
   ~Scratch() {
@@ -57,8 +57,8 @@ std::vector<CopySource> StageBuild::context_sources(const std::string& source, s
   return sources;
 }
 
-// Writes a bind's files as a layer that is never part of an image, so that the files are unpacked once, without ignored
-// files, and belong to root.
+// Writes a bind mount's files as a layer that is never part of an image, so that the files are unpacked once, without
+// ignored files, and belong to root.
 BuiltLayer StageBuild::context_layer(const std::string& source) {
   const Copy copy{.destination = "/", .parents = true};
   CopyInput input;
@@ -166,8 +166,8 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     if (add_overlay_changes(sandbox.root.upper, writer) == 0) return record;
     const Layer layer = writer.finish();
     record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
-    // The upper directory is the same as the unpacked layer would be, except for times that the layer limits, and for
-    // the attributes of the root, which no layer describes.
+    // The upper directory can serve as the unpacked layer, unless the layer limits times. Only the attributes of the
+    // root may differ, and no layer describes them.
     const fs::path& upper = sandbox.root.upper;
     const std::string chain = chain_id(chain_id(built_.layers), layer.diff_id);
     if (!work_.options.source_date_epoch && !work_.cache.find_tree(chain) && ::chown(upper.c_str(), 0, 0) == 0 &&

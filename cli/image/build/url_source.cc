@@ -126,8 +126,8 @@ UrlFile fetch_url(const std::string& url, const std::string& checksum, const Bui
                {{"digest", fetched.digest}, {"etag", fetched.etag}, {"size", fetched.size}, {"time", fetched.time}});
   }
   if (!checksum.empty() && checksum != fetched.digest)
-    throw Error(fmt::format("{}: its digest is {}, but --checksum expects {}", http::without_user(url), fetched.digest,
-                            checksum));
+    throw Error(fmt::format("{}: the file's digest is {}, but --checksum expects {}", http::without_user(url),
+                            fetched.digest, checksum));
   UrlFile file{.file = {}, .digest = fetched.digest};
   file.file.entry = {.path = file_name(url), .mode = kMode, .size = fetched.size, .mtime = fetched.time};
   file.file.file = cache.blobs().path_of(fetched.digest);

@@ -1,4 +1,5 @@
-// Downloads ADD's files from URLs. Known files are downloaded again only if the server reports that they have changed.
+// Downloads files from URLs for ADD. Known files are downloaded again only if the server reports that they have
+// changed.
 #pragma once
 
 #include <stop_token>

@@ -152,7 +152,7 @@ std::string StageWalk::expand(const std::string& text) const {
   return expand_word(text, {.escape = dockerfile_.escape}, [&](const std::string& name) { return variable(name); });
 }
 
-// Expands all pairs in the environment that precedes the instruction.
+// Expands all pairs with the variables as they were before the instruction.
 std::vector<Pair> StageWalk::expand(const std::vector<Pair>& pairs) const {
   std::vector<Pair> expanded;
   for (const Pair& pair : pairs) expanded.push_back({expand(pair.name), expand(pair.value)});
@@ -286,7 +286,7 @@ void StageWalk::apply(Step&, Cmd& cmd) {
 
 void StageWalk::apply(Step&, Entrypoint& entrypoint) {
   state_.config.entrypoint = shell_command(entrypoint.command);
-  // A base image's command was meant for its own entrypoint.
+  // A base image's CMD is meant for that image's own ENTRYPOINT.
   if (!has_command_) state_.config.command.reset();
 }
 

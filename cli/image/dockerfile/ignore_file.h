@@ -1,5 +1,5 @@
-// Decides which files a build context excludes, according to .dockerignore, whose patterns have the syntax of Moby. The
-// last pattern that matches a path, or a directory above it, decides; a pattern with '!' includes the path again.
+// Decides which files a build context excludes, according to .dockerignore, whose patterns use Moby's syntax. The last
+// pattern that matches a path, or a directory above it, decides; a pattern with '!' includes the path again.
 //
 // Threading: const methods may be called from several threads at once.
 #pragma once
@@ -16,7 +16,7 @@ namespace adaptdl::image {
 class IgnoreFile {
  public:
   IgnoreFile() = default;  // ignores nothing
-  // Parses an ignore file. Throws an Error with `name`, the line number and the pattern.
+  // Parses an ignore file. Throws an Error that states `name`, the line number and the pattern.
   static IgnoreFile parse(std::string_view text, const std::string& name);
   // Reads a build's ignore file: <Dockerfile>.dockerignore next to the Dockerfile if it exists, else .dockerignore in
   // the context. If neither exists, nothing is ignored. Throws Error.

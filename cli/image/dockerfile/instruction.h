@@ -10,7 +10,7 @@
 
 namespace adaptdl::image {
 
-// The parts of every instruction.
+// The parts that all instructions have in common.
 struct InstructionParts {
   std::string name;                // in upper case
   std::vector<std::string> flags;  // such as "--name=value", without their quotes

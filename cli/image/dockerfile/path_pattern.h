@@ -7,7 +7,8 @@
 
 namespace adaptdl::image {
 
-// Parses the wildcards of Go's filepath.Match and Moby's "**". Throws an Error with the reason, but not the pattern.
+// Parses the wildcards of Go's filepath.Match and Moby's "**". Throws an Error that states the reason, but not the
+// pattern.
 Glob path_pattern(std::string_view pattern);
 
 // Returns whether the text contains a character that is special in patterns.

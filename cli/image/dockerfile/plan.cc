@@ -72,7 +72,7 @@ class Planner {
     throw Error(one_line(fmt::format("{}:{}: {}", dockerfile_.file, lines.first, why)));
   }
 
-  // Expands a text in FROM, and adds the names of its variables that have no value to `unset`.
+  // Expands a text in FROM. The names of variables that have no value are added to `unset`.
   std::string expand(const Stage& stage, const std::string& text, std::vector<std::string>& unset) const {
     try {
       return expand_word(text, {.escape = dockerfile_.escape},

@@ -44,8 +44,8 @@ struct Plan {
 // then plan again.
 using ImageTriggers = std::map<std::string, std::vector<std::string>>;
 
-// `settings.target_stage` is a stage's name or number. Throws an Error with file and line, or with the available
-// stages.
+// `settings.target_stage` is a stage's name or number. Throws an Error that states the file and line, or lists the
+// available stages.
 Plan make_plan(const Dockerfile& dockerfile, const BuildSettings& settings, const ImageTriggers& triggers = {});
 
 }  // namespace adaptdl::image

@@ -46,7 +46,7 @@ class MountReader {
 
   Mount read(std::string_view text) {
     for (const std::string& field : csv_fields(text)) read_option(field);
-    // A value that is not known yet may be the type.
+    // The type may be a value that is not known yet.
     if (complete_) finish();
     return mount_;
   }

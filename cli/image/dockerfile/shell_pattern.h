@@ -7,10 +7,10 @@
 
 namespace adaptdl::image {
 
-// Remove the shortest or longest match at the start or the end. All functions throw an Error that quotes the pattern.
+// Remove the shortest or longest match at the start or end. All functions throw an Error that quotes the pattern.
 std::string without_prefix(std::string_view value, std::string_view pattern, bool longest);
 std::string without_suffix(std::string_view value, std::string_view pattern, bool longest);
-// Replaces the first match, or all matches. At each place, the longest match is replaced.
+// Replaces the first match, or all matches. At each position, the longest match is replaced.
 std::string replaced(std::string_view value, std::string_view pattern, std::string_view with, bool all);
 
 }  // namespace adaptdl::image

@@ -18,7 +18,7 @@ constexpr int kEnd = -1;
 bool splits_words(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_name(int c) { return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Collects the words while the result grows.
+// Splits the result of an expansion into words as the result is built.
 class WordList {
  public:
   void add(char c) {

@@ -14,7 +14,7 @@ namespace adaptdl::image {
 class FileMode {
  public:
   static FileMode parse(std::string_view text);
-  // Returns a file's permissions after the change, given the permissions before it.
+  // Returns a file's permissions after the change, given the permissions before the change.
   unsigned apply(unsigned mode, bool is_directory) const;
 
  private:
@@ -32,7 +32,7 @@ class FileMode {
 std::chrono::nanoseconds parse_duration(std::string_view text);
 // Parses sizes in bytes, with units of 1024: "64m", "1.5GiB", "1024".
 std::size_t parse_size(std::string_view text);
-// Parses a whole number of at most `most` in the given base.
+// Parses a whole number from 0 to `most` in the given base.
 unsigned parse_number(std::string_view text, unsigned base, unsigned most);
 bool parse_bool(std::string_view text);  // as in Go: 1 t true 0 f false
 // Parses EXPOSE's ports, such as "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A port to publish, as

@@ -134,7 +134,7 @@ void BlockCompressor::submit() {
   }
   work_.notify_one();
   if (threads_.size() < most_threads_) threads_.emplace_back([this] { work(); });
-  // The queue is long enough that no thread waits while this one reads and writes.
+  // The queue is long enough that no worker waits while this thread reads and writes.
   while (blocks_.size() > 2 * std::size_t{most_threads_}) deliver();
 }
 

@@ -18,7 +18,7 @@ struct Entry {
   std::uint32_t mode = 0644;  // permissions, including set-id and sticky bits
   std::uint32_t uid = 0, gid = 0;
   std::uint64_t size = 0;  // the size of a file's content in bytes; 0 for other types
-  std::int64_t mtime = 0;  // in seconds since 1970; like Docker's layers, ours contain no fractions
+  std::int64_t mtime = 0;  // in seconds since 1970; like Docker's layers, ours store whole seconds
   std::string link;        // a symbolic link's target, unchanged; for a hard link, the path of an earlier entry
   std::uint32_t device_major = 0, device_minor = 0;
   std::map<std::string, std::string> xattrs;  // keyed by full name, such as "security.capability"
@@ -41,9 +41,9 @@ inline constexpr const char* kOverlayXattrPrefix = "user.overlay.";
 inline constexpr const char* kOverlayOpaque = "user.overlay.opaque";
 
 // Returns the attributes of `name` in an open directory ("." for the directory itself), without following a link.
-// `path` is stored as given. The only extended attributes are those that layers can contain: security.capability, and
-// user.* except the overlay's. Sockets are returned, although layers cannot contain them. Throws an Error that names
-// the path.
+// `path` is stored as given. Of the extended attributes, only those that layers can contain are returned:
+// security.capability, and user.* except the overlay's. Sockets are returned, although layers cannot contain them.
+// Throws an Error that names the path.
 Entry read_entry(int directory, const std::string& name, std::string path);
 // Returns a function that reads an open file, which must outlive the function. The function throws an Error that names
 // the path.

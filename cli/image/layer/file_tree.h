@@ -44,10 +44,10 @@ class FileTree {
   std::optional<TreeFile> find(const std::string& path) const;
   // Returns the entries of a directory, sorted by name, without ignored files or sockets.
   std::vector<TreeFile> list(const std::string& directory) const;
-  // Returns the path with all links followed, including a final one; missing parts are kept. Throws Error if there are
-  // too many links.
+  // Returns the path with all links resolved, even if the last part is a link; missing parts are kept. Throws Error if
+  // there are too many links.
   std::string resolve(const std::string& path) const;
-  // Like resolve(), but does not follow the last part.
+  // Like resolve(), but does not resolve the last part.
   std::string resolve_parent(const std::string& path) const;
   // Opens a regular file. Throws Error if a context's file no longer matches `stamp`.
   net::Fd open(const std::string& path, const FileStamp& stamp) const;

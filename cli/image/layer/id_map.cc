@@ -75,7 +75,7 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
 }
 
 std::string map_from_outside(pid_t process) {
-  // Root in a container may be allowed to map any ID; in this case, it maps all of its own IDs.
+  // Root in a container may be allowed to map any ID; in this case, all of this process's IDs are mapped.
   if (map_own_ids(process)) return "";
   const std::string user = user_name();
   const std::vector<IdRange> users = subordinate_ids(text_of_file("/etc/subuid"), user, ::getuid(), ::getuid()),

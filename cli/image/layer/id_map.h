@@ -16,8 +16,8 @@ struct IdRange {
   unsigned long inside = 0, outside = 0, count = 0;
 };
 
-// Returns the ranges that a file such as /etc/subuid or /etc/subgid grants to a user, in the file's order, after a
-// first range that maps ID 0 to `own`. Skips malformed lines.
+// Returns the ranges that a file such as /etc/subuid or /etc/subgid grants to a user, in the file's order, preceded by
+// a range that maps ID 0 to `own`. Skips malformed lines.
 std::vector<IdRange> subordinate_ids(std::string_view file, const std::string& user, uid_t number, unsigned long own);
 
 // Maps all of this process's IDs to the same numbers in the new user namespace of `process`. Requires root. Returns

@@ -1,7 +1,7 @@
 // Reads the entries of a layer, or of a tar archive that ADD unpacks, as a stream.
 //
-// For any input, reading terminates, possibly with a one-line Error that names the archive, and uses a few megabytes of
-// memory. All entry paths are inside the root: a path that leads outside is an Error.
+// Whatever the input, reading terminates, possibly with a one-line Error that names the archive, and uses only a few
+// megabytes of memory. All entry paths are inside the root: a path that leads outside is an Error.
 // Threading: a reader must be used from one thread.
 #pragma once
 
@@ -24,7 +24,7 @@ struct LayerLimits {
   std::uint64_t expanded = std::uint64_t{4} << 30;
   std::uint64_t ratio = 200;
   std::uint64_t entries = 4'000'000;
-  std::size_t depth = 256;  // max levels of nested directories
+  std::size_t depth = 256;  // maximum number of nested directories
 };
 
 class LayerReader {

@@ -73,7 +73,7 @@ struct LayerWriter::Impl {
 
   [[noreturn]] static void changed(const Entry& entry, std::string_view how) {
     throw Error(
-        fmt::format("{} became {} than {} bytes while it was being read; build again when no process writes to it",
+        fmt::format("{} became {} than {} bytes while it was being read; build again when no process is writing to it",
                     one_line(entry.path, 200), how, entry.size));
   }
 

@@ -227,7 +227,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
   if (!there || !S_ISDIR(info.st_mode)) {
     clear(parent, parts, entry.path);
     if (::mkdirat(parent, parts.name.c_str(), 0700) != 0) fail_tree("create the directory", entry.path);
-    // The whiteout hid a directory in a lower layer, whose contents must stay hidden.
+    // The whiteout hid a directory in a lower layer. The contents of that directory must stay hidden.
     if (there && is_whiteout(info)) opaque(entry.path);
   }
   set_attributes(parent, parts.name, entry, false);

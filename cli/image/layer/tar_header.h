@@ -1,4 +1,4 @@
-// Writes the headers of a tar stream: POSIX ustar, with a pax header before it for values that do not fit.
+// Writes the headers of a tar stream: POSIX ustar, preceded by a pax header for values that do not fit.
 #pragma once
 
 #include <cstdint>

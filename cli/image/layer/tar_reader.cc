@@ -33,7 +33,8 @@ std::string text(const std::array<char, 512>& block, std::size_t at, std::size_t
   return std::string(bytes.substr(0, bytes.find('\0')));
 }
 
-// Parses two's complement in base 256, marked by the highest bit, or octal digits between spaces and zero bytes.
+// Parses a number: two's complement in base 256 if the highest bit is set, and otherwise octal digits surrounded by
+// spaces and zero bytes.
 std::int64_t numeric_field(std::string_view bytes) {
   if (!bytes.empty() && (bytes[0] & 0x80) != 0) {
     const bool negative = (bytes[0] & 0x40) != 0;
@@ -186,7 +187,7 @@ void TarReader::read_records(std::uint64_t size, Records& records) {
   }
 }
 
-// Reads the next header, an entry's or a special one; returns false at the end.
+// Reads the next header, which may describe an entry or be a special header; returns false at the end.
 bool TarReader::read_header(Block& block) {
   if (!read_block(block)) return false;
   const auto is_zero = [&] { return std::all_of(block.begin(), block.end(), [](char c) { return c == '\0'; }); };
@@ -331,7 +332,7 @@ void TarReader::read_map_text(std::string_view map) {
   for (std::size_t i = 0; i < numbers.size(); i += 2) add_piece(numbers[i], numbers[i + 1]);
 }
 
-// Reads the newest format: lines of digits before the content, padded to whole blocks.
+// Reads a sparse file's map in the newest format: lines of digits before the content, padded to whole blocks.
 void TarReader::read_map_in_content() {
   std::string line;
   Block block{};

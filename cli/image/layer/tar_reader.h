@@ -1,7 +1,7 @@
 // Reads the entries in a tar stream: the ustar, pax, GNU and old formats, including GNU tar's sparse files.
 //
-// Accepts what the readers in Docker and containerd accept. Errors have one line, and do not name the archive.
-// Threading: an object must be used from one thread.
+// Accepts what the readers in Docker and containerd accept. Error messages are a single line, and do not name the
+// archive. Threading: an object must be used from one thread.
 #pragma once
 
 #include <array>

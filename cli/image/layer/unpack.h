@@ -2,7 +2,7 @@
 //
 // Nothing outside the directory is ever written: the layer's links are resolved inside it. Files that belong to users
 // other than the caller require root, or a namespace with subordinate IDs (build_namespace.h).
-// Threading: several processes may unpack one layer to the same path.
+// Threading: several processes may unpack the same layer to the same path concurrently.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ struct UnpackOptions {
   std::stop_token stop;
   SpaceBudget* budget = nullptr;  // null for no limit
   // The directories of the layers below, topmost first. A directory that contains entries in the layer, but is not
-  // listed there, receives its attributes from the layers below; if it is a link in those layers, it becomes the same
-  // link. Without these attributes, an overlay would show the directory as root's, with mode 0755. The result therefore
-  // depends on the layers below, unless the layer lists all its directories.
+  // listed there, receives its attributes from the layers below; if those layers contain a link instead, the same link
+  // is created. Without these attributes, an overlay would show the directory as root's, with mode 0755. The result
+  // therefore depends on the layers below, unless the layer lists all its directories.
   std::vector<std::filesystem::path> lower;
   // Called before `lower` is read, to wait until these directories are complete.
   std::function<void()> await_lower;

@@ -20,7 +20,8 @@ struct UserIds {
 bool names_users(std::string_view name);
 
 // Resolves "user" or "user:group", as names or numbers; "" is root. `passwd` and `group` are the contents of the
-// image's files, "" if missing. A number that is not in passwd has group 0. Throws an Error with the missing name.
+// image's files, "" if missing. A user ID that is not in `passwd` has group 0. Throws an Error that names the missing
+// user or group.
 UserIds find_user(std::string_view name, std::string_view passwd, std::string_view group);
 
 }  // namespace adaptdl::image

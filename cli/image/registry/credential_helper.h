@@ -1,6 +1,6 @@
 // Runs a credential helper, a program named `docker-credential-NAME`, using Docker's protocol.
 //
-// Threading: may be called while other threads run. The helper inherits standard error.
+// Threading: may be called while other threads are running. The helper inherits standard error.
 #pragma once
 
 #include <chrono>

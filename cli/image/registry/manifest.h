@@ -43,7 +43,7 @@ struct Index {
 };
 
 // Parses a manifest or an index. `type` is the media type that the server sent; if it is empty, the document's own
-// media type applies. The digest is a sha256 digest. Throws an Error that describes the fault: not JSON, another kind
+// media type applies. The digest is a sha256 digest. Throws an Error that describes the problem: not JSON, another kind
 // of document, or Docker's schema 1.
 std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view type);
 

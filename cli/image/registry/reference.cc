@@ -47,7 +47,7 @@ bool is_address(std::string_view address) {
          all_of(address, [](char c) { return is_hex(c) || c == ':' || c == '.'; });
 }
 
-// Accepts letters and digits with single '.', one or two '_', or any number of '-' between them.
+// Accepts letters and digits, separated by a single '.', one or two '_', or any number of '-'.
 bool is_component(std::string_view text) {
   const auto plain = [](char c) { return is_lower(c) || is_digit(c); };
   if (text.empty() || !plain(text.front()) || !plain(text.back())) return false;

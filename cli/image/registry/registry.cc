@@ -29,7 +29,8 @@ void check_content(const std::string& bytes, const std::string& digest, const st
                     what, digest));
 }
 
-// Returns the result of the first place that succeeds, or throws the last place's error. Mirror failures are ignored.
+// Tries the places in order. Returns the first successful result, or throws the last place's error. Mirror failures are
+// ignored.
 template <class Call>
 auto first_of(const std::vector<Place>& places, Call call) {
   for (std::size_t i = 0; i + 1 < places.size(); ++i) try {
@@ -109,7 +110,7 @@ std::variant<Manifest, Index> Registry::Impl::fetch(const Place& place, const Re
 
 namespace {
 
-// A blob's download, which the next place resumes where the previous place failed.
+// A blob's download. If one place fails, the download continues from the next place at the same offset.
 struct BlobPull {
   const Descriptor& blob;
   const std::function<void(std::string_view)>& sink;
@@ -197,7 +198,7 @@ void Registry::pull_blob(const Reference& image, const Descriptor& blob,
                          const std::function<void(std::string_view)>& sink, const std::stop_token& stop,
                          const Progress& progress) {
   const std::string what = fmt::format("cannot pull {} from {}", blob.digest, image.full());
-  // An exception from the sink is not a place's fault.
+  // An exception from the sink is not a failure of the place, so no other place is tried.
   std::exception_ptr thrown;
   const std::function<void(std::string_view)> guarded = [&](std::string_view data) {
     try {
@@ -223,8 +224,8 @@ bool Registry::has_blob(const Reference& image, const std::string& digest, const
   const Place place = impl_->own_place(image);
   http::Request request;
   request.method = "HEAD";
-  // A registry that answers with a redirect to the blob contains the blob. A registry that was killed while it stored
-  // the blob may have left an empty link to it, and then answers 500 until the blob is pushed again.
+  // A registry that answers with a redirect to the blob contains the blob. A registry that was killed while it was
+  // storing the blob may have left an empty link to it, and then answers 500 until the blob is pushed again.
   const http::Response response = impl_->ask(place, request, place.path("/blobs/" + digest), pull_scopes(place),
                                              fmt::format("cannot check for {} in {}", digest, image.full()), stop,
                                              {404, 500, 301, 302, 303, 307, 308});

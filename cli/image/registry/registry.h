@@ -48,7 +48,8 @@ class Registry {
   std::variant<Manifest, Index> pull(const Reference& image, const std::stop_token& stop = {});
   // Returns the manifest for `machine`, which the reference names or its index lists.
   Manifest pull_manifest(const Reference& image, const Platform& machine, const std::stop_token& stop = {});
-  // Passes a blob's bytes to `sink`, in order, each byte once. Throws Error at the end if they do not match the digest.
+  // Passes a blob's bytes to `sink`, in order, each byte once. Throws Error at the end if the bytes do not match the
+  // digest.
   void pull_blob(const Reference& image, const Descriptor& blob, const std::function<void(std::string_view)>& sink,
                  const std::stop_token& stop = {}, const Progress& progress = {});
 

@@ -34,9 +34,9 @@ std::string way_out(const RegistryError& error, const std::string& registry, con
                  : fmt::format("the credentials from {} do not allow this; log in as a user with access: {}",
                                credentials, log_in(registry));
     case 404:
-      if (error.has_code("NAME_UNKNOWN")) return "check the name of the repository and that you have access to it";
+      if (error.has_code("NAME_UNKNOWN")) return "check the name of the repository and your access to it";
       if (error.has_code("MANIFEST_UNKNOWN")) return "check the tag or digest";
-      return "check the name and that the server is a registry";
+      return "check the name, and whether the server is a registry";
     case 405:
       return "the registry does not allow this; is it a read-only mirror?";
     case 413:
@@ -45,7 +45,7 @@ std::string way_out(const RegistryError& error, const std::string& registry, con
       return credentials.empty() ? fmt::format("wait, or log in for a higher limit with {}", log_in(registry))
                                  : "wait a while and try again";
     default:
-      return error.status() >= 500 ? "the registry failed; check its log and whether its disk is full" : "";
+      return error.status() >= 500 ? "the registry failed; check its log and its free disk space" : "";
   }
 }
 
@@ -94,7 +94,7 @@ Refusal parse_refusal(std::string_view body) {
     if (!each.is_object() || refusal.codes.size() == 3) continue;
     const std::string code = line_at(each, "code");
     std::string message = line_at(each, "message");
-    // The cause of an unknown error is only in its detail.
+    // For the code UNKNOWN, only the detail states the cause.
     if (const std::string detail = line_at(each, "detail"); code == "UNKNOWN" && !detail.empty()) message = detail;
     refusal.codes.push_back(code);
     if (message.empty()) message = code;

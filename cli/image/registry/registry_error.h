@@ -1,4 +1,4 @@
-// Errors for requests that a registry refuses, in one line with the remedy.
+// One-line errors, with the remedy, for requests that a registry refuses.
 #pragma once
 
 #include <chrono>

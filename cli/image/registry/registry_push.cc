@@ -18,7 +18,7 @@ namespace {
 
 Scopes push_scopes(const Place& place) { return {repository_scope(place.repository, "pull,push")}; }
 
-// Throws an error that is retried: the registry no longer knows the upload, so the upload must be started again.
+// Throws an error that causes a retry: the registry no longer knows the upload, so the upload must be started again.
 [[noreturn]] void lose(const std::string& what) {
   const std::string reason = "the registry no longer knows the upload";
   throw http::ConnectionError(what + ": " + reason, reason, true);
@@ -151,7 +151,7 @@ class Upload {
       const std::string_view told = response.header("docker-content-digest");
       if (last && !told.empty() && told != blob_.digest && is_digest(told) &&
           told.substr(0, told.find(':')) == blob_.digest.substr(0, blob_.digest.find(':')))
-        throw Error(fmt::format("{}: the registry stored it as {}", what_, told));
+        throw Error(fmt::format("{}: the registry stored the blob as {}", what_, told));
       return;
     }
     const RegistryError error = place_.session->error(what_, response, push_scopes(place_), stop_);
@@ -253,8 +253,8 @@ std::string Registry::push_manifest(const Reference& image, const std::string& m
       impl_->ask(place, request, place.path("/manifests/" + version), push_scopes(place), what, stop);
   const std::string_view told = response.header("docker-content-digest");
   if (!told.empty() && told.starts_with("sha256:") && told != digest)
-    throw Error(
-        fmt::format("{}: the registry stored it as {}, but its digest is {}", what, one_line(told, 160), digest));
+    throw Error(fmt::format("{}: the registry stored the manifest as {}, but its digest is {}", what,
+                            one_line(told, 160), digest));
   return digest;
 }
 

@@ -9,7 +9,7 @@
 namespace adaptdl::image {
 
 struct RetryRule {
-  int tries = 6;  // consecutive attempts without progress, including the first
+  int tries = 6;  // maximum number of consecutive attempts without progress, including the first
   std::chrono::milliseconds first = std::chrono::milliseconds(300), most = std::chrono::seconds(10);
   // If a server requests a longer pause, the operation is not retried.
   std::chrono::seconds longest_asked = std::chrono::seconds(120);

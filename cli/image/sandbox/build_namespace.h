@@ -26,7 +26,7 @@ struct BuildNamespace {
 const BuildNamespace& enter_build_namespace();
 
 // Must be called before anything is mounted. `what` is the operation, such as "execute RUN". Throws Error, "cannot
-// WHAT: REASON", if there is an obstacle, or if enter_build_namespace() was not called.
+// WHAT: REASON", if there is an obstacle, or if enter_build_namespace() has not been called.
 void require_build_namespace(const std::string& what);
 
 // Returns whether the process is in its own user namespace, in which root is not the machine's root.

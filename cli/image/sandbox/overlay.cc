@@ -41,7 +41,7 @@ void make_directory(const fs::path& path) {
   if (fs::create_directories(path, error); error) fail_overlay(path, error.value());
 }
 
-// An overlay's root has its upper directory's attributes.
+// The root of an overlay has the attributes of the upper directory.
 void make_upper(const fs::path& upper, const fs::path* lower) {
   if (fs::exists(upper)) return;
   make_directory(upper);

@@ -1,9 +1,9 @@
 // Runs the command of a RUN in an image's files, and collects the command's changes in an upper directory.
 //
 // The command runs in its own mount, process, IPC, cgroup and host name namespaces and its own session, with a subset
-// of Docker's default capabilities and a clean environment. When it ends, all processes that it started are killed, and
-// everything is unmounted. If this process is killed, the command's processes are killed as well. The upper directory
-// contains only the command's changes: mount points that were created for the step are removed.
+// of Docker's default capabilities and a clean environment. When the command ends, all processes that it started are
+// killed, and everything is unmounted. If this process is killed, the command's processes are killed as well. The upper
+// directory contains only the command's changes: mount points that were created for the step are removed.
 //
 // Threading: any thread may run a step, and several steps may run at a time; the calling thread waits for its step.
 // REQUIRES: the process is in a build namespace (build_namespace.h).

@@ -29,8 +29,9 @@
 namespace adaptdl::image {
 namespace {
 
-// Docker's default set without CAP_MKNOD; CAP_NET_RAW is added with --network=none. CAP_NET_BIND_SERVICE allows nothing
-// on the machine's network, but without it, a file that has this capability cannot be executed.
+// Docker's default set without CAP_MKNOD and CAP_NET_RAW; with --network=none, CAP_NET_RAW is added.
+// CAP_NET_BIND_SERVICE allows nothing on the machine's network, but without it, a file that has this capability cannot
+// be executed.
 constexpr unsigned kCapabilities[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FSETID,  CAP_FOWNER,           CAP_SETGID,
                                       CAP_SETUID, CAP_SETFCAP,      CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT,
                                       CAP_KILL,   CAP_AUDIT_WRITE};

@@ -8,7 +8,7 @@
 
 namespace adaptdl::image {
 
-// Returns the user that the step names, according to the root's own files. Throws Error.
+// Returns the user that the step names, according to /etc/passwd and /etc/group in the image. Throws Error.
 UserIds step_user(const SandboxStep& step);
 
 // Creates the step's working directory if it is missing. Throws Error.

@@ -1,6 +1,6 @@
 // Process 1 of a sandbox: mounts the step's root, starts the command, and waits until all processes have ended.
 //
-// REQUIRES: the process was just forked, has a single thread, and is the first in its process namespace.
+// REQUIRES: the process has just been forked, has a single thread, and is the first in its process namespace.
 #pragma once
 
 #include "base/socket.h"
@@ -8,7 +8,7 @@
 
 namespace adaptdl::image {
 
-// Runs process 1. `monitor` is its end of the channel to the monitor.
+// Runs process 1. `monitor` is this process's end of the channel to the monitor.
 [[noreturn]] void be_process_one(SandboxPlan plan, net::Fd monitor);
 
 }  // namespace adaptdl::image

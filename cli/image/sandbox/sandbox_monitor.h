@@ -4,7 +4,7 @@
 // The monitor stays in the machine's file system; it maps process 1's IDs and, at the end, removes the mount points
 // that were created for the step. When one of these processes dies, the processes below it are killed.
 //
-// REQUIRES: the process was just forked and has a single thread.
+// REQUIRES: the process has just been forked and has a single thread.
 #pragma once
 
 #include <sys/types.h>

@@ -65,7 +65,7 @@ struct Prepared {
   std::size_t size = 0;   // the tmpfs's size
   std::size_t cache = 0;  // number of the cache mount, from 1; 0 for other mounts
 };
-// An attached mount. Files that are created below it are not in the root's upper directory.
+// An attached mount. Files that are created below `path` are not in the root's upper directory.
 struct Placed {
   std::string path;       // relative to the root, without links
   std::size_t cache = 0;  // as above
@@ -110,7 +110,7 @@ class RootMaker {
     if (!starter_) fail_call(files_);
   }
 
-  // Linux 6.4 allows root to keep a tmpfs from being swapped out.
+  // Linux 6.4 or later allows root to prevent a tmpfs from being swapped out.
   static Fd memory_for_secrets() {
     try {
       return new_mount("tmpfs", kPlain, {{"mode", "0700"}, {"noswap", ""}});
@@ -204,7 +204,7 @@ class RootMaker {
     try {
       proc = new_mount("proc", kInert);
     } catch (const Error&) {
-      // A container that hides parts of its /proc cannot mount a new one. The container's own /proc shows different
+      // A container that hides parts of its /proc cannot mount a new procfs. The container's own /proc shows different
       // process numbers.
       proc = clone_mount("/proc", true);
       restrict_mount(proc, kInert);
@@ -220,7 +220,8 @@ class RootMaker {
     }
   }
 
-  // A new sysfs shows only the step's own network devices. A container that hides parts of its /sys cannot mount one.
+  // A new sysfs shows only the step's own network devices. A container that hides parts of its /sys cannot mount a new
+  // sysfs.
   void mount_sys() {
     const Fd at = system_directory("sys");
     Fd sys;
@@ -244,7 +245,7 @@ class RootMaker {
     mount_control_groups(sys);
   }
 
-  // With cgroup v2, the step sees only its own groups; with v1, it sees the machine's groups.
+  // With cgroup v2, the step sees only its own control groups; with v1, it sees the machine's.
   void mount_control_groups(const Fd& sys) {
     const Fd at = below(sys, "fs/cgroup");
     struct statfs system {};
@@ -295,7 +296,7 @@ class RootMaker {
     }
   }
 
-  // Opens a path in one of these mounts without following links. The descriptor is empty if the path does not exist.
+  // Opens a path in a mount without following links. The descriptor is empty if the path does not exist.
   static Fd below(const Fd& mount, const std::string& path) {
     Fd file = open_rooted(mount.get(), path, O_PATH | O_NOFOLLOW, Links::kRefused);
     if (!file && errno != ENOENT) fail_call(path);

@@ -22,8 +22,8 @@ struct EnteredRoot {
   net::Fd starter;  // the program in step_exec.h, copied to memory for this step
 };
 
-// Mounts the step's root and everything in it, and makes it this process's root directory; the previous root is
-// unmounted. `caches` are the cache mounts' directories, in order.
+// Mounts the step's root and everything in it, and makes the step's root this process's root directory; the previous
+// root is unmounted. `caches` are the cache mounts' directories, in order.
 EnteredRoot enter_root(const SandboxStep& step, const std::vector<std::string>& caches);
 
 }  // namespace adaptdl::image

@@ -79,8 +79,8 @@ constexpr const char* kRefused =
 struct Companions {
   std::uint32_t native, others[2];
 };
-// Architectures whose programs a kernel runs in addition to its own, as in the profile. Programs for any other
-// architecture are killed, as in runc and crun: if every call failed, they could not even exit.
+// For each native architecture, the other architectures whose programs its kernel can run, as in the profile. Programs
+// for any other architecture are killed, as in runc and crun: if every call failed, they could not even exit.
 constexpr Companions kCompanions[] = {{SCMP_ARCH_X86_64, {SCMP_ARCH_X86, SCMP_ARCH_X32}},
                                       {SCMP_ARCH_AARCH64, {SCMP_ARCH_ARM}},
                                       {SCMP_ARCH_MIPS64, {SCMP_ARCH_MIPS, SCMP_ARCH_MIPS64N32}},
@@ -187,7 +187,7 @@ std::vector<sock_filter> build_filters() {
                    [](std::uint32_t other) { return other != 0; });
   std::vector<sock_filter> whole;
   for (const std::uint32_t architecture : architectures) {
-    // The programs so far kill only calls from other architectures; the next program decides on those.
+    // The programs so far kill only calls from other architectures; the next program handles those calls instead.
     for (std::size_t at = 0; at < whole.size(); ++at)
       if (whole[at].code == (BPF_RET | BPF_K) && whole[at].k == SECCOMP_RET_KILL_THREAD)
         whole[at] = BPF_STMT(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(whole.size() - at - 1));

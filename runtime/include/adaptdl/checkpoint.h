@@ -1,16 +1,16 @@
 // Checkpoints: the data from which a job resumes, on any number of replicas, after its processes have ended.
 //
 // A job's progress is a set of named `State`s. Each registers itself on construction, saves itself to a `Writer`, and
-// loads itself from a `Reader`. Writers and readers handle JSON, tensors and raw bytes. Files are only one
-// implementation, so the same code can save to disk or stream to another process. save_all_states() commits all states
-// as one directory `checkpoint-<N>`, or fails without committing anything. The format is specified in docs/formats.md.
+// loads itself from a `Reader`. Writers and readers handle JSON, tensors and raw bytes. Files are only one backend, so
+// the same code can save to disk or stream to another process. save_all_states() commits all states as one directory
+// `checkpoint-<N>`, or fails without committing anything. The format is specified in docs/formats.md.
 //
 // A process loads all states from one checkpoint: the newest whole one. A checkpoint is whole if it is complete and
 // undamaged. When the first state is loaded, the process chooses the checkpoint and verifies every byte of it against
 // the checksums. A damaged checkpoint is skipped in favor of the next older one, with a warning that states the reason.
-// If there are checkpoints but no whole one, the load fails; the job never silently starts from scratch. The load also
-// fails if a checkpoint cannot be read for a reason other than damage (no permission, a newer format), because falling
-// back to an older one would hide the problem.
+// If there are checkpoints but none of them is whole, the load fails; the job never silently starts from scratch. The
+// load also fails if a checkpoint cannot be read for a reason other than damage (no permission, a newer format),
+// because falling back to an older one would hide the problem.
 //
 // Replicas: rank 0 writes the checkpoint. save_all_states is a collective call with the same outcome on every replica.
 // Every rank reads the directory, so all ranks must share it; agree() checks that all ranks chose the same checkpoint.
@@ -76,7 +76,7 @@ class Writer {
 };
 
 // The source from which a state loads itself: a checkpoint whose checksums have been verified, or a running job that
-// this replica joins. A running job sends its states while they are read, so each tensor can be read only once.
+// this replica joins. A running job sends its states as they are read, so each tensor can be read only once.
 class Reader {
  public:
   virtual ~Reader() = default;
@@ -118,15 +118,16 @@ class State {
   // Returns the name passed to the constructor.
   const std::string& name() const noexcept { return name_; }
 
-  // Makes the replicas agree on the state before it is saved. Called on every replica, for one state at a time in the
-  // order of their names; may make collective calls. Does nothing by default.
+  // Makes the replicas agree on the state before it is saved. Called on every replica, for one state at a time, in
+  // order of the states' names; may make collective calls. Does nothing by default.
   virtual void sync() {}
   // Saves the state. Called on rank 0 only.
   virtual void save(Writer& writer) const = 0;
   // Loads the state. Called on every replica. An override should validate what it reads before it changes anything.
   virtual void load(const Reader& reader) = 0;
 
-  // Returns whether each rank also saves a part of its own, such as the state of its random generator. Default: false.
+  // Returns whether each rank also saves a part of its own, such as the state of its random number generator. Default:
+  // false.
   virtual bool has_parts() const { return false; }
   // Saves this rank's part. Called on every replica. Parts must be small because collective calls transfer them.
   virtual void save_part(Writer&) const {}
@@ -145,7 +146,7 @@ class State {
 // Loads `state` from the process's checkpoint. Returns false if there is no checkpoint (the path is unset, or the
 // directory contains none) or if the checkpoint does not contain the state. With `required`, throws CheckpointError in
 // the latter case, listing the states that the checkpoint contains. Throws CheckpointError if there are checkpoints but
-// no whole one, or if the state rejects what it reads.
+// none of them is whole, or if the state rejects what it reads.
 bool load_state(State& state, bool required = false);
 
 // Returns the number of the checkpoint from which this process loads, or nullopt if there is none. The number is 0 in a
@@ -156,17 +157,17 @@ std::optional<std::uint64_t> loaded_number();
 // nothing if the collective has one replica.
 void agree();
 
-// Syncs all states across the replicas, commits them as the next checkpoint below env::checkpoint_path(), and deletes
-// all but the newest env::checkpoint_keep() whole checkpoints. This is a collective call if the collective is
-// initialized. Returns the path of the new checkpoint, or nullopt if no path is set.
+// Syncs all states across the replicas, commits them as the next checkpoint in env::checkpoint_path(), and deletes all
+// but the newest env::checkpoint_keep() whole checkpoints. This is a collective call if the collective is initialized.
+// Returns the path of the new checkpoint, or nullopt if no path is set.
 // On failure (disk full, read-only or vanished file system, a state that throws) it throws CheckpointError, naming the
 // failed rank, on every replica, and commits nothing. Existing checkpoints are kept, except that, on a full disk, all
-// but the newest whole one may have been deleted to free space. If a replica dies during the call, it throws
-// CollectiveError. Throws UsageError if ADAPTDL_NUM_REPLICAS is more than 1 and the collective is not initialized.
+// but the newest whole one may have been deleted to free space. Throws CollectiveError if a replica dies during the
+// call. Throws UsageError if ADAPTDL_NUM_REPLICAS is more than 1 and the collective is not initialized.
 std::optional<std::filesystem::path> save_all_states();
 
 // Syncs all states across the replicas, in the same way as save_all_states. This is a collective call if the collective
-// is initialized. If a state fails, it throws CheckpointError, naming the rank and the state, on every replica.
+// is initialized. If a state fails, every replica throws CheckpointError, naming the rank and the state.
 void sync_all_states();
 
 // Saves only this state, as files in `directory`, without a manifest and without committing anything. With `sync`,
@@ -225,21 +226,21 @@ std::vector<Entry> list(const std::filesystem::path& directory);
 // CheckpointError if there is no such directory, or if its files cannot be read for a reason other than damage.
 std::vector<std::string> verify(const std::filesystem::path& checkpoint);
 
-// Returns the newest whole checkpoint in `directory`, having verified every byte of it, or nullopt if there is none.
+// Returns the newest whole checkpoint in `directory`, after verifying every byte of it, or nullopt if there is none.
 // Throws CheckpointError if the directory, or a newer checkpoint in it, cannot be read for a reason other than damage.
 std::optional<Entry> newest_whole(const std::filesystem::path& directory);
 
 // Writes the tensors of a checkpoint, or of only one state in it, to one safetensors file. Each tensor is exported as
 // "STATE/TENSOR", or as "TENSOR" if `state` is given. With `prefix`, writes only the tensors whose names begin with it,
 // and exports each under the rest of its name, without "STATE/". The ranks' parts are left out. The checkpoint's files
-// are verified first. The data is streamed, and a rename commits the file, replacing an existing one. Throws
-// CheckpointError on failure, if there are no tensors to write, or if two tensors would have the same name.
+// are verified first. The data is streamed, and the file is committed by a rename, which replaces any existing file.
+// Throws CheckpointError on failure, if there are no tensors to write, or if two tensors would have the same name.
 void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
                     const std::optional<std::string>& state = {}, const std::string& prefix = {});
 
 // Deletes all checkpoints except the newest `keep` (>= 1) whole ones, and deletes the remains of interrupted saves.
-// Reads every byte of the checkpoints it keeps; if there is no whole checkpoint, it deletes none. Checkpoints in a
-// newer format and checkpoints with I/O errors are kept. With `dry_run`, nothing is deleted. Returns the paths that
+// Reads every byte of the checkpoints it keeps; if there is no whole checkpoint, deletes no checkpoint. Checkpoints in
+// a newer format and checkpoints with I/O errors are kept. With `dry_run`, nothing is deleted. Returns the paths that
 // were, or would be, deleted. Throws UsageError if `keep` is less than 1, and CheckpointError if a checkpoint cannot be
 // read or deleted.
 std::vector<std::filesystem::path> prune(const std::filesystem::path& directory, int keep, bool dry_run = false);

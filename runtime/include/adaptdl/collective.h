@@ -8,8 +8,8 @@
 // different kinds (an allreduce and a broadcast) or for different purposes, all of them throw MismatchError.
 //
 // Failures: if a peer dies, leaves early or breaks the protocol, every pending and later call on every other replica
-// throws CollectiveError, which names that peer's rank, within a second, or within about 25 s if the peer's host
-// disappears. No call hangs. The communicator cannot be used after such an error.
+// throws CollectiveError, which names that peer's rank. It does so within a second, or within about 25 s if the peer's
+// host disappears. No call hangs. The communicator cannot be used after such an error.
 // If only the call itself fails (its reduction throws, a value is too large), all replicas throw CallError, and later
 // calls work. docs/failures.md contains the complete list.
 //
@@ -79,13 +79,13 @@ struct Options {
   // The job's secret. Replicas prove to each other that they know it; connections without a valid proof are closed.
   // Data is not encrypted. If empty, any process that can reach rank 0 and knows the job's name and size can join.
   std::string secret;
-  // How long to wait until all replicas are connected. During this time, refused connections and unresolved host names
-  // are retried.
+  // How long to wait for all replicas to connect. During this time, refused connections and unresolved host names are
+  // retried.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   // The maximum pause between two attempts to connect, > 0. On average, a replica connects half this time after rank 0
   // has come up.
   std::chrono::milliseconds connect_pause{200};
-  // The maximum time between the first and the last replica to make a call. It must exceed the duration of any
+  // The maximum time between the first and the last replica's arrival at a call. It must exceed the duration of any
   // replica's slowest step. When it has passed, rank 0 reports which replicas are missing; the others wait 0.25 s
   // longer for that report.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -126,9 +126,9 @@ class Future {
 // create several in one process, each used by its own thread.
 class Communicator {
  public:
-  // Connects to rank 0, or accepts all others as rank 0, and returns once all `size` replicas are connected. A single
-  // replica (size 1) neither listens nor connects. `on_listening`, if given, is called on rank 0 with the port it
-  // listens on, before it waits for its peers. Connections that are not from replicas of this job are dropped.
+  // Connects to rank 0 (on rank 0: accepts all other replicas), and returns once all `size` replicas are connected. A
+  // single replica (size 1) neither listens nor connects. `on_listening`, if given, is called on rank 0 with the port
+  // it listens on, before it waits for its peers. Connections that are not from replicas of this job are dropped.
   // Throws UsageError on invalid options, Error if rank 0 cannot listen on the port, and CollectiveError if peers do
   // not connect in time, if one leaves before all are connected, or if rank 0 refuses this replica because its rank is
   // taken or its size, job or max_message differs.
@@ -136,7 +136,7 @@ class Communicator {
   // Returns a communicator that does not connect; its rank and size are taken from the options. Each of its calls
   // invokes `refuse`, which must throw.
   static std::unique_ptr<Communicator> refusing(Options options, std::function<void()> refuse);
-  // Leaves the job. Calls on other replicas that are still waiting for this replica fail with CollectiveError, and so
+  // Leaves the job. On other replicas, calls that are still waiting for this replica fail with CollectiveError, and so
   // do the pending futures of this communicator. Rank 0 first delivers the results that it holds for its peers, but
   // gives up once they have read nothing for a second.
   ~Communicator();

@@ -42,8 +42,8 @@ int num_replicas();
 // REQUIRES 0 <= rank < replicas, 1 <= nodes <= replicas.
 void set_membership(int rank, int replicas, int nodes) noexcept;
 
-// ADAPTDL_NUM_RESTARTS: number of times the job's processes have been restarted, >= 0. Default 0. It identifies the
-// discovery group.
+// ADAPTDL_NUM_RESTARTS: number of times the job's processes have been restarted, >= 0. Default 0. This number is also
+// the group in discovery requests (supervisor.h).
 int num_restarts();
 
 // ADAPTDL_SUPERVISOR_URL: base URL of the supervisor. If unset, there is no supervisor.
@@ -81,18 +81,19 @@ std::optional<std::string> backend();
 // ADAPTDL_RAY: "1" in a job that `adaptdl submit --ray` started, for which from_ray() returns true. Default false.
 bool from_ray();
 
-// ADAPTDL_STATUS_FD: open file descriptor from which the launcher reads progress. If unset, progress is not reported.
+// ADAPTDL_STATUS_FD: open file descriptor to which this process writes its progress for the launcher. If unset,
+// progress is not reported.
 std::optional<int> status_fd();
 
 // ADAPTDL_RESULTS_FILE: file to which report() (adaptdl/report.h) appends results. If unset, no results are written.
 std::optional<std::string> results_file();
 
-// ADAPTDL_COLLECTIVE_TIMEOUT: maximum time for which a collective call waits for a peer, > 0. Default 30 minutes.
+// ADAPTDL_COLLECTIVE_TIMEOUT: maximum time that a collective call waits for a peer, > 0. Default 30 minutes.
 std::chrono::milliseconds collective_timeout();
 
 // Parses a duration: a number followed by ms, s, m, h or d ("90s", "1.5h"); a number without a unit is in seconds. The
-// result is rounded up to whole milliseconds, and must not exceed 100 years. Throws UsageError, in which `what` names
-// the option or variable, on anything else, including negative values.
+// result is rounded up to whole milliseconds, and must not exceed 100 years. Throws UsageError on anything else,
+// including negative values; the message refers to the option or variable as `what`.
 std::chrono::milliseconds parse_duration(const std::string& text, const std::string& what);
 
 }  // namespace adaptdl::env

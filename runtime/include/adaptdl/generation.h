@@ -1,4 +1,4 @@
-// Generations: changes to a job's replicas while the job runs.
+// Generations: changes to a job's replicas while the job is running.
 //
 // A generation is an ordered list of replicas; a rank is a position in it. The supervisor announces generations
 // (protocol: docs/formats.md). A replica that is in the next generation leaves its group at a step boundary and forms a
@@ -12,7 +12,7 @@
 //
 // This module coordinates the supervisor, the collective and the states; the trainer calls it at step boundaries.
 //
-// Threading: must be called by the training thread.
+// Threading: only the training thread may call these functions.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ Generation await_next();
 struct Progress {
   std::uint64_t boundaries = 0;  // number of step boundaries that it has passed
   // Number of changes so far, by state name, for each state that replicas can change only together. Each replica
-  // changes all other states by itself, in the same way as the other replicas do.
+  // changes all other states independently, but all replicas change them in the same way.
   std::map<std::string, std::uint64_t> versions;
 };
 
@@ -102,11 +102,11 @@ Formation form(const Generation& next, const Progress& own, bool in_step = false
 // states from a member, and its collective calls are refused. The first load waits until the members admit this
 // process.
 bool joining() noexcept;
-// From now on, collective calls invoke decline(). Must be called where a program would connect its replicas.
+// From now on, collective calls invoke decline(). Must be called where a program would otherwise connect its replicas.
 void begin_joining();
 // Joins the job. This process is then a member like the others, even if their group has failed in the meantime. Must be
-// called where a program would make its first collective call. Throws Error if this process has not loaded any state
-// yet.
+// called where a program would otherwise make its first collective call. Throws Error if this process has not loaded
+// any state yet.
 Formation join();
 // Waits until the other newcomers have also joined. Throws collective::CollectiveError if the group fails while it
 // waits.

@@ -85,9 +85,10 @@ class GoodputFunction {
   // replicas if that is larger (it may even exceed the largest).
   // A single replica never processes more than the initial batch size as one atomic batch, because the gradient noise
   // cannot be estimated from a single gradient: with accumulation, a larger batch has at least two atomic batches;
-  // without it, the batch size remains the initial one. If no candidate is within the limits, the result has goodput 0
-  // and the sizes of the smallest total batch size. Throws UsageError, naming the limit, if the largest total batch
-  // size is below the initial one or below min_local_bsz, or if max_local_bsz is below min_local_bsz.
+  // without it, the batch size remains the initial one. If no candidate is within the limits, the result has goodput 0,
+  // and its other members are those of the smallest total batch size. Throws UsageError, naming the limit, if the
+  // largest total batch size is below the initial one or below min_local_bsz, or if max_local_bsz is below
+  // min_local_bsz.
   Configuration optimize(int nodes, int replicas, const Limits& limits) const;
   // The same for several allocations: element i is the result for (nodes[i], replicas[i]). REQUIRES equal sizes.
   std::vector<Configuration> optimize(std::span<const int> nodes, std::span<const int> replicas,
@@ -109,8 +110,8 @@ struct Observation {
   int nodes = 1;               // nodes in use
   int replicas = 1;            // total on these nodes
   std::size_t atomic_bsz = 1;  // samples per batch on each replica
-  double accum_step_time = 0;  // mean seconds of a forward and backward pass without synchronization
-  double optim_step_time = 0;  // mean seconds of a forward and backward pass with synchronization
+  double accum_step_time = 0;  // mean duration of a forward and backward pass without synchronization, in seconds
+  double optim_step_time = 0;  // mean duration of a forward and backward pass with synchronization, in seconds
 };
 
 // Fits the parameters to the observations. The fit minimizes the sum of the root mean squared logarithmic errors of
@@ -125,7 +126,7 @@ struct Observation {
 // nothing. docs/goodput.md contains the formulas.
 //
 // The same observations in the same order yield the same parameters. A fit of 50 observations takes about a
-// millisecond. Throws UsageError if there are no observations, or on invalid sizes or times that are not positive and
+// millisecond. Throws UsageError if there are no observations, if a size is invalid, or if a time is not positive and
 // finite.
 PerfParams fit_perf_params(std::span<const Observation> observations);
 

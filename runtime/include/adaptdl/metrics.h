@@ -7,7 +7,7 @@
 //
 // The checkpoint state "adaptdl-metrics" is loaded when one of these functions is first called. Only rank 0's
 // measurements are saved and used for decisions.
-// Threading: must be called by the training thread only.
+// Threading: only the training thread may call these functions.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,7 @@ const std::optional<BatchSizes>& batch_sizes();
 void record_step(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
 
 // These functions set the gradient statistics and the progress (scale-invariant iterations) of the model with that
-// name. If a job has several models, their statistics are added, and the most advanced model determines the progress.
+// name. If a job has several models, their statistics are summed, and the most advanced model determines the progress.
 void set_grad_params(const std::string& model, const goodput::GradParams& params);
 void set_progress(const std::string& model, double iterations);
 // Returns the job's progress; 0 at its start.
@@ -73,8 +73,8 @@ void report_hints();
 // Returns the hints with all keys of the protocol (docs/formats.md) except liveRescale; unknown values are null.
 nlohmann::json hints();
 
-// Returns the time that all measurements and intervals use, in seconds since an arbitrary start. Default: the steady
-// clock.
+// Returns the current time of the clock that all measurements and intervals use, in seconds since an arbitrary start.
+// Default: the steady clock.
 double now();
 // Sets another clock, for tests and replays; an empty function restores the default.
 void set_clock(std::function<double()> clock);

@@ -19,9 +19,9 @@ namespace adaptdl {
 // unknown key or an invalid value, and, if there is a supervisor, on an invalid `job_id`.
 void post_sched_hints(const nlohmann::json& hints, const std::string& job_id);
 
-// Checks the hints without posting them. A scheduler must check the hints that it receives in this way. Batch sizes and
-// numbers of replicas must be integers from 1 to 2^53, gamma a finite number >= 1, and other numbers finite and >= 0;
-// any value may be null. Throws UsageError, naming the key.
+// Checks the hints without posting them. A scheduler must call this function to check the hints that it receives. Batch
+// sizes and numbers of replicas must be integers from 1 to 2^53, gamma a finite number >= 1, and other numbers finite
+// and >= 0; any value may be null. Otherwise, throws UsageError, naming the key.
 void check_sched_hints(const nlohmann::json& hints);
 
 }  // namespace adaptdl

@@ -14,7 +14,7 @@ namespace adaptdl {
 namespace {
 
 // Writes the library to a file in memory and returns its descriptor. The descriptor is never closed, because the
-// dynamic loader identifies a library by its path, so no other library must ever have the same path.
+// dynamic loader identifies a library by its path, so no other library may ever have the same path.
 int write_to_memory(const EmbeddedLibrary& library) {
   const auto fail = [&library] {
     throw Error(fmt::format("cannot load the library for {}: {}; free some memory, or raise `ulimit -n`",

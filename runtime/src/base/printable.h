@@ -22,7 +22,7 @@ std::string printable(std::string_view text, Newlines newlines = Newlines::kEsca
 std::string printable_json(std::string_view json);
 
 // Returns the first `max` bytes of `text` as one line of printable UTF-8. Each run of spaces and unprintable characters
-// becomes one space, or is removed at either end, and invalid bytes are removed.
+// becomes one space (or is removed, at either end of the text), and invalid bytes are removed.
 std::string one_line(std::string_view text, std::size_t max = 2000);
 
 }  // namespace adaptdl

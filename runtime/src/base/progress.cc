@@ -53,7 +53,7 @@ class Channel {
     try {
       given = env::status_fd().value_or(-1);
     } catch (const UsageError& error) {
-      if (!warned_) log::warn(fmt::format("progress is not reported: {}", error.what()));
+      if (!warned_) log::warn(fmt::format("cannot report progress: {}", error.what()));
       warned_ = true;
     }
     if (given == given_) return given_ >= 0;
@@ -62,8 +62,7 @@ class Channel {
     struct stat info {};
     if (given_ < 0 || ::fstat(given_, &info) != 0) return given_ >= 0;
     socket_ = S_ISSOCK(info.st_mode);
-    // Setting O_NONBLOCK would also affect the other processes that share the open file, but a pipe can be opened
-    // again.
+    // Setting O_NONBLOCK would also affect the other processes that share the open file, so open the pipe again.
     if (S_ISFIFO(info.st_mode))
       own_ = ::open(fmt::format("/proc/self/fd/{}", given_).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     return true;

@@ -36,7 +36,7 @@ bool append_line(const std::string& file, std::string line) {
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return false;
   struct stat kind {};
-  // Other output to the same pipe or terminal may have begun a line.
+  // Other output to the same pipe or terminal may have left a line unfinished.
   if (::fstat(fd, &kind) == 0 && !S_ISREG(kind.st_mode)) line.insert(0, "\n");
   bool written = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   written = written && (::fdatasync(fd) == 0 || errno == EINVAL || errno == EROFS);  // fdatasync does not support pipes

@@ -10,7 +10,7 @@
 namespace adaptdl::checkpoint {
 
 // Returns a state's files, without the ranks' parts. The drafts refer to `state` and to a writer that is appended to
-// `writers`; both must outlive the drafts. Throws CheckpointError, naming the state.
+// `writers`; both must outlive the drafts. On failure, throws CheckpointError, naming the state.
 std::vector<FileDraft> draft_state(const State& state, std::vector<std::unique_ptr<StateWriter>>& writers);
 
 }  // namespace adaptdl::checkpoint

@@ -16,8 +16,8 @@
 namespace adaptdl::checkpoint {
 
 // The data on the disk is not what was saved, so an older checkpoint may be used instead. Any other failure to read is
-// a plain CheckpointError, which ends the load: a missing permission or too many open files do not mean that the data
-// is damaged.
+// a plain CheckpointError, which ends the load: missing permissions or too many open files do not mean that the data is
+// damaged.
 class Damage : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
@@ -123,7 +123,8 @@ class OutputFile : public Sink {
   ~OutputFile() override;
   using Sink::write;
   void write(std::span<const std::byte> data) override;
-  // Flushes the file to the disk and closes it. The data is durable only after this returns. Throws CheckpointError.
+  // Flushes the file to the disk and closes it. The data is durable only after this function returns. Throws
+  // CheckpointError.
   FileInfo finish();
 
  private:

@@ -141,7 +141,7 @@ void load_joined(std::set<std::string> due, Choice& own, const std::function<voi
       }
       return more();
     } catch (const collective::CollectiveError& lost) {
-      log::info(fmt::format("the running replicas were lost while they sent their states: {}", lost.what()));
+      log::info(fmt::format("the running replicas were lost while they were sending their states: {}", lost.what()));
       own.snapshot = generation::readmission();
       due.merge(std::exchange(own.loaded, {}));
     }

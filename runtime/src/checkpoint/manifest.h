@@ -26,8 +26,8 @@ struct FileRole {
   std::optional<int> rank;  // the rank that saved it as its part; nullopt for the state's own file
 };
 
-// Encodes `name` as the beginning of a file name: letters, digits, '-' and '_' are kept, everything else becomes %XX,
-// so that two states never share a file name.
+// Encodes `name` as the beginning of a file name: letters, digits, '-' and '_' are kept, and every other byte becomes
+// %XX, so that two states never share a file name.
 std::string file_stem(const std::string& name);
 std::string file_name(const std::string& state, const FileRole& role);
 // Returns the role that the file name encodes, or nullopt if a state of that name cannot have such a file.

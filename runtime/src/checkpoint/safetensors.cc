@@ -123,10 +123,10 @@ std::vector<TensorPlace> read_safetensors_head(const Input& file) {
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
   if (length > kMaxHeader || length > file.size() - 8)
-    throw Damage(fmt::format("{}: its header has an invalid length", name));
+    throw Damage(fmt::format("{}: the header has an invalid length", name));
   std::string text(length, '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
-  if (text.empty() || text.front() != '{') throw Damage(fmt::format("{}: its header is not a JSON object", name));
+  if (text.empty() || text.front() != '{') throw Damage(fmt::format("{}: the header is not a JSON object", name));
 
   const json header = parse_json(text, name);
   std::vector<TensorPlace> places;
@@ -138,12 +138,12 @@ std::vector<TensorPlace> read_safetensors_head(const Input& file) {
   std::uint64_t offset = 8 + length;
   for (const TensorPlace& place : places) {
     if (place.begin != offset)
-      throw Damage(fmt::format("{}: tensor '{}' leaves a gap before it or overlaps another", name, place.info.name));
+      throw Damage(fmt::format("{}: tensor '{}' overlaps another, or there is a gap before it", name, place.info.name));
     offset = place.end;
   }
   if (offset != file.size())
     throw Damage(
-        fmt::format("{}: its tensors end at byte {}, but the file ends at byte {}", name, offset, file.size()));
+        fmt::format("{}: the tensors end at byte {}, but the file ends at byte {}", name, offset, file.size()));
   return places;
 }
 

@@ -19,8 +19,8 @@ namespace adaptdl::checkpoint {
 class Snapshot {
  public:
   // Opens the checkpoint at `path` and reads its manifest. Of the ranks' parts, only the one that `rank` saved is held
-  // open after the check, so that a checkpoint saved by many ranks does not use as many descriptors. Throws Damage,
-  // NewerFormat, or CheckpointError if it cannot be read.
+  // open after the check, so that a checkpoint saved by many ranks does not need a descriptor for each of them. Throws
+  // Damage, NewerFormat, or CheckpointError if it cannot be read.
   explicit Snapshot(std::filesystem::path path, int rank = 0);
   // Creates a snapshot that is not a directory. `files` contains, by name, all files that the manifest lists. They are
   // not checked, and only reader() reads them. `what` replaces the path in messages. Throws Damage if a file is
@@ -34,8 +34,8 @@ class Snapshot {
 
   // Opens all files and compares their sizes with the manifest. Throws the same errors as the constructor.
   void check_sizes();
-  // Reads and checks every byte of all files, or only of the files of `state` if it is given. Throws the same errors as
-  // the constructor.
+  // Reads and checks every byte of all files, or only of the files of `state`, if given. Throws the same errors as the
+  // constructor.
   void check_contents(const std::optional<std::string>& state = {});
   // Performs both checks, but continues after damage. Returns one line for each damaged file.
   std::vector<std::string> find_damage();

@@ -61,7 +61,7 @@ inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 // Throws an error of the class that `failure` selects, with the text `why`.
 [[noreturn]] void raise(const std::string& why, Failure failure);
 
-// The error text for the case that Options::give_up returns true.
+// The error text used if Options::give_up returns true.
 inline constexpr const char* kGivenUp = "gave up connecting to the other replicas";
 
 // Returns the terms of the handshake between the replicas of a job.

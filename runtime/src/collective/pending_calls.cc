@@ -13,7 +13,7 @@ using wire::Frame;
 using wire::Kind;
 using wire::Type;
 
-constexpr std::size_t kMaxAhead = 1024;  // calls that a replica may be ahead before it must wait
+constexpr std::size_t kMaxAhead = 1024;  // number of calls by which a replica may be ahead before it must wait
 
 }  // namespace
 

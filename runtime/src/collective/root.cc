@@ -255,7 +255,7 @@ void Root::flush(int rank) {
   watch(rank);
 }
 
-// Stops reading from a replica that is far ahead or does not read its results, which makes it wait in its call.
+// Stops reading from a replica that is far ahead or does not read its results, so that it waits in its call.
 void Root::watch(int rank) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   const bool too_far =

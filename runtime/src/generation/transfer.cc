@@ -28,7 +28,7 @@ class Stream {
   void read(std::span<std::byte> out) {
     while (!out.empty()) {
       const ssize_t count = ::recv(fd_.get(), out.data(), out.size(), MSG_DONTWAIT);
-      if (count == 0) throw CollectiveError("another replica closed the connection while it sent its states");
+      if (count == 0) throw CollectiveError("another replica closed the connection while it was sending its states");
       if (advance(count, POLLIN)) out = out.subspan(static_cast<std::size_t>(count));
     }
   }

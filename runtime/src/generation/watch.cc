@@ -52,7 +52,7 @@ void Watch::run() {
   for (;;) {
     // A generation that is already known need not be requested again.
     changed_.wait(lock, [this] { return after_ && !(newest_ && newest_->number > *after_); });
-    // A generation that is forming will train soon; after a short timeout, the next request reports that.
+    // A generation that is forming will be training soon; with a short timeout, the next request can report that.
     const Question question{.after = *after_, .trains = trains_, .timeout = trains_ ? kTimeout : kFormingTimeout};
     lock.unlock();
     std::optional<Generation> next;

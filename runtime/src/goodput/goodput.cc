@@ -124,7 +124,7 @@ void split(const Bounds& bounds, int replicas, const Row& totals, Row& atomic, R
   }
 }
 
-// Returns the best of every kStride-th candidate according to `time`, which contains lower bounds on the step times.
+// Returns the best among every kStride-th candidate according to `time`, which contains lower bounds on the step times.
 int promising(const Row& made, const Row& time) noexcept {
   int best = 0;
   double highest = 0;

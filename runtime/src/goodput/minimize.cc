@@ -43,8 +43,8 @@ Minimum minimize(const Smooth& function, const Point& start, const Point& lower,
   nlopt_set_upper_bounds(optimiser.get(), upper.data());
   nlopt_set_ftol_rel(optimiser.get(), kTolerance);
   nlopt_set_maxeval(optimiser.get(), kMaxEvaluations);
-  // Remembers as many steps as scipy does. The default is the maximum number of steps, which costs more time than all
-  // evaluations of the function.
+  // Remember as many steps as scipy does. By default, NLopt would remember the maximum number of steps, which takes
+  // more time than all evaluations of the function.
   nlopt_set_vector_storage(optimiser.get(), kMemory);
   Point at = start;
   double value = 0;

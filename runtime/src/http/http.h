@@ -117,7 +117,7 @@ class Connections {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns the URL without user or password, so that it can be shown.
+// Returns the URL without its user name and password, so that it can be shown.
 std::string without_user(std::string url);
 
 // Escapes `text` for use as one segment of a URL's path.

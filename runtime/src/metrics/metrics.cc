@@ -138,7 +138,7 @@ void report_hints() {
     if (auto request = hints_request(all, *job)) Background::instance().post(std::move(*request));
   } catch (const UsageError& error) {
     static std::once_flag once;  // the error does not change
-    std::call_once(once, [&] { log::warn(fmt::format("scheduling hints are not posted: {}", error.what())); });
+    std::call_once(once, [&] { log::warn(fmt::format("scheduling hints are not being posted: {}", error.what())); });
   }
 }
 

@@ -1,4 +1,4 @@
-// Describes how to reach a cluster, according to a context of a kubeconfig or to a pod's service account.
+// Describes how to reach a cluster, as specified by a context in a kubeconfig or by a pod's service account.
 //
 // These are plain values. Files that may change while a command runs (a token or a rotated certificate) are only named
 // here; credentials.h reads them and runs credential plugins. Never print a whole value: it may contain secrets.
@@ -11,7 +11,7 @@
 
 namespace adaptdl::kube {
 
-// A PEM text or a token: inline in `value`, or in `file`. If both are empty, there is no secret.
+// PEM text or a token, either inline in `value` or in the file named `file`. If both are empty, there is no secret.
 struct Secret {
   std::string value;
   std::string file;

@@ -67,7 +67,7 @@ class Client {
   nlohmann::json patch(const std::string& path, Patch type, const nlohmann::json& change, const Query& query = {});
   nlohmann::json remove(const std::string& path, const RemoveOptions& options = {});
 
-  // Calls `each` for every object of a collection, page by page, and returns the list's resourceVersion. As in every
+  // Calls `each` for every object in a collection, page by page, and returns the list's resourceVersion. As in every
   // list, the objects lack apiVersion and kind. If a continue token expires, the remaining objects come from a later
   // version than the returned one; a watch that starts at the returned version delivers the differences.
   std::string list(const std::string& collection, const ListOptions& options,

@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::system_clock;
 constexpr std::chrono::seconds kReadAgain{60};  // how often files are re-read
-// Time limits for a plugin. The longer one applies if the plugin may prompt the user, who may have to log in first.
+// Time limits for a plugin. The longer limit applies if the plugin may prompt the user, who may have to log in first.
 constexpr std::chrono::minutes kPluginPatience{2};
 constexpr std::chrono::minutes kPersonPatience{10};
 

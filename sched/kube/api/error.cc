@@ -50,7 +50,7 @@ std::string code_text(int code) {
   return meaning.empty() ? fmt::format("HTTP {}", code) : fmt::format("HTTP {} {}", code, meaning);
 }
 
-// Returns a message for a response that is not a Status, because it comes from a proxy or from another kind of server.
+// Returns a message for a response that is not a Status, such as one from a proxy or another kind of server.
 std::string message_of_text(int code, std::string_view body) {
   const std::string head = lower(body.substr(0, 2 * kMaxMessageLength));
   if (head.find("<html") == std::string::npos) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kKubeconfig = "kubeconfig";
 constexpr std::size_t kNamesShown = 10;
 
-// The parsed files in the order of precedence.
+// The parsed files, in order of precedence.
 using Files = std::vector<Entry>;
 
 std::string names_of(const Files& files) {

@@ -6,8 +6,8 @@
 
 namespace adaptdl::kube {
 
-// Returns why the name is not a DNS label, as the names of containers and namespaces must be ("is 'A_b', but must be
-// …"); empty if the name is valid.
+// Returns why the name is not a valid DNS label ("is 'A_b', but must be …"); empty if it is valid. The names of
+// containers and namespaces must be DNS labels.
 std::string not_a_label(std::string_view name);
 // Do the same for a job's name and for a prefix that is passed to generate_name. A job's name must fit into its
 // replicas' host names, JOB-GROUP-RANK.

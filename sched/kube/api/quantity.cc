@@ -127,7 +127,9 @@ Quantity Quantity::parse(std::string_view text) {
   }
   const std::optional<Scale> scale = parse_suffix(rest);
   if (!scale)
-    refuse(text, "expected a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3");
+    refuse(text,
+           "expected a number, optionally with a suffix (n u m k M G T P E Ki Mi Gi Ti Pi Ei) or an exponent such "
+           "as e3");
 
   cpp_int nano = to_nanos(digits, decimals, *scale);
   if (scale->format == Format::kBinarySi) nano = std::min(nano, cpp_int(kMaxInt64) * kNano);

@@ -1,7 +1,7 @@
-// Kubernetes quantities ("1500m", "2Gi", "1e3"), same as in k8s.io/apimachinery, pkg/api/resource.
+// Kubernetes quantities ("1500m", "2Gi", "1e3"), as in k8s.io/apimachinery, pkg/api/resource.
 //
-// The API server's syntax is accepted, and quantities are written in the same canonical form. Only amounts above
-// 8*10^28, which no machine has, are rejected.
+// The API server's syntax is accepted, and quantities are written in the API server's canonical form. Only amounts
+// above 8*10^28, which no machine has, are rejected.
 #pragma once
 
 #include <compare>

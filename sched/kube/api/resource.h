@@ -36,7 +36,7 @@ inline constexpr Resource kResourceSlices{"resource.k8s.io", "v1", "resourceslic
 inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs", "AdaptDLJob"};
 
 // Returns the path of a collection, an object, or a subresource (such as "log", "exec", "status"). An empty namespace
-// means all namespaces, or a cluster-wide object. Names are escaped.
+// means all namespaces or a cluster-scoped object. Names are escaped.
 std::string path(const Resource& resource, std::string_view name_space, std::string_view name = {},
                  std::string_view subresource = {});
 

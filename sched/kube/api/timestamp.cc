@@ -14,7 +14,7 @@ __extension__ using Wide = __int128;
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Reads from the front of a text. Once a part does not match, good() returns false from then on.
+// Reads from the front of a text. Once a part has failed to match, good() returns false.
 class TimeReader {
  public:
   explicit TimeReader(std::string_view text) : text_(text) {}
@@ -27,7 +27,7 @@ class TimeReader {
     return true;
   }
   void expect(std::string_view expected) { good_ = skip(expected) && good_; }
-  // Reads a number of exactly `digits` digits that is at most `most`.
+  // Reads a number that has exactly `digits` digits and is at most `most`.
   int number(std::size_t digits, int most) {
     int value = 0;
     good_ = good_ && text_.size() >= digits;
@@ -39,7 +39,7 @@ class TimeReader {
     good_ = good_ && value <= most;
     return value;
   }
-  // Reads the digits after a decimal point, as nanoseconds; further digits are dropped.
+  // Reads the digits after a decimal point, as nanoseconds; digits after the ninth are dropped.
   int fraction() {
     int value = 0, unit = 100'000'000;
     good_ = good_ && !text_.empty() && is_digit(text_[0]);

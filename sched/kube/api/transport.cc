@@ -51,8 +51,8 @@ class TunnelConnection : public RawConnection {
 
 }  // namespace
 
-// The credentials and the TLS settings. As long as the settings do not change, the same object is returned, so that
-// connections are reused.
+// The credentials and the TLS settings. As long as the TLS settings do not change, tls_for() returns the same object,
+// so that connections are reused.
 struct Transport::Identity {
   explicit Identity(const Access& of) : access(of), credentials(of) {}
 
@@ -186,7 +186,7 @@ void Transport::refuse(const std::string& method, const std::string& path, int c
   std::string message = fmt::format("{} {}: {}", method, path, status.message);
   if (code == 401) {
     message +=
-        fmt::format("; the cluster does not accept {}; renew its credentials, or choose another context with --context",
+        fmt::format("; the cluster does not accept {}; renew the credentials, or choose another context with --context",
                     identity_->credentials.in_words());
   } else if (code == 403) {
     message += fmt::format(

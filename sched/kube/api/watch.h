@@ -21,8 +21,8 @@ struct Change {
     kAdded,
     kModified,
     kDeleted,
-    kSynced,      // no object: all objects of the first list or a new list were reported, or the server answers
-                  // again after kInterrupted, and the changes since then follow
+    kSynced,      // no object: all objects of the first list or of a new list have been reported, or the server
+                  // responds again after kInterrupted, and the changes made in the meantime follow
     kInterrupted  // no object: the server is unreachable because of `message`; the watch is retried
   };
   Kind kind;
@@ -30,7 +30,7 @@ struct Change {
   std::string message;
 };
 
-// Calls `handle` in this thread until it returns false or a stop is requested, which takes effect within 0.1 s.
+// Calls `handle` in this thread until it returns false or a stop is requested. A stop takes effect within 0.1 s.
 // Rethrows any error of the first list. Later, throws ApiError for errors that waiting cannot resolve (403, 404), but
 // only if they last for kStarting: a starting server may report them before it has loaded its rules and resources.
 inline constexpr std::chrono::seconds kStarting{15};

@@ -15,7 +15,7 @@ struct YamlDocument {
 };
 
 // Returns all documents of a text except empty ones. Messages refer to the text as `name`. Throws an Error with the
-// line if the YAML is invalid, a map has a duplicate key, or the text is too large or too deep.
+// line if the YAML is invalid, a map has a duplicate key, or the text is too large or too deeply nested.
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name);
 
 }  // namespace adaptdl::kube

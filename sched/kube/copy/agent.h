@@ -28,7 +28,7 @@ struct NoAgent {};
 
 class Agent {
  public:
-  // The file size from which sending the agent pays off.
+  // The smallest file size for which sending the agent pays off.
   static constexpr std::uint64_t kWorth = std::uint64_t{32} << 20;
 
   // Prepares to copy files of up to `largest` bytes. The agent is placed in /tmp, /var/tmp or `directory`.
@@ -52,7 +52,8 @@ class Agent {
   // checksum of the first `size` bytes to standard error. The command's input must be kAgentProgram. REQUIRES: *this is
   // true.
   std::vector<std::string> send(const std::string& path, std::uint64_t offset, std::uint64_t size) const;
-  // Throws if the command ended because the agent cannot run: NoAgent, or Error if bytes were already copied (`begun`).
+  // Throws if the command ended because the agent cannot run: NoAgent, or Error if bytes have already been copied
+  // (`begun`).
   void check(const Outcome& outcome, bool begun = false);
 
  private:

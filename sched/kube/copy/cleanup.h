@@ -12,7 +12,7 @@ class Cleanup {
  public:
   // `action` must not throw.
   explicit Cleanup(std::function<void()> action);
-  // Runs the action, unless it has already run or was released.
+  // Runs the action, unless it has already run or been released.
   ~Cleanup();
   Cleanup(const Cleanup&) = delete;
   Cleanup& operator=(const Cleanup&) = delete;

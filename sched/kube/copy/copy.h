@@ -6,7 +6,7 @@
 // pack (upload). Only a few pieces of the data are in memory at any time.
 //
 // Targets follow cp's rules: if the target is an existing directory, the source is copied into it under its own name;
-// any other target is the name of the copy. A source that ends in "/." stands for the contents of that directory.
+// any other target is the name of the copy. A source that ends in "/." stands for the directory's contents.
 //
 // All functions throw Error, and Interrupted after a stop request. They use threads of their own.
 #pragma once

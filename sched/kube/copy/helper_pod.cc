@@ -19,7 +19,7 @@ constexpr const char* kVolume = "adaptdl-pvc";
 constexpr const char* kContainer = "copy";
 constexpr std::size_t kMaxLabelLength = 63;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-constexpr auto kTroubleLasts = std::chrono::seconds(20);  // for problems that may resolve, such as a slow image pull
+constexpr auto kTroubleLasts = std::chrono::seconds(20);  // for problems that may go away, such as a slow image pull
 constexpr auto kMaxStart = std::chrono::minutes(3);
 
 // Names and label values must end with a letter or digit.
@@ -142,7 +142,7 @@ void HelperPod::wait_until_running(std::stop_token stop, const std::function<voi
     if (trouble.empty()) well = now;
     const bool over = phase == "Failed" || phase == "Succeeded";
     if (over || now - well > kTroubleLasts || now - begin > kMaxStart) {
-      throw Error(fmt::format("no replica is running, and the helper pod for the copy does not start: {}",
+      throw Error(fmt::format("no replica is running, and the helper pod for the copy did not start: {}",
                               !trouble.empty() ? trouble
                               : over           ? "it has ended"
                                                : "timed out waiting for its volume or image"));

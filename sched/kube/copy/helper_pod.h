@@ -1,7 +1,7 @@
 // A temporary pod that mounts a job's volume and provides the tools for copying.
 //
-// The job owns the pod, which waits for input that never arrives and is deleted when the copy ends. If the process that
-// created it is killed, the pod ends at its deadline, and the job's next copy deletes it.
+// The job owns the pod. The pod waits for input that never arrives, and is deleted when the copy ends. If the process
+// that created it is killed, the pod ends at its deadline, and the job's next copy deletes it.
 //
 // Lifetime: the destructor or Cleanup::run_all deletes the pod.
 #pragma once
@@ -30,7 +30,7 @@ bool is_leftover(const nlohmann::json& pod, std::chrono::system_clock::time_poin
 
 class HelperPod {
  public:
-  // Waits until the pod runs. Throws an Error with the reason if it does not start, or Interrupted after a stop
+  // Waits until the pod is running. Throws an Error with the reason if it does not start, or Interrupted after a stop
   // request.
   HelperPod(Client& client, const nlohmann::json& job, const std::string& image, std::stop_token stop,
             const std::function<void(const std::string&)>& notice);

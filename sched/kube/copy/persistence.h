@@ -39,7 +39,7 @@ class Persistence {
   std::chrono::steady_clock::time_point since_{};
 };
 
-// Repeats `action` until it ends without a broken connection.
+// Repeats `action` until it completes without a broken connection.
 template <typename Action>
 auto persist(Persistence& persistence, const Action& action) {
   for (;;) {

@@ -43,7 +43,7 @@ class ResumedOutput {
 
   std::uint64_t bytes() const { return bytes_; }                         // number of bytes read so far
   std::string sum() const { return sum_.hex(); }                         // checksum of the bytes read so far
-  Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES: read() returned the end
+  Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES: read() returned an empty piece
 
  private:
   bool read_some();

@@ -1,7 +1,7 @@
-// The remote end of a copy: a place that runs commands over connections that may break.
+// The remote end of a copy, where commands are run over connections that may break.
 //
 // File names are passed to scripts as arguments, never in their text, so that the shell does not interpret them. Each
-// script knows how much input to read, and ends after that.
+// script knows how much input to read, and exits after reading that much.
 //
 // Threading: several threads may start commands concurrently; one thread may write to a Process while another reads.
 #pragma once

@@ -26,7 +26,7 @@ std::vector<std::string> split_name(std::string_view name) {
   if (name.empty()) refuse("empty name; the rest is not unpacked");
   if (name.front() == '/') refuse("absolute path; the rest is not unpacked");
   for (const std::filesystem::path& part : std::filesystem::path(name)) {
-    if (part == "..") refuse("leads out of the target; the rest is not unpacked");
+    if (part == "..") refuse("leads outside the target; the rest is not unpacked");
     if (!part.empty() && part != ".") parts.push_back(part.string());
   }
   return parts;

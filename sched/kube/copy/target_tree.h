@@ -52,7 +52,7 @@ class TargetTree {
     std::vector<std::string> name;
     Attributes attributes;
   };
-  // Returns the directory that contains `name`, which is created if it is missing.
+  // Returns the directory that contains `name`, and creates it if it is missing.
   int parent(const std::vector<std::string>& name);
   sched::Fd open_directory(const std::vector<std::string>& name, bool make);
   std::string temporary_name();

@@ -109,7 +109,7 @@ class Unpacker {
   void hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of) {
     if (name.empty() || !files_.contains(of)) {
       throw Error(
-          fmt::format("invalid hard link in the archive: '{}' is not an earlier file in it", fmt::join(of, "/")));
+          fmt::format("invalid hard link in the archive: '{}' is not an earlier file", fmt::join(of, "/")));
     }
     if (name == of) return;
     tree_.make_hard_link(name, of);

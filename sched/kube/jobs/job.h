@@ -53,7 +53,7 @@ struct Replica {
   bool waits = false;    // on a node but not started; only events report why
   int restarts = 0;      // maximum among its containers
   std::optional<Time> created;
-  // Why the pod does not run, or how it failed; empty if it is healthy.
+  // Why the pod is not running, or how it failed; empty if it is healthy.
   std::string trouble;
 };
 Replica parse_replica(const nlohmann::json& pod);

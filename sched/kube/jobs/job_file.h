@@ -14,7 +14,7 @@ namespace adaptdl::kube {
 
 struct JobFileNeeds {
   bool name = true;   // each job must have a name or generateName; false: the caller adds one
-  bool image = true;  // the first container must name an image too; false: the caller adds one
+  bool image = true;  // the first container must also name an image; false: the caller adds one
 };
 
 // Returns the jobs in a text, without their status or the fields that only the server sets. The jobs are ready to be

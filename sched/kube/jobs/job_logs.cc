@@ -110,8 +110,8 @@ class JobLogs {
     });
   }
 
-  // A watch fails if the server cannot be reached when it begins. If the other watch has begun by then, the server was
-  // only restarted in the meantime.
+  // A watch fails if the server cannot be reached when the watch begins. If the other watch has begun by then, the
+  // server was only restarted in the meantime.
   void keep_watching(const Resource& resource, const ListOptions& options, const std::stop_token& stop,
                      const std::function<bool(Change&&)>& take) {
     while (!stop.stop_requested()) {

@@ -155,7 +155,7 @@ const auto& phrases() {
   return all;
 }
 
-// Returns the problem with a volume claim that a message from the scheduler or an event reports.
+// Returns the problem with a volume claim that is reported in `message`, which is from the scheduler or an event.
 std::string volume_trouble(const std::string& message) {
   if (message.find("ersistent") == std::string::npos) return "";
   std::smatch found;
@@ -253,8 +253,8 @@ std::string event_trouble(const Event& event) {
   return "";
 }
 
-// Returns the newest event about the object that explains a problem. The "Error" that follows "Failed to pull" is not
-// such an event.
+// Returns the newest event that is about the object and explains a problem. The "Error" that follows "Failed to pull"
+// is not such an event.
 const Event* newest(std::span<const Event> events, const std::string& uid, std::string_view name_space,
                     std::string_view name, std::string_view kind) {
   const Event* found = nullptr;

@@ -1,5 +1,5 @@
-// Explains a job's state: finds the reason why the job does not start or why it failed in everything that the cluster
-// reports about the job, its pods and their events.
+// Explains why a job is not starting or why it failed, based on everything that the cluster reports about the job, its
+// pods and their events.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,12 +11,12 @@
 
 namespace adaptdl::kube {
 
-// Returns, in one line, why a pod does not run or how it failed, according to the pod itself; empty if the pod is
+// Returns, in one line, why a pod is not running or how it failed, according to the pod itself; empty if the pod is
 // healthy.
 std::string pod_trouble(const nlohmann::json& pod);
 
-// Describes the pod's unhealthy device; empty if there is none. Nodes report unhealthy devices since Kubernetes 1.36.
-// The pod continues to run, but its program may fail because of the device.
+// Describes the pod's unhealthy device; empty if there is none. Nodes have reported unhealthy devices since Kubernetes
+// 1.36. The pod continues to run, but its program may fail because of the device.
 std::string unhealthy_device(const nlohmann::json& pod);
 
 // Returns whether this reason for a waiting container means that its image cannot be pulled.

@@ -153,7 +153,7 @@ Submission make_submission(json job, const SubmissionOptions& options) {
   add_volumes(pod, claim, options.tensorboard.empty() ? "" : "adaptdl-tensorboard-" + options.tensorboard);
   Submission made;
   made.claim = make_claim(claim, job, options);
-  // generateName records that the name was generated, same as in jobs created by kubectl.
+  // generateName records that the name was generated, as in jobs created by kubectl.
   if (!options.name.empty()) metadata["generateName"] = options.name + '-';
   made.job = std::move(job);
   return made;

@@ -37,7 +37,7 @@ struct SubmissionOptions {
   std::optional<StorageChoice> storage;  // null: the cluster's default class
 };
 
-// A job with a name, and its volume claim, which the job must own.
+// A job with a name, and the volume claim that the job must own.
 struct Submission {
   nlohmann::json job, claim;
   std::string name() const;
@@ -61,9 +61,9 @@ class Submitter {
   void check(const std::vector<Submission>& all, const std::function<void(const std::string&)>& notice);
   // Returns the objects that the server would create for a submission, without creating them.
   Submission dry_run(const Submission& one);
-  // Creates each claim, then the job, then makes the job own the claim, and returns the jobs. On an error or a stop
-  // (http::Stopped), deletes everything that it has created, and reports the objects that could not be deleted to
-  // `notice`.
+  // For each submission, creates the claim and then the job, and makes the job own the claim. Returns the jobs. On an
+  // error or a stop (http::Stopped), deletes everything that it has created, and reports the objects that could not be
+  // deleted to `notice`.
   std::vector<nlohmann::json> create(std::vector<Submission> all, const std::stop_token& stop,
                                      const std::function<void(const std::string&)>& notice);
   // Deletes the objects that the `create` in progress has created so far.

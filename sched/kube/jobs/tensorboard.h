@@ -53,8 +53,8 @@ std::vector<TensorBoard> list_tensorboards(Client& client, const std::string& na
 TensorBoard get_tensorboard(Client& client, const std::string& name_space, const std::string& name);
 
 // Waits until the TensorBoard is ready or a stop is requested. `notice` receives a line at the start and each reason
-// why the TensorBoard is not ready. Throws Error if the TensorBoard does not exist, or if there have been such reasons
-// for 60 s.
+// why the TensorBoard is not ready. Throws Error if the TensorBoard does not exist, or if such reasons persist for
+// 60 s.
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
                       const std::function<void(const std::string&)>& notice);
 

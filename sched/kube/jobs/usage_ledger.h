@@ -3,8 +3,8 @@
 //
 // An existing job's usage is the usage in its status (job_usage.h) minus its usage before the month began. A deleted
 // job is added to a sum in two steps: the job is first marked as deleted, and once the mark is stored, the sum is
-// increased and the job is removed. If the response to a step is lost, the step can thus be repeated without counting
-// anything twice.
+// increased and the job is removed. If the response to a step is lost, the step can therefore be repeated without
+// counting anything twice.
 #pragma once
 
 #include <compare>

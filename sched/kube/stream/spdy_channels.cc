@@ -26,7 +26,7 @@ using boost::system::error_code;
 constexpr const char* kProtocol = "v4.channel.k8s.io";
 constexpr std::size_t kSpdyFrame = std::size_t{1} << 20;  // maximum size of a data frame that is sent
 constexpr std::size_t kMaxHeadSize = std::size_t{64} << 10;
-constexpr std::size_t kMaxAnswers = 1000;  // answers to pings that the server has not read yet
+constexpr std::size_t kMaxAnswers = 1000;  // limit for queued answers to the server's pings
 
 struct Stream {
   Channel channel;

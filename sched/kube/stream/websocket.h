@@ -20,7 +20,7 @@ class WebSocket {
   using Stream = boost::beast::websocket::stream<boost::asio::local::stream_protocol::socket, false>;
 
   // Connects, and runs `context` until the server has accepted one of the protocols (separated by ", "). Throws
-  // ApiError if the server refuses, http::ConnectionError and Error.
+  // http::ConnectionError, Error and, if the server refuses, ApiError.
   WebSocket(boost::asio::io_context& context, Client& client, const std::string& path, const Query& query,
             const std::string& protocols);
 

@@ -1,8 +1,8 @@
 // CheckpointWatch determines whether a run wrote a checkpoint, and which one to continue from.
 //
-// A directory may contain checkpoints from adaptdl's runtime, which record whether they are complete, or directories
-// with names of the same form that another runtime wrote (AdaptDL's Python package names them after the number of
-// restarts). For the latter, only the directory's name shows that the checkpoint was committed.
+// A directory may contain checkpoints from adaptdl's runtime, which record whether they are complete, or checkpoints
+// from another runtime with names of the same form (AdaptDL's Python package names them after the number of restarts).
+// For the latter, only the name shows that the checkpoint was committed.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class CheckpointWatch {
   std::optional<CheckpointNote> newest() const;
 
   // Returns the first value for ADAPTDL_NUM_RESTARTS. AdaptDL's Python package names its checkpoints after that number
-  // and cannot write the same name twice. If the directory contains such checkpoints, the result is therefore one more
+  // and cannot use the same name twice. If the directory contains such checkpoints, the result is therefore one more
   // than the highest number; otherwise it is 0.
   int first_restart() const;
 

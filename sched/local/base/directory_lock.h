@@ -1,8 +1,8 @@
-// A process that locks a directory holds the lock until it ends. The lock shows whether a run or a search is active; a
-// process id would not, since it may have been reused.
+// A process that locks a directory holds the lock until the process ends. The lock shows whether a run or a search is
+// active; a process id would not, since it may have been reused.
 //
 // The lock is an open file description lock on the file `lock` in the directory. A process may lock other files in the
-// same way, for itself and for the processes that inherit its descriptor.
+// same way, for itself and for the processes that inherit the descriptor.
 #pragma once
 
 #include <filesystem>

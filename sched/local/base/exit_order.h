@@ -1,7 +1,7 @@
 // ExitOrder determines the order in which processes end.
 //
-// The replica that fails first brings the other replicas down within milliseconds, and a busy launcher may notice only
-// after all of them have ended. The kernel records the order: it lists process descriptors (pidfds) in the order in
+// The replica that fails first brings the other replicas down within milliseconds, and a busy launcher may not notice
+// until all of them have ended. The kernel records the order: it lists process descriptors (pidfds) in the order in
 // which they became ready.
 #pragma once
 
@@ -21,7 +21,7 @@ class ExitOrder {
   // Watches a child that has not been reaped yet. On a kernel without pidfds (before 5.3), nothing is watched.
   void watch(pid_t pid);
   // Returns how many of the watched processes ended before `pid`, which must have ended. If the order is unknown,
-  // returns the result for a process that ended last.
+  // assumes that `pid` ended last.
   std::size_t place(pid_t pid);
 
  private:

@@ -40,15 +40,15 @@ struct Pipe {
 // Creates a pipe whose ends are closed on exec and are not descriptors 0 to 2. Throws Error if no descriptors are left.
 Pipe make_pipe();
 
-// Closes the descriptors from `first` on, except `keep` (-1: no exception). This function and the next are
+// Closes the descriptors from `first` on, except `keep` (-1: no exception). This function and the next one are
 // async-signal-safe.
 void close_from(int first, int keep = -1) noexcept;
 
 // Marks the descriptors from `first` on as close-on-exec.
 void close_on_exec_from(int first) noexcept;
 
-// Opens /dev/null as each of the descriptors 0 to 2 that is closed. Otherwise, a file that is opened later could get
-// one of these numbers and receive printed output.
+// Opens /dev/null on each closed descriptor from 0 to 2. Otherwise, a file that is opened later could get one of these
+// numbers and receive printed output.
 void open_standard_descriptors() noexcept;
 
 // Throws Error on failure.

@@ -32,8 +32,8 @@ struct LaunchPlan {
   int replicas = 1;      // maximum number of replicas that this launcher runs; >= 1
   int min_replicas = 1;  // minimum number of replicas
   bool elastic = false;  // the number of replicas may change during the run, and replicas may be replaced
-  // The maximum number of replicas of an elastic run until its program has been measured or is known to follow changes
-  // of that number. nullopt: `replicas`.
+  // The maximum number of replicas of an elastic run until its program has been measured or is known to adapt to
+  // changes in that number. nullopt: `replicas`.
   std::optional<int> start_replicas;
   std::vector<std::string> devices;           // devices available to the replicas; empty if they need none
   bool share_devices = false;                 // several replicas may use the same device
@@ -65,10 +65,10 @@ struct LaunchPlan {
 };
 
 // How long a program may take from its start until it handles SIGTERM. A stop waits for the program to handle the
-// signal, but no longer than this time or half of the grace period.
+// signal, but no longer than this time or half of the grace period, whichever is shorter.
 inline constexpr std::chrono::milliseconds kStartUp = std::chrono::seconds(5);
-// How long a process may take to die after SIGKILL. After that time, the launcher gives up on the process, since it
-// must be blocked in the kernel.
+// How long a process may take to die after SIGKILL. After that time, the launcher gives up on the process, which must
+// be blocked in the kernel.
 inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(10);
 // The minimum time between two resizes that checkpoint and restart the run. It does not apply to resizes that a user
 // requests.

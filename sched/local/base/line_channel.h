@@ -1,6 +1,6 @@
 // LineChannel exchanges messages with another process: JSON objects, one per line, over a pair of pipes or a socket.
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <poll.h>
@@ -19,8 +19,8 @@ namespace adaptdl::sched {
 
 class LineChannel {
  public:
-  // The maximum length of a message in bytes: a line of a replica's output (LineSplitter::kMaxLine) with every byte
-  // escaped, and the rest of the message.
+  // The maximum length of a message in bytes: enough for a line of a replica's output (LineSplitter::kMaxLine) with
+  // every byte escaped, plus the rest of the message.
   static constexpr std::size_t kMaxMessage = std::size_t{8} << 20;
 
   // Makes both descriptors non-blocking; they may refer to the same socket. Throws Error if that fails.
@@ -34,7 +34,7 @@ class LineChannel {
   void send(const nlohmann::json& message);
   // Sends as much of the kept data as possible without blocking.
   void write();
-  // Returns whether so much data is kept that the caller should not send more output of replicas.
+  // Returns whether so much data is pending that the caller should not send more replica output.
   bool congested() const noexcept { return outgoing_.size() - written_ > kCongested; }
   // Passes the messages that have arrived to `sink`. Returns false once the other process has closed the channel or
   // sent a line that is not a JSON object.

@@ -10,8 +10,8 @@
 
 namespace adaptdl::sched {
 
-// Splits a stream of bytes at each '\n'. A line that is longer than the limit is passed on in pieces, so that a program
-// that never ends its line uses bounded memory.
+// Splits a stream of bytes at each '\n'. A line that is longer than the limit is passed on in pieces, so that memory
+// use stays bounded even if a program never ends its line.
 class LineSplitter {
  public:
   static constexpr std::size_t kMaxLine = std::size_t{1} << 20;  // bytes
@@ -28,7 +28,7 @@ class LineSplitter {
  private:
   std::size_t max_line_;
   std::string partial_;
-  bool inside_line_ = false;  // a piece of the current line was passed on
+  bool inside_line_ = false;  // a piece of the current line has been passed on
 };
 
 // Keeps the last few lines of a replica's output for a report of its failure.

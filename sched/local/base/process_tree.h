@@ -17,16 +17,17 @@ struct Member {
   pid_t session = 0;
 };
 
-// Returns the living (not zombie) processes of these sessions, without the session leaders if `without_leaders` is
+// Returns the living (not zombie) processes of these sessions, excluding the session leaders if `without_leaders` is
 // true.
 std::vector<Member> session_members(const std::set<pid_t>& sessions, bool without_leaders = false);
 
 // Sends SIGKILL to every living process of these sessions, and returns these processes. Must be called until it returns
-// an empty list, since it may miss a process that is just being forked in another process group of the session.
+// an empty list, since it may miss a process that is being forked at that moment in another process group of the
+// session.
 std::vector<Member> kill_sessions(const std::set<pid_t>& sessions);
 
 // Sends a signal to the topmost processes of a session: those whose parents are not in the session, because its leader
-// has left them behind. Returns the number of these processes.
+// has ended and left them behind. Returns the number of these processes.
 std::size_t signal_orphans(pid_t session, int signal_number);
 
 }  // namespace adaptdl::sched

@@ -28,7 +28,7 @@ std::string how_to_run(const std::string& name) {
 }  // namespace
 
 fs::path find_program(const std::string& name, const std::string& search_path) {
-  if (name.empty()) throw UsageError("the name of the program is empty");
+  if (name.empty()) throw UsageError("the program name is empty");
   std::error_code ignored;
   if (name.find('/') != std::string::npos) {
     if (can_execute(name)) return name;

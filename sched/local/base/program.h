@@ -6,7 +6,7 @@
 
 namespace adaptdl::sched {
 
-// Returns the executable file for `name`: the path itself if it contains a slash, otherwise the first match in
+// Returns the executable file for `name`: `name` itself if it contains a slash, otherwise the first match in
 // `search_path`, a list of directories in the format of $PATH. Throws UsageError with a suggestion if there is none.
 std::filesystem::path find_program(const std::string& name, const std::string& search_path);
 

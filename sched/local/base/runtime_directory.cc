@@ -30,7 +30,7 @@ bool is_own_directory(const fs::path& path) {
 // Creates the directory if needed, and makes it inaccessible to other users. Returns the problem if there is one.
 std::optional<std::string> make_private(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return std::strerror(errno);
-  if (!is_own_directory(path)) return "it is not a directory of this user";
+  if (!is_own_directory(path)) return "it is not a directory owned by this user";
   if (::chmod(path.c_str(), 0700) != 0) return std::strerror(errno);
   return std::nullopt;
 }
@@ -56,7 +56,7 @@ fs::path runtime_directory() {
   const fs::path last = fmt::format("/tmp/adaptdl-{}", ::geteuid());
   if (const auto problem = make_private(last)) {
     throw Error(
-        fmt::format("cannot use {} for the sockets of runs: {}; set XDG_RUNTIME_DIR to a directory that you own",
+        fmt::format("cannot use {} for run sockets: {}; set XDG_RUNTIME_DIR to a directory that you own",
                     last.string(), *problem));
   }
   return last;

@@ -25,8 +25,8 @@ Fd listen_at(const std::filesystem::path& path);
 // does.
 Fd connect_to(const std::filesystem::path& path) noexcept;
 
-// Accepts a connection. It is non-blocking, and close-on-exec from the start, so that no other thread can start a
-// process that inherits it. Returns an empty Fd if no connection is pending or if it is from another user.
+// Accepts a connection. The connection is non-blocking, and close-on-exec from the start, so that no other thread can
+// start a process that inherits it. Returns an empty Fd if no connection is pending or if it is from another user.
 Fd accept_own_user(int listener) noexcept;
 
 // Returns whether the process at the other end belongs to this user or to root, which has access in any case.

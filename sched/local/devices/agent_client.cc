@@ -122,7 +122,7 @@ void AgentClient::send() {
       if (!unsaid_) break;
       outgoing_ = message(first_);
       // The first message reports the whole allocation as held, so a second message must report the devices that are
-      // really held.
+      // actually held.
       unsaid_ = std::exchange(first_, false) && !allocated_.empty();
     }
     const ssize_t sent = ::send(socket_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);

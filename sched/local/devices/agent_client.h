@@ -7,7 +7,7 @@
 // Use: poll fd(), and call take() when it is readable. Use update() to report a device as held before a process is
 // started on it, and as no longer held when the last process on it has ended: only then can another run receive it.
 //
-// Threading: one thread at a time. The client forks to start the agent; the child makes only async-signal-safe calls.
+// Threading: not thread-safe. The client forks to start the agent; the child makes only async-signal-safe calls.
 // Lifetime: the destructor releases the run's devices to other runs, so the run's processes must have ended by then.
 #pragma once
 
@@ -46,7 +46,8 @@ struct DeviceAllocation {
 };
 
 struct AgentOptions {
-  // A program whose main() calls run_agent() if argv[0] is kAgentName. For `adaptdl`, this is the program itself.
+  // The program to start as the agent: its main() must call run_agent() if argv[0] is kAgentName. The default is this
+  // process's own program.
   std::filesystem::path program = "/proc/self/exe";
   // The agent's policy and fairness, which apply only if the agent has no other run yet; see make_policy().
   std::string policy = "adaptive";

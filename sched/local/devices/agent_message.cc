@@ -74,7 +74,7 @@ std::vector<std::string> devices(const json& object, const char* name) {
     const bool fine = each.is_string() && !each.get_ref<const std::string&>().empty() &&
                       each.get_ref<const std::string&>().size() <= kMaxTextLength;
     if (!fine || !seen.insert(each.get<std::string>()).second)
-      throw UsageError(fmt::format("field '{}' must be a list of different device names", name));
+      throw UsageError(fmt::format("field '{}' must be a list of distinct device names", name));
     devices.push_back(each.get<std::string>());
   }
   return devices;

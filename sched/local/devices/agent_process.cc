@@ -14,7 +14,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Only async-signal-safe calls are allowed between fork and exec, since other threads may hold any lock.
+// Only async-signal-safe calls are allowed between fork and exec, since another thread may have held a lock.
 [[noreturn]] void become_agent(const char* program, char* const* arguments) {
   // The caller waits until its files are closed here, so that its locks do not outlive it.
   close_from(STDERR_FILENO + 1);
@@ -37,7 +37,7 @@ namespace {
 void start_agent(const std::filesystem::path& program, const std::filesystem::path& directory) noexcept {
   char name[] = "adaptdl-agent";
   static_assert(sizeof name == sizeof kAgentName);
-  // The parameters of exec are not const, but it does not change them.
+  // exec's parameters are not const, but exec does not change them.
   char* const arguments[] = {name, const_cast<char*>(directory.c_str()), nullptr};
   const pid_t child = ::fork();
   if (child == 0) become_agent(program.c_str(), arguments);

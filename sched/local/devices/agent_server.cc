@@ -40,7 +40,7 @@ int peer_pid(int socket) {
 
 bool alive(int pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
-// Returns, by run id, the process ids of the runs that the previous agent left in its lock file and that are still
+// Returns, by run id, the process ids of the runs that the previous agent listed in its lock file, if they are still
 // alive.
 std::map<std::string, int> living_runs(int lock) {
   std::string text(kMaxSessions * 64, '\0');
@@ -55,7 +55,7 @@ std::map<std::string, int> living_runs(int lock) {
 
 }  // namespace
 
-// A Session is one connection. Its pending operations and the server own it.
+// A Session is one connection. It is owned by its pending operations and the server.
 class AgentServer::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(stream_protocol::socket socket, AgentServer& server)
@@ -179,7 +179,7 @@ void AgentServer::take(const std::shared_ptr<Session>& session, std::string_view
   const bool came = session->run_id.empty();
   Run& run = runs_[message.id];
   if (came) {
-    // A run that has lost its connection opens a new one, and reports the devices that it holds again.
+    // A run that has lost its connection opens a new one, and again reports the devices that it holds.
     if (run.user != 0) shares_.remove(run.user);
     run.user = next_user_++;
     run.vanished.reset();

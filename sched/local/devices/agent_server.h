@@ -32,7 +32,7 @@ class AgentServer {
   struct Run {
     UserId user = 0;
     std::weak_ptr<Session> session;                       // expired if the run has lost its connection
-    std::unique_ptr<boost::asio::steady_timer> vanished;  // expires when the run is forgotten
+    std::unique_ptr<boost::asio::steady_timer> vanished;  // when this expires, the run is forgotten
     int pid = 0;
   };
 

@@ -44,7 +44,7 @@ ClusterRelay::ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTi
     epoll_event event{};
     event.events = EPOLLIN;
     if (::epoll_ctl(watch_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      throw Error(fmt::format("cannot watch the driver of the cluster: {}; a higher `ulimit -n` may help",
+      throw Error(fmt::format("cannot watch the cluster driver: {}; a higher `ulimit -n` may help",
                               std::strerror(errno)));
   }
 }
@@ -53,9 +53,9 @@ void ClusterRelay::pump() {
   channel_.write();
   try {
     if (!channel_.receive([this](const json& message) { take_message(message); }))
-      throw Error("the driver of the cluster has ended");
+      throw Error("the cluster driver has ended");
   } catch (const json::exception& error) {
-    throw Error(fmt::format("invalid message from the driver of the cluster: {}", error.what()));
+    throw Error(fmt::format("invalid message from the cluster driver: {}", error.what()));
   }
 }
 
@@ -154,11 +154,11 @@ bool ClusterRelay::take() {
     wanted_ = std::move(allocation->devices);
     if (!request_.devices.empty()) reason_ = std::move(allocation->reason);
   } else if (!answered_ && Clock::now() - began_ > kFirstAllocation) {
-    reason_ = "the agent that shares the cluster among jobs does not answer";
+    reason_ = "the agent that shares the cluster among jobs is not responding";
   }
   open_and_close();
   if (!has_devices()) {
-    // The first devices that connect again do not suffice, either, if more are about to connect.
+    // As at the start, the first devices that connect are not enough if more are about to connect.
     allocated_.clear();
     if (std::ranges::none_of(links_, [](const auto& link) { return link.second == Link::kConnected; }))
       first_connected_ = {};

@@ -37,7 +37,7 @@ namespace adaptdl::sched {
 class ClusterRelay final : public DeviceSource, public ReplicaLinks {
  public:
   // `size` and `device_time` must outlive this object. `agent` is AgentOptions::program. Throws Error if the
-  // descriptors of the plan's relay cannot be used, and the errors of AgentClient.
+  // descriptors of the plan's relay cannot be used, and the same errors as AgentClient.
   ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time,
                const std::filesystem::path& agent = AgentOptions().program);
 
@@ -75,7 +75,7 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   LineChannel channel_;
   AgentRequest request_, said_;
   AgentClient agent_;
-  Fd watch_;                                        // readable when the channel or the agent's client is
+  Fd watch_;                                        // readable when the channel or the agent client is
   std::map<std::string, Node> nodes_;               // by node id
   std::map<std::string, Link> links_;               // by device
   std::map<std::string, Clock::time_point> retry_;  // when each lost device may be opened again

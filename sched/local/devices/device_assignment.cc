@@ -49,7 +49,7 @@ class Matching {
   }
 
  private:
-  // Gives a demand one more device: an unassigned one, or one whose owner can have another instead.
+  // Gives a demand one more device: an unassigned one, or one whose owner can use another instead.
   bool gain_one(std::size_t demand) {
     for (const bool take_busy : {false, true}) {
       for (const std::string& device : demands_[demand].allowed) {

@@ -35,7 +35,7 @@ int least(const DeviceUser& user) {
   return user.pinned ? held : std::min(user.min, held);
 }
 
-// Returns a unique name that people can read.
+// Returns a unique, human-readable name.
 std::string job_name(UserId id, const DeviceUser& user) { return fmt::format("{} ({})", user.name, id); }
 
 std::string waiting_reason(const DeviceUser& user) {

@@ -12,7 +12,7 @@
 // share by weight, up to that number. If the policy leaves devices unused, the run gets more devices, also up to that
 // number.
 //
-// Threading: one thread at a time. Times are seconds since the epoch.
+// Threading: not thread-safe. Times are seconds since the epoch.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ namespace adaptdl::sched {
 // What a run reports about itself.
 struct DeviceUser {
   std::string name;
-  std::string kind;  // "gpu" or "cpu": devices of different kinds are different devices
+  std::string kind;  // "gpu" or "cpu"; devices of different kinds are distinct, even if they have the same name
   int min = 1, max = 1;
   std::vector<std::string> devices;  // devices that the run may use
   std::vector<std::string> held;     // devices that its processes use or are about to use
   bool pinned = false;               // once the run has devices, it keeps exactly those until it ends
   double submitted = 0;
   double service = 0;  // device-seconds that it has held so far
-  int changes = 0;     // number of changes of its allocation, not counting the first one
+  int changes = 0;     // number of changes to its allocation, not counting the first allocation
   nlohmann::json hints = nlohmann::json::object();
   double weight = 1;                     // weight of its speedup relative to other runs; > 0
   std::optional<int> preferred_count{};  // number of devices, from `min` to `max`; nullopt: the policy decides
@@ -63,7 +63,7 @@ class DeviceShares {
   void remove(UserId id);
   bool empty() const noexcept { return users_.empty(); }
 
-  // Makes a new decision on how many devices, and which ones, each run should have.
+  // Decides again how many devices, and which ones, each run should have.
   void decide(const Policy& policy, double now);
 
   // Returns the shares that must be sent; each share is returned only once. A share contains no device that another run
@@ -78,7 +78,7 @@ class DeviceShares {
     std::string reason;               // empty before the first decision
     bool fresh = true;                // no share has been sent to the run yet
     DeviceShare told;
-    std::vector<DeviceShare> unseen;  // earlier shares that the run may be using: it has acknowledged no later one
+    std::vector<DeviceShare> unseen;  // earlier shares that the run may still be using
   };
   using Order = std::vector<std::pair<UserId, Entry*>>;
   struct Size {

@@ -3,7 +3,7 @@
 // A device is held from before the first process is started on it until other runs may use it: when the last process on
 // it has ended or, if all replicas stop, at the end of the run. A replica without a device counts as one device.
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class DeviceTime {
   // Records that the run holds exactly these devices from `now` on. The list contains one name per replica, in any
   // order.
   void hold(const std::vector<std::string>& devices, Clock::time_point now);
-  // Returns the device-seconds so far. REQUIRES that `now` is not earlier than in the last call of hold().
+  // Returns the device-seconds so far. REQUIRES that `now` is not earlier than in the last call to hold().
   double seconds(Clock::time_point now) const;
 
  private:

@@ -71,7 +71,7 @@ std::vector<std::string> assign_devices(const std::vector<std::string>& devices,
   const auto available = static_cast<int>(devices.size());
   if (replicas > available && !share) {
     throw UsageError(fmt::format(
-        "{} replicas need {} GPUs, but only {} {} available; use fewer replicas, or --backend gloo to let them share",
+        "{} replicas need {} GPUs, but only {} {} available; use fewer replicas, or --backend gloo to share GPUs",
         replicas, replicas, available, available == 1 ? "is" : "are"));
   }
   for (int i = 0; i < replicas; ++i) assigned.push_back(devices[static_cast<std::size_t>(i % available)]);

@@ -14,8 +14,8 @@
 
 namespace adaptdl::sched {
 
-// What a run of this plan requests from the agent at first, and the options of its AgentClient. `device_time` must
-// outlive the client.
+// Return the initial request of a run with this plan to the agent, and the options of its AgentClient. `device_time`
+// must outlive the client.
 AgentRequest initial_request(const LaunchPlan& plan, const std::string& name, const RunSize& size);
 AgentOptions agent_options(const LaunchPlan& plan, const DeviceTime& device_time,
                            const std::filesystem::path& program = AgentOptions().program);
@@ -23,7 +23,7 @@ AgentOptions agent_options(const LaunchPlan& plan, const DeviceTime& device_time
 class MachineShare final : public DeviceSource {
  public:
   // Requests devices within the bounds of `size`. `name` is the run's name for display, and `device_time` is the run's
-  // device time, which the policy uses. `size` and `device_time` must outlive this object. Throws the errors of
+  // device time, which the policy uses. `size` and `device_time` must outlive this object. Throws the same errors as
   // AgentClient.
   MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size, const DeviceTime& device_time);
 

@@ -25,8 +25,8 @@ class RunSize {
   // Sets the number of replicas that the run should have and must not exceed, within its bounds. nullopt: no
   // preference.
   void prefer(std::optional<int> replicas) noexcept { preferred_ = replicas; }
-  // Lifts the limit of LaunchPlan::start_replicas, once the program has been measured or is known to follow changes of
-  // the number of replicas.
+  // Lifts the limit of LaunchPlan::start_replicas, once the program has been measured or is known to adapt to changes
+  // in the number of replicas.
   void may_grow() noexcept { start_.reset(); }
 
   int min() const noexcept { return min_; }

@@ -22,7 +22,7 @@ namespace adaptdl::sched {
 
 class Attempt {
  public:
-  // Starts the replicas. Their checkpoints are recognized as new only if context.checkpoints.mark() was called before.
+  // Starts the replicas. Their checkpoints are recognized as new only if context.checkpoints.mark() has been called.
   // Throws UsageError if the program cannot be executed, and Error if a system call fails; no replica is left in either
   // case.
   Attempt(LaunchContext& context, int restarts);
@@ -38,7 +38,7 @@ class Attempt {
   bool stop_requested() const noexcept { return stop_requested_; }
   // Returns whether all replicas were asked to stop so that the run can restart with a different number of replicas.
   bool rescales() const noexcept { return rescales_; }
-  // Returns whether any replica has reported that it trained.
+  // Returns whether any replica has reported training progress.
   bool trained() const noexcept { return replicas_.trained(); }
 
  private:
@@ -57,7 +57,7 @@ class Attempt {
   void check_deadline();
   void tick();
 
-  // Applies and publishes changes of the membership.
+  // Applies and publishes membership changes.
   void follow_membership();
   void publish_membership();
   // If every replica can be asked to stop, stops all of them with a checkpoint so that the run can restart at its new

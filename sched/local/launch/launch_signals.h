@@ -1,4 +1,4 @@
-// LaunchSignals reads the signals of a launcher as data in its event loop, so that they do not interrupt it.
+// LaunchSignals reads the signals of a launcher as data in its event loop, so that they do not interrupt the loop.
 //
 // While a LaunchSignals exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, for example under nohup), SIGCHLD and
 // SIGWINCH are blocked and read from a descriptor, and writing to a closed pipe fails instead of raising SIGPIPE. The
@@ -16,8 +16,8 @@
 namespace adaptdl::sched {
 
 // Blocks the signals that request the end of the run (SIGINT, SIGTERM, and SIGHUP unless it is ignored) until a
-// LaunchSignals reads them. Must be called before the run's record is created: if the launcher died of a signal, the
-// record would stay incomplete.
+// LaunchSignals reads them. Must be called before the run's record is created: if a signal killed the launcher, the
+// record would be left incomplete.
 void hold_stop_signals();
 
 class LaunchSignals {

@@ -41,7 +41,8 @@ bool take_requests(LaunchContext& context) {
   return end;
 }
 
-// For a moment, handles all events except those of replicas. Returns false if the user requested the end of the run.
+// Waits briefly for events other than those of replicas, and handles them. Returns false if the user requested the end
+// of the run.
 bool idle(LaunchContext& context) {
   const int control = context.control == nullptr ? -1 : context.control->fd();
   const int share = context.share == nullptr ? -1 : context.share->fd();
@@ -71,8 +72,8 @@ bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
   return true;
 }
 
-// Waits until the run has devices. If the agent does not allocate any to it within kFirstAllocation, the run
-// continues without an allocation. Returns false if the user requested the end of the run during the wait.
+// Waits until the run has devices. If the agent allocates none within kFirstAllocation, the run continues without an
+// allocation. Returns false if the user requested the end of the run during the wait.
 bool wait_for_devices(LaunchContext& context) {
   if (context.share == nullptr) return true;
   const DeviceSource& share = *context.share;
@@ -142,8 +143,8 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
   }
 }
 
-// Returns whether all replicas must be restarted after a failure. If so, this function has already waited for the pause
-// before the restart.
+// Returns whether all replicas must be restarted after a failure. If so, the pause before the restart has already
+// passed.
 bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
   const auto& failure = result.outcome.first_failure;
   const std::string last_line = result.last_lines.empty() ? "" : result.last_lines.back();

@@ -2,7 +2,7 @@
 //
 // It starts the replicas, shows their output, forwards stop requests to them, changes their number while they run,
 // replaces failed replicas, restarts all of them from their checkpoint as often as the plan allows, and leaves no
-// process behind, even when it is killed itself. docs/running.md describes its behavior for users.
+// process behind, even if the launcher itself is killed. docs/running.md describes its behavior for users.
 //
 // Threading: launch() handles the process's signals until it returns, and it forks. It must be called while the process
 // has a single thread, unless the other threads block all signals. launch() itself starts such threads, but only after

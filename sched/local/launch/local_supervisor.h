@@ -76,7 +76,7 @@ class LocalSupervisor : private SupervisorListener {
   bool hints_changed_ = false;
   std::map<std::pair<std::string, bool>, int> calls_;  // `after` by replica id and `broken`
   std::map<std::string, nlohmann::json> progress_;     // by replica id
-  Supervisor server_;                                  // last, since it calls the functions above until its destruction
+  Supervisor server_;                                  // last, since it calls the functions above until it is destroyed
 };
 
 }  // namespace adaptdl::sched

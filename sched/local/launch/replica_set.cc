@@ -209,7 +209,7 @@ ReplicaSet::Wish ReplicaSet::tick() {
         context_.observer.notice(action.why);
     }
   }
-  // At a stop, the run keeps the devices that its replicas release, for its next start.
+  // While the run is stopping, it keeps the devices that its replicas release, for its next start.
   if (!stopping_) say_devices({});
   return wish;
 }

@@ -19,15 +19,15 @@ namespace adaptdl::sched {
 class ReplicaSet {
  public:
   // Starts the replicas of generation 0. `on_report` is called with each JSON object that a replica writes to its
-  // status descriptor. Throws the errors of ReplicaHost::start(); no replica is left in that case.
+  // status descriptor. Throws the same errors as ReplicaHost::start(); no replica is left in that case.
   ReplicaSet(LaunchContext& context, int restarts, Replica::OnReport on_report);
 
-  // Returns the replicas that are not gone, and the gone replicas whose end also ends the run.
+  // Returns the replicas that are not gone, and those gone replicas whose end also ends the run.
   const std::vector<std::unique_ptr<Replica>>& all() const noexcept { return replicas_; }
   bool all_gone() const;
   // Returns whether `replica` has the lowest rank in the set, and therefore reports on behalf of the other replicas.
   bool is_first(const Replica& replica) const;
-  // Returns whether any replica has reported that it trained.
+  // Returns whether any replica has reported training progress.
   bool trained() const noexcept { return trained_; }
 
   // The action that tick() requests from the Attempt.
@@ -42,13 +42,13 @@ class ReplicaSet {
   // Handles the requests and hints that replicas sent to the supervisor. tick() also calls this function.
   void receive();
   // Forwards the progress that replicas reported in Kubeflow's format, unless they report progress on the status
-  // descriptor. Must be called at short intervals, and after the end of a replica before survives().
+  // descriptor. Must be called at short intervals and, after a replica has ended, before survives().
   void take_progress();
-  // Applies a change of the context's size. If the change can have no effect, returns the reason.
+  // Applies a change of the context's size. If the change cannot have any effect, returns the reason.
   std::optional<std::string> resize();
   // Reports the end of a replica to the membership. Returns whether the run continues without the replica.
   bool survives(const ReplicaEnd& end);
-  // Returns whether, if the run ends because this replica was killed, the other replicas can first save a checkpoint.
+  // If the run ends because this replica was killed, returns whether the other replicas can save a checkpoint first.
   bool can_save_without(const ReplicaEnd& end) const;
   // Removes the gone replicas whose end the run survived.
   void clear();
@@ -70,7 +70,7 @@ class ReplicaSet {
   void take_report(const Replica& replica, const nlohmann::json& report);
   Replica* find(int number) const;
   std::string id(int number) const;
-  // Returns the number of the replica of this start that has this id, or nullopt if there is none.
+  // Returns the number of this start's replica with this id, or nullopt if there is none.
   std::optional<int> number_of(const std::string& id) const;
   Generation generation() const;
   // Chooses the host and port on which rank 0 of the current generation listens. Throws Error if no port is free.

@@ -25,7 +25,7 @@ class RestartBudget final : public FailureBudget {
 
   // Records the first failure of a start in which all replicas ended, and returns whether a restart would be useless:
   // two consecutive starts failed with the same status and last line before any replica had `trained`. An empty
-  // `last_line` is never considered the same, since the end of a program without output is not evidence of this.
+  // `last_line` never matches, since a failure without output is not evidence that the cause is the same.
   bool in_vain(const ExitStatus& status, const std::string& last_line, bool trained);
 
  private:

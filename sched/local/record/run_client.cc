@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr auto kStatusTime = std::chrono::seconds(1);
-// No event reports that a lock is free again, so it is polled.
+// No event reports that a lock is free again, so the lock is polled.
 constexpr auto kLookAtLockEvery = std::chrono::milliseconds(50);
 
 void limit_waiting(const Fd& connection, std::chrono::milliseconds limit) {

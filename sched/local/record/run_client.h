@@ -23,8 +23,8 @@ class PendingRequest {
   // Sends the request. Throws Error if the run cannot be reached.
   PendingRequest(const RunEntry& run, const nlohmann::json& request);
   // Returns RunControl's answer without "ok", or nullopt if there is no answer yet. Does not block. Throws Error if the
-  // launcher ended without an answer or, with the launcher's reason, if it refused. REQUIRES that no answer was
-  // returned before.
+  // launcher ended without an answer or, with the launcher's reason, if it refused. REQUIRES that no answer has been
+  // returned yet.
   std::optional<nlohmann::json> answer();
 
  private:
@@ -37,7 +37,7 @@ class PendingRequest {
 // second.
 RunStatus status_now(const RunEntry& run);
 
-// Waits until the launcher has ended in any way.
+// Waits until the launcher has ended, for whatever reason.
 void wait_for_end(const RunEntry& run);
 
 }  // namespace adaptdl::sched

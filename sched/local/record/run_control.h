@@ -3,7 +3,7 @@
 //
 // A socket that only this user can read and write accepts one request per connection. The request and the answer are
 // each a line of JSON. {"request": "status"} is answered immediately with the last published status. The other requests
-// are passed to the launcher, which answers each request when it has carried out the request or cannot do so:
+// are passed to the launcher, which answers each request once it has carried out the request or found that it cannot:
 // {"request": "resize", "min": 1, "max": 4}, {"request": "share", ...} (run_share.h), {"request": "checkpoint"},
 // {"request": "stop"}, {"request": "kill"}. Answers are {"ok": true, ...} or {"ok": false, "why": SENTENCE}. Invalid
 // input is refused and does not affect the run.
@@ -52,7 +52,7 @@ class RunRequest {
   RunRequest(Kind which, std::unique_ptr<Answer> answer);
   void answer(const nlohmann::json& text) noexcept;
 
-  std::unique_ptr<Answer> answer_;  // null once the request was answered
+  std::unique_ptr<Answer> answer_;  // null once the request has been answered
 };
 
 class RunControl {

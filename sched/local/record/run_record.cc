@@ -42,7 +42,7 @@ bool is_of_trial(const fs::path& studies, const RunEntry& run) {
   return fs::equivalent(fs::path(run.status.checkpoints).parent_path(), trial, ignored);
 }
 
-// If the launcher was killed, its record still contains the state from before it was killed.
+// If the launcher was killed, its record still contains the last state that the launcher wrote.
 void mark_lost(RunEntry& run) {
   run.status.state = "lost";
   run.status.why = "its launcher was killed";

@@ -86,8 +86,8 @@ inline constexpr std::size_t kEndedRunsKept = 50;
 
 // Removes the records of all ended runs except the newest `keep`. Never removes a record that contains checkpoints,
 // which are the user's work, or the record of a trial: when a study is resumed, `adaptdl tune` reads how its trials'
-// runs ended, and then removes their records. A trial's record is recognized by its name and its checkpoints until the
-// study's directory is removed.
+// runs ended, and then removes their records. A trial's record is recognized by its name and the path of its
+// checkpoints until the study's directory is removed.
 void prune_runs(const std::filesystem::path& runs, std::size_t keep = kEndedRunsKept) noexcept;
 
 }  // namespace adaptdl::sched

@@ -16,7 +16,7 @@ struct RunStatus {
 
   std::string name;  // name of the run's record; unique among this user's runs
   // The state is starting, waiting, running, rescaling, stopping or restarting, and in the end done, failed or stopped.
-  // Readers of the record see the state lost if the launcher was killed.
+  // If the launcher was killed, readers of the record see the state "lost".
   std::string state = "starting";
   std::string why;                                     // reason for the state; may be empty
   int replicas = 0;                                    // current number of replicas

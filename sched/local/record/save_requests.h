@@ -1,9 +1,9 @@
-// SaveRequests handles requests for a checkpoint without a stop, until the checkpoint is committed.
+// SaveRequests handles requests to save a checkpoint without stopping, until the checkpoint is committed.
 //
-// A replica is asked to save with SIGUSR1. A replica that does not handle the signal would die of it, and is therefore
-// not asked. Only one replica is asked, since all replicas save when one of them requests it. If two replicas were
-// asked and noticed the signal at different steps, all replicas would save twice. If the replica ends before there is a
-// checkpoint, another replica is asked.
+// A replica is asked to save with SIGUSR1. A replica that does not handle the signal would be killed by it, and is
+// therefore not asked. Only one replica is asked, since all replicas save when one of them requests it. If two replicas
+// were asked and noticed the signal at different steps, all replicas would save twice. If the replica ends before there
+// is a checkpoint, another replica is asked.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -24,7 +24,7 @@ class SaveRequests {
  public:
   explicit SaveRequests(const LaunchPlan& plan) : plan_(plan), watch_(plan.checkpoints) {}
 
-  // Adds a request. All requests that are waiting at the same time are answered by the same checkpoint.
+  // Adds a request. All requests that are waiting at the same time are satisfied by the same checkpoint.
   void add(RunRequest request);
   // Asks a replica to save if there are requests and none has been asked yet, and answers the requests that can be
   // answered. Must be called at short intervals while the replicas run.

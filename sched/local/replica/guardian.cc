@@ -19,8 +19,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// A message is the id of a session to watch, or the negative id of one to forget. It is shorter than PIPE_BUF, so it is
-// written atomically.
+// A message is the id of a session to watch, or the negated id of a session to forget. It is shorter than PIPE_BUF, so
+// it is written atomically.
 using Message = pid_t;
 
 constexpr char kName[] = "replica-guard";

@@ -47,7 +47,7 @@ void LocalHost::tick() {
   if (oom_) oom_->tick();
 }
 
-// One scan of all processes is used for all replicas: there may be thousands of processes, and many replicas.
+// A single scan of all processes serves all replicas: there may be thousands of processes, and many replicas.
 void LocalHost::wind_down() {
   std::set<pid_t> lingering, sweeping, alive;
   for (const LocalReplica* replica : replicas_) {

@@ -16,9 +16,9 @@
 namespace adaptdl::sched {
 namespace {
 
-// The limit per call and stream is enough to keep up, but not so much that one replica keeps the others waiting.
+// The limit per call and stream is high enough to keep up, but not so high that one replica keeps the others waiting.
 constexpr std::size_t kReadAtOnce = std::size_t{256} << 10;
-// A pipe can still hold this much when its writers are dead (an unprivileged process can ask for at most 1 MiB).
+// A pipe can still hold this much after its writers have died (an unprivileged process can ask for at most 1 MiB).
 constexpr std::size_t kPipeCapacity = std::size_t{1} << 20;
 
 }  // namespace
@@ -81,8 +81,8 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   const auto status = process_.exit_status();
   if (!status) return std::nullopt;
   read_all(kPipeCapacity);
-  // A script that does not forward signals dies of the request to stop, and leaves its program behind. In this case,
-  // the program itself must be asked to stop.
+  // A script that does not forward signals is killed by the request to stop, and leaves its program behind. In this
+  // case, the program itself must be asked to stop.
   const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
   state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
   ReplicaEnd end{.rank = rank(),

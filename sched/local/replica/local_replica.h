@@ -25,7 +25,7 @@ namespace adaptdl::sched {
 
 class LocalReplica final : public Replica {
  public:
-  // Starts the replica with this environment. Throws the errors of ReplicaProcess, and Error if its log cannot be
+  // Starts the replica with this environment. Throws the same errors as ReplicaProcess, and Error if its log cannot be
   // written.
   LocalReplica(LocalHost& host, int number, const ReplicaPlace& place, std::vector<std::string> environment,
                OnReport on_report);
@@ -40,15 +40,15 @@ class LocalReplica final : public Replica {
   bool lingering() const noexcept { return state_ == State::kLingering; }
   bool sweeping() const noexcept { return state_ == State::kSweeping; }
 
-  // Adds the replica's descriptors to `polled`, but those for output only if `with_output` is true.
+  // Adds the replica's descriptors to `polled`, including those for output only if `with_output` is true.
   void add_to(std::vector<pollfd>& polled, bool with_output) const;
   // Reads the output that the replica has written so far, up to a limit.
   void read();
 
   std::optional<ReplicaEnd> take_end() override;
-  // Continues the wind-down. `alive` tells whether any process that the replica started is left. After a stop, such
-  // processes may finish; otherwise, the caller must kill them. The replica is gone when none is left. REQUIRES
-  // winding_down().
+  // Continues the wind-down. `alive` is true if any process that the replica started is left. After a stop, such
+  // processes may finish; otherwise, the caller must kill them. The replica is gone once no such process is left.
+  // REQUIRES winding_down().
   void wind_down(bool alive);
 
   // Signals only the process itself, since it may still need its workers.

@@ -41,14 +41,14 @@ class Replica {
   virtual bool ended() const = 0;
   // Returns whether ended() is true and no process that the replica started is left.
   virtual bool gone() const = 0;
-  // Returns how the process ended if it has ended since the last call, otherwise nullopt. By then, all output of the
-  // process has been read.
+  // Returns how the process ended if it has ended since the last call, otherwise nullopt. When it returns an end, all
+  // output of the process has been read.
   virtual std::optional<ReplicaEnd> take_end() = 0;
 
   // Asks the replica to checkpoint and exit, with SIGTERM.
   virtual void ask_to_stop() = 0;
-  // Like ask_to_stop(), but does nothing while the program is still starting and would die of the signal. The caller
-  // must then call it again later.
+  // Like ask_to_stop(), but does nothing while the program is still starting and would be killed by the signal. The
+  // caller must then call it again later.
   void ask_to_stop_when_ready() {
     if (!is_starting()) ask_to_stop();
   }
@@ -58,7 +58,7 @@ class Replica {
   virtual bool handles_save() const = 0;
   // Returns whether the process has just started and does not handle SIGTERM yet.
   virtual bool is_starting() const = 0;
-  // Returns whether the process has ended, or handles SIGTERM and therefore does not die of a request to stop.
+  // Returns whether the process has ended, or handles SIGTERM and is therefore not killed by a request to stop.
   virtual bool handles_stop() const = 0;
   // Sends SIGKILL to the process and to every process that it started. If `hung` is true, the end of the process is
   // treated as the replica's own failure.

@@ -26,7 +26,7 @@ struct Child {
   pid_t launcher;
 };
 
-// Only async-signal-safe calls are allowed between fork and exec, since another thread may have held any lock.
+// Only async-signal-safe calls are allowed between fork and exec, since another thread may have held a lock.
 [[noreturn]] void become_program(const Child& child) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -41,7 +41,8 @@ struct Child {
   // The program must not inherit the files that the launcher opened or inherited.
   close_on_exec_from(STDERR_FILENO + 1);
   if (::fcntl(child.status, F_SETFD, 0) < 0) ::_exit(1);
-  // Restores the signals that the launcher changed, or inherited from a shell that started it in the background.
+  // Restores the default handling of signals, which the launcher changed or inherited from a shell that started it in
+  // the background.
   for (const int signal_number : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD}) ::signal(signal_number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);

@@ -45,7 +45,7 @@ class ReplicaProcess {
   // Returns how the process ended, or nullopt if it is still running. A process that has ended stays a zombie until
   // reap(), so that its id and session stay reserved.
   std::optional<ExitStatus> exit_status();
-  // Returns whether the process catches or ignores the signal instead of dying of it.
+  // Returns whether the process catches or ignores the signal instead of being killed by it.
   bool handles(int signal_number) const;
   // Signals the process itself, not the processes that it started.
   void signal(int signal_number) noexcept;

@@ -1,4 +1,4 @@
-// Defines the options of API calls by those threads of the operator that must not block for long.
+// Defines the options for API calls from operator threads that must not block for long.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // A queue of keys for workers. A key is processed by one worker at a time.
 //
-// A key that is added again while it waits is processed once; a key that is added while a worker processes it is
-// processed again. Keys of low priority are taken only if no other key waits.
+// A key that is added again while it is waiting is processed once; a key that is added while a worker is processing it
+// is processed again. Keys of low priority are taken only if no other key is waiting.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -24,7 +24,7 @@ class WorkQueue {
   using Clock = std::chrono::steady_clock;
   enum class Priority { kNormal, kLow };
 
-  // Adds the key. If it already waits, the higher priority applies.
+  // Adds the key. If it is already waiting, the higher priority applies.
   void add(const std::string& key, Priority priority = Priority::kNormal) {
     const std::lock_guard lock(mutex_);
     if (add_waiting(key, priority)) wake_.notify_one();
@@ -76,7 +76,7 @@ class WorkQueue {
  private:
   std::deque<std::string>& ready(Priority priority) { return priority == Priority::kLow ? ready_low_ : ready_; }
 
-  // Returns false if the key already waits with this priority or a higher one.
+  // Returns false if the key is already waiting with this priority or a higher one.
   bool add_waiting(const std::string& key, Priority priority) {
     const auto [entry, added] = waiting_.try_emplace(key, priority);
     if (!added && entry->second <= priority) return false;

@@ -274,7 +274,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   std::vector<bool> stopping;                // by index into cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     kube::Job job = kube::parse_job(entry.object);
-    // No decisions are made for these jobs. Their remaining pods are treated like pods of other workloads that end
+    // No decisions are made for these jobs. Their remaining pods are treated like pods of other workloads that will end
     // soon.
     if (job.ended() || job.deleted || job.suspend) continue;
     // In large clusters, the hints in the status may be minutes old.

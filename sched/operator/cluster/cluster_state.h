@@ -67,7 +67,7 @@ class ClusterState {
   std::vector<std::string> jobs() const;
   // Returns the usage of all existing jobs.
   std::vector<kube::UsageRecord> usage() const;
-  // Returns the usage, up to their deletion, of the jobs that were deleted since the last call. Only the last 10,000
+  // For the jobs that were deleted since the last call, returns the usage up to their deletion. Only the last 10,000
   // jobs are kept.
   std::vector<kube::UsageRecord> take_deleted_usage();
   // Returns the hints of a job (namespace/name) that are newer than those in its status; empty if there are none.

@@ -202,8 +202,8 @@ bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   return known;
 }
 
-// Writes an event with the reason why the job does not start. Of consecutive errors with the same cause, only the first
-// is reported. The causes are compared, because the messages may differ in details.
+// Writes an event with the reason why the job is not starting. Of consecutive errors with the same cause, only the
+// first is reported. The causes are compared, because the messages may differ in details.
 void Controller::report_create_error(const std::string& key, const json& job, const std::string& cause,
                                      const std::string& message) {
   {

@@ -39,7 +39,7 @@ class Controller {
         pods_(pods),
         lifecycle_(lifecycle) {}
 
-  // Reconciles the job, which may have been deleted. If that fails, the job is queued again.
+  // Reconciles the job, which may have been deleted. If reconciling fails, the job is queued again.
   void sync(const std::string& key);
 
   // Records that replicas report to this operator from now on. Must be called before sync().

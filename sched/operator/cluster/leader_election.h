@@ -72,7 +72,7 @@ class LeaderElection {
   // Waits until this operator holds the lease. Returns false once a stop is requested.
   bool wait(std::stop_token stop);
 
-  // Stores the time at which the last scheduling cycle began in the lease, for the next holder.
+  // Stores in the lease, for the next holder, the time at which the last scheduling cycle began.
   void set_last_cycle(kube::Time time);
   // Returns the time that the last holder stored or that set_last_cycle() has set.
   std::optional<kube::Time> last_cycle();

@@ -148,7 +148,8 @@ std::pair<int, std::string> limit_of(const NodePool& pool, const std::vector<Mem
 }
 
 // Returns whether the job could use new nodes. If a replica fits on none of the nodes of the pool that the job may use,
-// even without other jobs, it would not fit on new nodes either, regardless of the resources that are expected of them.
+// even without other jobs, it would not fit on new nodes either, regardless of the resources that new nodes are
+// expected to have.
 bool can_use(const AllocatorJob& job, const std::vector<Member>& members, const NodeResources& free,
              const NodeFacts& new_node) {
   bool any = false, fits = false;
@@ -220,7 +221,8 @@ Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, cons
   return problem;
 }
 
-// Returns the nodes after the first `desired`, except those that pinned jobs use or jobs need for their min_replicas.
+// Returns the nodes after the first `desired`, except those that pinned jobs use or that jobs need for their
+// min_replicas.
 std::set<std::string> surplus_of(const std::vector<Member>& members, int desired, const AllocatorCluster& cluster) {
   std::set<std::string> surplus;
   for (std::size_t i = static_cast<std::size_t>(desired); i < members.size(); ++i) {

@@ -16,15 +16,15 @@ namespace adaptdl::sched {
 namespace {
 
 constexpr const char* kLeaderLabel = "adaptdl/leader";
-// Minimum pause between two cycles that are caused by nodes that are about to be removed, because a job may not be able
-// to move yet.
+// Minimum pause between two cycles that are caused by nodes that are about to be removed. Such cycles are repeated,
+// because a job may not be able to move yet.
 constexpr std::chrono::seconds kMoveAgain{5};
 constexpr const kube::Resource* kWatched[] = {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes};
 constexpr std::size_t kKinds = std::size(kWatched) + std::size(kDeviceResources);
 // How long the operator waits before it tries again to watch objects that it could not read. The first pause is
 // shorter, because an API server that is starting may not know all its resources.
 constexpr std::chrono::seconds kWatchAgain{15}, kWatchAgainLater{300};
-// Range of the pause between two allocations, so that jobs that are submitted together are allocated together.
+// Range of the pause between two allocations, so that jobs that are submitted together receive nodes together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
 
 bool is_device_resource(const kube::Resource& resource) {
@@ -311,7 +311,7 @@ void Operator::allocate(std::stop_token stop) {
     if (all) cycle = begin + options_.interval;
     if (all && election_) election_->set_last_cycle(std::chrono::system_clock::now());
     allocate_once(all);
-    // The pause leaves most of the time to other work, regardless of the number of jobs.
+    // The pause leaves most of the time for other work, regardless of the number of jobs.
     const auto pause = std::clamp<Clock::duration>(4 * (Clock::now() - begin), kGather, kMaxGather);
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, stop, pause, [] { return false; });

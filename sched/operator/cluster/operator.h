@@ -2,9 +2,9 @@
 // answers the requests of the replicas.
 //
 //   watches      keep the jobs, pods, nodes and devices of the cluster in a cache (ClusterState)
-//   allocator    allocates nodes to new jobs immediately, and to all jobs each cycle
+//   allocator    allocates nodes to new jobs immediately, and to all jobs in each cycle
 //   workers      reconcile jobs, each worker one job at a time (Controller)
-//   supervisor   reports the addresses of their peers to replicas, and receives their hints
+//   supervisor   sends replicas the addresses of their peers, and receives the replicas' hints
 //   metrics      are available to Prometheus on a separate port
 //   validator    rejects invalid jobs when they are submitted or changed
 //   expander     makes a cluster autoscaler add and remove nodes

@@ -1,4 +1,4 @@
-// Stores the usage of jobs by month in ConfigMaps in the operator's namespace (kube/usage_ledger.h).
+// Stores the usage of jobs by month in ConfigMaps in the operator's namespace (kube/jobs/usage_ledger.h).
 //
 // Threading: not thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ class UsageRecorder {
   kube::Client client_;
   nlohmann::json stored_;                    // the ConfigMap; null if not known
   std::optional<kube::UsageLedger> ledger_;  // the ledger in stored_
-  std::vector<kube::UsageRecord> deleted_;   // deleted jobs that are not known to be stored
+  std::vector<kube::UsageRecord> deleted_;   // deleted jobs whose usage may not have been stored
   std::string last_error_;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = GroupEnd::Kind;
 
-// Kubernetes marks a node as not ready after 40 s without a heartbeat, or after 50 s since version 1.32.
+// Kubernetes marks a node as not ready after 40 s without a heartbeat (50 s since version 1.32).
 constexpr std::chrono::seconds kNodeLossNoticed{90};
 
 GroupEnd restart_group(const std::string& reason, const std::string& message) {

@@ -1,7 +1,7 @@
 // Limits how often the hints of jobs are written to the API server.
 //
-// All jobs report new hints every half minute. They are written into the jobs' statuses for the next operator and for
-// users, who do not need every update immediately.
+// All jobs report new hints every half minute. The hints are written into the jobs' statuses for the next operator and
+// for users, who do not need every update immediately.
 //
 // Threading: all methods may be called from any thread.
 #pragma once

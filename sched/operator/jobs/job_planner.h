@@ -1,4 +1,4 @@
-// Plans the actions for one job, in the way that lifecycle.h describes; private to plan_job().
+// Plans the actions for one job, as described in lifecycle.h; private to plan_job().
 //
 // The methods are divided by the phase of the job: job_planner_pending.cc (Pending and Suspended, and the start of a
 // group), job_planner_running.cc (Starting and Running) and job_planner_stopping.cc (the end of a group, and Stopping).
@@ -35,13 +35,13 @@ class JobPlanner {
   static constexpr const char* kResumed = "Resumed";
   static constexpr const char* kWhyResumed = "resumed; waiting for nodes";
   // The interval of checks while the members of a job change. They are necessary because no event reports that a change
-  // takes too long.
+  // is taking too long.
   static constexpr std::chrono::seconds kMembersCheck{1};
   static constexpr std::chrono::seconds kFirstPause{10};
 
   bool live(const PodFacts& pod) const;
   void remove(const PodFacts& pod);
-  // Removes all pods that have not ended. Returns whether any pod may still run.
+  // Removes all pods that have not ended. Returns whether any pod may still be running.
   bool remove_live();
   // Returns the number of the last group of pods; -1 if there was none.
   int last_group() const;
@@ -50,8 +50,8 @@ class JobPlanner {
   bool correct_group();
   void look_again(kube::Time when);
   void tell(bool warning, const std::string& reason, const std::string& message);
-  // Returns the nodes, or no nodes if there is one among them on which the job must not be started. Nodes that the
-  // allocator chose (`chosen`) include cordoned nodes only if the job tolerates the cordon.
+  // Returns the nodes, or no nodes if the job must not be started on one of them. Nodes that the allocator chose
+  // (`chosen`) include cordoned nodes only if the job tolerates the cordon.
   Allocation if_open(const Allocation& nodes, bool chosen) const;
   std::size_t max_replicas() const;
   // Returns the nodes that the job must run on next.
@@ -66,7 +66,7 @@ class JobPlanner {
   // ---- Pending, Suspended
 
   void pending();
-  // REQUIRES that no pod of the job may still run.
+  // REQUIRES that no pod of the job can still be running.
   void suspend();
   void note_suspension();
   // If a job is resumed before all of its replicas have ended, it first waits for them to end.
@@ -96,7 +96,7 @@ class JobPlanner {
 
   // ---- Stopping
 
-  // `pause`: whether the job must pause if stops for such reasons are repeated. `wait`: the minimum pause.
+  // `pause`: whether the job must pause after repeated stops for such reasons. `wait`: the minimum pause.
   void stop(const std::string& reason, const std::string& message, const Allocation& next, bool pause,
             std::chrono::seconds wait = {});
   void stopping();

@@ -1,7 +1,7 @@
 // Computes the new status of an AdaptDLJob and the patch that updates it.
 //
 // In addition to the fields of the contract between jobs and schedulers, the operator writes phaseSince (when the phase
-// began, or the number of replicas last changed), membership (membership_status.h), usage (kube/job_usage.h),
+// began, or the number of replicas last changed), membership (membership_status.h), usage (kube/jobs/job_usage.h),
 // attainedService (replica-seconds in earlier Running phases), createdGroup (the last group whose pods were all
 // created), retries and retryAfter (the number of consecutive failed starts that were not the job's fault, and the time
 // of the next start), unplaceableSince and troubleSince, and the conditions Allocated, Running, Suspended (only for
@@ -36,8 +36,8 @@ class JobStatus {
   bool created() const;  // whether all pods of the group were created
   std::optional<kube::Time> retry_after() const;
   std::optional<kube::Time> unplaceable_since() const;
-  // Records whether pods of the group cannot start (`is`). Returns since when they cannot, or the current time if they
-  // can.
+  // Records whether pods of the group cannot start (`is`). Returns the time since which they cannot start, or the
+  // current time if they can.
   kube::Time trouble_since(bool is);
 
   void set_hints(const nlohmann::json& hints);  // null or an empty object keeps the previous hints

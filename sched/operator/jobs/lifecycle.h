@@ -2,7 +2,7 @@
 //
 //   Pending    the job has no nodes
 //   Starting   the job has nodes, and a group of pods is created on them, one pod per replica
-//   Running    all pods of the group run; its members may change (members_plan.h)
+//   Running    all pods of the group are running; its members may change (members_plan.h)
 //   Stopping   the pods were asked to checkpoint and exit; the next group starts when all of them have ended
 //   Suspended  spec.suspend is true, and all pods have ended
 //   Succeeded  all replicas of a group exited with code 0
@@ -35,7 +35,7 @@ struct LifecycleSettings {
   std::chrono::seconds start_timeout{600};
   // How long a job may wait if it would not fit on the nodes even if they were empty. 0 means forever.
   std::chrono::seconds unschedulable_timeout{600};
-  bool live_rescale = false;      // whether the members of jobs that support it change without a restart
+  bool live_rescale = false;      // whether members change without a restart if the job supports it
   std::vector<NodePrice> prices;  // empty if costs are not accounted for
 };
 
@@ -70,7 +70,7 @@ struct ReplicaReports {
     bool operator==(const Wait&) const = default;
   };
   std::map<int, Wait> waits;  // the last request of each replica, by its number
-  int trains = -1;            // the newest generation whose members are known to train together
+  int trains = -1;            // the newest generation whose members are known to be training together
 };
 
 struct JobSituation {

@@ -22,9 +22,9 @@ constexpr std::chrono::seconds kHangWaitInCluster{15};
 constexpr std::chrono::seconds kReportsRepeated{60};
 // How long a job receives no more replicas after several newcomers have failed in a row.
 constexpr std::chrono::minutes kNoGrowth{10};
-// How long after the loss of a member other members may fail because of the loss.
+// How long after the loss of a member other members may still fail because of it.
 constexpr std::chrono::seconds kLossFelt{90};
-// How long members wait until the pods of the newcomers that replace them run.
+// How long members wait until the pods of the newcomers that replace them are running.
 constexpr std::chrono::seconds kReplacementWait{60};
 
 // A failure of a job's program ends the job, so no failure can be survived.
@@ -132,7 +132,7 @@ class MembersPlanner {
     plan_.whole = true;
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
-      // A leaving replica takes part in the steps until the others train without it.
+      // A leaving replica takes part in the steps until the others are training without it.
       const bool takes_part = replica.role == Role::kMember || (replica.role == Role::kLeaving && !replica.leave_by);
       if (takes_part && replica.trained) {
         plan_.members.push_back(pod);
@@ -147,8 +147,8 @@ class MembersPlanner {
     for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
   }
 
-  // Restarts a job whose members are waiting for replacements if they cannot wait, or if waiting would not help. A
-  // replacement may not fit on a node before another job leaves it, or may need a volume or a quota that the members
+  // Restarts a job whose members are waiting for replacements if the members cannot wait, or if waiting would not help.
+  // A replacement may not fit on a node before another job leaves it, or may need a volume or a quota that the members
   // use.
   void release_waiting_leavers() {
     if (!membership_.leavers_wait()) return;
@@ -208,7 +208,7 @@ class MembersPlanner {
                                             pod == nullptr || pod->message.empty() ? "" : ": " + pod->message)});
       }
       if (!end || membership_.ended(replica.number, *end, now_) || stopping_) continue;
-      // The other members cannot survive this end, so the group as a whole is checked for its end.
+      // The other members cannot survive this end, so the caller must check whether the group as a whole has ended.
       plan_.whole = true;
       for (const Replica& each : replicas) {
         if (each.role == Role::kMember) plan_.members.push_back(pod_of(each.number));

@@ -31,7 +31,8 @@ struct MembersPlan {
   Allocation target;            // the nodes that the job should have; by rank once it has them
   Allocation nodes;             // of the members, by rank
   // Pods of the members by rank, null for a member without a pod. If `whole` is true, a member is done, is being
-  // deleted, or has ended in a way that the others do not survive, so the group as a whole must be checked for its end.
+  // deleted, or has ended in a way that the others do not survive, so the caller must check whether the group as a
+  // whole has ended.
   std::vector<const PodFacts*> members;
   bool whole = false;
   std::optional<std::string> restart;  // why the group must be restarted to change its members

@@ -27,7 +27,7 @@ enum class PodTrouble { kNone, kUnscheduled, kImage, kContainer, kVolume };
 struct PodFacts {
   std::string name, uid, node, ip;
   int group = -1;        // from the pod's name, which never changes; -1 if it is not the name of a replica
-  int number = -1;       // also from the name; unique in the group, and the initial rank if the replica began the group
+  int number = -1;       // also from the name; unique in the group; the initial rank unless the replica joined later
   int rank = -1;         // from the pod's annotation or, if it is missing, the number
   int replicas = 0;      // number of replicas of the job, from the pod's annotation
   std::string token;     // the job's token, from the pod's environment
@@ -43,7 +43,7 @@ struct PodFacts {
   PodTrouble trouble = PodTrouble::kNone;
   std::string message;  // describes how the pod ended, or its problem
 
-  // Returns whether the pod is or may still be running.
+  // Returns whether the pod has not ended.
   bool live() const { return end == PodEnd::kNone; }
 };
 

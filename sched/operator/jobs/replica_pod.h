@@ -3,7 +3,7 @@
 // The pod is the job's pod template with the additions that the contract between jobs and schedulers requires: the name
 // {job}-{uid}-{group}-{number}, labels, annotations with the group and the rank, the node, environment variables
 // (ADAPTDL_JOB_ID, ADAPTDL_REPLICA_RANK, …), and a memory-backed /dev/shm, which data loaders require. Programs that
-// report progress in the same way as in Kubeflow Trainer report it to the supervisor. They read the job's token from a
+// report progress in Kubeflow Trainer's format send their reports to the supervisor. They read the job's token from a
 // file that contains one of the pod's annotations.
 #pragma once
 

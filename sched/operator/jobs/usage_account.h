@@ -1,4 +1,4 @@
-// Accounts for the nodes that a job holds, in its status (kube/job_usage.h).
+// Accounts for the nodes that a job holds, in its status (kube/jobs/job_usage.h).
 #pragma once
 
 #include "kube/jobs/job.h"

@@ -45,7 +45,7 @@ class DeviceInventory {
   // Returns the product name of a node's GPUs; empty if it is not known or the GPUs differ.
   std::string product(const std::string& node) const;
 
-  // Adds the devices that a replica's pod requests by claims to `requests`, and replaces the names of classes with the
+  // Adds to `requests` the devices that a replica's pod requests by claims, and replaces the names of classes with the
   // names of the resources under which their devices are counted. If `is_new`, a ResourceClaimTemplate that does not
   // exist, or whose number of devices depends on the node, becomes a request that no node satisfies, because a new pod
   // would wait for it.

@@ -148,7 +148,7 @@ NodeFacts parse_node(const json& node, const DrainSigns& signs) {
 Resources pod_requests(const json& pod) {
   Resources total;
   for (const json& container : array_field(pod, {"spec", "containers"})) total += container_requests(container);
-  Resources sidecars, peak;  // sidecars keep running; peak: maximum while other init containers run
+  Resources sidecars, peak;  // sidecars: keep running; peak: maximum while other init containers are running
   for (const json& container : array_field(pod, {"spec", "initContainers"})) {
     Resources now = sidecars;
     now += container_requests(container);

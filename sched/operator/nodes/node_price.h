@@ -26,8 +26,8 @@ double price_of(const NodeFacts& node, const std::vector<NodePrice>& prices);
 
 struct UsageRate {
   double gpus = 0;  // amount of all resources for which is_gpu() is true
-  // The sum of the job's shares in its nodes' prices: for each node, its largest share of any resource. Empty without
-  // prices.
+  // The sum of the job's shares of its nodes' prices. The job's share of a node is its largest share of any of the
+  // node's resources. Empty without prices.
   std::optional<double> cost_per_hour;
 
   // Returns whether there is nothing to account for.

@@ -5,7 +5,7 @@
 //
 //   1. the new certificate is stored in a Secret, which all operators read
 //   2. it is added to the bundle, which keeps earlier certificates until they expire
-//   3. after kTrustDelay, in which API servers read the bundle, each operator uses it
+//   3. after kTrustDelay, during which API servers read the bundle, each operator uses it
 //
 // Threading: CertificateRules is not thread-safe.
 #pragma once
@@ -25,8 +25,8 @@ struct ServingCertificate {
   friend bool operator==(const ServingCertificate&, const ServingCertificate&) = default;
 };
 
-// Creates a certificate for these DNS names, valid from 5 minutes before `now`, because clocks differ, until
-// now + lifetime. REQUIRES at least one name. Throws Error if OpenSSL fails.
+// Creates a certificate for these DNS names, valid from 5 minutes before `now` (because clocks differ) until `now` +
+// `lifetime`. REQUIRES at least one name. Throws Error if OpenSSL fails.
 ServingCertificate create_serving_certificate(const std::vector<std::string>& names, kube::Time now,
                                               std::chrono::seconds lifetime);
 

@@ -28,7 +28,7 @@ constexpr seconds kMinDrainTime{3}, kMaxDrainTime{9};
 constexpr milliseconds kDrainCheck{100};
 constexpr const char* kCertificateKey = "tls.crt";
 constexpr const char* kPrivateKey = "tls.key";
-// The API server supports fieldValidation=Strict since this minor version of Kubernetes 1.
+// The API server has supported fieldValidation=Strict since this minor version of Kubernetes 1.
 constexpr int kStrictSince = 25;
 // The names of the operator's webhooks in the configurations, and the path of the second one.
 constexpr std::array kWebhooks = {"validator.adaptdl.petuum.com", "submitter.adaptdl.petuum.com"};
@@ -189,7 +189,7 @@ json Validator::mutating_configuration() {
   }
 }
 
-// Returns the certificate in the Secret, which is created or renewed if necessary.
+// Returns the certificate in the Secret. Creates or renews the certificate if necessary.
 ServingCertificate Validator::stored_certificate(const std::string& bundle) {
   const std::string path = kube::path(kube::kSecrets, settings_.name_space, settings_.name);
   json secret;

@@ -38,14 +38,14 @@ struct ValidatorSettings {
 
 class Validator {
  public:
-  // Starts to serve. If the API server does not answer in time, there is no certificate yet. Throws UsageError if the
-  // address is invalid, and Error if the socket cannot be opened.
+  // Starts to serve. If the API server does not answer in time, there is no certificate at first. Throws UsageError if
+  // the address is invalid, and Error if the socket cannot be opened.
   Validator(kube::Access access, const PodSettings& pods, ValidatorSettings settings);
   // Closes all connections.
   ~Validator();
 
-  // Serves for another 3 s, in which Kubernetes stops sending requests to a pod that is being deleted, and then until
-  // all requests are answered, but for at most another 6 s.
+  // Serves for another 3 s, during which Kubernetes stops sending requests to a pod that is being deleted, and then
+  // until all requests are answered, but for at most another 6 s.
   void drain();
 
  private:

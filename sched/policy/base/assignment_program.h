@@ -15,7 +15,7 @@ namespace adaptdl::sched {
 
 struct AssignmentOption {
   double cost = 0;                           // finite; an option is taken only if its cost is negative
-  std::vector<std::pair<int, double>> uses;  // pairs of resource and amount >= 0, each resource once
+  std::vector<std::pair<int, double>> uses;  // pairs of resource and amount >= 0, each resource at most once
 };
 
 struct AssignmentProgram {
@@ -26,7 +26,7 @@ struct AssignmentProgram {
 // Returns the index of the option that each group takes, or -1 if it takes none. Throws Error if CBC is not installed.
 std::vector<int> solve_assignment(const AssignmentProgram& program);
 
-// Loads CBC before the first call of solve_assignment(), so that a missing CBC is reported early.
+// Loads CBC before the first call to solve_assignment(), so that a missing CBC is reported early.
 void load_assignment_solver();
 
 }  // namespace adaptdl::sched

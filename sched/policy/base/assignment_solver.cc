@@ -113,7 +113,7 @@ std::vector<int> solve(const AssignmentProgram& program) {
   Solver whole(program, useful);
   if (!whole.relax()) return take_in_order(program, useful, std::vector<double>(useful.size(), 0));
 
-  // The relaxation splits hardly more groups than there are resources, so its rounded solution is nearly optimal.
+  // The relaxation splits hardly any more groups than there are resources, so its rounded solution is nearly optimal.
   const double* relaxed = whole.interface().getColSolution();
   std::vector<int> best = take_in_order(program, useful, {relaxed, relaxed + useful.size()});
   const double found = cost_of(program, best);

@@ -1,5 +1,5 @@
 // The part of solve_assignment() that is linked with CBC. It is a separate shared library, which is embedded in the
-// executable and loaded when the first program is solved.
+// executable and loaded when it is first needed.
 #pragma once
 
 #include <string_view>

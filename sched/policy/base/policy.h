@@ -5,7 +5,7 @@
 // the same decision (random choices are seeded). Each decision states its reasons.
 //
 // Threading: a Policy is const and may be called from any thread. A SpeedupFunction caches its values when it is
-// called, so calls whose problems share a SpeedupFunction must not run at the same time.
+// called, so calls to optimize() whose problems share a SpeedupFunction must not run at the same time.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ struct JobInfo {
   bool preemptible = true;      // if false, the job keeps its first allocation (it is pinned)
   double creation_time = 0;     // seconds, on the clock of Problem::now
   double attained_service = 0;  // replica-seconds that it has held so far
-  int num_restarts = 0;         // how often its allocation has changed, not counting its first start
-  int profiled_replicas = 0;    // the most replicas that it was measured with; 0 before the first measurement
+  int num_restarts = 0;         // how many times its allocation has changed, not counting its first start
+  int profiled_replicas = 0;    // largest number of replicas that it was measured with; 0 before the first time
   double weight = 1;            // relative weight of its speedup, for policies that use weights ("adaptive")
   // Seconds without progress that a change of its allocation costs the job. If unset, PolicyOptions::restart_cost
   // applies.
@@ -58,7 +58,8 @@ struct JobInfo {
 
   // The number of replicas that the user chose, for policies that do not adapt it. 0 means max_replicas.
   int requested_replicas = 0;
-  // An oracle that returns the job's remaining training time on a number of replicas, in seconds. Null if unknown.
+  // An oracle that returns the job's remaining training time, in seconds, on a given number of replicas. Null if
+  // unknown.
   std::function<double(int)> remaining_time;
   // The speed of each GPU type, relative to the type on which the job was measured. A missing type has speed 1.
   std::map<std::string, double> gpu_speed;
@@ -78,7 +79,7 @@ struct Problem {
   double now = 0;  // seconds, on any clock
   std::vector<JobInfo> jobs;
   std::vector<NodeInfo> nodes;
-  Allocations previous;                   // what runs now; may name jobs and nodes that no longer exist
+  Allocations previous;                   // what is running now; may name jobs and nodes that no longer exist
   std::optional<NodeInfo> node_template;  // a node that could be added; if unset, the cluster's size is fixed
   // With a template, Decision::desired_nodes is between min_nodes and max_nodes. If the current number of nodes is
   // outside this range, the range extends to it. A max_nodes of 0 means twice the current number.
@@ -121,9 +122,9 @@ class Policy {
   virtual bool separates_distributed_jobs() const { return true; }
 };
 
-// Allocates a new job before the next cycle: its minimum number of replicas (at least one) on the first node that has
-// room for all of them. Nodes are ordered by name, with preemptible nodes last. Returns an empty allocation if there is
-// no such node. `nodes` contains only free resources.
+// Places a new job before the next cycle: its minimum number of replicas (at least one) on the first node that has room
+// for all of them. Nodes are ordered by name, with preemptible nodes last. Returns an empty allocation if there is no
+// such node. `nodes` contains only free resources.
 Allocation allocate_job(const JobInfo& job, const std::vector<NodeInfo>& nodes);
 
 }  // namespace adaptdl::sched

@@ -23,7 +23,7 @@ class SpeedupFunction {
   // Goodput relative to one replica; 0 without replicas or where the job cannot run. REQUIRES 0 <= nodes <= replicas.
   double operator()(int nodes, int replicas) const;
 
-  // Samples per second, weighted by their efficiency; 0 in the same cases as operator().
+  // Samples per second, multiplied by the efficiency; 0 in the same cases as operator().
   double goodput(int nodes, int replicas) const;
 
   // Returns whether the job can run on one node with some number of replicas up to 64.

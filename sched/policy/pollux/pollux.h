@@ -3,8 +3,8 @@
 //   pollux            as in the paper: maximizes the power mean of fair-share speedups by a genetic search that
 //                     continues from the states of the last cycle, on a cluster of fixed size. A cycle takes tenths of
 //                     a second for 160 jobs on 16 nodes; the time grows with jobs x nodes.
-//   pollux-released   as in the released scheduler: maximizes the sum of speedups, on as many nodes as jobs use well.
-//                     Its search is search_allocations(), which finds better allocations far faster.
+//   pollux-released   as in the released scheduler: maximizes the sum of speedups, on as many nodes as the jobs can use
+//                     well. Its search is search_allocations(), which finds better allocations far faster.
 //
 // Both give a job at most twice the number of replicas that it was measured with, or its minimum if that is larger.
 #pragma once

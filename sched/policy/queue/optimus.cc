@@ -24,7 +24,8 @@ double gain_of_one_more(const Contender& candidate) {
   return std::isfinite(gain) ? std::max(gain, 0.0) : 0;
 }
 
-// Chooses how many replicas each job gets. The result does not contain jobs that are already decided or do not fit.
+// Chooses how many replicas each job gets. The result does not contain jobs whose allocation is already decided or that
+// do not fit.
 std::vector<Contender> choose_replicas(const Problem& problem, FreeNodes free, Decision& decision) {
   const FreeNodes empty(problem.nodes);
   std::vector<Contender> candidates;

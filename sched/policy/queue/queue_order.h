@@ -20,7 +20,7 @@ int fixed_replicas(const JobInfo& job);
 // Returns a job's current allocation, which may be empty.
 const Allocation& previous_allocation(const Problem& problem, const JobInfo& job);
 
-// Pinned jobs keep their allocations, or lose them if these no longer fit. The decision contains only pinned jobs, with
+// Pinned jobs keep their allocations, except those that no longer fit. The decision contains only pinned jobs, with
 // their reasons, and keeps the number of nodes.
 Decision keep_pinned(const Problem& problem, FreeNodes& free);
 

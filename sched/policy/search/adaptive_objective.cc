@@ -15,7 +15,7 @@ constexpr int kGrowth = 4;
 constexpr double kRankPower = 0.4, kFullPower = 0.4, kLeftPower = 0.1, kLatePower = 0.3;
 constexpr double kUnknownLeft = 600;  // minimum, in seconds, if the remaining work is unknown
 constexpr double kUnknownFull = 4;    // full speedup of a job that has not been measured yet
-constexpr double kMinStay = 60;       // bounds of the time that an allocation is expected to last, in seconds
+constexpr double kMinStay = 60;       // bounds on the time that an allocation is expected to last, in seconds
 constexpr double kMaxStay = 400;
 constexpr double kMinFactor = 0.05;  // lower bound of f for a changed allocation
 

@@ -16,8 +16,8 @@
 //
 //   f = max(1 - restart_cost / h, 0.05),  h = min(age / (restarts + 1) within bounds, left / s(r) + restart_cost)
 //
-// How long a job kept its allocations so far predicts how long it will keep the next one, and a job that is about to
-// complete should not be moved. Above four replicas, the objective rounds the number of replicas down to an even
+// How long a job has kept its allocations so far predicts how long it will keep the next one, and a job that is about
+// to complete should not be moved. Above four replicas, the objective rounds the number of replicas down to an even
 // number, and above one node, to whole nodes, so that parts of nodes are left for small jobs.
 //
 // Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
@@ -29,8 +29,8 @@
 
 namespace adaptdl::sched {
 
-// Returns a job's maximum number of replicas: four until the job is measured, then four times the largest number of
-// replicas that it was measured with. Pollux is more cautious, but what a job learns early is worth more than what a
+// Returns a job's maximum number of replicas: four until the job has been measured, then four times the largest number
+// of replicas that it was measured with. Pollux is more cautious, but what a job learns early is worth more than what a
 // bad guess costs.
 int adaptive_limit(const JobInfo& job);
 

@@ -96,7 +96,7 @@ class BranchAndBound {
   SearchState state_;
   std::vector<int> jobs_;                           // the jobs to place
   std::vector<std::vector<Placement>> placements_;  // by depth: the job's placements
-  std::vector<double> bound_;                       // by depth: upper bound for the value of the remaining jobs
+  std::vector<double> bound_;                       // by depth: upper bound on the value of the remaining jobs
   std::optional<SearchResult> best_;
   double best_value_;
   int steps_ = 0;

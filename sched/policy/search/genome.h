@@ -32,12 +32,12 @@ class Genome {
   // `max_nodes` applies to each job. `problem` must outlive the genome.
   Genome(const PolluxProblem& problem, const PowerMean& mean, int max_nodes);
 
-  // Convert from and to placements by job of the problem. Jobs that are not movable are ignored, and keep their
-  // previous placements if they are pinned.
+  // Convert placements (one per job of the problem) to an individual and back. Jobs that are not movable are ignored,
+  // and keep their previous placements if they are pinned.
   Individual encode(const std::vector<Placement>& state) const;
   std::vector<Placement> decode(const Individual& individual) const;
 
-  // Usually exchanges the rows of the first jobs, up to a random one.
+  // Usually exchanges the rows of the first jobs, up to a random job.
   void cross(Individual& a, Individual& b, nsga2::Random& random) const;
   // Resets rows, removes replicas and fills free room, at random. The result may violate constraints.
   void mutate(Individual& individual, nsga2::Random& random);

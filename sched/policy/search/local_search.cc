@@ -7,7 +7,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// The limit on node visits by all moves together, which take about 20 ms.
+// The limit on node visits by all moves together; that many visits take about 20 ms.
 constexpr std::int64_t kWork = 1'500'000;
 constexpr int kSizes = 8;     // sizes to try per job
 constexpr int kNodes = 24;    // nodes to try per size

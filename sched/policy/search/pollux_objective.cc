@@ -33,8 +33,8 @@ Constraint constraint(const JobInfo& info, const SearchJob& job, std::int64_t mo
   return Constraint::kNone;
 }
 
-// Returns the goodput of `replicas` on one node. If the job cannot run with that many, the number is halved until it
-// can.
+// Returns the goodput of `replicas` replicas on one node. If the job cannot run with that many, the number is halved
+// until it can.
 double base_goodput(const SpeedupFunction& speedup, std::int64_t replicas) {
   for (; replicas > 1; replicas /= 2)
     if (const double goodput = speedup.goodput(1, static_cast<int>(replicas)); goodput > 0) return goodput;

@@ -10,7 +10,7 @@
 //   released   sum of speedups relative to one replica. A changed allocation multiplies the speedup by 0.9.
 //   adaptive   sum of weighted speedups relative to one replica; see adaptive_objective.h.
 //
-// A power mean is a monotone function of a sum over jobs, so a search can add up values of jobs in either case.
+// A power mean is a monotone function of a sum over jobs, so a search can add up the jobs' values in either case.
 //
 // Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
 #pragma once

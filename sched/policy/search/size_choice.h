@@ -1,6 +1,6 @@
 // Chooses the best number of replicas for each job as if only the total demand mattered. This is a knapsack problem
-// with one choice per job, which dynamic programming solves exactly. It ignores which nodes the replicas are on, so if
-// all replicas have the same demand, the total value is an upper bound for any allocation.
+// with one choice per job, which dynamic programming solves exactly. The solution ignores which nodes the replicas are
+// on, so if all replicas have the same demand, its total value is an upper bound on the value of any allocation.
 #pragma once
 
 #include <vector>

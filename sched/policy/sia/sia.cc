@@ -20,7 +20,7 @@ using sia::Model;
 using sia::Placed;
 using sia::Weights;
 
-// With a larger exponent, powers of goodputs differ by more than the precision of a linear programming solver.
+// With a larger exponent, powers of goodputs would differ by more than a linear programming solver's precision allows.
 constexpr double kMaxFairness = 10;
 
 // The rows of the integer program: the resources of each GPU type.

@@ -9,9 +9,9 @@
 //
 // S is the restart cost and p the fairness. In each cycle, an integer program picks at most one configuration per job
 // so that the sum of u is minimal for p < 0 (maximal for p > 0), within the capacity of each type. A job without a
-// configuration costs half as much again as its worst configuration (in the paper, a tenth), so that new jobs start
-// before others grow. The choices are then placed on nodes, if possible on the jobs' current nodes. If a job's choice
-// does not fit because nodes are partly taken, the job gets the best configuration that does fit.
+// configuration costs half as much again as its worst configuration (in the paper, a tenth more), so that new jobs
+// start before others grow. The choices are then placed on nodes, if possible on the jobs' current nodes. If a job's
+// choice does not fit because nodes are partly taken, the job gets the best configuration that does fit.
 //
 // The policy does not change the cluster's size. For details, see docs/scheduling.md.
 #pragma once

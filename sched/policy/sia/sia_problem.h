@@ -15,7 +15,7 @@ namespace adaptdl::sched::sia {
 struct Node {
   const NodeInfo* info = nullptr;
   int type = 0;                    // index into Cluster::types
-  std::vector<std::int64_t> free;  // by resource, at least 0; without what pinned jobs hold
+  std::vector<std::int64_t> free;  // by resource, at least 0; excludes what pinned jobs hold
   bool distributed = false;        // whether it runs replicas of an unpinned distributed job
 };
 
@@ -57,7 +57,7 @@ struct Weights {
 // Subtracts what pinned jobs hold from the nodes, and computes the configurations of all other jobs.
 Model make_model(const Problem& problem, const Weights& weights);
 
-// Returns how many more replicas of the job fit on the node, at most the job's maximum and kMaxReplicasPerJob.
+// Returns how many more replicas of the job fit on the node, up to the job's maximum and kMaxReplicasPerJob.
 int room(const Node& node, const Job& job);
 
 // Subtracts the replicas' demand from the node's free resources. REQUIRES room for them.

@@ -7,7 +7,7 @@
 // is flushed to disk, and then read back in order with the lines of other writers. A process that is killed leaves a
 // readable file: at most the last line is incomplete. Readers ignore such a line, and the next append removes it.
 //
-// Operations on a trial that has finished have no effect, which is also the case in Optuna.
+// Operations on a trial that has finished have no effect, as in Optuna.
 //
 // Errors: Error if a line is damaged (the message contains the file and the line), if a system call fails, or if a
 // study or trial does not exist, for example because it was deleted with Optuna. The operations that the call, or
@@ -52,7 +52,7 @@ class Journal {
   // Reads what other writers have appended since the last call.
   void refresh();
   // Return the study with that name, or the trial with that id, as of the last call that read the file, or null if
-  // there is none. The result is valid until the next call of a non-const function.
+  // there is none. The result is valid until the next call to a non-const function.
   const Study* find(std::string_view name) const;
   const Trial* trial(int id) const;
   // Returns all studies that have not been deleted, sorted by id.

@@ -87,7 +87,7 @@ bool is_same_choice(const nlohmann::json& one, const nlohmann::json& other) {
 }
 
 // Returns the end of the range as Optuna stores it: Optuna warns about a range whose end is not on a step, and shortens
-// the range. It computes with the decimal digits of the numbers, so that 3 steps of 0.3 are 0.9.
+// the range. The computation uses the decimal digits of the numbers, so that 3 steps of 0.3 are 0.9.
 double last_step(const FloatRange& range) {
   if (!range.step) return range.high;
   // The decimal digits do not distinguish smaller steps.
@@ -165,7 +165,7 @@ bool are_compatible(const Distribution& one, const Distribution& other) {
 
 nlohmann::json external_value(const Distribution& distribution, double internal) {
   if (std::holds_alternative<FloatRange>(distribution)) return internal;
-  // The number is truncated, in the same way as by Python's int().
+  // The number is truncated, as by Python's int().
   if (std::holds_alternative<IntRange>(distribution)) {
     if (!(std::abs(internal) < 0x1p63))
       throw Error(fmt::format("{} is not a valid value for an integer parameter", internal));

@@ -15,9 +15,8 @@ Distribution parse_distribution(std::string_view text);
 // instead.
 std::string to_text(const Distribution& distribution);
 
-// Returns whether trials of one study may have both distributions for the same parameter. Both must be of the same
-// type; ranges may differ except in `log`, and choices must be equal. Optuna ignores an operation that violates this
-// rule.
+// Returns whether trials of one study may have both distributions for the same parameter. Both must have the same type;
+// ranges may differ except in `log`, and choices must be equal. Optuna ignores an operation that violates this rule.
 bool are_compatible(const Distribution& one, const Distribution& other);
 
 // Converts an internal value in the same way as Optuna: a value outside the range is kept. Throws Error if it

@@ -2,7 +2,7 @@
 // order of creation, and an operation that conflicts with an earlier one, such as a report for a finished trial, has no
 // effect.
 //
-// Threading: one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace adaptdl::sched::tune {
 
 class JournalState {
  public:
-  // Applies an operation; `own` tells whether this process issued it. Throws Error and changes nothing if the operation
+  // Applies an operation; `own` is true if this process issued it. Throws Error and changes nothing if the operation
   // sets a parameter to an invalid value.
   void apply(Record&& record, bool own);
 

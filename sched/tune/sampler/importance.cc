@@ -71,8 +71,8 @@ Counts count_places(const std::string& parameter, const Distribution& distributi
   return counts;
 }
 
-// Returns the standard deviation of all kernels, in places, by Scott's rule (Scott, "Multivariate Density Estimation",
-// 1992). The minimum is the deviation at which nine tenths of a kernel's mass are within its own place.
+// Returns the standard deviation that all kernels have, in places, by Scott's rule (Scott, "Multivariate Density
+// Estimation", 1992). The minimum is the deviation at which nine tenths of a kernel's mass are within its own place.
 double bandwidth(const Counts& counts) {
   constexpr double kNarrowest = 0.5 / 1.64, kQuartilesApart = 1.34;  // from quantiles of the normal distribution
   double total = 0, sum = 0;

@@ -8,9 +8,9 @@
 // not the size of their differences.
 //
 // The order is the one from which TPE learns (trial_split.h): trials that ended early rank behind completed ones, and
-// among themselves by how far they got. They are included because few trials complete with asynchronous successive
-// halving, so that the best tenth of the completed ones would be a single trial. If all trials complete, the result is
-// the same as Optuna's.
+// among themselves by how far they got. They are included because, with asynchronous successive halving, so few trials
+// complete that the best tenth of those would be a single trial. If all trials complete, the result is the same as
+// Optuna's.
 //
 // Trials with different distributions of a parameter form separate regimes; trials without the parameter belong to no
 // regime (Ito et al., "Conditional PED-ANOVA", KDD 2026). The importance of the parameter is the sum over its regimes,

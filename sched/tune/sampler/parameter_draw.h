@@ -12,7 +12,7 @@ namespace adaptdl::sched::tune {
 // correspond to equal parts of [0, 1); a logarithmic range is uniform in the logarithm.
 nlohmann::json value_at(const Distribution& distribution, double place);
 
-// Returns `given` and, in the order of the space, a value from `draw` for each other parameter that applies, given the
+// Returns `given` and, in the order of the space, a value from `draw` for each other parameter that applies with the
 // values of the parameters before it. `draw` receives the parameter and its index in the space.
 using Draw = std::function<nlohmann::json(const Parameter&, std::size_t)>;
 Values draw_parameters(const Space& space, const Values& given, const Draw& draw);

@@ -46,7 +46,8 @@ struct NormalKernel {
 
 // Returns a kernel for each mean and, last, the prior kernel. A kernel's deviation is the larger of the gaps to its
 // neighbors. At the ends, it is the gap to the only neighbor, and for a single kernel, the distance to the farther end
-// of the range. It is at most the range, and at least a fraction of the range that shrinks with the number of kernels.
+// of the range. It is at most the range, and at least a fraction of the range that shrinks as the number of kernels
+// grows.
 std::vector<NormalKernel> normals(const Axis& axis, const std::vector<double>& means) {
   const std::size_t count = means.size();
   std::vector<std::size_t> order(count);

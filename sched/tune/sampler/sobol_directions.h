@@ -3,8 +3,8 @@
 // to their paper "Constructing Sobol sequences with better two-dimensional projections", SIAM Journal on Scientific
 // Computing 30, 2008.
 //
-// Each row contains a primitive polynomial, as a number whose bits are the coefficients, the highest first, and the
-// initial direction numbers m_1, m_2, ..., as many as the degree of the polynomial. The first dimension is the van der
+// Each row contains a primitive polynomial, as a number whose bits are the coefficients (the highest first), and as
+// many initial direction numbers m_1, m_2, ... as the degree of the polynomial. The first dimension is the van der
 // Corput sequence, with a polynomial of degree 0.
 #pragma once
 

@@ -16,7 +16,7 @@ std::size_t good_count(std::size_t ended) { return std::min<std::size_t>((ended 
 
 }  // namespace
 
-// The first element tells whether the trial was pruned; the others compare trials that ended in the same way.
+// The first element is true if the trial was pruned; the others compare trials that ended in the same way.
 TrialRank rank_of(const Trial& trial, const Study& study) {
   const bool maximize = !study.directions.empty() && study.directions.front() == Direction::kMaximize;
   const double sign = maximize ? -1 : 1;

@@ -23,11 +23,11 @@ class PythonJsonReader {
   // Enter an object or array. To read its members, call next_key() and read a value until next_key() returns nullopt,
   // or call next_item() and read a value until next_item() returns false.
   void begin_object();
-  std::optional<std::string_view> next_key();  // valid until the next call of any function
+  std::optional<std::string_view> next_key();  // valid until the next call to any function
   void begin_array();
   bool next_item();
 
-  std::string_view string();  // valid until the next call of any function
+  std::string_view string();  // valid until the next call to any function
   double number();
   // Reads a whole number, such as 3 or 3.0, and clamps it to the range of the type.
   std::int64_t integer();

@@ -144,7 +144,7 @@ std::vector<Condition> parse_conditions(const std::string& name, const json& whe
   return conditions;
 }
 
-// Converts strings of numbers to numbers, because YAML reads 1e-5 as a string.
+// Converts a string that contains a number to that number, because YAML reads 1e-5 as a string.
 json number_or_same(const json& value) {
   return value.is_string() ? parse_scalar(value.get_ref<const std::string&>()) : value;
 }
@@ -201,8 +201,8 @@ void sort_by_conditions(Space& space) {
   space.parameters = std::move(sorted);
 }
 
-// Removes conditions on parameters that are the same in every trial, because these always or never hold, and removes
-// parameters with a condition that never holds. Returns whether a parameter was removed, which may decide the
+// Removes conditions on parameters that are the same in every trial, because such conditions always or never hold, and
+// removes parameters with a condition that never holds. Returns whether a parameter was removed, which may decide the
 // conditions on that parameter.
 bool resolve_fixed(Space& space) {
   const auto dropped = std::erase_if(space.parameters, [&](Parameter& parameter) {

@@ -4,8 +4,8 @@
 //   drop=0.0..0.5:0.1    0, 0.1, ..., 0.5               opt=sgd|adamw      one of these
 //   batch=64             the same in every trial
 //
-// A range consists of integers if its bounds, and its step if any, are written as integers. A file (docs/tune.md)
-// contains the same notation, or maps:
+// A range consists of integers if its bounds, and its step if any, are written as integers. A file (docs/tune.md) may
+// contain the same notation or maps:
 //
 //   parameters:
 //     lr: {low: 1e-5, high: 1e-1, log: true}

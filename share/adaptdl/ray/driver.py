@@ -1,7 +1,7 @@
 """Runs an adaptdl job on a Ray cluster: driver.py [OPTIONS] -- RUN_OPTIONS... -- PROGRAM ARGUMENTS...
 
-The driver makes no decisions. It starts `adaptdl run RUN_OPTIONS... -- PROGRAM ARGUMENTS...`, which decides which devices
-the job uses and starts, signals and watches the replicas. Both exchange JSON lines (see cluster_relay.h): the driver
+The driver makes no decisions. It starts `adaptdl run RUN_OPTIONS... -- PROGRAM ARGUMENTS...`, which chooses the job's
+devices, and starts, signals and watches the replicas. The two exchange JSON lines (see cluster_relay.h): the driver
 reports the cluster's nodes, places one actor per device, and forwards the messages between the actors' replica servers
 and `adaptdl run`.
 """
@@ -24,7 +24,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 NODES_EVERY = 1.0  # seconds
 REQUEST_EVERY = 30.0  # seconds
-WANTED = "adaptdl-wanted-"  # followed by a job's id: the key under which the job stores a bundle and how many it could use
+# Followed by a job's id, this is a key whose value is a bundle and the number of such bundles that the job could use.
+WANTED = "adaptdl-wanted-"
 PLACE_TIMEOUT = 60.0  # seconds after which the driver stops trying to place an actor
 MAX_LINE = 16 << 20  # bytes; more than LineChannel::kMaxMessage
 
@@ -108,7 +109,7 @@ class Driver:
             self.want(message["devices"])
 
     def want(self, devices):
-        """Sets how many devices the job could use, for the autoscaler."""
+        """Tells the autoscaler how many devices the job could use."""
         bundle = {"CPU": self.options.cpus, **({"GPU": self.options.gpus} if self.options.gpus else {})}
         with self.warning():
             if devices:
@@ -118,7 +119,7 @@ class Driver:
             self.request_nodes()
 
     def request_nodes(self):
-        """Requests the nodes that all adaptdl jobs could use. The autoscaler remembers only the last request of all jobs."""
+        """Requests the nodes that all adaptdl jobs could use. The autoscaler remembers only the last request of any job."""
         keys = [key.decode() for key in key_value_store._internal_kv_list(WANTED)]
         if set(keys) - {self.wanted}:
             ended = {WANTED + job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]}
@@ -127,7 +128,7 @@ class Driver:
             keys = [key for key in keys if key not in ended]
         values = [key_value_store._internal_kv_get(key) for key in sorted(keys)]
         bundles = [bundle for value in values if value for bundle, count in [json.loads(value)] for _ in range(count)]
-        # Another driver may have requested something else at the same time.
+        # The request is repeated, because another driver may have requested something else at the same time.
         if bundles != self.requested or (keys and time.monotonic() - self.requested_at > REQUEST_EVERY):
             self.requested, self.requested_at = bundles, time.monotonic()
             ray.autoscaler.sdk.request_resources(bundles=bundles)
@@ -189,7 +190,7 @@ class Driver:
         while True:
             with self.warning():
                 self.report_nodes()
-                self.request_nodes()  # other jobs may have ended without doing so
+                self.request_nodes()  # other jobs may have ended without withdrawing their requests
             await asyncio.sleep(NODES_EVERY)
 
     def report_nodes(self):

@@ -1,7 +1,7 @@
 """Runs commands for `adaptdl cp --ray` on the head node: shell.py SESSION DIRECTORY
 
 The messages of a session are packages that the command uploads, named SESSION-0.zip, SESSION-1.zip and so on. Each is a line
-of JSON, for "write" followed by bytes:
+of JSON; in a "write" message, the bytes follow the line:
   {"do": "start", "process": P, "command": [...]}     starts a command in DIRECTORY
   {"do": "write", "process": P}                       writes the bytes to its standard input
   {"do": "kill", "process": P} | {"do": "end"} | {"do": "stay"}
@@ -75,7 +75,7 @@ class Process:
             try:
                 pipe.close()
             except OSError:
-                pass  # input that the process has not read
+                pass  # the process did not read all of its input
         say(f"@{self.number} x {code if code >= 0 else 128 - code}")
 
     def write(self, data):
@@ -83,7 +83,7 @@ class Process:
             self.process.stdin.write(data)
             self.process.stdin.flush()
         except (OSError, ValueError):
-            pass  # it has ended, which its exit code reports
+            pass  # the process has ended; its exit code reports this
 
     def kill(self):
         try:

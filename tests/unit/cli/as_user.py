@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs a program as a temporary user with or without subordinate ids: as_user.py with-ids|without-ids PROGRAM…
 
-The user exists only in copies of /etc/passwd and similar files, which the program sees in place of the machine's. Exits with
-code 77, which skips the test, if this script does not run as root, or if newuidmap or /etc/subuid is missing.
+The user exists only in copies of /etc/passwd and similar files, which the program sees instead of the machine's files.
+The script exits with code 77, which skips the test, unless it runs as root and newuidmap and /etc/subuid exist.
 """
 import os
 import shutil

@@ -29,7 +29,7 @@ void for_each_verb(const nlohmann::json& described, const std::function<void(con
 
 }  // namespace
 
-TEST_CASE("an unknown command or option is rejected, with a suggestion if one is close") {
+TEST_CASE("an unknown command or option is rejected, with a suggestion if a similar one exists") {
   refused({"rnu"}, "no such command: 'rnu'; did you mean 'run'? (see `adaptdl help`)");
   refused({"xyzzy"}, "no such command: 'xyzzy' (see `adaptdl help`)");
   refused({"--verison"}, "unknown option '--verison'; did you mean '--version'? (see `adaptdl help`)");
@@ -64,7 +64,7 @@ TEST_CASE("every command, verb, option and argument has help text") {
       CAPTURE(option);
       CHECK_FALSE(option["help"].get<std::string>().empty());
       CHECK_FALSE(option["help"].get<std::string>().ends_with('.'));
-      CHECK(option["value"] != "TEXT");  // the placeholder of CLI11 for values without a name
+      CHECK(option["value"] != "TEXT");  // CLI11's placeholder for values without a name
       CHECK(option["value"] != "INT");
       for (const std::string name : option["names"]) CHECK_MESSAGE(names.insert(name).second, name);
     }

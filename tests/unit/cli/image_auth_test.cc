@@ -76,7 +76,7 @@ TEST_CASE("a repository's entry takes precedence over its registry's, and legacy
   CHECK(user_for(text, "plain.example") == "plain");
 }
 
-TEST_CASE("the error for an invalid credentials file gives the reason without its secrets") {
+TEST_CASE("the error for an invalid credentials file gives the reason without revealing secrets") {
   const auto said = [](const std::string& text) { return error_of([&] { parse_auth_file(text, "config.json"); }); };
   CHECK(said("[]") == "cannot read the credentials in config.json: not a JSON object");
   CHECK(said("{\"auths\"") == "cannot read the credentials in config.json: not a JSON object");
@@ -89,7 +89,7 @@ TEST_CASE("the error for an invalid credentials file gives the reason without it
         "cannot read the credentials in config.json: the helper for 'r' is not a string");
 }
 
-TEST_CASE("REGISTRY_AUTH_FILE overrides the default credential files, Docker's and then containers'") {
+TEST_CASE("REGISTRY_AUTH_FILE overrides the default credential files: Docker's, then that of containers") {
   std::map<std::string, std::string> variables = {{"HOME", "/h"}, {"XDG_RUNTIME_DIR", "/run/1"}};
   const auto variable = [&](const char* name) -> const char* {
     const auto found = variables.find(name);
@@ -108,7 +108,7 @@ TEST_CASE("REGISTRY_AUTH_FILE overrides the default credential files, Docker's a
   CHECK(places[0].required);
 }
 
-TEST_CASE("a registry's helper takes precedence over the store, and both over entries in the file") {
+TEST_CASE("a registry's own helper takes precedence over the default one, and both over entries in the file") {
   const Helper helper(R"(read -r server; echo "{\"Username\": \"helped for $server\", \"Secret\": \"s\"}")");
   const auto file = helper.directory() / "f";
   const auto user = [&](const std::string& text) {

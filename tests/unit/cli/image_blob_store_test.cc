@@ -50,7 +50,7 @@ TEST_CASE("a blob is stored in an OCI layout, private to its owner, under its di
   CHECK(store.list().empty());
 }
 
-TEST_CASE("a draft committed with the right digest becomes a blob, and any other leaves no file") {
+TEST_CASE("a draft committed with the right digest becomes a blob, and any other draft leaves no file") {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   {
@@ -77,7 +77,7 @@ TEST_CASE("a draft committed with the right digest becomes a blob, and any other
   CHECK(store.list().size() == 2);
 }
 
-TEST_CASE("a corrupted blob is not returned, and is removed") {
+TEST_CASE("a corrupted blob is removed instead of returned") {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   store.put("abc");

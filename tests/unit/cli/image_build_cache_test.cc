@@ -56,7 +56,7 @@ TEST_CASE("after a reboot, corrupted blobs and all trees are removed, and the re
   CHECK(next_boot.find_tree(kChain));
 }
 
-TEST_CASE("a cache is not checked for a reboot while another build uses it") {
+TEST_CASE("a cache is not checked for a reboot while another build is using it") {
   const Temporary temporary;
   const BuildCache first(temporary / "cache");
   keep_tree(first);

@@ -50,7 +50,7 @@ void drop_administration() {
   must(syscall(SYS_capset, &header, data) == 0, "capset");
 }
 
-// Enters a user namespace, so that changes of its settings do not affect other processes.
+// Enters a user namespace, so that changes to its settings do not affect other processes.
 void enter_own_user_namespace() {
   const uid_t user = getuid();
   must(unshare(CLONE_NEWUSER) == 0, "unshare");
@@ -63,7 +63,7 @@ void forbid_unshare() { must(testing::refuse_system_calls({SYS_unshare}, EPERM),
 
 }  // namespace
 
-TEST_CASE("an operation that needs the build namespace fails if it was not entered") {
+TEST_CASE("an operation that needs the build namespace fails if the process has not entered it") {
   CHECK(testing::in_another_process([] {
           require_build_namespace("execute RUN");
           return std::string("nothing is wrong");
@@ -116,7 +116,7 @@ TEST_CASE("without subordinate IDs, the message explains how to add them") {
   CHECK((why.empty() || why.find("usermod --add-subuids 100000-165535") != std::string::npos));
 }
 
-TEST_CASE("root without CAP_SYS_ADMIN can mount and change owners in the build namespace") {
+TEST_CASE("root without CAP_SYS_ADMIN can mount file systems and change file owners in the build namespace") {
   if (getuid() != 0) return;
   testing::TemporaryDirectory directory;
   CHECK(testing::in_another_process([&] {

@@ -9,7 +9,7 @@ namespace image_digest_test {
 using namespace adaptdl;
 using namespace adaptdl::image;
 
-TEST_CASE("digests match the examples of FIPS 180") {
+TEST_CASE("digests match the examples in FIPS 180") {
   CHECK(sha256("abc") == "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(sha256("") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   Digester sha512("sha512");
@@ -19,7 +19,7 @@ TEST_CASE("digests match the examples of FIPS 180") {
         "3643ce80e2a9ac94fa54ca49f");
 }
 
-TEST_CASE("incremental updates give the digest of the whole, and copies are independent") {
+TEST_CASE("incremental updates yield the digest of the whole input, and copies are independent") {
   Digester digester = Digester::of(sha256(""));
   digester.update("a");
   Digester copy = digester;

@@ -45,7 +45,7 @@ std::string joined(const std::vector<Pair>& pairs) {
 
 }  // namespace
 
-TEST_CASE("all Dockerfiles of the corpus are parsed") {
+TEST_CASE("all Dockerfiles in the corpus are parsed") {
   for (const auto& entry : std::filesystem::directory_iterator(ADAPTDL_DOCKERFILES)) {
     CAPTURE(entry.path().string());
     const Dockerfile file = parse_dockerfile(corpus(entry.path().filename()), entry.path().filename());

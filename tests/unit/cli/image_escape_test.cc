@@ -1,4 +1,4 @@
-// Tests ways in which an image or a command may try to escape from its sandbox (docs/security.md).
+// Tests ways in which an image or a command may try to escape from the sandbox (docs/security.md).
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace {
 
 const std::string kUp = "../../../../../../../../../../..";
 
-// Files of the host, next to those of the image. No step may read or change them.
+// A step's root with files of the host next to it, which no step may read or change.
 struct Machine : Steps {
   Machine() {
     write(outside() / "secret", "of the machine");

@@ -26,7 +26,7 @@ struct Walked {
   StageState state;
 };
 
-// Expands the stages of a Dockerfile, each from the state that its base leaves.
+// Expands the stages of a Dockerfile, each starting from the state that its base leaves.
 struct Build {
   explicit Build(const std::string& text, std::map<std::string, std::string> arguments = {})
       : file(parse_dockerfile(text, "Dockerfile")) {
@@ -38,7 +38,7 @@ struct Build {
     StageWalk walk(file, file.stages[number], settings, std::move(begin), triggers);
     Walked walked;
     while (auto step = walk.next()) {
-      step->instruction = nullptr;  // it is invalid once the walk ends
+      step->instruction = nullptr;  // would dangle once the walk ends
       walked.steps.push_back(std::move(*step));
     }
     walked.state = walk.state();
@@ -68,7 +68,7 @@ const T& body(const Walked& w, std::size_t step) {
 
 }  // namespace
 
-TEST_CASE("expansion uses values set by earlier instructions, and for ARG by earlier arguments too") {
+TEST_CASE("expansion uses values set by earlier instructions, or earlier in the same ARG instruction") {
   const Walked w =
       walked("ENV abc=hello\nENV abc=bye def=$abc\nENV ghi=$abc\nARG one=1 two=${one}2\nLABEL x=\"$two y\"");
   CHECK(joined(w.state.config.environment) == "abc=bye|def=hello|ghi=bye");
@@ -140,7 +140,7 @@ TEST_CASE("ENTRYPOINT resets the base image's CMD, but not the stage's own") {
   CHECK(walked("CMD c\nENTRYPOINT e", {}, base).state.config.command);
 }
 
-TEST_CASE("a heredoc without a command is RUN's script, and otherwise is passed to the shell") {
+TEST_CASE("a heredoc without a command becomes RUN's script, and one with a command is passed to the shell") {
   const Walked w = walked(
       "RUN <<EOF\necho $x\nEOF\nRUN <<-E\n\t#!/usr/bin/env python3\n\tprint(1)\nE\nRUN cat <<A > /a "
       "3<<-B\n1\nA\n\t2\n\tB\n");
@@ -150,7 +150,7 @@ TEST_CASE("a heredoc without a command is RUN's script, and otherwise is passed 
   CHECK(joined(w.steps[2].command) == "/bin/sh|-c|cat <<A > /a 3<<-B\n1\nA\n\t2\nB");
 }
 
-TEST_CASE("COPY is expanded, with an absolute destination") {
+TEST_CASE("COPY is expanded, and its destination becomes absolute") {
   const Walked w = walked(
       "ARG v=x d=/dir/\nWORKDIR /w\nCOPY --chown=$v --chmod=${m:-0644} $v \"z\" $d\nCOPY x .\nCOPY x ../y\n"
       "COPY <<EOF <<'F' ./\n$v \"$v\" \\$v\nEOF\n$v\nF\n");

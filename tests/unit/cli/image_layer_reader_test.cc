@@ -223,7 +223,7 @@ TEST_CASE("a stop request interrupts reading") {
   CHECK_THROWS_AS(reader.next(entry), http::Stopped);
 }
 
-TEST_CASE("a truncated archive fails after its complete entries, and reading can be abandoned midway") {
+TEST_CASE("reading a truncated archive fails after its complete entries, and can be abandoned midway") {
   const Temporary temporary;
   run("cd " + temporary.path().string() +
       " && head -c 3000000 /dev/urandom > random && tar -czf x.tar.gz --format=ustar random && tar -czf two.tar.gz "

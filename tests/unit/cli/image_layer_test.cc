@@ -266,20 +266,20 @@ TEST_CASE("whiteouts and opaque markers have their OCI names, which other entrie
         ".wh.gone\ndir/.wh.gone\ndir/.wh..wh..opq\n.wh..wh..opq\na.wh.x\n");
 }
 
-TEST_CASE("a file that changes size during reading is an error and leaves no blob") {
+TEST_CASE("a file that changes size while being read causes an error and leaves no blob") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   {
     LayerWriter writer(store);
     CHECK_THROWS_WITH_AS(
         writer.add(file("f", 5), text_content("abc")),
-        "f became shorter than 5 bytes while it was being read; build again when no process writes to it", Error);
+        "f became shorter than 5 bytes while it was being read; build again when no process is writing to it", Error);
   }
   {
     LayerWriter writer(store);
     CHECK_THROWS_WITH_AS(
         writer.add(file("f", 2), text_content("abc")),
-        "f became longer than 2 bytes while it was being read; build again when no process writes to it", Error);
+        "f became longer than 2 bytes while it was being read; build again when no process is writing to it", Error);
   }
   {
     std::stop_source stop;

@@ -114,8 +114,8 @@ TEST_CASE("a registry's refusal is reported in one line, with the reason and wha
         "with access: `docker login r` or `podman login r`");
   CHECK(said(401, "") == "cannot push r/x: unauthorized; log in with `docker login r` or `podman login r`");
   CHECK(said(404, R"({"errors": [{"code": "NAME_UNKNOWN", "message": "repository name not known to registry"}]})") ==
-        "cannot push r/x: repository name not known to registry; check the name of the repository and that you have "
-        "access to it");
+        "cannot push r/x: repository name not known to registry; check the name of the repository and your access to "
+        "it");
   CHECK(said(418, "<html>") == "cannot push r/x: HTTP 418");
 }
 

@@ -93,7 +93,7 @@ TEST_CASE("changes are written to the upper directory, even without lower layers
   }
 }
 
-TEST_CASE("a missing layer is named, and an unsuitable upper directory is reported with a hint") {
+TEST_CASE("errors name a missing layer, and give a hint about an unsuitable upper directory") {
   Layers layers;
   const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "b", "2");
   const auto message = [&](const OverlayLayers& all) {

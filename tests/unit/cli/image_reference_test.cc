@@ -24,7 +24,7 @@ std::string refusal(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("names are completed as by Docker, and short forms parse to the same reference") {
+TEST_CASE("names are completed as in Docker, and their short forms parse to the same reference") {
   struct Case {
     std::string text, full, brief;
   };

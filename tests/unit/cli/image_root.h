@@ -36,8 +36,8 @@ inline std::string read(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Finds mounts that this process sees and did not see before. Mounts of other processes may disappear at any time, for
-// example when their mount point is removed in another namespace, but none can appear.
+// Finds mounts that have appeared since the object was created. Mounts of other processes may disappear at any time,
+// for example when their mount point is removed in another namespace, but none can appear.
 class Mounts {
  public:
   std::set<std::string> added() const {

@@ -1,4 +1,5 @@
-// Tests that a RUN step produces the same layer, byte for byte, for all users: runs as root and as another user.
+// Tests that a RUN step produces the same layer, byte for byte, for all users.
+// The test runs as root and as another user.
 #include <doctest/doctest.h>
 
 #include "image/layer/blob_store.h"

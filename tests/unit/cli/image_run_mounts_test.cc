@@ -157,7 +157,7 @@ TEST_CASE("a cache mount is shared, locked or private according to its sharing m
     threads.clear();
     return texts[0] + texts[1];
   };
-  // Each step prints the number of steps that use the cache at the same time.
+  // Each step prints the number of steps that are using the cache at that time.
   const std::string alone = "touch /cache/$OWN; sleep 0.2; ls /cache | wc -l; rm /cache/$OWN";
   const std::string together =
       "touch /cache/$OWN; for i in $(seq 6000); do [ -e /cache/$OTHER ] && break; sleep 0.01; done; ls /cache | wc -l";
@@ -166,7 +166,7 @@ TEST_CASE("a cache mount is shared, locked or private according to its sharing m
   CHECK(two_at_once(Mount::Sharing::kPrivate, alone) == "1\n1\n");
 }
 
-TEST_CASE("a step waiting for a locked cache can be stopped, or runs once it is free") {
+TEST_CASE("a step waiting for a locked cache can be stopped, or runs once the cache is free") {
   Steps steps;
   SandboxStep holder = steps.step("echo up; sleep 600"), waiter = steps.step("true");
   holder.mounts = {cache_of("x", Mount::Sharing::kLocked), cache_of("y", Mount::Sharing::kLocked)};
@@ -194,7 +194,7 @@ TEST_CASE("a step that mounts one locked cache at two targets does not deadlock"
   CHECK(steps.run(step) == "x\n");
 }
 
-TEST_CASE("a secret is a read-only file or variable of the step, and is not stored") {
+TEST_CASE("a step gets a secret as a read-only file or as a variable, and the secret is not stored") {
   Steps steps;
   SandboxStep step = steps.step("cat /run/secrets/key; stat -c ' %a %u' /run/secrets/key; echo x > /run/secrets/key");
   StepMount secret = mount_of(Type::kSecret, "/run/secrets/key");
@@ -246,7 +246,7 @@ TEST_CASE("nested mounts are mounted outermost first and leave no mount points i
   CHECK(steps.run(step) == "y\n");
 }
 
-TEST_CASE("a mount target of the wrong type is an error that names it") {
+TEST_CASE("the error for a mount target of the wrong type names the target") {
   Steps steps;
   SandboxStep step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/etc/passwd")};

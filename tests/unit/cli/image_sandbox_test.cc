@@ -126,7 +126,7 @@ TEST_CASE("a failed command is reported with its exit code or signal") {
   CHECK(steps.run("echo one; echo two >&2; printf three") == "one\ntwo\nthree\n");
 }
 
-TEST_CASE("a command that is missing or cannot run is an error with the reason") {
+TEST_CASE("the error for a command that is missing or cannot run gives the reason") {
   Steps steps;
   SandboxStep step = steps.step("");
   step.command = {"nothing", "x"};
@@ -158,7 +158,7 @@ TEST_CASE("a step does not see the host's processes and files") {
   CHECK(steps.run("umask; cat /proc/self/stat | cut -d' ' -f6; echo $$") == "0022\n2\n2\n");
 }
 
-TEST_CASE("capabilities are Docker's except MKNOD and NET_RAW, and kernel settings are read-only") {
+TEST_CASE("a step has Docker's capabilities except MKNOD and NET_RAW, and kernel settings are read-only") {
   Steps steps;
   CHECK(steps.run("grep -E 'CapBnd|CapEff|CapInh|NoNewPrivs' /proc/self/status") ==
         "CapInh:\t0000000000000000\nCapEff:\t00000000a00405fb\nCapBnd:\t00000000a00405fb\nNoNewPrivs:\t0\n");

@@ -1,4 +1,4 @@
-// Tests the filter of a step's system calls, with real processes and for any call on any architecture.
+// Tests the filter for a step's system calls: with real processes, and evaluated for all calls and architectures.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <linux/audit.h>
@@ -130,14 +130,14 @@ std::string result_of(std::uint32_t architecture, long number, std::uint64_t fir
   }
 }
 
-// Returns the name of a call in libseccomp; "" if it does not know the number.
+// Returns libseccomp's name for a call; "" if libseccomp does not know the number.
 std::string name_of(std::uint32_t architecture, int number) {
   const std::unique_ptr<char, decltype(&std::free)> name(seccomp_syscall_resolve_num_arch(architecture, number),
                                                          std::free);
   return name ? name.get() : "";
 }
 
-// Returns all numbers in use, and some that are unused.
+// Returns all call numbers in use, and some unused ones.
 std::vector<int> numbers_of(std::uint32_t architecture) {
   const int first = architecture == SCMP_ARCH_X32 ? static_cast<int>(kX32) : 0;
   std::vector<int> numbers(601);
@@ -152,13 +152,13 @@ std::string result_of(std::uint32_t architecture, const std::string& name, std::
   return "no such call";
 }
 
-// The profile of Podman and buildah, which is installed by a package.
+// The profile used by Podman and buildah, as installed by a Debian package.
 class Published {
  public:
   static constexpr const char* kFile = "/usr/share/containers/seccomp.json";
   explicit Published(const std::string& text) : profile_(nlohmann::json::parse(text)) {}
 
-  // Returns whether the call is allowed with zero arguments to a container with the capabilities of a step.
+  // Returns whether a container with the capabilities of a step may make the call with all arguments zero.
   bool allows(const std::string& name) const {
     for (const nlohmann::json& rule : profile_.at("syscalls"))
       if (rule.at("action") == "SCMP_ACT_ALLOW" && names(rule, "names", name) && concerns_steps(rule) &&
@@ -280,7 +280,7 @@ TEST_CASE("ordinary programs and system calls work under the filter") {
   CHECK(end_of(SYS_setuid, user) == "success");
 }
 
-TEST_CASE("the filter is applied without no_new_privs, which setuid programs need") {
+TEST_CASE("the filter is applied without no_new_privs, so that setuid programs work") {
   CHECK(filtered([] {
           const std::string status = read("/proc/self/status");
           const auto line = [&](const char* name) {

@@ -110,7 +110,7 @@ const Case kWords[] = {
 
 }  // namespace
 
-TEST_CASE("variables, substitutions, quotes and escapes are expanded as by BuildKit") {
+TEST_CASE("variables, substitutions, quotes and escapes are expanded as in BuildKit") {
   for (const Case& c : kWords) {
     CAPTURE(c.text);
     CHECK(expanded(c.text) == c.result);

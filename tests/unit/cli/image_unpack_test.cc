@@ -197,7 +197,7 @@ TEST_CASE("implausible sizes, decompression bombs and too many entries are rejec
   CHECK(why(Tar().file("a").file("b").file("c").file("d").whole(), {}, options) == "more than 3 entries");
 }
 
-TEST_CASE("whiteouts and opaque markers become those of the overlay, and invalid ones are rejected") {
+TEST_CASE("whiteouts and opaque markers are converted to overlayfs's, and invalid ones are rejected") {
   CHECK(why(Tar().file(".wh.gone").file("dir/.wh.gone").file("dir/.wh..wh..opq").whole(), [](const fs::path& root) {
           CHECK(run("cd " + root.string() + " && stat -c '%F %t %T' gone dir/gone") ==
                 "character special file 0 0\ncharacter special file 0 0\n");
@@ -313,7 +313,7 @@ TEST_CASE("a truncated layer is rejected, and a damaged one leaves nothing behin
   CHECK(run("ls -A " + temporary.path().string()) == "bad.layer\nblobs\n");
 }
 
-TEST_CASE("directories not listed in a layer inherit the modes of the layers below") {
+TEST_CASE("directories not listed in a layer inherit their modes from the layers below") {
   const Temporary temporary;
   write_file(temporary / "1.layer",
              Tar().directory("tmp", 01777).directory("gone", 0700).directory("gone/x", 0700).whole());
@@ -484,7 +484,7 @@ mkdir skipped; echo > skipped/x; mkdir -p partly/skipped; python3 -c 'import soc
   CHECK(again.finish().digest == layer.digest);
 }
 
-TEST_CASE("device nodes are unpacked as root") {
+TEST_CASE("device nodes are created when root unpacks a layer") {
   if (!is_root()) return;
   CHECK(why(Tar().directory("dev").device("dev/null", 1, 3).whole(), [](const fs::path& root) {
           CHECK(run("stat -c '%F %t %T' " + (root / "dev/null").string()) == "character special file 1 3\n");

@@ -38,7 +38,7 @@ TEST_CASE("a user given by ID is looked up, but need not exist") {
   CHECK(find("77").home == "/");
 }
 
-TEST_CASE("a name of digits takes precedence over an ID") { CHECK(find("8080").user == 9); }
+TEST_CASE("a user name that consists of digits takes precedence over an ID") { CHECK(find("8080").user == 9); }
 
 TEST_CASE("an explicit group replaces all groups of the user") {
   const UserIds user = find("maker:tools");

@@ -123,7 +123,7 @@ TEST_CASE_FIXTURE(RedirectedErrors, "unread notices are dropped and counted, exc
   notices.put(large);
   notices.put("lost");
   notices.put("lost");
-  SUBCASE("notices are written again once the queue has room") {
+  SUBCASE("writing of notices resumes once the queue has room") {
     const std::string all = read_while([&] {
       notices.write_all();
       notices.put("next");

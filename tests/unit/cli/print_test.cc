@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kHostile = "a\x1b[2J\x1b]0;t\x07\nadaptdl: \u009b1m\u202e\xff";
 constexpr const char* kShown = "a\\x1b[2J\\x1b]0;t\\x07\\x0aadaptdl: \\u009b1m\\u202e\\xff";
 
-// Returns what `print` writes to a stream, which is redirected to a file for that time.
+// Returns what `print` writes to a stream, which is redirected to a file while `print` runs.
 template <typename Print>
 std::string written(std::FILE* stream, const Print& print) {
   std::FILE* file = std::tmpfile();

@@ -101,7 +101,7 @@ TEST_CASE("the number of GPUs limits the replicas, except with gloo") {
   RunOptions three = options();
   three.replicas = "3";
   refused(three,
-          "3 replicas need 3 GPUs, but only 2 are available; use fewer replicas, or --backend gloo to let them share",
+          "3 replicas need 3 GPUs, but only 2 are available; use fewer replicas, or --backend gloo to share GPUs",
           kTwoGpus);
   three.backend = "gloo";
   const auto shared = make_plan(three, kTwoGpus);

@@ -33,7 +33,7 @@ TEST_CASE("after a stop, the summary gives the checkpoint, its epoch and the com
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");
 }
 
-TEST_CASE("after a failure, the summary gives last lines, first failure and newest checkpoint") {
+TEST_CASE("after a failure, the summary gives the last lines, the first failure and the newest checkpoint") {
   auto failed = result(Verdict::kFailed, 139);
   failed.ends = {{.rank = 1, .status = {.signalled = true, .code = SIGSEGV}},
                  {.rank = 0, .status = {.signalled = false, .code = 1}, .asked = true},

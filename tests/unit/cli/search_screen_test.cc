@@ -70,7 +70,7 @@ TEST_CASE("no line is wider than the terminal") {
     for (const std::string& line : search_lines(snapshot(), width, 20, false)) CHECK(display_width(line) <= width);
 }
 
-TEST_CASE("on a short terminal, the first rows are shown with the number of hidden ones") {
+TEST_CASE("on a short terminal, the first rows and the number of hidden ones are shown") {
   const auto lines = search_lines(snapshot(), 120, 5, false);
   REQUIRE(lines.size() == 5);
   CHECK(lines[3].starts_with("    2  running"));
@@ -121,7 +121,7 @@ struct ErrorTerminal {
     if (master < 0) REQUIRE(::openpty(&master, &slave, nullptr, nullptr, &size) == 0);
     REQUIRE(::ioctl(master, TIOCSWINSZ, &size) == 0);
   }
-  // Returns the output that has not been taken yet. REQUIRES that there is some.
+  // Returns the output that has not been taken yet. Blocks if there is none.
   std::string take() {
     std::string text(65536, '\0');
     const ssize_t size = ::read(master, text.data(), text.size());

@@ -95,7 +95,7 @@ TEST_CASE("the statuses of running trials are read at most once per second") {
   CHECK(asked.size() == 2);
   view.snapshot(study(), 10, kStart + 1s);
   CHECK(asked.size() == 4);
-  // The record of trial 1 belongs to an earlier run, because its state is "done" while the trial is running.
+  // The record of trial 1 says "done" while the trial is running, so it must be the record of an earlier run.
   CHECK_FALSE(first.rows[0].replicas);
   CHECK(first.rows[1].replicas == 3);
   CHECK(first.rows[1].goodput == 1200.0);

@@ -20,7 +20,7 @@ TEST_CASE("all reported values are shown") {
         "epoch 3  step 120/6,000  loss 0.1235  5,120 samples/s  batch 64  2 replicas  1:07");
 }
 
-TEST_CASE("without a report, the number of replicas and the time are shown") {
+TEST_CASE("without a report, the number of replicas and the elapsed time are shown") {
   CHECK(status_text(json::object(), 1, 5s, 80) == "1 replica  0:05");
 }
 

@@ -153,7 +153,7 @@ TEST_CASE("a save never deletes a checkpoint of a newer format") {
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-3", "checkpoint-4"});
 }
 
-TEST_CASE("a kill while saving keeps the previous checkpoint, and the next save cleans up") {
+TEST_CASE("a kill during a save leaves the previous checkpoint intact, and the next save cleans up") {
   const Directory directory;
   Job job(std::size_t{24} << 20);
   job.step = 1;
@@ -176,7 +176,7 @@ TEST_CASE("a kill while saving keeps the previous checkpoint, and the next save 
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1"});
 }
 
-TEST_CASE("a kill at a random time leaves an intact checkpoint no older than the last reported") {
+TEST_CASE("a kill at a random time leaves an intact checkpoint no older than the last one reported") {
   const Directory directory;
   Job job(std::size_t{128} << 10);
   job.save();
@@ -249,7 +249,7 @@ TEST_CASE("two concurrent savers leave only intact checkpoints, and a conflict i
   CHECK(job.load() >= 1);
 }
 
-TEST_CASE("a save does not replace a checkpoint that appears while it writes") {
+TEST_CASE("a save does not replace a checkpoint that appears during the save") {
   const Directory directory;
   Job job(64);
   job.step = 1;
@@ -272,7 +272,7 @@ TEST_CASE("a save warns about checkpoints of another job in its directory") {
   CHECK(log.has("checkpoint-1 was not written by this job"));
 }
 
-TEST_CASE("a save fails before writing anything if the disk is too small") {
+TEST_CASE("a save fails before writing anything if the disk has too little space") {
   const Directory directory;
   Job job(std::size_t{8} << 20);
   check_with_mounts([&] {
@@ -330,7 +330,7 @@ TEST_CASE("neither save nor prune deletes checkpoints that are temporarily unrea
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-3"});
 }
 
-TEST_CASE("a save fails if the disk fills up meanwhile, and keeps the previous checkpoint intact") {
+TEST_CASE("a save fails if the disk fills up during the save, and keeps the previous checkpoint intact") {
   const Directory directory;
   Job job(std::size_t{1} << 20);
   check_with_mounts([&] {
@@ -448,7 +448,7 @@ TEST_CASE("saving fails once the highest possible checkpoint number is in use") 
   CHECK(contains(save_error(), "it has the highest possible number"));
 }
 
-TEST_CASE("a save fails if its directory is deleted while it writes") {
+TEST_CASE("a save fails if its directory is deleted during the save") {
   const Directory directory;
   Job job(std::size_t{20} << 20);
   job.model.before_chunk = [&](std::size_t) { fs::remove_all(directory.path()); };

@@ -115,7 +115,7 @@ TEST_CASE("verify reads every byte and names each damaged file") {
   CHECK(contains(error_of([&] { ckpt::verify(checkpoints.at(9)); }), "checkpoint-9 is not a directory"));
 }
 
-TEST_CASE("a checkpoint copied under another name still verifies") {
+TEST_CASE("a checkpoint copied under another name still passes verification") {
   const Checkpoints checkpoints(1);
   fs::copy(checkpoints.at(0), checkpoints.directory / "best");
   CHECK(ckpt::verify(checkpoints.directory / "best").empty());
@@ -129,7 +129,7 @@ TEST_CASE("newest_whole skips checkpoints with corrupt data") {
   CHECK_FALSE(ckpt::newest_whole(checkpoints.directory.path()));
 }
 
-TEST_CASE("export_tensors writes the tensors of all states, of one state, or with a prefix") {
+TEST_CASE("export_tensors writes all tensors, those of one state, or those whose names have a prefix") {
   const Checkpoints checkpoints(1);
   const fs::path file = checkpoints.directory.root() / "out.safetensors";
   ckpt::export_tensors(checkpoints.at(0), file);

@@ -13,7 +13,8 @@ using namespace checkpoint_test;
 
 namespace {
 
-// A directory with checkpoint-0 and checkpoint-1, which contain a number (10 and 11) and a tensor (of 'a' and of 'b').
+// A directory with two checkpoints: checkpoint-0 contains the number 10 and a tensor filled with 'a', and checkpoint-1
+// the number 11 and a tensor filled with 'b'.
 struct TwoCheckpoints {
   TwoCheckpoints() {
     for (int i = 0; i < 2; ++i) {
@@ -77,7 +78,7 @@ std::string safetensors(const std::string& header, const std::string& data = "")
 
 }  // namespace
 
-TEST_CASE("without a checkpoint, training starts from scratch and logs it once") {
+TEST_CASE("without a checkpoint, training starts from scratch, which is logged once") {
   const Directory directory;
   Number a("a", 1), b("b", 2);
   for (const fs::path& path : {directory.path(), directory / "missing"}) {
@@ -142,7 +143,7 @@ TEST_CASE("a damaged checkpoint is skipped with a warning that states the reason
     write_file(newest / "manifest.json", "");
     two.expect_older("manifest.json is damaged");
   }
-  SUBCASE("a file of another checkpoint") {
+  SUBCASE("a file from another checkpoint") {
     fs::remove(data);
     fs::copy_file(two.directory / "checkpoint-0/model.safetensors", data);
     two.expect_older("its checksum does not match");
@@ -268,9 +269,9 @@ TEST_CASE("an invalid safetensors file is rejected even if its checksum matches"
   refused("is nested more than", safetensors("{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}"));
   refused("duplicate key 'a'", safetensors("{\"a\":{\"" + four + "[0,4]},\"a\":{\"" + four + "[0,4]}}", "data"));
   refused("overlaps", safetensors("{\"a\":{\"" + four + "[0,4]},\"b\":{\"" + four + "[2,6]}}", "data12"));
-  refused("leaves a gap", safetensors("{\"a\":{\"" + four + "[0,4]},\"b\":{\"" + four + "[5,9]}}", "data1data"));
-  refused("its tensors end at", safetensors("{\"a\":{\"" + four + "[0,4]}}", "data1"));
-  refused("its tensors end at", safetensors("{\"a\":{\"" + four + "[0,4]}}", "dat"));
+  refused("there is a gap", safetensors("{\"a\":{\"" + four + "[0,4]},\"b\":{\"" + four + "[5,9]}}", "data1data"));
+  refused("the tensors end at", safetensors("{\"a\":{\"" + four + "[0,4]}}", "data1"));
+  refused("the tensors end at", safetensors("{\"a\":{\"" + four + "[0,4]}}", "dat"));
   refused("do not match its shape", safetensors("{\"a\":{\"" + four + "[0,5]}}", "data1"));
   refused("do not match its shape", safetensors("{\"a\":{\"" + four + "[4,0]}}", "data"));
   refused("do not match its shape",
@@ -285,7 +286,7 @@ TEST_CASE("an invalid safetensors file is rejected even if its checksum matches"
   refused("unknown dtype", safetensors(R"({"a":{"dtype":"F8","shape":[0],"data_offsets":[0,0]}})"));
 }
 
-TEST_CASE("a safetensors file of another tool, with metadata and padding, loads") {
+TEST_CASE("a safetensors file written by another tool, with metadata and padding, can be loaded") {
   TwoCheckpoints two;
   replace_file(two.directory / "checkpoint-1", "model.safetensors",
                safetensors(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},)"
@@ -349,7 +350,7 @@ TEST_CASE("the first save after a load warns once about each state that was not 
                   "the new checkpoint") == 1);
 }
 
-TEST_CASE("a state created later loads from the chosen checkpoint, even if that was deleted meanwhile") {
+TEST_CASE("a state created later is loaded from the chosen checkpoint, even if that has since been deleted") {
   TwoCheckpoints two;
   REQUIRE(ckpt::load_state(two.number, true));
   for (int i = 0; i < 4; ++i) REQUIRE(ckpt::save_all_states());
@@ -388,7 +389,7 @@ TEST_CASE("loading while another process saves and prunes always finds an intact
   CHECK_FALSE(log.has("warning"));
 }
 
-TEST_CASE("running out of file descriptors fails instead of falling back to an older checkpoint") {
+TEST_CASE("loading fails if file descriptors run out, instead of falling back to an older checkpoint") {
   TwoCheckpoints two;
   const int status = run_child([&] {
     rlimit limit{};

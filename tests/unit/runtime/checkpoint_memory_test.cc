@@ -1,4 +1,4 @@
-// Tests that saving and loading stream: they need the memory of a few chunks, whatever the size of a tensor.
+// Tests that tensors are streamed: saving and loading need memory for only a few chunks, however large a tensor is.
 #include "checkpoint_support.h"
 #include "sanitizer.h"
 

@@ -36,7 +36,7 @@ std::vector<int> run_replicas(int size, const std::function<int(int)>& body, std
 
 std::vector<int> all_well(int size) { return std::vector<int>(static_cast<std::size_t>(size), 0); }
 
-// A state with a value that is the same on all ranks and a part that differs. The method named by `fail` throws.
+// A state with a value that all ranks share and a part that differs by rank. The method named by `fail` throws.
 struct Parted : ckpt::State {
   explicit Parted(std::string name) : State(std::move(name)) {}
   void sync() override {
@@ -72,7 +72,7 @@ std::string save_error() {
 
 }  // namespace
 
-TEST_CASE("each rank loads its own part, also on fewer or more replicas") {
+TEST_CASE("each rank loads its own part, even if the number of replicas has changed") {
   const Directory directory;
   Parted state("generator");
   CHECK(run_replicas(3, [&](int rank) {
@@ -170,7 +170,7 @@ TEST_CASE("a save fails if replicas have different states or only some have a ch
   CHECK(directory.names().empty());
 }
 
-TEST_CASE("a save fails on the other replicas if one dies") {
+TEST_CASE("if one replica dies, a save fails on the others") {
   const Directory directory;
   Parted state("a");
   const auto begin = std::chrono::steady_clock::now();

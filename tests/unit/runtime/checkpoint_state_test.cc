@@ -18,7 +18,7 @@ void save_and_load(MapState& state) {
   REQUIRE(ckpt::load_state(state, true));
 }
 
-// Saves a state with the data that `write` writes. This data must be refused; returns the reason.
+// Saves a state whose data is written by `write`. The save must fail; returns the reason.
 std::string refusal(const std::function<void(ckpt::Writer&)>& write) {
   struct Writing : ckpt::State {
     explicit Writing(std::function<void(ckpt::Writer&)> w) : State("writing"), write(std::move(w)) {}

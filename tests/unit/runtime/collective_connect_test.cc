@@ -105,7 +105,7 @@ std::string hello(std::uint32_t rank, std::uint32_t size, const std::string& job
 
 std::string accepted() { return sealed(little_endian(std::uint32_t{0})); }
 
-// Accepts a replica of a job of two, up to the answer.
+// Accepts rank 1 of a job with two replicas, up to the answer.
 void let_in(const Socket& connection) {
   connection.receive(opening().size());
   connection.send(opening());
@@ -118,8 +118,8 @@ std::string frame(int type, int kind, std::uint64_t sequence, const std::string&
          little_endian(sequence) + little_endian(length.value_or(payload.size())) + payload;
 }
 
-// Runs `visit` with the port of a job of two once rank 0 listens, then lets rank 1 join, and runs `visit` again while
-// the job is running. The job must not be affected.
+// Runs `visit` with the port of a job with two replicas once rank 0 is listening, then lets rank 1 join, and runs
+// `visit` again while the job is running. The job must not be affected.
 void visit_job(const std::function<void(std::uint16_t port, bool running)>& visit, const std::string& job = "",
                const std::string& secret = "") {
   std::promise<std::uint16_t> listening;
@@ -267,7 +267,7 @@ TEST_CASE("a rejected secret is still reported as the reason after replica 0 has
   options.connect_timeout = 4s;  // long enough for one attempt to complete
   options.master_port = listener->bind();
   listener->listen();
-  // Behaves like a replica with another secret that gives up first.
+  // Behaves like a rank 0 that has another secret and gives up first.
   std::thread root([&] {
     let_in(listener->accept());
     listener.reset();
@@ -384,7 +384,7 @@ TEST_CASE("connect_pause limits the pause between connection attempts") {
   CHECK(tries == 201);
 }
 
-TEST_CASE("a connect timeout names the missing replicas and the rejected one") {
+TEST_CASE("the error for a connect timeout names the missing replicas and the rejected one") {
   Options options = test_options(4);
   options.connect_timeout = 4s;  // long enough for replica 2 and the stranger to connect
   std::string peer_error;
@@ -407,7 +407,7 @@ TEST_CASE("a connect timeout names the missing replicas and the rejected one") {
   CHECK(peer_error == error);
 }
 
-TEST_CASE("failing to reach or resolve rank 0 is reported with its address") {
+TEST_CASE("the error for a rank 0 that cannot be reached or resolved contains its address") {
   Socket holder;
   Options options = test_options(2);
   options.rank = 1;

@@ -49,7 +49,7 @@ void expect_ready(std::vector<Child>& children) {
   for (Child& child : children) CHECK(child.read_line() == "ready");
 }
 
-// Kills replica `victim` of `size` while the others are blocked in a call that it has not made.
+// Kills replica `victim` of `size` while the others are blocked in a call that the victim has not made.
 void kill_while_others_wait(int size, int victim) {
   auto children = start_processes(test_options(size), [&](Communicator& communicator, const Child::Test& test) {
     communicator.allreduce(json(1));
@@ -133,7 +133,7 @@ TEST_CASE("killing a replica during a large transfer fails the call on all other
   }
 }
 
-TEST_CASE("killing a replica while others connect fails those already connected") {
+TEST_CASE("killing a replica while others are connecting fails those already connected") {
   for (const int victim : {0, 1}) {
     Options options = test_options(4);
     std::vector<Child> children;
@@ -160,7 +160,7 @@ TEST_CASE("killing a replica while others connect fails those already connected"
   }
 }
 
-TEST_CASE("if a replica is stopped, the call times out on all others and names it") {
+TEST_CASE("if a replica is stopped, the call times out on all others, and the error names the replica") {
   Options options = test_options(3);
   options.timeout = 4s;  // long enough for the values of the other replicas
   const auto body = [](Communicator& communicator, const Child::Test& test) {

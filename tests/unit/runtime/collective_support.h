@@ -63,8 +63,8 @@ inline Bytes join(Bytes accumulated, const Bytes& next) { return accumulated + n
 
 using Body = std::function<void(Communicator&)>;
 
-// The timeout of the replicas other than rank 0 if it differs from rank 0's, so that one end reports its error before
-// the other gives up, however late a thread runs.
+// The timeout of the replicas other than rank 0, if it differs from rank 0's. With different timeouts, one end reports
+// its error before the other gives up, even if a thread is scheduled late.
 using PeerTimeout = std::optional<std::chrono::milliseconds>;
 
 // Runs `body` on all replicas, each in a thread, and returns the message that each rank threw, or "".

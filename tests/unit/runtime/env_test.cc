@@ -107,7 +107,7 @@ TEST_CASE("values are read from the environment at each call") {
   CHECK(env::from_ray());
 }
 
-TEST_CASE("an invalid number's error names the variable, the value and the accepted range") {
+TEST_CASE("the error for an invalid number names the variable, the value and the accepted range") {
   const Variable replicas("ADAPTDL_NUM_REPLICAS", "two");
   CHECK(error_of<UsageError>(env::num_replicas) ==
         "ADAPTDL_NUM_REPLICAS must be a whole number of at least 1, not 'two'");
@@ -162,7 +162,7 @@ TEST_CASE("a duration is a number with an optional unit") {
   CHECK(parse("0.0001ms") == 1ms);  // rounded up, not down to zero
 }
 
-TEST_CASE("an invalid duration's error names the option, the value and the expected format") {
+TEST_CASE("the error for an invalid duration names the option, the value and the expected format") {
   for (const char* text : {"", "s", "5 m", "5min", "-5s", "+5s", "1e3s", "inf", "nan", "5s5", "0x5s", "1,5h", "5M"}) {
     CAPTURE(text);
     CHECK(

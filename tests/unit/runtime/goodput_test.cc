@@ -26,7 +26,7 @@ Limits limits(std::size_t max, std::optional<std::size_t> min_local = {}, std::o
   return {max, min_local, max_local, accumulation};
 }
 
-// Returns the first of the best candidates by evaluating each of them.
+// Evaluates every candidate, and returns the first of the best ones.
 Configuration plain_optimum(const GoodputFunction& function, int nodes, int replicas, const Limits& within) {
   const double init = static_cast<double>(function.init_batch_size());
   const double max_total = static_cast<double>(within.max_batch_size.value_or(function.init_batch_size()));

@@ -47,7 +47,7 @@ struct Talk {
   ConnectingEnd asks;
   AcceptingEnd answers;
   Step connected = Step::kIncomplete, accepted = Step::kIncomplete;
-  std::string heard, told, rest;  // received by the accepting and the connecting end; what follows the answer
+  std::string heard, told, rest;  // what each end received, the accepting one first; what follows the answer
 };
 
 // Computes a proof as docs/formats.md describes it.
@@ -63,7 +63,7 @@ std::string proof(const std::string& side, const std::string& purpose, const std
 
 }  // namespace
 
-TEST_CASE("peers with the same secret complete the handshake with any fragmentation of the data") {
+TEST_CASE("peers with the same secret complete the handshake, however the data is fragmented") {
   for (const Terms& terms : {kTerms, Terms{"", "tests"}}) {
     for (const std::size_t piece : {1, 7, 43, 44, 45, 1000}) {
       CAPTURE(piece);

@@ -65,7 +65,7 @@ class Server {
   }
   std::string url() const { return "http://127.0.0.1:" + port_; }
   nlohmann::json request() { return nlohmann::json::parse(process_.line()); }
-  // Lets the server send the response that it holds back.
+  // Lets the server send the response that it is holding back.
   void release() { process_.signal(SIGUSR1); }
 
  private:

@@ -50,7 +50,7 @@ class Gate {
   int ends_[2];
 };
 
-// Runs `body` in a process that exits as if main had returned. The test can read its standard error.
+// Runs `body` in a process that exits as if main had returned. The test can read the process's standard error.
 template <typename Body>
 Process run(const Body& body) {
   return Process(STDERR_FILENO, [&]() -> int {
@@ -186,11 +186,11 @@ TEST_CASE("an outage is reported once, and so is its end") {
     server.request();
     gate.open();
   }
-  const std::string warning = "adaptdl: warning: scheduling hints are not posted, training continues: PUT " +
+  const std::string warning = "adaptdl: warning: scheduling hints are not being posted; training continues: PUT " +
                               server.url() + "/hints/ns/job returned HTTP status 503: ''\n";
-  CHECK(process.await(warning + "adaptdl: scheduling hints are posted again\n" + warning));
+  CHECK(process.await(warning + "adaptdl: scheduling hints are being posted again\n" + warning));
   gate.open();
-  CHECK(process.rest() == warning + "adaptdl: scheduling hints are posted again\n" + warning);
+  CHECK(process.rest() == warning + "adaptdl: scheduling hints are being posted again\n" + warning);
   CHECK(process.join() == 0);
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("an invalid job name causes one warning, not an error") {
     metrics::report_hints();
   });
   CHECK(process.rest() ==
-        "adaptdl: warning: scheduling hints are not posted: invalid job 'job': expected NAMESPACE/NAME; set "
+        "adaptdl: warning: scheduling hints are not being posted: invalid job 'job': expected NAMESPACE/NAME; set "
         "ADAPTDL_JOB_ID\n");
   CHECK(process.join() == 0);
 }

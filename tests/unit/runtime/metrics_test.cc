@@ -69,7 +69,7 @@ TEST_CASE("a configuration without a valid synchronized step yields no observati
   CHECK(profile.observations().empty());
 }
 
-TEST_CASE("an unusually slow step counts as three usual ones") {
+TEST_CASE("the time of an unusually slow step is capped at three times the mean") {
   Profile profile;
   for (int i = 0; i < 100; ++i) profile.record(1, 2, 32, 0.1, 0.02);
   profile.record(1, 2, 32, 500, 100);
@@ -139,7 +139,7 @@ TEST_CASE("the goodput function is available once step times, gradients and batc
   CHECK(function->throughput(2, 2, 32, 0) == doctest::Approx(64 / (0.1 + 0.002 * 32 + 0.05)).epsilon(0.05));
 }
 
-TEST_CASE("gradient parameters of several models add up, and the highest progress counts") {
+TEST_CASE("gradient parameters of several models add up, and the highest progress is used") {
   const Fresh fresh;
   CHECK(metrics::progress() == 0);
   measure_something();

@@ -1,4 +1,4 @@
-// Tests the fit of the parameters of the step time, on times that the model generates.
+// Tests the fit of the step time model's parameters to step times that the model itself generates.
 #include <doctest/doctest.h>
 
 #include <cmath>

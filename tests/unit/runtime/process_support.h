@@ -19,7 +19,7 @@ namespace adaptdl::testing {
 
 class Process {
  public:
-  // Runs `body` in a child. The test can read what it writes to the descriptor `captured`, such as STDERR_FILENO.
+  // Runs `body` in a child. The test can read what the child writes to descriptor `captured`, such as STDERR_FILENO.
   Process(int captured, const std::function<int()>& body) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
@@ -46,7 +46,7 @@ class Process {
   pid_t pid() const { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
 
-  // Reads until the output contains `text`. Returns false at its end, or after a minute of silence.
+  // Reads until the output contains `text`. Returns false at the end of the output, or after a minute of silence.
   bool await(const std::string& text) {
     while (seen_.find(text) == std::string::npos)
       if (!read_some()) return false;

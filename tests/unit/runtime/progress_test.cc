@@ -24,7 +24,7 @@ constexpr int kFd = 9;
 
 void report_to(int fd) { ::setenv("ADAPTDL_STATUS_FD", std::to_string(fd).c_str(), 1); }
 
-// Writes far more than any pipe or socket holds. Never returns if progress::event waits for a reader.
+// Writes far more than any pipe or socket can hold. Never returns if progress::event waits for a reader.
 void flood() {
   for (int i = 0; i < 5000; ++i) progress::event("flood", {{"path", std::string(1000, 'x')}});
 }
@@ -45,7 +45,7 @@ TEST_CASE("a report is one line of JSON with the latest values") {
   CHECK(process.rest() == "");
 }
 
-TEST_CASE("events are not rate-limited, and one too long for an atomic write is dropped") {
+TEST_CASE("events are not rate-limited, and an event too long for an atomic write is dropped") {
   Process process(kFd, [] {
     report_to(kFd);
     progress::report();
@@ -72,7 +72,7 @@ TEST_CASE("at most ten reports per second are written") {
   });
   const std::string lines = process.rest();
   const auto count = std::count(lines.begin(), lines.end(), '\n');
-  CHECK(count >= 1);  // more, unless the process is not scheduled for most of the time
+  CHECK(count >= 1);  // usually more, unless the process gets little CPU time
   CHECK(count <= 5);
 }
 
@@ -149,9 +149,8 @@ TEST_CASE("an invalid descriptor causes a single warning and disables reports") 
     for (int i = 0; i < 3; ++i) progress::event("e", json::object());
     return 0;
   });
-  CHECK(
-      process.rest() ==
-      "adaptdl: warning: progress is not reported: ADAPTDL_STATUS_FD must be a whole number of at least 0, not 'x'\n");
+  CHECK(process.rest() ==
+        "adaptdl: warning: cannot report progress: ADAPTDL_STATUS_FD must be a whole number of at least 0, not 'x'\n");
 }
 
 }  // namespace progress_test

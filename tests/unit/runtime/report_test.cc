@@ -27,7 +27,7 @@ std::string read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns what a replica of this rank writes to the file of results.
+// Returns what a replica of this rank writes to its results file.
 std::string results(int rank, const std::function<void()>& replica) {
   const ::testing::TemporaryDirectory directory;
   const auto file = directory.path() / "results.jsonl";

@@ -77,7 +77,7 @@ TEST_CASE("an unknown hint is rejected even without a supervisor") {
         "invalid scheduling hints: expected an object, got array");
 }
 
-TEST_CASE("an invalid value is rejected with its key, and null is accepted") {
+TEST_CASE("the error for an invalid value names its key, and null is accepted") {
   const auto refused = [](const json& hints) { return error_of<UsageError>([&] { check_sched_hints(hints); }); };
   CHECK(refused({{"initBatchSize", 0}}) ==
         "invalid scheduling hint 'initBatchSize': expected a whole number of at least 1 or null, got 0");

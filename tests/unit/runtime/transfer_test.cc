@@ -48,7 +48,7 @@ struct Sender {
 
 }  // namespace
 
-TEST_CASE("each receiver gets the states ordered for it, in any order of connection") {
+TEST_CASE("each receiver gets the states selected for it, whichever connects first") {
   Sender sender;
   auto served = sender.serve({{2, std::nullopt}, {1, std::set<std::string>{"other"}}});
   auto second = std::async(std::launch::async, [&] { return sender.fetch(2); });
@@ -71,7 +71,7 @@ TEST_CASE("silent, incomplete and invalid connections do not prevent a transfer"
   served.get();
 }
 
-TEST_CASE("nothing is sent to a receiver without the secret or an order") {
+TEST_CASE("nothing is sent to a receiver that lacks the secret or is not expected") {
   Sender sender;
   auto served = sender.serve({{1, std::nullopt}});
   CHECK_THROWS_WITH_AS(sender.fetch(2), doctest::Contains("it is not waiting for this replica"), CollectiveError);

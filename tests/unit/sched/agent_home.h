@@ -18,7 +18,7 @@
 
 namespace testing {
 
-// Sets up a runtime directory whose agents use these times, and ends the agents.
+// Sets up a runtime directory whose agents use these times. The destructor kills the agents.
 struct AgentHome {
   explicit AgentHome(const adaptdl::sched::AgentTimes& times = {}) {
     ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);

@@ -135,7 +135,7 @@ TEST_CASE("the first run starts the agent, which allocates devices and exits whe
     CHECK_FALSE(run.reason.empty());
     // On a busy machine, an earlier agent may have exited because it was idle when the run connected.
     agent = run.client.agent_pid().value();
-    // The agent has its own session, and no descriptor of this process.
+    // The agent has its own session, and has inherited no descriptor from this process.
     CHECK(::getsid(agent) != ::getsid(0));
     for (const int fd : {0, 1, 2})
       CHECK(std::filesystem::read_symlink(fmt::format("/proc/{}/fd/{}", agent, fd)) == "/dev/null");
@@ -163,7 +163,7 @@ TEST_CASE("a run reports its device-seconds as attained service") {
   CHECK(parse_run_message({line, static_cast<std::size_t>(size)}).user.service >= 20);
 }
 
-TEST_CASE("a second run gets its share once released, and all devices once the first ends") {
+TEST_CASE("a second run gets its share once the first releases it, and all devices once the first ends") {
   Home home;
   auto first = std::make_unique<Run>(home, request(1, 4));
   REQUIRE(await({first.get()}, [&] { return first->devices.size() == 4; }));
@@ -310,7 +310,7 @@ TEST_CASE("a new agent starts despite the stale socket and lock of a dead one") 
   const auto directory = runtime_directory();
   { const Fd dead = listen_at(home.socket()); }
   REQUIRE(std::filesystem::exists(home.socket()));
-  // The lock names a process that is gone, and a process that never was a run.
+  // The lock names a process that is gone and a process that was never a run.
   std::ofstream(directory / kAgentLock) << "999999999 abc\n" << ::getpid() << " def\nnonsense\n";
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
@@ -341,8 +341,8 @@ TEST_CASE("other users cannot use the agent") {
     return other.join();
   };
   CHECK(as_nobody() == 2);
-  // Other users are rejected even if directory and socket are open to all. On a busy machine, a run that waits for its
-  // agent starts a second one, which restricts the directory again before it finds that it is not needed.
+  // Other users are rejected even if directory and socket are open to all. On a busy machine, a run that is waiting
+  // for its agent starts a second one, which restricts the directory again before finding out that it is not needed.
   int reached = 2;
   for (int tries = 0; tries < 20 && reached == 2; ++tries) {
     for (const auto& path : {home.directory.path(), home.socket().parent_path(), home.socket()})
@@ -376,7 +376,7 @@ TEST_CASE("an invalid message is answered with the reason and closes only its ow
       {std::string((2 << 20), 'x'), "the message is too long"},
       {replaced("\"min\":1", "\"min\":0"), "field 'min' must be a whole number from 1 to 4096"},
       {replaced("\"max\":1", "\"max\":1e99"), "field 'max' must be a whole number from 1 to 4096"},
-      {replaced("[\"0\"]", "[\"0\",\"0\"]"), "field 'devices' must be a list of different device names"},
+      {replaced("[\"0\"]", "[\"0\",\"0\"]"), "field 'devices' must be a list of distinct device names"},
       {replaced("\"hints\":{}", "\"hints\":{\"x\":1}"), "unknown scheduling hint 'x'"},
       {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is not valid JSON"},
       {replaced("\"hints\":{}", "\"hints\":{},\"weight\":0"), "field 'weight' must be a number from 0.001 to 1000"},

@@ -27,8 +27,8 @@ double uniform(std::mt19937& random, double low, double high) {
 
 int pick(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
-// Sets values that grow sublinearly, and more slowly across nodes. `fair`: the values are those of a power mean,
-// without weights.
+// Sets values that grow sublinearly, and more slowly across nodes. With `fair`, the values are the unweighted terms of
+// a power mean.
 void give_values(SearchJob& job, std::mt19937& random, bool fair) {
   const double on_one = uniform(random, 0.6, 1), on_many = on_one * uniform(random, 0.5, 1);
   const double weight = std::exp(uniform(random, -2, 2)), changed = uniform(random, 0.3, 1);
@@ -58,7 +58,7 @@ SearchProblem random_problem(std::mt19937& random, const Shape& shape) {
     job.min_replicas = pick(random, 0, 3) == 0 ? pick(random, 0, job.max_replicas) : 0;
     problem.jobs.push_back(job);
   }
-  // The running allocations are the result of a search with other values.
+  // The running allocations are the result of a search with different values.
   SearchProblem before = problem;
   for (SearchJob& job : before.jobs) give_values(job, random, fair);
   const SearchResult running = search_allocations(before);

@@ -1,4 +1,4 @@
-// Checks a decision against its problem, without any code of the policies.
+// Checks a decision against its problem, without using the policies' code.
 #pragma once
 
 #include <string>
@@ -10,18 +10,19 @@ namespace adaptdl::sched {
 
 // Promises that a policy makes in addition to those that every policy must keep.
 struct Promises {
-  bool profiled_limit = true;  // at most twice the replicas that a job was profiled with, one, or its minimum
-  bool separates = true;       // see Policy::separates_distributed_jobs
+  // A job has at most one replica, its minimum, or twice the replicas it was profiled with, whichever is largest.
+  bool profiled_limit = true;
+  bool separates = true;  // see Policy::separates_distributed_jobs
 };
 
 // Returns the violated constraints, one per line; empty if there are none. The constraints are:
 //   - Every job of the problem has an allocation, possibly empty, and a reason; no other job has an allocation.
-//   - Every name is that of a node, and replicas on the same node are adjacent.
+//   - Every name is the name of a node, and replicas on the same node are adjacent.
 //   - The replicas on a node do not exceed its resources; a job that requests no resource has no replicas.
 //   - The number of replicas of a job is zero, or between its minimum and its maximum.
 //   - Non-preemptible jobs keep exactly their previous allocations if those are possible together.
 //   - A node has replicas of at most one distributed job that is not pinned, if the policy promises that.
-//   - The desired number of nodes is within its limits, and the current number unless there is a template.
+//   - The desired number of nodes is within its limits; without a template, it is the current number.
 std::vector<std::string> violations(const Problem& problem, const Decision& decision, const Promises& promises = {});
 
 }  // namespace adaptdl::sched

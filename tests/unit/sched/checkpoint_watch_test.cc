@@ -4,7 +4,7 @@
 
 namespace adaptdl::sched::checkpoint_watch_test {
 
-TEST_CASE("a checkpoint reported by a replica counts if the launcher finds none itself") {
+TEST_CASE("a checkpoint reported by a replica is used if the launcher finds none itself") {
   for (const auto& directory :
        {std::optional<std::filesystem::path>(), std::optional<std::filesystem::path>("/nowhere")}) {
     CheckpointWatch watch(directory);

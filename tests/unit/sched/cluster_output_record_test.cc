@@ -73,7 +73,7 @@ TEST_CASE("log lines that are read again are recognized, and only later ones are
     CHECK(record.add("a", kNoon, line(0.2)).has_value() == (reads == 0));
     record.restart();
   }
-  // The same text with another timestamp, or from another pod, is another line.
+  // The same text with another timestamp, or from another pod, is a different line.
   CHECK(record.add("a", kNoon + 1ns, line(0.1)));
   CHECK(record.add("b", kNoon, line(0.1)));
   CHECK(values(scene.open().take_stored()) == std::vector<double>{0.1, 0.2, 0.2, 0.2, 0.1, 0.1});
@@ -108,7 +108,7 @@ TEST_CASE("a file with an invalid line is rejected with the line number") {
   }
 }
 
-TEST_CASE("a result that cannot be stored is an error") {
+TEST_CASE("failure to store a result is an error") {
   const Scene scene;
   OutputRecord record(scene.directory.path() / "none" / "output.jsonl", "accuracy");
   CHECK_THROWS_WITH_AS(record.add("a", kNoon, line(0.1)), doctest::Contains("cannot write "), Error);

@@ -171,7 +171,7 @@ TEST_CASE("runs share the devices of a cluster, and a run gets those that anothe
   first.nodes(nodes);
   REQUIRE(first.connect(4));
   first.relay->set_used(first.allocated(), false);
-  // Runs that train on what they have, and release what they must.
+  // Lets each run use the devices it has and release those it must, until each of them has `devices` devices.
   const auto share = [](std::vector<Scene*> scenes, std::size_t devices) {
     return scenes.front()->eventually([&] {
       for (Scene* scene : scenes) {
@@ -202,7 +202,7 @@ TEST_CASE("runs share the devices of a cluster, and a run gets those that anothe
 TEST_CASE("a run fails when the cluster's driver has exited") {
   Scene scene(1, 1);
   scene.driver = LineChannel(Fd(make_pipe().read.release()), Fd(make_pipe().write.release()));
-  CHECK_THROWS_WITH_AS(scene.eventually([] { return false; }), "the driver of the cluster has ended", Error);
+  CHECK_THROWS_WITH_AS(scene.eventually([] { return false; }), "the cluster driver has ended", Error);
 }
 
 }  // namespace cluster_relay_test

@@ -1,4 +1,4 @@
-// Tests the desired number of nodes: it keeps the utility near the middle of its range, and is found in few steps.
+// Tests the desired number of nodes: it keeps the utility near the middle of its range, and is found in a few steps.
 #include "policy/search/cluster_size.h"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,8 @@ using namespace adaptdl::sched;
 
 namespace {
 
-// Returns the desired size of a cluster of `now` to twice as many nodes, whose utility is 1 for up to `ideal` nodes.
+// Returns the desired size of a cluster that has `now` nodes and may grow to twice as many, if its utility is 1 for up
+// to `ideal` nodes.
 int desired(int now, double ideal, int least = 0, int* asked = nullptr) {
   int count = 0;
   const int nodes = desired_nodes(now, least, 2 * now, {}, [&](int n) {

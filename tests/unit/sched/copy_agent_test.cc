@@ -153,7 +153,7 @@ TEST_CASE_FIXTURE(Fixture, "on another architecture, large files are copied and 
   CHECK(notices == std::vector<std::string>{"pod here has no sha256sum: only sizes were compared"});
 }
 
-TEST_CASE_FIXTURE(Fixture, "replacing a pod by one of another architecture restarts an upload and fails a download") {
+TEST_CASE_FIXTURE(Fixture, "replacing a pod with one of another architecture restarts an upload and fails a download") {
   if (kAgentProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"uname"});
   const auto machine = [&](const std::string& name) {

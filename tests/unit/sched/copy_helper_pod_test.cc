@@ -65,7 +65,7 @@ TEST_CASE("the label with a long job name is truncated to a valid value") {
   CHECK(helper_pod_object(named, "copy", "")["metadata"]["labels"].front() == std::string(61, 'a'));
 }
 
-TEST_CASE("a helper pod has a deadline, an owner, and no label of a replica") {
+TEST_CASE("a helper pod has a deadline, an owner, and no replica label") {
   const json pod = helper_pod_object(job(), "digits-copy-1", "busybox");
   CHECK(pod["spec"]["containers"][0]["image"] == "busybox");
   CHECK(pod["spec"]["activeDeadlineSeconds"] == 3600);
@@ -76,7 +76,7 @@ TEST_CASE("a helper pod has a deadline, an owner, and no label of a replica") {
   CHECK(pod["metadata"]["labels"] == json::parse(R"({"adaptdl/cli-copy": "digits"})"));
 }
 
-TEST_CASE("a helper pod for a job without a volume is an error") {
+TEST_CASE("a helper pod for a job without a volume is rejected") {
   json bare = job();
   bare["spec"]["template"]["spec"]["volumes"] = json::array();
   CHECK_THROWS_WITH_AS(helper_pod_object(bare, "x", ""), doctest::Contains("nor a volume adaptdl-pvc"), Error);

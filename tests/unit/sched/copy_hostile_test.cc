@@ -81,11 +81,11 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "a name that leads out with .. is rejected") {
-  refused(Archive().add('0', "../outside/victim", "evil"), "leads out of the target");
-  refused(Archive().add('0', "a/../../outside/victim", "evil"), "leads out of the target");
-  refused(Archive().add('5', "..", ""), "leads out of the target");
-  refused(Archive().add('0', "a/..", "evil"), "leads out of the target");
+TEST_CASE_FIXTURE(Fixture, "a name that leads out of the target with .. is rejected") {
+  refused(Archive().add('0', "../outside/victim", "evil"), "leads outside the target");
+  refused(Archive().add('0', "a/../../outside/victim", "evil"), "leads outside the target");
+  refused(Archive().add('5', "..", ""), "leads outside the target");
+  refused(Archive().add('0', "a/..", "evil"), "leads outside the target");
 }
 
 TEST_CASE_FIXTURE(Fixture, "an absolute name is rejected") {
@@ -117,13 +117,13 @@ TEST_CASE_FIXTURE(Fixture, "an existing link in the target is not followed") {
 
 TEST_CASE_FIXTURE(Fixture, "a hard link can only refer to an earlier file of the archive") {
   refused(Archive().add('1', "x", "", (outside / "victim").string()), "absolute path");
-  refused(Archive().add('1', "x", "", "../outside/victim"), "leads out of the target");
+  refused(Archive().add('1', "x", "", "../outside/victim"), "leads outside the target");
   write_file(target / "mine", "mine");
-  refused(Archive().add('1', "x", "", "mine"), "is not an earlier file in it");
+  refused(Archive().add('1', "x", "", "mine"), "is not an earlier file");
   refused(Archive().add('2', "soft", "", (outside / "victim").string()).add('1', "x", "", "soft"),
-          "is not an earlier file in it");
+          "is not an earlier file");
   refused(Archive().add('0', "soft", "a").add('2', "soft", "", (outside / "victim").string()).add('1', "x", "", "soft"),
-          "is not an earlier file in it");
+          "is not an earlier file");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a link or file cannot replace a directory") {

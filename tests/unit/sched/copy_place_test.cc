@@ -35,7 +35,7 @@ TEST_CASE("a path is split into directory and base name, and a leading dash is p
   CHECK(as_argument("/-rf") == "/-rf");
 }
 
-TEST_CASE("the target path is determined as by cp") {
+TEST_CASE("the target path is determined by the rules of cp") {
   CHECK(target_path("/a/x", Found::kFile, "y", Found::kNothing) == "y");
   CHECK(target_path("/a/x", Found::kFile, "y", Found::kFile) == "y");
   CHECK(target_path("/a/x", Found::kFile, "y/", Found::kDirectory) == "y/x");

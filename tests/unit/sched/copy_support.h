@@ -1,4 +1,4 @@
-// The remote end of a copy on this machine: real commands over a connection that can break on purpose.
+// The remote end of a copy on this machine: real commands over a connection that a test can break.
 #pragma once
 
 #include <fcntl.h>

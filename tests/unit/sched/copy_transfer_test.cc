@@ -298,7 +298,7 @@ TEST_CASE_FIXTURE(Fixture, "errors name the file that cannot be read or written 
   CHECK_THROWS_AS(upload(shell, at("x"), "/dev/full/x", events), Error);
 }
 
-TEST_CASE_FIXTURE(Fixture, "copying to an existing directory adds the source, or its contents for a trailing /.") {
+TEST_CASE_FIXTURE(Fixture, "copying to an existing directory adds the source, or its contents if its path ends in /.") {
   LocalShell shell;
   fs::create_directory(there / "tree");
   write_file(at("tree/x"), "text");

@@ -284,7 +284,7 @@ TEST_CASE("weights decide between unmeasured runs and between runs that scale al
     settle();
     CHECK(machine.has(1).size() <= 2);
     CHECK(machine.has(2).size() >= 6);
-    // A swap of the weights takes effect immediately.
+    // Swapping the weights takes effect immediately.
     machine.users[1].weight = 1.75;
     CHECK(machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now));
     machine.users[2].weight = 0.25;

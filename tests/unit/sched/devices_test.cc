@@ -20,7 +20,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES determines the devices if it is set") {
   CHECK(sched::visible_devices("1,-1,2") == Devices{"1"});  // as CUDA interprets it
 }
 
-TEST_CASE("device nodes are counted and numbered from 0, independent of their names") {
+TEST_CASE("device nodes are counted and numbered from 0, independently of their names") {
   const testing::TemporaryDirectory directory;
   for (const char* name : {"nvidia3", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia", "tty0"})
     std::ofstream(directory.path() / name);
@@ -35,7 +35,7 @@ TEST_CASE("each replica gets its own device") {
 TEST_CASE("more replicas than devices are rejected unless sharing is allowed") {
   CHECK_THROWS_WITH_AS(
       sched::assign_devices({"0"}, 2, false),
-      "2 replicas need 2 GPUs, but only 1 is available; use fewer replicas, or --backend gloo to let them share",
+      "2 replicas need 2 GPUs, but only 1 is available; use fewer replicas, or --backend gloo to share GPUs",
       UsageError);
   CHECK(sched::assign_devices({"a", "b"}, 5, true) == Devices{"a", "b", "a", "b", "a"});
 }

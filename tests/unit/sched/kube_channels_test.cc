@@ -28,7 +28,7 @@ using asio::ip::tcp;
 
 namespace {
 
-// The SPDY streams of a command with both outputs and no input.
+// The IDs of the SPDY streams for a command with both outputs and no input.
 constexpr std::uint32_t kStatusId = 1, kOutId = 3, kErrId = 5;
 const std::string kSuccess = R"({"status": "Success"})";
 

@@ -49,7 +49,7 @@ TEST_CASE("a service's port, given by number or name, maps to its target port") 
   CHECK_THROWS_WITH_AS(target_port_of_service(kService, "83"), "service s has no port '83'", Error);
 }
 
-TEST_CASE("a service's pods match its whole selector, and a service without a selector is an error") {
+TEST_CASE("a service's pods match its whole selector, and a service without a selector is rejected") {
   CHECK(selector_of_service(kService) == "app=x,tier=y");
   CHECK_THROWS_AS(selector_of_service(json{{"spec", json::object()}}), Error);
 }

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-// Returns the job of the documentation with additional lines in its parts.
+// Returns the example job from the documentation with lines added to its parts.
 std::string with(const std::string& spec = "", const std::string& container = "",
                  const std::string& metadata = "  generateName: hello-world-\n") {
   return "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata:\n" + metadata + "spec:\n" + spec +

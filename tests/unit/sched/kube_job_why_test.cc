@@ -125,7 +125,7 @@ TEST_CASE("a problem of all replicas is reported once; a partial one names the l
         "replica 1: no node fits (2 in total): 2 with insufficient cpu");
 }
 
-TEST_CASE("the reason why a pod waits is taken from its events if its status has none") {
+TEST_CASE("the reason why a pod is waiting is taken from its events if its status gives none") {
   const json creating = waiting("ContainerCreating");
   CHECK(why(make_job(kStarting), {make_pod(0, creating)}).empty());
   CHECK(why(make_job(kStarting), {make_pod(0, creating)},

@@ -71,10 +71,10 @@ TEST_CASE("an overflowing sum or difference is an error") {
   CHECK_THROWS_AS(difference -= Quantity::parse("8e28"), Error);
 }
 
-TEST_CASE("an invalid quantity is rejected with its text, and extreme exponents are handled") {
+TEST_CASE("the error for an invalid quantity quotes it, and extreme exponents are handled") {
   CHECK_THROWS_WITH_AS(Quantity::parse("1Gb"),
-                       "invalid quantity '1Gb': expected a number with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or "
-                       "an exponent such as e3",
+                       "invalid quantity '1Gb': expected a number, optionally with a suffix (n u m k M G T P E Ki Mi "
+                       "Gi Ti Pi Ei) or an exponent such as e3",
                        Error);
   CHECK(canonical("1e30") == "error");
   CHECK(canonical("1e999999999999999999999") == "error");

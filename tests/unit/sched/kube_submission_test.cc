@@ -43,7 +43,7 @@ json registry(const char* name_space, const char* name, const char* port, int no
 
 }  // namespace
 
-TEST_CASE("all containers get the checkpoint and share volume, and the first gets the image and arguments") {
+TEST_CASE("all containers mount the checkpoint and share paths, and the first gets the image and arguments") {
   SubmissionOptions with = options();
   with.arguments = {"--epochs", "3"};
   with.pull_secret = "creds";

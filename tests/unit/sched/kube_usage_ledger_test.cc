@@ -1,4 +1,5 @@
-// Tests the usage of jobs by month: nothing is lost or counted twice, whatever is deleted, lost or repeated.
+// Tests the usage of jobs by month: none is lost or counted twice, whatever jobs are deleted and whatever requests fail
+// or are repeated.
 #include "kube/jobs/usage_ledger.h"
 
 #include <doctest/doctest.h>
@@ -133,7 +134,7 @@ TEST_CASE("kube_usage_ledger: the usage of a job that spans months is divided be
   CHECK(total(UsageLedger::parse(kMonth, {{"data", november.data()}}), end + 999h).gpu_hours == Approx(16));
 }
 
-TEST_CASE("kube_usage_ledger: usage after a month's end is not charged to it, even if it is closed late") {
+TEST_CASE("kube_usage_ledger: usage after a month's end is not charged to that month, even if it is closed late") {
   const Time end = kMonth.end();
   UsageLedger november(kMonth);
   november.record({job("a", held(end - 5h)), job("b", held(end - 5h))}, {}, end - 1h);

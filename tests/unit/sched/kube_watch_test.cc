@@ -175,7 +175,7 @@ TEST_CASE("a watch resumes from the last version, including that of a bookmark")
   CHECK(server.watched() == Told{"5", "8"});
 }
 
-TEST_CASE("a connection that breaks within an event loses and duplicates no events") {
+TEST_CASE("a connection that breaks within an event neither loses nor duplicates events") {
   const std::string whole = event("ADDED", object("b", "6")), cut = event("ADDED", object("c", "7")).substr(0, 30);
   Server server({list("5", {object("a", "3")})}, {"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + whole + cut,
                                                   and_open(event("ADDED", object("c", "7")))});

@@ -8,7 +8,7 @@ namespace membership_failure_test {
 using namespace adaptdl::sched;
 using namespace testing;
 
-TEST_CASE("enough survivors of a killed member continue at once, and a replacement joins later") {
+TEST_CASE("if enough members survive a kill, they continue at once, and a replacement joins later") {
   Run run({"0", "1", "2"}, 2);
   run.train();
   CHECK(run.membership.ended(0, End::kKilled, run.now));
@@ -24,7 +24,7 @@ TEST_CASE("enough survivors of a killed member continue at once, and a replaceme
   CHECK(run.budget.used() == 0);
 }
 
-TEST_CASE("too few survivors wait for replacements") {
+TEST_CASE("if too few members survive, they wait for replacements") {
   Run run({"0", "1"}, 2);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
@@ -39,7 +39,7 @@ TEST_CASE("too few survivors wait for replacements") {
   CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
 }
 
-TEST_CASE("another death during a regrouping is also survived") {
+TEST_CASE("a run also survives another death during a regrouping") {
   Run run({"0", "1", "2"}, 1);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
@@ -59,7 +59,7 @@ TEST_CASE("several deaths at once cause one new generation, and the last member'
   CHECK_FALSE(run.membership.ended(1, End::kKilled, run.now));
 }
 
-TEST_CASE("a SIGKILL costs no failure budget, but other failures do") {
+TEST_CASE("a SIGKILL does not use the failure budget, but other failures do") {
   Run run({"0", "1", "2", "3"}, 1, {.survives = true}, 1);
   run.train();
   CHECK(run.membership.ended(3, End::kKilled, run.now));
@@ -110,7 +110,7 @@ TEST_CASE("the run ends when no member that has trained is left") {
   CHECK_FALSE(run.membership.ended(0, End::kKilled, run.now));
 }
 
-TEST_CASE("a member that does not report a broken group after others did is killed as hung") {
+TEST_CASE("a member that does not report a broken group after others have done so is killed as hung") {
   Run run({"0", "1", "2"}, 1);
   run.train();
   run.membership.broken(1, 0, run.now);
@@ -227,7 +227,7 @@ TEST_CASE("a member that reports a broken group after the others have finished i
   CHECK(killed.hung);
 }
 
-TEST_CASE("survivors of a fatal death can save only if they follow, have trained and can checkpoint") {
+TEST_CASE("survivors of a fatal death can save only if they follow generations, have trained and can restart") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
   CHECK_FALSE(run.membership.can_save_without(0));  // no step has been completed yet

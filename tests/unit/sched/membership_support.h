@@ -46,7 +46,7 @@ struct Run {
   void want(Devices devices, int min = 1, bool by_user = false) {
     membership.set_target({.devices = std::move(devices), .min = min, .by_user = by_user});
   }
-  // Starts the missing replicas, lets all of them wait, and returns the members of the generation that is issued then.
+  // Starts the missing replicas, reports each as waiting, and returns the members of the generation issued then.
   Numbers grow(std::chrono::milliseconds later = 0ms) {
     for (const auto& action : decide(later)) {
       REQUIRE(action.kind == Kind::kStart);

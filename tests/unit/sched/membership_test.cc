@@ -50,7 +50,7 @@ TEST_CASE("growth: newcomers start on the new devices and are listed last, once 
   CHECK(run.membership.steady());
 }
 
-TEST_CASE("growth waits until the program reports that it trains") {
+TEST_CASE("growth waits until the program reports that it is training") {
   Run run({"0"});
   run.want({"0", "1"});
   CHECK(run.decide(1h).empty());
@@ -71,7 +71,7 @@ TEST_CASE("newcomers that miss the join limit are killed, and the ready ones joi
   CHECK(actions[0].replica == 1);
   CHECK(actions[1].kind == Kind::kIssue);
   CHECK(actions[1].members == Numbers{0, 2});
-  // After a pause, another replica is started for the place that is still free.
+  // After a pause, another replica is started on the device that is still free.
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
   CHECK(run.decide().empty());
@@ -134,7 +134,7 @@ TEST_CASE("moving to entirely different devices: members leave only after newcom
   CHECK(run.membership.steady());
 }
 
-TEST_CASE("the next planned generation waits until all members train, and uses the newest target") {
+TEST_CASE("the next planned generation waits until all members are training, and uses the newest target") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -275,7 +275,7 @@ TEST_CASE("a listed newcomer is killed if the job finishes before it joins") {
   CHECK(run.membership.ended(1, End::kKilled, run.now));
 }
 
-TEST_CASE("a stop kills newcomers and lets members that wait for others save") {
+TEST_CASE("a stop kills newcomers and lets members that are waiting for others save") {
   Run run({"0", "1"}, 2);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));

@@ -40,7 +40,7 @@ TEST_CASE("points are dominated by some point of the previous front, but by none
   }
 }
 
-TEST_CASE("survivors come from the best fronts, with the least crowded of the last one") {
+TEST_CASE("survivors come from the best fronts, and only the least crowded ones from the last of these") {
   Random random(2);
   const std::vector<Objectives> points = {{0, 4}, {1, 3}, {1.1, 2.9}, {2, 2}, {4, 0}, {5, 5}};
   const std::vector<Standing> three = survivors(points, 3, random);
@@ -57,7 +57,7 @@ TEST_CASE("crowding is the distance between a point's neighbors, relative to the
   for (const Standing& each : survivors(points, 4, random)) crowding[each.individual] = each.crowding;
   CHECK(crowding[0] == std::numeric_limits<double>::infinity());
   CHECK(crowding[3] == std::numeric_limits<double>::infinity());
-  // Of the two equal points, one has no distance to its neighbours.
+  // Of the two equal points, one is at distance 0 from its neighbors.
   CHECK(std::max(crowding[1], crowding[2]) == doctest::Approx(1));
   CHECK(std::min(crowding[1], crowding[2]) == 0);
 }

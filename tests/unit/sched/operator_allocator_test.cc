@@ -104,7 +104,7 @@ TEST_CASE("first fit does not allocate the same resources twice") {
   }
 }
 
-TEST_CASE("first fit skips jobs that are paused, do not wait for it or fit nowhere") {
+TEST_CASE("first fit skips jobs that are paused, are not waiting for it, or fit nowhere") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4)};
   cluster.jobs = {waiting(make_job("held")), make_job("other"), waiting(make_job("large", 5)),

@@ -359,7 +359,7 @@ class Storm {
     } else if (kind == 7 && chance(2)) {
       cluster_.remove({pod.name, pod.uid, false});  // deleted by a user
     } else if (kind == 8 && chance(4)) {
-      cluster_.pods.erase(cluster_.pods.begin() + static_cast<std::ptrdiff_t>(index));  // deleted by a user with force
+      cluster_.pods.erase(cluster_.pods.begin() + static_cast<std::ptrdiff_t>(index));  // force-deleted by a user
     } else if (kind == 9 && runs && chance(2)) {
       cluster_.end_together(pod, PodEnd::kCheckpointed);
     } else if (kind == 10 && runs && chance(8)) {
@@ -401,7 +401,7 @@ class Storm {
         if (cluster_.nodes.contains(name)) cluster_.nodes[name] = NodeState::kNotReady;
         break;
       default:
-        // A node that is created again does not have its earlier pods.
+        // A re-created node does not have its earlier pods.
         if (!cluster_.nodes.contains(name))
           std::erase_if(cluster_.pods, [&](const PodFacts& pod) { return pod.node == name; });
         cluster_.nodes[name] = NodeState::kReady;

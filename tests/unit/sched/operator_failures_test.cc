@@ -264,9 +264,9 @@ TEST_CASE("pods that remain unscheduled for the start timeout cause a reallocati
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
   scene.step();
-  CHECK(scene.phase() == "Starting");  // the timeout begins with the problem instead of the start
+  CHECK(scene.phase() == "Starting");  // the timeout counts from the problem, not from the start
   scene.now += scene.settings.start_timeout - 1s;
-  SUBCASE("the problem ends in between") {
+  SUBCASE("the problem disappears and recurs") {
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kNone);
     scene.step();
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);

@@ -28,7 +28,7 @@ namespace {
 constexpr int kMaxReplicas = 4;
 const std::set<std::string> kNodes = {"a", "b", "c"};
 
-// A job, its pods and the nodes that run them. The program cannot change its replicas while it trains.
+// A job, its pods and the nodes that run them. The program cannot change its replicas without a restart.
 struct Cluster {
   json job{{"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "u"}}},
            {"spec", {{"maxReplicas", kMaxReplicas}, {"template", json::object()}}}};

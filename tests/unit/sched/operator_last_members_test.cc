@@ -55,7 +55,7 @@ TEST_CASE("a listed newcomer is removed after the members that it would have joi
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("when a job stops, members that wait for replacements get a generation to save in") {
+TEST_CASE("when a job stops, members that are waiting for replacements get a generation to save in") {
   LiveScene scene({"a", "b", "c"}, 3);
   scene.settle();
   scene.end(1, PodEnd::kLost);
@@ -196,7 +196,7 @@ TEST_CASE("a job keeps running on its nodes if its replacements cannot pull thei
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("a job that only grows keeps running while it waits for room") {
+TEST_CASE("a job that only grows keeps running while it waits for resources") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -232,7 +232,7 @@ TEST_CASE("a job that stops after several losses announces one generation for th
   CHECK(scene.members() == Ids{"0-2"});
 }
 
-TEST_CASE("a pod that disappears while a generation forms does not block the others") {
+TEST_CASE("a pod that disappears while a generation is forming does not block the others") {
   LiveScene scene = forming();
   stop(scene);
   scene.erase(1);

@@ -12,7 +12,7 @@ namespace operator_lifecycle_test {
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
-TEST_CASE("a new job waits for nodes, then starts, and runs once all of its pods run") {
+TEST_CASE("a new job waits for nodes, then starts, and is running once all of its pods are") {
   Scene scene;
   scene.step();
   CHECK(scene.phase() == "Pending");

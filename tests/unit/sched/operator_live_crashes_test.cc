@@ -15,8 +15,8 @@ namespace {
 
 constexpr auto kGrace = 120s;
 
-// A cluster whose replicas follow the generations that the operator announces. The members of a generation start to
-// train when all of them have joined it. If one of them is asked to exit, all of them save and exit together.
+// A cluster whose replicas follow the generations that the operator announces. The members of a generation start
+// training when all of them have joined it. If one of them is asked to exit, all of them save and exit together.
 struct LiveCluster : Cluster {
   struct Replica {
     int joins = 0;        // the first generation that may list it
@@ -90,7 +90,7 @@ struct LiveCluster : Cluster {
     for (int number = 0; number < static_cast<int>(starts.at(pod.group).size()); ++number) all.push_back(number);
     return all;
   }
-  // Returns whether all replicas of the pod's generation are in it.
+  // Returns whether all replicas of the pod's generation have joined it.
   bool trains(const PodFacts& pod) const {
     return generation_of(pod) >= 0 && std::ranges::all_of(peers(pod), [&](int number) {
              const PodFacts* peer = find(pod.group, number);
@@ -154,7 +154,7 @@ struct LiveCluster : Cluster {
       if (pod.group == group()) reports.waits[pod.number] = {.after = replica.joins - 1, .broken = false};
     } else if (pod.group == group() &&
                (replica.broken || (formed.contains({pod.group, replica.generation}) && is_broken(pod)))) {
-      // While a generation forms, its members wait for each other even if some of them end.
+      // While a generation is forming, its members wait for each other even if some of them end.
       replica.broken = true;
       reports.waits[pod.number] = {.after = replica.generation, .broken = true};
     }
@@ -241,7 +241,7 @@ TEST_CASE("after a crash at any point, the next operator continues a change of m
 }
 
 TEST_CASE("a job that stops during a change of members saves, even if the operator crashes") {
-  // The number of rounds determines how far the change has come when the job must stop.
+  // The number of rounds determines how far the change has progressed when the job must stop.
   for (const int rounds : {0, 1, 2, 4}) {
     CAPTURE(rounds);
     for (const bool node_lost : {false, true}) {

@@ -86,7 +86,7 @@ struct LiveScene : Scene {
 
 using Ids = std::vector<std::string>;
 
-// Grows from {a} to {a, b}, until the generation with both is announced.
+// Returns a job that is growing from {a} to {a, b}, for which the generation with both has been announced.
 inline LiveScene forming() {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
@@ -97,7 +97,7 @@ inline LiveScene forming() {
   return scene;
 }
 
-// Grows like forming(), until both have made a step.
+// Returns the job of forming() after both members have started training.
 inline LiveScene grown() {
   LiveScene scene = forming();
   scene.train();

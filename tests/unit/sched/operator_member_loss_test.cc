@@ -37,7 +37,7 @@ TEST_CASE("after the loss of a member, the others continue and a replacement joi
   }
 }
 
-TEST_CASE("a job that falls below its minimum of members waits for replacements") {
+TEST_CASE("a job that falls below its minimum number of members waits for replacements") {
   LiveScene scene({"a", "b"}, 2);
   scene.settle();
   scene.end(1, PodEnd::kLost);
@@ -92,7 +92,7 @@ TEST_CASE("a hung member is removed some time after the others report a broken g
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("a program failure fails the job, and members that checkpoint and exit restart it") {
+TEST_CASE("a program failure fails the job, and members that checkpoint and exit cause a restart") {
   LiveScene scene = grown();
   scene.end(1, PodEnd::kFailed);
   scene.now += 100s;

@@ -26,7 +26,7 @@ TEST_CASE("a job that already has its nodes does not change members") {
   CHECK(scene.text("message") == "chosen");
 }
 
-TEST_CASE("a job grows while it trains: a newcomer joins once it is ready, and no pod is removed") {
+TEST_CASE("a job grows while training: a newcomer joins once it is ready, and no pod is removed") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -57,7 +57,7 @@ TEST_CASE("a job grows while it trains: a newcomer joins once it is ready, and n
   CHECK(scene.events == Ids{"Rescaled: from 1 to 2 replicas"});
 }
 
-TEST_CASE("a job shrinks while it trains: a leaving replica exits by itself, and the rest keep their order") {
+TEST_CASE("a job shrinks while training: a leaving replica exits by itself, and the others keep their order") {
   LiveScene scene({"a", "b", "c"});
   scene.decision = nodes({"a", "c"});
   scene.settle();
@@ -75,7 +75,7 @@ TEST_CASE("a job shrinks while it trains: a leaving replica exits by itself, and
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("a leaving replica that does not exit after the others train without it is removed") {
+TEST_CASE("a leaving replica that does not exit after the others have resumed without it is removed") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"a"});
   scene.settle();
@@ -87,7 +87,7 @@ TEST_CASE("a leaving replica that does not exit after the others train without i
   CHECK(scene.removed == std::set<int>{1});
 }
 
-TEST_CASE("a job moves to another node while it trains") {
+TEST_CASE("a job moves to another node while training") {
   LiveScene scene({"a"});
   scene.decision = nodes({"b"});
   scene.settle();
@@ -222,7 +222,7 @@ TEST_CASE("a new operator does not wait for a program that has never sent a repo
   CHECK(scene.phase() == "Stopping");
 }
 
-TEST_CASE("a job does not succeed until a leaving replica that still trains has finished") {
+TEST_CASE("a job does not succeed until a leaving replica that is still training has finished") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"b"});
   scene.settle();
@@ -304,7 +304,7 @@ TEST_CASE("a newly started job without reports is not restarted for a change tha
   CHECK(scene.plan().status["phase"] == "Stopping");
 }
 
-TEST_CASE("when a job stops, a leaving replica that still trains is not force-deleted") {
+TEST_CASE("when a job stops, a leaving replica that is still training is not force-deleted") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"a"});
   scene.settle();

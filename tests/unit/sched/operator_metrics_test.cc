@@ -96,7 +96,7 @@ TEST_CASE("jobs are counted by phase, waiting jobs by reason, and allocated jobs
   CHECK(has(text, "adaptdl_jobs{phase=\"Succeeded\"} 1"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Failed\"} 0"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Suspended\"} 1"));
-  CHECK(text.find("reason=\"Suspended\"") == std::string::npos);  // a suspended job does not wait
+  CHECK(text.find("reason=\"Suspended\"") == std::string::npos);  // a suspended job is not waiting
   CHECK(has(text, "adaptdl_jobs_waiting{reason=\"New\"} 1"));
   CHECK(has(text, "adaptdl_jobs_waiting{reason=\"Waiting\"} 1"));
   CHECK(has(text, "adaptdl_job_replicas{job_namespace=\"ns\",job_name=\"two\"} 3"));

@@ -35,7 +35,7 @@ Time plus(Time time, double seconds) {
   return time + std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Returns jobs of one workload file per day.
+// Returns the jobs of `count` days, each with the jobs of one workload file.
 Workload days(int count, const std::string& load) {
   const Applications applications = load_traces(osdi21() / "traces");
   Workload month{"month", {}};
@@ -51,8 +51,8 @@ Workload days(int count, const std::string& load) {
   return month;
 }
 
-// Does what the operator does in each cycle: it records what jobs hold in their status, and the statuses in the ledger
-// of the month. Users delete some of their jobs after they have ended.
+// Does what the operator does in each cycle: it records the resources that each job holds in the job's status, and the
+// statuses in the month's ledger. Users delete some of their jobs after they have ended.
 class Accountant : public SimulationObserver {
  public:
   Accountant(const Workload& workload, const SimulationOptions& options, Time begin) : begin_(begin) {

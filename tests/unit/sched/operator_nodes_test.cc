@@ -59,7 +59,7 @@ TEST_CASE("a node's amounts are millicores of CPU and whole units of other resou
   CHECK(amounts.at("y") == 0);
 }
 
-TEST_CASE("huge amounts of a node do not overflow") {
+TEST_CASE("huge resource amounts of a node do not overflow") {
   json node = make_node();
   for (const char* amount : {"9223372036854775807", "10E", "8e28"}) {
     CAPTURE(amount);
@@ -81,7 +81,7 @@ TEST_CASE("a node is ready only if its condition Ready is True") {
   CHECK_FALSE(parse_node(node).ready);
 }
 
-TEST_CASE("a pod requests the sum of its containers or its largest init container, whichever is more") {
+TEST_CASE("a pod requests the sum of its containers or its largest init container, whichever is larger") {
   const json pod{
       {"spec",
        {{"containers",
@@ -133,7 +133,7 @@ TEST_CASE("requests are rounded up, and a pod without requests counts as one pod
   CHECK(pod_requests(json()) == Resources{{"pods", 1}});
 }
 
-// The cases of the published Python scheduler's own tests (petuum/adaptdl, sched/adaptdl_sched/resources_test.py).
+// These cases are from the published Python scheduler's tests (petuum/adaptdl, sched/adaptdl_sched/resources_test.py).
 TEST_CASE("published: amounts are whole numbers of a resource's smallest unit, rounded up") {
   const auto amount = [](const char* name, const json& value) {
     return pod_requests({{"spec", {{"containers", {container({{"requests", {{name, value}}}})}}}}}).at(name);

@@ -30,7 +30,7 @@ const json kTemplate = {
 const PodPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .number = 2, .token = "secret"};
 
 std::map<std::string, std::string> environment(const json& pod, std::size_t container = 0) {
-  std::map<std::string, std::string> variables;  // the last variable of a name counts, as in Kubernetes
+  std::map<std::string, std::string> variables;  // as in Kubernetes, the last of several values wins
   for (const json& variable : pod["spec"]["containers"][container]["env"])
     variables[variable["name"]] = text_field(variable, {"value"});
   return variables;
@@ -327,7 +327,7 @@ TEST_CASE("a terminating pod that exits with an error is lost, not failed") {
   CHECK(failed(exited(137), "", true).end == PodEnd::kLost);
 }
 
-TEST_CASE("a container that its node lost track of counts as lost, not failed") {
+TEST_CASE("a container that its node has lost track of is lost, not failed") {
   // The kubelet and containerd report these reasons.
   CHECK(failed(exited(137, "ContainerStatusUnknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255, "Unknown")).end == PodEnd::kLost);

@@ -15,7 +15,7 @@ namespace operator_queue_test {
 using adaptdl::sched::WorkQueue;
 using namespace std::chrono_literals;
 
-TEST_CASE("a key is processed by one worker at a time, and again if added meanwhile") {
+TEST_CASE("a key is processed by one worker at a time, and again if it is added meanwhile") {
   WorkQueue queue;
   const std::stop_token never;
   queue.add("x");
@@ -46,7 +46,7 @@ TEST_CASE("low-priority keys are taken last, and only once if they are added aga
   queue.add("promoted");
   queue.add_at("due", WorkQueue::Clock::now());
   for (const char* key : {"normal", "promoted", "due", "low1", "low2"}) CHECK(queue.take({}) == key);
-  // The keys are added while workers process them.
+  // The keys are added while workers are processing them.
   queue.add("low1", kLow);
   queue.add("low2", kLow);
   queue.add("low2");

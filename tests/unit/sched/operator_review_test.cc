@@ -198,7 +198,7 @@ TEST_CASE("operator_review: a name too long for replicas' host names is reported
                 {{"causes", {{{"field", "spec.hostname"}, {"message", "must be no more than 63 characters"}}}}});
   CHECK(review_job(creation(make_job()), server.settings()).faults ==
         std::vector<std::string>{"metadata.name: must be no more than 63 characters"});
-  // The host name that is checked is that of a later group, which is longer.
+  // The checked host name is that of a later group, because such names are longer.
   CHECK(text_field(server.pods.at(0), {"spec", "hostname"}) == "job-999-0");
 }
 
@@ -312,7 +312,7 @@ TEST_CASE("operator_review: a job can be suspended and resumed at any time, and 
       CHECK(verdict.faults.empty());
       CHECK(verdict.warnings.empty());
     }
-    // All other fields remain immutable, also while the job is suspended.
+    // All other fields remain immutable, even while the job is suspended.
     for (json* job : {&suspended, &resumed}) {
       json after = *job;
       after["spec"]["maxReplicas"] = 8;

@@ -227,7 +227,7 @@ TEST_CASE("operator_suspend: a job that is suspended while stopping for another 
   }
 }
 
-TEST_CASE("operator_suspend: a job can be resumed while it stops") {
+TEST_CASE("operator_suspend: a job can be resumed while it is stopping") {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();
   resume(scene);

@@ -54,7 +54,7 @@ TEST_CASE("operator_usage: a node's price is that of the first entry whose label
   CHECK(price_of(kNodes.at("b"), {}) == 0);
 }
 
-TEST_CASE("operator_usage: a job pays for its largest share of any resource of each node") {
+TEST_CASE("operator_usage: on each node, a job pays for its largest share of any resource") {
   // The shares are 2 of 8 GPUs of node a, and 1 of 2 GPUs of node b.
   const UsageRate rate = usage_rate(kReplica, {"a", "a", "b"}, kNodes, kPrices);
   CHECK(rate.gpus == 3);
@@ -111,7 +111,7 @@ TEST_CASE("operator_usage: a job is charged for each group's replicas while any 
   scene.now += 20min;
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(1));
   CHECK(*usage_of(scene).total_cost(scene.now) == Approx(36));
-  // The group holds its nodes until all its pods have ended 6 minutes later, although the next group is decided.
+  // The group holds its nodes until all of its pods have ended, 6 minutes later, although the next group is decided.
   scene.decision = nodes({"c"});
   scene.step();
   CHECK(scene.phase() == "Stopping");

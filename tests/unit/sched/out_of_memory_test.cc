@@ -19,7 +19,7 @@ void write(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-// Writes the files of a machine with cgroup v2.
+// Writes the /proc and cgroup v2 files that count OOM kills.
 void describe_machine(const fs::path& root, int group_kills, int machine_kills) {
   write(root / "proc/self/cgroup", "0::/jobs/mine\n");
   write(root / "proc/vmstat", "nr_free_pages 12\noom_kill " + std::to_string(machine_kills) + "\n");

@@ -92,7 +92,7 @@ TEST_CASE("simultaneous ends are ordered by cause: signals first, then exit code
   CHECK(ranks == std::vector<int>{3, 0, 4, 1, 2});
 }
 
-TEST_CASE("simultaneous ends are ordered by place before cause") {
+TEST_CASE("simultaneous ends are ordered by place first, and then by cause") {
   std::vector<ReplicaEnd> ends = {exited(0, 1), signalled(1, SIGSEGV), exited(2, 7)};
   ends[0].place = 2;
   ends[1].place = 1;

@@ -15,7 +15,7 @@ using namespace adaptdl::sched;
 
 namespace {
 
-// Other policies follow the users' numbers of replicas, or try more replicas before anything was measured.
+// Other policies follow the users' numbers of replicas, or try more replicas before anything has been measured.
 bool promises_profiled_limit(std::string_view policy) { return policy == "pollux" || policy == "pollux-released"; }
 
 void check(std::string_view name, const Policy& policy, const Problem& problem, const Decision& decision) {
@@ -62,7 +62,7 @@ TEST_CASE("consecutive cycles respect every constraint while jobs and nodes come
     std::shared_ptr<const PolicyState> state;
     Allocations previous;
     for (int cycle = 0; cycle < 12; ++cycle) {
-      std::mt19937_64 random(static_cast<std::uint64_t>(cycle / 2));  // each problem twice, with shared names
+      std::mt19937_64 random(static_cast<std::uint64_t>(cycle / 2));  // each problem twice; problems share names
       Problem problem = any_problem(random);
       problem.previous = previous;
       const Decision decision = policy->optimize(problem, state);
@@ -123,7 +123,7 @@ TEST_CASE("unlimited jobs on unlimited nodes do not exceed the policies' replica
   CHECK(allocate_job(problem.jobs.back(), problem.nodes).empty());
 }
 
-TEST_CASE("amounts that would overflow when added are respected beside pinned jobs") {
+TEST_CASE("resource limits hold beside pinned jobs even if the sum of the amounts would overflow") {
   constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
   Problem problem;
   problem.now = 1000;

@@ -69,7 +69,7 @@ TEST_CASE("a job that scales better gets more replicas, and no useful GPU stays 
   CHECK(decision.desired_nodes == 2);
 }
 
-TEST_CASE("a job gets at most twice its measured replicas, and one before it is measured") {
+TEST_CASE("a job gets one replica before it is measured, and then at most twice its measured replicas") {
   Problem problem = cluster(4, 4);
   problem.jobs = {job("new"), job("known")};
   problem.jobs[0].profiled_replicas = 0;

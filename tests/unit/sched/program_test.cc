@@ -48,7 +48,7 @@ TEST_CASE_FIXTURE(Place, "a program that cannot be run is rejected with the reas
   refused("./plain.py",
           "cannot run ./plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
   refused("plain.py", "cannot run plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
-  refused("", "the name of the program is empty");
+  refused("", "the program name is empty");
 }
 
 }  // namespace program_test

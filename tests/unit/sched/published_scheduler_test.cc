@@ -1,5 +1,5 @@
 // Reproduces the policy tests of the published Python scheduler (petuum/adaptdl, sched/adaptdl_sched/policy): the same
-// jobs, nodes and requirements, under every policy that adapts batch sizes likewise.
+// jobs, nodes and requirements, under every policy that also adapts batch sizes.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Sets environment variables during its lifetime, and unsets the other ones that are read. HOME is an empty directory.
+// Sets environment variables during its lifetime, and unsets Ray's other ones. HOME is an empty directory.
 class Environment {
  public:
   explicit Environment(const std::vector<std::pair<const char*, std::string>>& values = {}) {
@@ -101,7 +101,7 @@ TEST_CASE("tokens and headers are found where Ray's own commands find them") {
   CHECK(headers() == std::vector<std::string>{"Authorization: Bearer variable", "X-Team: vision"});
 }
 
-TEST_CASE("invalid headers and unreadable tokens are errors") {
+TEST_CASE("invalid headers and unreadable tokens are rejected") {
   const Environment environment;
   const auto find = [] { find_access("http://head:1"); };
   for (const char* headers : {"X-Team: vision", "[]", R"({"X-Team": 1})", R"({"X-Team": "a\nb"})"}) {
@@ -151,7 +151,7 @@ TEST_CASE("a submission carries the entrypoint, the package, the environment and
              {"metadata", {{"k", "v"}}}});
 }
 
-TEST_CASE("a package that the server has is not uploaded again") {
+TEST_CASE("a package that the server already has is not uploaded again") {
   const Environment environment;
   write(environment.home() / "p.zip", "content");
   Server server({{200, ""}, {404, ""}, {200, ""}});
@@ -197,7 +197,7 @@ TEST_CASE("errors of the job server name its URL and the reason in one line") {
   CHECK(error_of(upload).find("too large") != std::string::npos);
 }
 
-TEST_CASE("an unreachable server is reported at once, or when the patience is over") {
+TEST_CASE("an unreachable server is reported at once, or after the given time for retries") {
   JobServer client({.url = "http://127.0.0.1:1", .headers = {}});
   CHECK(error_of([&] { client.list(); }).find("connection refused") != std::string::npos);
   JobServer patient({.url = "http://127.0.0.1:1", .headers = {}}, std::chrono::seconds(1));

@@ -165,7 +165,7 @@ bool lives(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("replicas on two nodes get their ranks, and all of their output arrives before their ends") {
+TEST_CASE("replicas on two nodes get their ranks, and all of their output arrives before their exit status") {
   Scene scene(
       R"(echo rank $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS >&2; echo '{"step": 3}' >&$ADAPTDL_STATUS_FD;
          printf 'a\xffb\nopen'; exit $((ADAPTDL_REPLICA_RANK * 7)))",

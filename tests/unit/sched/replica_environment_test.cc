@@ -63,7 +63,7 @@ TEST_CASE("replicas on several machines get the job's token without a supervisor
   CHECK_FALSE(result.contains("ADAPTDL_SUPERVISOR_URL"));
 }
 
-TEST_CASE("the caller's variables of another job are not passed to replicas") {
+TEST_CASE("another job's variables in the caller's environment are not passed to replicas") {
   const Environment caller = {{"ADAPTDL_CHECKPOINT_PATH", "/other"},
                               {"ADAPTDL_REPLICA_RANK", "7"},
                               {"ADAPTDL_SUPERVISOR_URL", "http://other"},

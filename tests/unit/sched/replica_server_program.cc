@@ -1,4 +1,4 @@
-// A replica server, as `adaptdl` is when its argv[0] is kReplicaServerName.
+// A replica server, like `adaptdl` when its argv[0] is kReplicaServerName.
 #include <exception>
 
 #include "local/replica/replica_server.h"

@@ -50,7 +50,7 @@ TEST_CASE("run directories are private to the user, regardless of the umask") {
   }
 }
 
-TEST_CASE("a location where no directory can be created is an error") {
+TEST_CASE("failure to create a run directory is an error") {
   CHECK_THROWS_AS(sched::make_run_directory("/proc/nowhere", "digits"), Error);
 }
 

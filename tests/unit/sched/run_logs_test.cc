@@ -45,7 +45,7 @@ TEST_CASE("lines of several ranks are returned in the order in which they were w
   CHECK(lines.text == "1:a 0:b 2:c 1:d 0:e ");
 }
 
-TEST_CASE("a reader that follows a log gets each line complete and once") {
+TEST_CASE("a reader that follows a log gets each line complete and only once") {
   const testing::TemporaryDirectory directory;
   Writer writer(directory.path());
   sched::RunLogs reader(directory.path());

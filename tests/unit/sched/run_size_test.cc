@@ -72,7 +72,7 @@ TEST_CASE("the preferred number of replicas is clamped to the bounds") {
   CHECK(size.target().devices == Devices{"a", "b", "c"});
 }
 
-TEST_CASE("a resize sets both bounds and stays by_user through the allocation that satisfies it") {
+TEST_CASE("a resize sets both bounds, and its target stays by_user until an allocation satisfies it") {
   RunSize size(plan(1, 1, {"a", "b", "c"}));
   CHECK_FALSE(size.resize(2, 3).has_value());
   CHECK(size.min() == 2);

@@ -87,7 +87,7 @@ TEST_CASE("jobs pay for their share of each node's GPUs, and the node cost cover
   CHECK(result.node_cost == doctest::Approx(16 * result.makespan / 3600));
 }
 
-TEST_CASE("finish-time fairness compares a job with running alone on its share of the GPUs") {
+TEST_CASE("finish-time fairness compares a job's time with that of running alone on its share of the GPUs") {
   const Workload workload{"one", {job("a", 0, "cifar10", 4, 512)}};
   const SimulationOptions options;
   const SimulationResult result = run(workload, "tiresias", options);
@@ -295,7 +295,7 @@ TEST_CASE("a restart cost that spans thousands of cycles is not mistaken for a l
   CHECK_FALSE(run(workload, "fifo", options).stopped);
 }
 
-TEST_CASE("an exception of an observer ends the simulations and is rethrown") {
+TEST_CASE("an exception thrown by an observer ends the simulations and is rethrown") {
   struct Thrower final : SimulationObserver {
     void cycle(const CycleRecord&) override { throw Error("the disk is full"); }
     void finished(std::size_t, const SimulationResult&) override {}

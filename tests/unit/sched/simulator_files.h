@@ -23,7 +23,7 @@ class TemporaryDirectory : public ::testing::TemporaryDirectory {
   }
 };
 
-// Returns the message that a call throws without the directory's path; "" if it throws nothing.
+// Returns the message that a call throws, with the directory's path removed; "" if it throws nothing.
 template <class Call>
 std::string error_of(const TemporaryDirectory& directory, Call call) {
   try {

@@ -1,4 +1,4 @@
-// Tests that speedups are those of the goodput function, are cached, and are valid even if the hints are not.
+// Tests that speedups match the goodput function, are cached, and are valid even if the hints are not.
 #include "policy/base/speedup.h"
 
 #include <doctest/doctest.h>

@@ -205,7 +205,7 @@ TEST_CASE("a thousand idle connections do not block a replica") {
   CHECK(waiting.answer() == 200);
 }
 
-TEST_CASE("when all connections wait, the one that has waited longest gets a 408 response") {
+TEST_CASE("when all connections are waiting, the one that has waited longest gets a 408 response") {
   Served served({.max_connections = 2});
   std::vector<RawClient> clients;
   for (int i = 0; i < 3; ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 const std::string kPath = "/kubeflow/ns/job";
 
-// A post of Hugging Face Trainer's callback in the middle of a training.
+// A post by Hugging Face Trainer's callback in the middle of training.
 const std::string kCallback =
     R"({"trainerStatus": {"lastUpdatedTime": "2026-11-21T12:00:00.123456+00:00", "progressPercentage": 29,)"
     R"( "estimatedRemainingSeconds": 795, "metrics": [{"name": "loss", "value": "0.2347"},)"
@@ -66,7 +66,7 @@ TEST_CASE("progress from Hugging Face's callback is reported under the keys of p
   CHECK(served.heard.hints().size() == 1);  // the hints have not changed
 }
 
-TEST_CASE("posts with missing fields, as at the start and end of a training, are accepted") {
+TEST_CASE("posts with missing fields, as at the start and end of training, are accepted") {
   Served served;
   CHECK(served.reported(
             R"({"trainerStatus": {"progressPercentage": 0, "metrics": [{"name": "total_steps", "value": "7"}]}})") ==

@@ -64,7 +64,7 @@ class Heard : public sched::SupervisorListener {
     const std::lock_guard lock(mutex_);
     return followers_;
   }
-  // Waits until `count` replicas have waited.
+  // Waits until `count` waiting replicas have been reported, and returns them.
   std::vector<Waiter> waiters(std::size_t count) {
     std::unique_lock lock(mutex_);
     CHECK(changed_.wait_for(lock, kPatience, [&] { return waiters_.size() >= count; }));

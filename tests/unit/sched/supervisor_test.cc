@@ -181,7 +181,7 @@ TEST_CASE("generations may restart at 0 after they are cleared") {
   CHECK(next_generation(served.supervisor, "")["generation"] == 0);
 }
 
-TEST_CASE("the listener is notified of replicas that wait for a generation or report a broken group") {
+TEST_CASE("the listener is notified of replicas that are waiting for a generation or report a broken group") {
   Served served;
   auto newcomer = std::async(std::launch::async,
                              [&] { return next_generation(served.supervisor, "?after=2&replica=0-4&timeout=60"); });
@@ -219,7 +219,7 @@ TEST_CASE("a waiting request gets a 404 response when its job is removed") {
   CHECK(waiting.get() == 404);
 }
 
-TEST_CASE("a wrong token is always rejected, and a missing one as configured or for generations") {
+TEST_CASE("a wrong token is always rejected, and a missing one if so configured and for generations") {
   for (const auto without : {WithoutToken::kServed, WithoutToken::kServedToOwner, WithoutToken::kRefused}) {
     Served served({.without_token = without});
     served.supervisor.add_job("ns/secret", "s3cret");

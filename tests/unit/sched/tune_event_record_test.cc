@@ -62,7 +62,7 @@ TEST_CASE("the checksums detect a changed byte") {
   }
 }
 
-TEST_CASE("an impossible record length is unreadable, even with a valid checksum") {
+TEST_CASE("a record with an impossible length is unreadable, even with a valid checksum") {
   CHECK(read_event_frame(event_header(std::numeric_limits<std::uint64_t>::max())).state == State::kUnreadable);
   CHECK(read_event_frame(event_header(std::uint64_t{1} << 40)).state == State::kPartial);
 }

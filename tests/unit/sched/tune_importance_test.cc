@@ -138,7 +138,7 @@ TEST_CASE("a parameter with a single value has no importance") {
   CHECK(fraction(parameter_importances(study), "depth") == 0);
 }
 
-TEST_CASE("too few or indistinguishable trials are an error") {
+TEST_CASE("a study with too few or indistinguishable trials is rejected") {
   CHECK_THROWS_WITH_AS(parameter_importances(study_of(9)),
                        "study 's' has 9 trials with a value, but importances require at least 10", Error);
   CHECK_NOTHROW(parameter_importances(study_of(10)));

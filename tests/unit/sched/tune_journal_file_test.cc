@@ -112,7 +112,7 @@ TEST_CASE("files of other tools are rejected and left unchanged") {
   CHECK(says(error_of([&] { Journal(scene.directory.path()); }), "not a regular file"));
 }
 
-TEST_CASE("a file that was replaced, truncated or changed is an error") {
+TEST_CASE("a file that was replaced, truncated or changed is rejected") {
   const Scene scene;
   Journal journal(scene.file);
   const int study = journal.create_study("a", Direction::kMinimize, "loss");

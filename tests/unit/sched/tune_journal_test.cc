@@ -27,7 +27,7 @@ using Scene = JournalScene;
 const Distribution kRate = FloatRange{1e-5, 1, true, {}};
 const Distribution kOptimizer = Choice{{"sgd", true, nullptr, 2}};
 
-TEST_CASE("written data is read back, also through another Journal") {
+TEST_CASE("written data is read back, even through another Journal") {
   const Scene scene;
   Journal journal(scene.file);
   CHECK(journal.studies().empty());

@@ -36,7 +36,7 @@ void pause(Trial& trial, int rung) {
 }
 
 // Trains trials with the values `curve`(number, step) like a search, `parallel` at a time, until nothing is left to do.
-// Returns how many steps each trial was trained.
+// Returns for how many steps each trial was trained.
 std::vector<int> search(Study& study, const Pruner& pruner, int trials, int parallel, int steps, auto curve) {
   std::vector<int> trained(static_cast<std::size_t>(trials), 0);
   const auto running = [&] { return std::ranges::count_if(study.trials, is_running); };
@@ -110,7 +110,7 @@ TEST_CASE("asha promotes the best paused trial of the highest rung that has one"
   CHECK_FALSE(make_pruner("asha")->promote(study, false));
 }
 
-TEST_CASE("early promotions use up the places of better trials, except of the best") {
+TEST_CASE("early promotions use up the places of better trials, except that of the best") {
   Study study = make_study();
   for (const double value : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}) pause(add(study, {value}), 0);
   for (const int promoted : {2, 3}) study.trials[static_cast<std::size_t>(promoted)].user_attributes[kRung] = 1;

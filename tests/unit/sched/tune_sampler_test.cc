@@ -230,7 +230,7 @@ TEST_CASE("TPE maximizes if the study does") {
 
 TEST_CASE("TPE avoids the values of running trials") {
   const Space space{{{"x", FloatRange{0, 1}}}};
-  // Returns the mean distance of trials sampled in this state to their nearest neighbours.
+  // Returns the mean distance of trials sampled in this state to their nearest neighbors.
   const auto distance = [&](TrialState state) {
     const auto sampler = make_sampler("tpe", 1);
     Study study =

@@ -29,7 +29,7 @@ struct Scene {
   Journal journal;
 };
 
-TEST_CASE("a run counts with its highest figure, and several runs add up") {
+TEST_CASE("the highest figure of each run counts, and several runs add up") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 100);

@@ -62,7 +62,7 @@ TEST_CASE("the error for a helper that exits includes its last line") {
   CHECK(message("read line; printf '{\"value\": 1'") == "the helper process ended with exit code 0");
 }
 
-TEST_CASE("a program that does not exist or cannot be executed is an error") {
+TEST_CASE("a program that does not exist or cannot be executed is rejected") {
   CHECK_THROWS_WITH_AS(PythonHelper({"no-such-python"}),
                        "cannot find no-such-python in PATH or in the current directory", UsageError);
   CHECK_THROWS_AS(PythonHelper({"/no/such/python"}), UsageError);

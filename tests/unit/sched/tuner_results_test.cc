@@ -100,7 +100,7 @@ TEST_CASE("an unreadable results file is an error, but a missing one is not") {
   CHECK_THROWS_AS(results.read(), Error);
 }
 
-TEST_CASE("reported results are preferred to printed ones, and those to events") {
+TEST_CASE("reported results are preferred to printed ones, and printed ones to events") {
   ResultScene scene;
   TrialResults results = scene.open();
   scene.log(1);
@@ -135,7 +135,7 @@ TEST_CASE("a report file without the metric does not hide other sources") {
   CHECK(scene.source() == "events");
 }
 
-TEST_CASE("the chosen source is kept, also when the results are reopened") {
+TEST_CASE("the chosen source is kept, even when the results are reopened") {
   ResultScene scene;
   scene.print(1);
   TrialResults first = scene.open();

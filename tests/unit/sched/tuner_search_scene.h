@@ -23,7 +23,7 @@ struct Kept {
   std::map<int, int> checkpoint;               // the step of each trial that has a checkpoint
   std::map<int, std::vector<Result>> results;  // results of each trial, in order
   std::map<int, int> steps_trained;            // total steps of each trial
-  std::map<int, RunUsage> usage;               // of runs whose last value may not be stored yet
+  std::map<int, RunUsage> usage;               // usage of runs whose last value may not be stored yet
   double device_seconds = 0;                   // of all runs
   int runs = 0;
 };
@@ -128,8 +128,8 @@ class FakeRunner final : public TrialRunner {
   const Curve curve_;
   std::map<int, Trial> active_;
   std::set<int> replayed_;
-  std::set<int> left_;   // left by an earlier search; their usage was not delivered yet
-  std::set<int> ended_;  // their last usage was delivered
+  std::set<int> left_;   // left by an earlier search; their usage has not been delivered
+  std::set<int> ended_;  // their last usage has been delivered
 };
 
 inline double quality(const Values& values, int step) {

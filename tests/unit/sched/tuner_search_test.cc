@@ -383,7 +383,7 @@ TEST_CASE("each trial has events for its start, results, pauses, continuations a
   CHECK(std::ranges::any_of(scene.events, [](const auto& each) { return each.kind == Kind::kContinued; }));
 }
 
-TEST_CASE("a trial of the search that another process ends has an event for it") {
+TEST_CASE("if another process ends a trial of the search, the trial has an event for its end") {
   Scene scene("none", 2, 4);
   Journal other(scene.directory.path() / "journal.log");
   const auto end = [&other](int number, TrialState state, const char* reason) {

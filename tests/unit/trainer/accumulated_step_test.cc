@@ -214,7 +214,8 @@ TEST_CASE("with stop_on_nan, all replicas fail at the first NaN gradient on any 
 
 namespace {
 
-// Three passes make a step. With `sync`, each averages its gradients over the replicas; otherwise only the last does.
+// Three passes make a step. With `sync`, each pass averages its gradients over the replicas; otherwise, only the last
+// one does.
 void check_passes(bool sync) {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {

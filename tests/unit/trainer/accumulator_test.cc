@@ -174,7 +174,7 @@ TEST_CASE("numbers are exchanged, saved and loaded bit for bit, including NaN, i
   });
   job.run_to(0, 3, [&](int) {
     Accumulator accumulator, given;
-    // The synchronization is replayed. What was set in it before the restart is in the sums of the second one.
+    // This synchronization is replayed. The value that was set in it before the restart is part of the next one's sums.
     { auto synchronized = accumulator.synchronized(); }
     expect_values(accumulator);
     expect_values(given);

@@ -55,8 +55,8 @@ std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {
   return {x.to(torch::kFloat), y.to(torch::kFloat)};
 }
 
-// The result of train(), which trains on two replicas with AdaScale and dropout and stops after each of `stops` batches
-// of a run, in turn: each batch with its size, and the progress and the parameters in hexadecimal.
+// The result of train(): the index and size of each batch, and the final progress and parameters. train() trains on two
+// replicas with AdaScale and dropout. Its run number i is stopped after stops[i] batches, and the last run finishes.
 struct Trained {
   std::vector<std::string> batches;
   std::string parameters;

@@ -181,7 +181,7 @@ TEST_CASE("Adam's moments are reset when the scale changes, and only then") {
   });
 }
 
-TEST_CASE("an adaptive batch size without an adaptive optimizer is rejected with a remedy") {
+TEST_CASE("an adaptive batch size without an adaptive optimizer is rejected, and the error suggests a remedy") {
   expect_replicas(1, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model();

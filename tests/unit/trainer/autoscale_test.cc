@@ -123,7 +123,7 @@ TEST_CASE("accumulation reaches the requested total batch size on any number of 
   CHECK_FALSE(allows(bounded, 1, {16, 1}));  // accumulates
 }
 
-TEST_CASE("a fixed total batch size is accumulated, and the optimizer steps with the last part") {
+TEST_CASE("a fixed total batch size is accumulated, and the optimizer steps after the last part") {
   const ElasticJob job;
   for (const int replicas : {1, 2, 3, 4}) {
     job.run_to(0, replicas, [&](int) {
@@ -273,7 +273,7 @@ TEST_CASE("an epoch without progress fails instead of running forever") {
   CHECK(codes == std::vector<int>{1, 1});
   CHECK(says(job.errors(), "made no progress in a whole pass"));
   CHECK(says(job.errors(), "Adaptive<>"));
-  // A replica that is one step behind may report the loss of the other one instead.
+  // A replica that is one step behind may report the loss of the other replica instead.
   REQUIRE(!job.notes().empty());
   for (const auto& steps : job.notes()) CHECK(std::stoi(steps) < 100);
 }
@@ -330,7 +330,7 @@ TEST_CASE("an unfinished step is discarded after a break, and repeated from its 
 
 namespace {
 
-// A custom loader, which reads columns of a table that is laid out for a number of columns.
+// A custom loader that reads the rows of a table with one column for each sample of a batch.
 class Columns : public AdaptiveDataLoaderMixin {
  public:
   explicit Columns(std::size_t batch_size) : AdaptiveDataLoaderMixin(batch_size) {}

@@ -232,7 +232,7 @@ TEST_CASE("when the batch size changes within a pass, all replicas continue at t
         for (const auto& window : adaptdl::collective::world().allgather(mine)) {
           const auto place = numbers_of(window);
           EXPECT(place[0] <= next && place[2] == columns);
-          EXPECT(place[0] == next || batch.text.size(0) < kLength);  // rows are only repeated at the end
+          EXPECT(place[0] == next || batch.text.size(0) < kLength);  // rows are repeated only at the end
           next = place[0] + place[1];
         }
       }

@@ -226,7 +226,7 @@ TEST_CASE("examples are stacked, batches are passed through, and collate may ret
   });
 }
 
-TEST_CASE("an exception of the dataset reaches the training thread at its batch") {
+TEST_CASE("an exception thrown by the dataset reaches the training thread at its batch") {
   ElasticJob().run_to(0, 1, [](int) {
     for (const int workers : {0, 1, 4}) {
       Watched dataset(20, 1ms, 9);

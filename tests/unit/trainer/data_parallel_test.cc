@@ -60,7 +60,7 @@ at::Tensor of_rank_0(at::Tensor tensor) {
 
 }  // namespace
 
-TEST_CASE("gradients are averaged over replicas at every step, also after buckets are rebuilt") {
+TEST_CASE("gradients are averaged over replicas at every step, even after buckets are rebuilt") {
   for (const int replicas : {1, 2, 3}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -357,7 +357,7 @@ TEST_CASE("model, optimizer and scheduler resume bit for bit with every optimize
   for (int kind = 0; kind < kOptimizers; ++kind) resumes_bit_for_bit(kind, kind % 2 == 0 ? 3 : 1);
 }
 
-TEST_CASE("model, optimizer and scheduler resume bit for bit on one and more replicas" * doctest::test_suite("full")) {
+TEST_CASE("model, optimizer and scheduler resume bit for bit on one or more replicas" * doctest::test_suite("full")) {
   for (int kind = 0; kind < kOptimizers; ++kind) resumes_bit_for_bit(kind, kind % 2 == 0 ? 1 : 3);
 }
 

@@ -49,7 +49,7 @@ using Adam = adaptdl::Adaptive<torch::optim::Adam>;
 constexpr int kCheckpointed = 143;
 constexpr std::int64_t kFeatures = 6;
 
-// Returns whether tensors are equal up to the order in which each device adds.
+// Returns whether tensors are equal except for rounding, which depends on the order in which a device adds.
 bool close(const at::Tensor& a, const at::Tensor& b) { return torch::allclose(a.cpu(), b.cpu(), 1e-4, 1e-6); }
 
 std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {

@@ -142,7 +142,7 @@ double lr_of(optim::Optimizer& optimizer, std::size_t group) {
 
 doctest::Approx near(double value) { return doctest::Approx(value).epsilon(1e-12).scale(1e-3); }
 
-// Steps `scheduler` and checks its rates against the table, and then checks the table backwards by step_to.
+// Steps `scheduler` and checks its rates against the table, and then checks the table in reverse with step_to.
 void check(LRSchedule& scheduler, optim::Optimizer& optimizer, const std::vector<Row>& rows) {
   const auto check_row = [&](const Row& row) {
     CAPTURE(row.steps);

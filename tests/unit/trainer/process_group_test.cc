@@ -118,7 +118,7 @@ TEST_CASE("a peer that dies while users join a new process group is reported as 
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
 
-TEST_CASE("a stop ends a replica that waits for others to connect, after a grace period") {
+TEST_CASE("a stop ends a replica that is waiting for others to connect, after a grace period") {
   for (const int rank_that_waits : {0, 1}) {
     const auto began = std::chrono::steady_clock::now();
     const auto codes = ::testing::run_replicas(2, [&](int rank) {
@@ -161,7 +161,7 @@ TEST_CASE("all threads of the process group block SIGPIPE") {
   });
 }
 
-TEST_CASE("a peer that dies while a process group forms does not block the others") {
+TEST_CASE("a peer that dies while a process group is forming does not block the others") {
   const auto codes = testing::run_replicas(kReplicas, [](int rank) {
     ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30m", 1);
     begin(rank);
@@ -225,7 +225,7 @@ TEST_CASE("an operation fails if a peer dies in the middle of a message") {
 }
 #endif
 
-TEST_CASE("the loss of a peer ends all operations, including those that wait for a live peer") {
+TEST_CASE("the loss of a peer ends all operations, including those that are waiting for a live peer") {
   const auto codes = testing::run_replicas(3, [](int rank) {
     adaptdl::init_process_group("gloo");
     const pid_t silent = process_of(2), victim = process_of(1);
@@ -241,7 +241,7 @@ TEST_CASE("the loss of a peer ends all operations, including those that wait for
   CHECK(codes[0] == 0);
 }
 
-TEST_CASE("a peer that dies while the first process group forms is reported in one line") {
+TEST_CASE("a peer that dies while the first process group is forming is reported in one line") {
   const auto codes = testing::run_replicas(2, [](int rank) {
     adaptdl::internal::form_timeout = std::chrono::seconds(1);
     if (rank == 1) {

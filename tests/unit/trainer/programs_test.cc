@@ -112,7 +112,7 @@ TEST_CASE("generated images depend only on the seed, are balanced, and defeat a 
   CHECK(images.images().equal(CifarDataset::generate(2000, 3).images()));
   CHECK_FALSE(images.images().equal(CifarDataset::generate(2000, 4).images()));
   CHECK(images.labels().bincount().equal(torch::full(10, 200, torch::kLong)));
-  // Colours and positions do not depend on the class, so class means do not help: the shapes must be learnt.
+  // Colours and positions do not depend on the class, so class means do not help: the shapes must be learned.
   const auto flat = images.images().to(torch::kFloat).flatten(1);
   std::vector<torch::Tensor> means;
   for (int label = 0; label < 10; ++label) means.push_back(flat.index({images.labels() == label}).mean(0));

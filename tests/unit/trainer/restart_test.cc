@@ -55,7 +55,7 @@ std::vector<std::size_t> numbers_of(const std::string& note) {
 
 }  // namespace
 
-TEST_CASE("random restarts on 1 to 4 replicas lose no sample and repeat fewer samples than replicas") {
+TEST_CASE("random restarts on 1 to 4 replicas lose no sample and repeat fewer samples than there are replicas") {
   constexpr std::size_t kSamples = 211;
   constexpr int kEpochs = 2;
   for (unsigned seed = 0; seed < 6; ++seed) {
@@ -219,7 +219,7 @@ TEST_CASE("the local batch size adapts to the number of replicas") {
   const auto notes = job.notes();
   const std::set<std::string> first(notes.begin(), notes.end());
   // A stop that is requested in a step is submitted at the next boundary and decided at the one after it, so one more
-  // step is made.
+  // step runs.
   CHECK(first == std::set<std::string>{"0 0", "1 30", "2 78"});
 }
 
@@ -348,7 +348,7 @@ TEST_CASE("periodic checkpoints follow the configured interval and can be resume
   CHECK(codes == std::vector<int>{137, 1});
   const auto newest = adaptdl::checkpoint::newest_whole(job.checkpoints());
   REQUIRE(newest);
-  // Checkpoints are numbered from 0. There are at most as many as intervals passed, and more than one.
+  // Checkpoints are numbered from 0. There are at most as many as intervals elapsed, and more than one.
   CHECK(newest->number + 1 <= static_cast<std::uint64_t>(passed / 100ms));
   CHECK(newest->number >= 1);
   const auto index = newest->manifest->progress.at("samples").get<std::size_t>();

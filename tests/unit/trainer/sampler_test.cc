@@ -49,7 +49,7 @@ void check_promise(const Samples& dealt, const Samples& samples, int replicas) {
 
 }  // namespace
 
-TEST_CASE("from any index, every sample is dealt, with fewer repeats than replicas") {
+TEST_CASE("from any index, every sample is dealt, with fewer repeated samples than replicas") {
   for (const std::size_t size : {1, 2, 3, 5, 9, 15, 25, 64, 97}) {
     for (const bool shuffle : {false, true}) {
       for (int replicas = 1; replicas <= 8; ++replicas) {
@@ -68,7 +68,7 @@ TEST_CASE("from any index, every sample is dealt, with fewer repeats than replic
   }
 }
 
-TEST_CASE("no sample is repeated more than once if there are at least as many as replicas") {
+TEST_CASE("no sample is repeated more than once if there are at least as many samples as replicas") {
   for (const std::size_t size : {4, 5, 9, 23}) {
     const auto dealt = dealt_to_all(ElasticSampler(size, true), 4);
     for (std::size_t sample = 0; sample < size; ++sample) CHECK(std::count(dealt.begin(), dealt.end(), sample) <= 2);

@@ -26,7 +26,7 @@ at::Tensor divided(const at::Tensor& gradient, const Preconditioner& by) {
 
 double squared(const at::Tensor& tensor) { return tensor.square().sum().item<double>(); }
 
-// Returns gradients of two groups of all supported kinds: of several types, strided, sparse, with a preconditioner.
+// Returns gradients of all supported kinds, in two groups: of several types, strided, sparse, with a preconditioner.
 std::vector<GroupGradient> gradients() {
   const auto sparse = at::sparse_coo_tensor(torch::tensor({{1, 4, 1}}), torch::randn({3, 2}), {6, 2});
   const Preconditioner by{torch::rand({5, 7}) + 0.1, 0.3, 1e-8};

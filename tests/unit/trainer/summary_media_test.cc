@@ -31,7 +31,7 @@ using testing::events_of;
 using testing::files_in;
 using testing::TemporaryDirectory;
 
-// Returns the events of the directory's only file after its version.
+// Returns the events in the directory's only file, without the first, which gives the version.
 std::vector<Event> logged_in(const fs::path& directory) {
   fs::path only;
   for (const auto& entry : fs::directory_iterator(directory)) {

@@ -55,7 +55,7 @@ std::optional<std::int64_t> session_of(const std::vector<Event>& events) {
   return events[2].step;
 }
 
-// Returns the events of one writer in its own directory, after the version.
+// Returns the events of one writer in its own directory, without the first, which gives the version.
 template <class Use>
 std::vector<Event> logged(Use use) {
   const TemporaryDirectory directory;

@@ -20,7 +20,7 @@ using ImageModelPtr = std::shared_ptr<ImageModel>;
 // Returns the names that make_image_model accepts, from the smallest network of each family to the largest.
 std::vector<std::string> image_models();
 
-// Creates the network of this name with new parameters. Throws UsageError, which lists the names, if the name is
+// Creates the network with this name and new parameters. Throws UsageError, which lists the names, if the name is
 // unknown.
 ImageModelPtr make_image_model(const std::string& name, std::int64_t classes = 10);
 

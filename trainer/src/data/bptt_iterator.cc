@@ -15,7 +15,7 @@ namespace adaptdl {
 
 namespace {
 
-// Returns `options`. Throws UsageError if they or the tokens are invalid.
+// Returns `options`. Throws UsageError if the options or the tokens are invalid.
 const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor& tokens) {
   if (options.batch_size < 1)
     throw UsageError(
@@ -28,7 +28,7 @@ const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor&
   return options;
 }
 
-// Returns the number of rows that a pass reads, which are the rows in which the first column has a target.
+// Returns the number of rows that a pass reads: those whose first column has a target.
 std::size_t rows_read(std::size_t tokens, std::size_t columns) {
   return std::min(internal::divide_up(tokens, columns), tokens - 1);
 }

@@ -119,7 +119,7 @@ void initialize_other(const fs::path& path, collective::Options& options) {
     try {
       return collective::initialize(attempt);
     } catch (const collective::CollectiveError&) {
-      // An earlier job's file may name a port that another process uses now.
+      // An earlier job's file may name a port that another process now uses.
       failure = std::current_exception();
     }
   }

@@ -34,16 +34,16 @@ class BatchSizePolicy {
   // Returns whether the total may grow beyond batch_size().
   bool adaptive() const noexcept { return max_batch_size_ && *max_batch_size_ > batch_size_; }
 
-  // Chooses a batch size for the current replicas, unless the chosen one is valid for them. All replicas must call it.
+  // Chooses a batch size for the current replicas, unless the present choice is valid for them. All replicas must call it.
   void choose();
   // Returns the batch size that rank 0 proposes at a boundary; see BatchSizeChoice::propose.
   std::optional<BatchSize> propose(bool pass_ends);
 
   // Returns whether the chosen batch size is not in use yet.
   bool has_new_choice() const noexcept;
-  // Uses the chosen batch size.
+  // Puts the chosen batch size into use.
   void adopt_choice();
-  // Store the batch size in use for a finished loop, and use it again.
+  // Save the batch size in use when a loop finishes, and restore it when that loop is skipped.
   void save_finished() noexcept;
   void restore_finished() noexcept;
 

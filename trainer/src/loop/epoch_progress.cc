@@ -11,7 +11,7 @@ namespace adaptdl::internal {
 
 namespace {
 
-// A loop that makes no progress in this many steps and a whole pass will never make progress.
+// A loop that has made no progress after this many steps and a whole pass is assumed never to make any.
 constexpr std::size_t kIdleSteps = 50;
 
 }  // namespace

@@ -28,7 +28,7 @@ std::uint64_t epoch_run();
 // outside the epoch loop, in this process.
 int count_in_epoch(const std::string& kind);
 
-// Returns the state of this name that an earlier run of this epoch's body left when an exception ended it, or null.
+// Returns the state with this name that an earlier run of this epoch's body left when an exception ended it, or null.
 std::shared_ptr<checkpoint::State> find_in_epoch(const std::string& name);
 
 // Keeps `state` registered until the running epoch is finished. Does nothing outside the epoch loop.

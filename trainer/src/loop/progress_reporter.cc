@@ -10,7 +10,7 @@ namespace adaptdl::internal {
 
 namespace {
 
-// Programs that do not measure the gradient noise scale report no progress, because it stays 0.
+// The progress of a program that does not measure the gradient noise scale stays 0, and is not reported.
 void set_statistical_progress() {
   const auto target = metrics::target_progress();
   const double done = metrics::progress();

@@ -1,4 +1,4 @@
-// Reports how far the training is: epoch, step, batch size, throughput and goodput, through adaptdl/progress.h.
+// Reports how far training has progressed: epoch, step, batch size, throughput and goodput, through adaptdl/progress.h.
 //
 // Threading: only the training thread may use the class.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace adaptdl::internal {
 
-// How far a loop is at a step boundary.
+// How far a loop has progressed at a step boundary.
 struct LoopProgress {
   const void* loop = nullptr;  // identifies the loop
   std::size_t step = 0;        // number of steps done in this pass
@@ -28,7 +28,7 @@ class ProgressReporter {
 
   double throughput(const void* loop, std::size_t samples);
 
-  // For the throughput, which is smoothed over a few dozen steps of a loop.
+  // These members measure the throughput, which is smoothed over a few dozen steps of a loop.
   const void* loop_ = nullptr;
   Clock::time_point last_ = Clock::now();
   double seconds_ = 0, samples_ = 0;

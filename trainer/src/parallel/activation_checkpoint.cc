@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A part of a model, and everything on which its forward pass depends apart from the inputs.
+// A part of a model, with everything that its forward pass depends on besides the inputs.
 struct Part : torch::CustomClassHolder {
   Part(std::shared_ptr<torch::nn::Module> part, TensorFunction function, at::DeviceType type)
       : module(std::move(part)),

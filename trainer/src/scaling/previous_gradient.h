@@ -1,5 +1,5 @@
-// The gradient of the previous step, with which a step's gradient is compared if there is only one: on a single
-// replica, without accumulation, the noise scale is measured on the difference of two successive gradients.
+// The gradient of the previous step. A single replica that does not accumulate has only one gradient per step, so it
+// measures the noise scale on the difference between two successive gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ class PreviousGradient {
   // Returns the previous gradient of a parameter, which may be undefined. GroupSums::add_pairs replaces its values.
   const at::Tensor& of(std::size_t param) const { return gradients_[param]; }
 
-  // Returns the sample for the comparison with this gradient, or nullopt if there was none. `sums`: the sums of
+  // Returns the sample for the comparison with the previous gradient, or nullopt if there is none. `sums`: the sums of
   // GroupSums::add_pairs. `batch_scale`, `loss_scale`: see GradientStatistics::take.
   std::optional<GradientSample> compare(const std::vector<double>& sums, double batch_scale, double loss_scale);
 
@@ -39,7 +39,7 @@ class PreviousGradient {
 
  private:
   std::vector<at::Tensor> gradients_;
-  double loss_scale_ = 0;  // of the loss from which the gradient was computed; 0 if there is no gradient
+  double loss_scale_ = 0;  // scale of the loss that produced the gradient; 0 if there is no gradient
 };
 
 }  // namespace adaptdl

@@ -29,7 +29,7 @@ at::Tensor count_over_replicas(const compat::ProcessGroupPtr& group, const std::
 void average_unused(const compat::ProcessGroupPtr& group, int replicas, const std::vector<at::Tensor>& params,
                     const std::vector<bool>& unused) {
   torch::NoGradGuard no_grad;
-  std::vector<bool> flags;  // by parameter: used in the reduced pass; then by parameter: has a gradient
+  std::vector<bool> flags;  // whether each parameter was used in the reduced pass; then whether each has a gradient
   for (std::size_t i = 0; i < params.size(); ++i) flags.push_back(!unused[i]);
   for (const auto& param : params) flags.push_back(param.grad().defined());
   const auto used = count_over_replicas(group, flags, params[0].device()).view({2, -1});
@@ -46,7 +46,7 @@ void average_unused(const compat::ProcessGroupPtr& group, int replicas, const st
 void reduce_unused(const compat::ProcessGroupPtr& group, int replicas, const std::vector<at::Tensor>& params,
                    const std::vector<bool>& unused, const std::vector<at::Tensor>& held) {
   torch::NoGradGuard no_grad;
-  std::vector<bool> flags;  // by parameter: used in the last batch; then by parameter: used only in an earlier batch
+  std::vector<bool> flags;  // whether each parameter was used in the last batch; then whether each has a held gradient
   for (std::size_t i = 0; i < params.size(); ++i) flags.push_back(!unused[i]);
   for (const auto& gradient : held) flags.push_back(gradient.defined());
   const auto used = count_over_replicas(group, flags, params[0].device()).view({2, -1});

@@ -1,4 +1,4 @@
-// Support for changes of the job's replicas: the users of the process group, and versions of the states that replicas
+// Support for changes to the job's replicas: the users of the process group, and versions of the states that replicas
 // can only change together.
 //
 // Threading: only the training thread may use these classes and functions.

@@ -21,7 +21,7 @@ namespace adaptdl::internal {
 
 namespace {
 
-constexpr std::size_t kBatch = std::size_t{1} << 20;  // bytes that are written without waiting for flush_every
+constexpr std::size_t kBatch = std::size_t{1} << 20;  // this many bytes are written without waiting for flush_every
 
 template <class Number>
 void append_little_endian(std::string& out, Number number) {

@@ -1,8 +1,8 @@
 // Creates the graph of a model by tracing its forward pass.
 //
-// LibTorch's tracer does not know C++ modules. Therefore, a parameter is placed in the group of its module, an operator
-// in the innermost group that contains the parameters it uses, and an operator without parameters in the innermost
-// group that contains the operators before and after it.
+// LibTorch's tracer is not aware of C++ modules. Therefore, a parameter is placed in the group of its module, an
+// operator in the innermost group that contains the parameters it uses, and an operator without parameters in the
+// innermost group that contains the operators before and after it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

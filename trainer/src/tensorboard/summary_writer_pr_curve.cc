@@ -54,7 +54,7 @@ std::vector<float> curve_of(const std::string& tag, const at::Tensor& labels, co
   const auto tp = counts_above(scores.masked_select(positive.logical_and(numbers)), num_thresholds);
   const auto fp = counts_above(scores.masked_select(positive.logical_not().logical_and(numbers)), num_thresholds);
   const auto tn = fp[0] - fp, fn = tp[0] - tp;
-  // A denominator is 0 if no prediction or no label is positive.
+  // A denominator is 0 if there is no positive prediction or no positive label.
   const auto curve =
       at::stack({tp, fp, tn, fn, tp / (tp + fp).clamp_min(1), tp / (tp + fn).clamp_min(1)}).to(at::kFloat).contiguous();
   const auto* const data = curve.data_ptr<float>();

@@ -1,5 +1,5 @@
-// The copy agent, which runs in a container while a large file is copied (copy/agent.h). It is linked statically, so
-// that it requires nothing from the container, and is used because the tools in images are slow.
+// The copy agent (kube/copy/agent.h), which runs in a container while a large file is copied. It is linked statically,
+// so that it requires nothing from the container, and is used because the tools in images are slow.
 //
 //   agent                           exits with 0 to show that it can run
 //   agent sum FILE SIZE             prints the XXH3-128 of the first SIZE bytes

@@ -57,7 +57,7 @@ class Accumulator {
    public:
     // Holds a number.
     Value(double number = 0) : number_(number) {}  // NOLINT: numbers are values
-    // Holds a tensor, detached from its graph. Throws UsageError if a checkpoint cannot contain its type.
+    // Holds a tensor, detached from its graph. Throws UsageError if checkpoints do not support its element type.
     Value(at::Tensor tensor);  // NOLINT: tensors are values
     // Returns whether the value is a tensor rather than a number.
     bool is_tensor() const noexcept { return tensor_.defined(); }

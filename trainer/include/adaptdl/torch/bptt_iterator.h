@@ -67,7 +67,7 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
   // it.
   struct Batch {
     at::Tensor text;    // tokens
-    at::Tensor target;  // the token that follows each of these
+    at::Tensor target;  // for each token in `text`, the token that follows it
   };
 
   // `tokens`: int64 [N], N >= 2. The object keeps the tokens. A loop also keeps two copies of the tokens in columns,

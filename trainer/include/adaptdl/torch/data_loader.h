@@ -26,11 +26,12 @@
 // worker uses its own copy of the data set; all workers share one `collate`. A worker's exception is rethrown in the
 // training thread, at the batch that caused it. Without workers, the training thread fetches and collates the batches.
 //
-// Random numbers: dealing and prefetching do not use LibTorch's default generator. Data sets use sample_generator().
+// Random numbers: dealing and prefetching do not use LibTorch's default generator. Data sets should use
+// sample_generator().
 //
 // Lifetime: loaders can be neither copied nor moved, because their iterators refer to them.
 // Errors: UsageError for an empty or unsized data set and for options out of range, the errors of
-// AdaptiveDataLoaderHelper, and any exception of the data set or `collate`.
+// AdaptiveDataLoaderHelper, and any exception that the data set or `collate` throws.
 #pragma once
 
 #include <c10/util/ArrayRef.h>

@@ -7,8 +7,8 @@
 //
 // A job may be interrupted at any batch of any loader loop. It continues in a new process, which runs the program from
 // the start. In the new process, the epoch loop begins at the interrupted epoch, the finished loader loops of that
-// epoch are skipped, and the interrupted loop resumes where it stopped. The code between main and that loop therefore
-// runs twice, and must be idempotent (docs/elasticity.md).
+// epoch are skipped, and the interrupted loop resumes where it stopped. The code from the start of main to that loop
+// therefore runs again, and must be idempotent (docs/elasticity.md).
 //
 // An epoch is finished when its body ends or is left by `break` or `return`. It is not finished when an exception
 // leaves the body: a program that catches the exception and starts the loop again repeats the same epoch.

@@ -41,7 +41,7 @@ class GradientNoiseScale {
   // sample has the number of groups given to the constructor.
   bool update(const GradientSample& sample);
 
-  // Return the sums of the averages over the groups. An average that noise has pushed below 0 (sqr) or 1e-6 (var) is
+  // Return the averages, summed over the groups. An average that noise has pushed below 0 (sqr) or 1e-6 (var) is
   // replaced by this limit.
   double sqr_avg() const noexcept;
   double var_avg() const noexcept;

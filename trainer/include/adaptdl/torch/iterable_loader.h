@@ -6,10 +6,10 @@
 //   }
 //
 // Data sets: any type with `reset()`, which moves back to the beginning of its stream, and `get_batch(std::size_t n)`,
-// which returns the next n examples as a vector or an optional vector. It may return fewer than n examples, and returns
-// none at the end. LibTorch's StatefulDataset and StreamDataset qualify. The type may also have `skip(std::size_t n)`,
-// which skips n examples faster than get_batch would read them, and returns how many it skipped. It may skip fewer than
-// n examples only at the end. If the stream differs from epoch to epoch, reset() can call current_epoch().
+// which returns the next n examples as a vector or an optional vector. get_batch may return fewer than n examples, and
+// returns none at the end. LibTorch's StatefulDataset and StreamDataset qualify. The type may also have
+// `skip(std::size_t n)`, which skips n examples faster than get_batch would read them, and returns how many it skipped
+// (fewer than n only at the end). If the stream differs from epoch to epoch, reset() can call current_epoch().
 //
 // Guarantees: each replica goes through the whole stream and keeps its share. With K replicas, the example at position
 // p, counted from the position at which this run began, belongs to rank p mod K. Each example is read exactly once in a
@@ -27,7 +27,7 @@
 //
 // Threads: by default, the training thread reads the stream, at most one step ahead. If `prefetch` is set, another
 // thread reads more batches while the training thread trains. The two threads never use the data set at the same time,
-// and only the training thread calls reset() and collates batches. Exceptions of the reading thread are rethrown in the
+// and only the training thread calls reset() and collates batches. Exceptions in the reading thread are rethrown in the
 // training thread.
 // Errors and lifetime: same as for AdaptiveDataLoader. An empty stream results in an empty loop or, if the batch size
 // is adaptive, in a UsageError.
@@ -58,8 +58,8 @@ struct IterableLoaderOptions {
   // Number of samples per step over all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
   // Number of samples per epoch over all replicas, rounded up to a multiple of the number of replicas. If 0, an epoch
-  // has as many samples as the data set's size() returns; if that does not exist or is unknown, an epoch is the whole
-  // stream.
+  // has as many samples as the data set's size() returns; if there is no size() or it returns nullopt, an epoch is the
+  // whole stream.
   std::int64_t epoch_samples = 0;
   // Maximum number of batches that a thread reads ahead. If 0, the training thread reads each batch when it is needed.
   std::int64_t prefetch = 0;

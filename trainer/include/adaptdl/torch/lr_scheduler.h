@@ -7,11 +7,11 @@
 //   ...
 //   scheduler.step();   // once per epoch, after its last loop over data
 //
-// A schedule determines each parameter group's rate at a position from its base rate, which is the rate that the group
-// had when the scheduler was created. step() advances the position by one, in a unit of the caller's choice, such as an
-// epoch or a step. After n calls, the rates equal those of the Python scheduler after n calls. (LibTorch's own StepLR
-// lags by one: its first call changes nothing.) step_to() moves to any position, so that a schedule in epochs can also
-// be followed within an epoch, regardless of the number of steps per epoch at the current batch size.
+// A schedule computes each parameter group's rate at a position from the group's base rate, which is the rate that the
+// group had when the scheduler was created. step() advances the position by one, in a unit of the caller's choice, such
+// as an epoch or a step. After n calls, the rates equal those of the Python scheduler after n calls. (LibTorch's own
+// StepLR lags by one: its first call changes nothing.) step_to() moves to any position, so that a schedule in epochs
+// can also be followed within an epoch, regardless of the number of steps per epoch at the current batch size.
 //
 // Scaling rules: the rates in the optimizer apply to the initial batch size, and schedulers read and set only these
 // rates.
@@ -174,7 +174,7 @@ class OneCycleLR final : public LRSchedule {
 // Options of LinearWarmup.
 struct LinearWarmupOptions {
   double steps = 0;               // position at which the base rates are reached; 0: immediately
-  double start_factor = 1.0 / 3;  // factor of the base rates at position 0, 0 to 1
+  double start_factor = 1.0 / 3;  // factor applied to the base rates at position 0, from 0 to 1
 };
 
 // Raises the rates linearly to the base rates. After that, the rates stay constant or another scheduler takes over.
@@ -205,11 +205,11 @@ class LinearWarmup final : public LRSchedule {
 // Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
   bool maximize = false;             // whether a higher metric (accuracy) is better than a lower one (loss)
-  double factor = 0.1;               // factor of the rate at each reduction, below 1
+  double factor = 0.1;               // factor by which a reduction multiplies the rate, below 1
   int patience = 10;                 // tolerated calls without improvement
   double threshold = 1e-4;           // minimum change that is considered an improvement
   bool absolute_threshold = false;   // whether threshold is a difference rather than a fraction of the best metric
-  int cooldown = 0;                  // calls after a reduction during which a missing improvement is ignored
+  int cooldown = 0;                  // number of calls after a reduction in which a lack of improvement is ignored
   std::vector<double> min_lr = {0};  // lowest rate: one value for all parameter groups, or one for each
   double eps = 1e-8;                 // a reduction is skipped if it is not greater than this
 };

@@ -2,8 +2,8 @@
 // change.
 //
 // Order: the order of a pass over N samples depends only on (seed, epoch, pass), not on the platform, the replicas, or
-// the version of LibTorch. Without shuffling it is 0, 1, ..., N-1. With K replicas and the start position s, position p
-// of the order is dealt to rank (p - s) mod K, so each replica reads positions s + rank, s + rank + K, ... After each
+// the version of LibTorch. Without shuffling, it is 0, 1, ..., N-1. With K replicas and the start position s, position
+// p of the order is dealt to rank (p - s) mod K, so each replica reads positions s + rank, s + rank + K, ... After each
 // replica has read m positions, exactly the positions s ... s + m*K - 1 have been read.
 //
 // Guarantees: in a pass, every sample is dealt exactly once, and at most K-1 of them a second time, to give all
@@ -77,7 +77,7 @@ class ElasticSampler {
   int replicas() const noexcept { return replicas_; }
   int epoch() const noexcept { return epoch_; }
   std::size_t index() const noexcept { return index_; }
-  // Returns the pass over the data that `index` is in.
+  // Returns the pass over the data that contains `index`.
   std::size_t pass() const noexcept { return index_ / dataset_size_; }
 
  private:

@@ -72,7 +72,7 @@ class ScalingRuleBase {
   virtual void initialize(DataParallel& adp, torch::optim::Optimizer& optimizer);
 
   // Returns the factors for the learning rates at this scale: one per parameter group, or a single factor for all of
-  // them. Called once per step, on every replica, after the step's gradients were added to the noise scale.
+  // them. Called once per step, on every replica, after the step's gradients have been added to the noise scale.
   virtual std::vector<double> scale_lr(double scale) = 0;
 
   // Takes one optimizer step with the scaled learning rates, and adds the step's gain to the progress. Does nothing

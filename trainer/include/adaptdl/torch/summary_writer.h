@@ -125,7 +125,7 @@ class SummaryWriter {
 
   // Logs one scalar per name, such as {{"train", 0.3}, {"test", 0.4}}, so that TensorBoard shows the curves in one
   // chart. Each name is a separate run with the tag `main_tag` in log_dir/<main_tag>_<name>, where '_' replaces each
-  // '/'. The run's file and thread are created when it is first logged to. If the file cannot be created, a single
+  // '/'. The run's file and thread are created when the run is first logged to. If the file cannot be created, a single
   // warning is logged. Rank, `purge_step` and restarts work in the same way as for the writer, except that in a resumed
   // job, the steps that a run logged after the checkpoint are discarded only when the run is logged to again.
   void add_scalars(std::string_view main_tag, const std::map<std::string, double>& values, std::int64_t step);
@@ -158,9 +158,9 @@ class SummaryWriter {
   // Logs the graph of a model, with the shapes of its tensors. model.forward(inputs...) is traced in one pass in
   // evaluation mode, without gradients. The pass does not communicate, and leaves the model, the inputs and the random
   // generators unchanged. `model` is a module holder, a shared_ptr to a module, or an AdaptiveDataParallel, whose
-  // module is traced. Parameters are grouped by their names, operators with the parameters that they use, and operators
-  // without parameters with the operators before and after them. TensorBoard shows the last graph of a directory.
-  // Throws UsageError if an operation in forward() fails.
+  // module is traced. Parameters are grouped by name. An operator is grouped with the parameters that it uses; an
+  // operator without parameters, with the operators before and after it. TensorBoard shows the last graph of a
+  // directory. Throws UsageError if an operation in forward() fails.
   template <class Model, class... Inputs>
   void add_graph(Model& model, const Inputs&... inputs);
 

@@ -12,7 +12,7 @@
 namespace adaptdl::internal {
 
 // Runs the jobs 0, 1, ..., count-1 on several threads. The jobs start in order, and job n + slots starts only after the
-// result of job n was taken, so job n may keep its result in slot n mod `slots`.
+// result of job n has been taken, so job n may keep its result in slot n mod `slots`.
 class Prefetcher {
  public:
   using Job = std::function<void(std::size_t worker, std::size_t number)>;
