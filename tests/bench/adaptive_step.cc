@@ -181,7 +181,7 @@ int listen_at(sockaddr_in& address) {
   return fd;
 }
 
-// Answers all hints with 200 until all children have exited. Returns whether all of them exited with 0.
+// Answers all hints with status 200 until all children have exited. Returns whether all of them exited with 0.
 bool supervise(int fd, int children) {
   bool well = true;
   while (children > 0) {

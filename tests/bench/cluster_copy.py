@@ -15,13 +15,14 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 import cluster_support  # noqa: E402
-from cluster_support import ADAPTDL, ClusterTest  # noqa: E402
+from cluster_jobs_support import ClusterJobsTest  # noqa: E402
+from cluster_support import ADAPTDL  # noqa: E402
 
 MIB = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
 
 
-class Copying(ClusterTest):
+class Copying(ClusterJobsTest):
     @classmethod
     def start_job(cls):
         """Starts a job, and returns the name of its pod."""

@@ -14,7 +14,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 import cluster_support  # noqa: E402
-from cluster_support import ADAPTDL, ClusterTest, kubectl  # noqa: E402
+from cluster_jobs_support import ClusterJobsTest  # noqa: E402
+from cluster_support import ADAPTDL, kubectl  # noqa: E402
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 11
@@ -26,7 +27,7 @@ HINTS = {
 }  # fmt: skip
 
 
-class Listing(ClusterTest):
+class Listing(ClusterJobsTest):
     @classmethod
     def fill(cls):
         template = cls().make_template("train", volume="adaptdl-pvc-shared")

@@ -28,7 +28,8 @@ MODELS = {"digits": 800, "large": 4000}
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 import cluster_support  # noqa: E402
 import rescale_pause  # noqa: E402
-from operator_support import IMAGE, ONE_GPU, OperatorTest  # noqa: E402
+from operator_jobs_support import IMAGE, ONE_GPU  # noqa: E402
+from operator_support import OperatorTest  # noqa: E402
 
 rescale_pause.PATIENCE = 300
 CHANGES = [(1, 2), (2, 4), (4, 3), (3, 1)]

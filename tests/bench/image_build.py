@@ -53,7 +53,8 @@ CMD ["sh", "-c", "ls"]
 
 
 def copy_some(roots, target, mebibytes, skip=0):
-    """Copies files of this machine, in order, until they add up to `mebibytes` MiB. Leaves out the first `skip` MiB of files."""
+    """Copies files from this machine, in order, until they add up to `mebibytes` MiB. Leaves out the first `skip` MiB
+    of files."""
     bytes_left, to_skip = mebibytes << 20, skip << 20
     for root in roots:
         for directory, names, files in os.walk(root):

@@ -15,7 +15,7 @@ import subprocess
 import tarfile
 
 import cluster_support
-from cluster_support import ClusterTest
+from cluster_jobs_support import ClusterJobsTest
 from extent import FULL
 from local_network import CuttingProxy
 
@@ -44,7 +44,8 @@ def sha256_of(path):
 
 
 def make_tree(top, files=20):
-    """Creates a tree of files and directories, some of them empty, with many modes and names, and of hard and symbolic links."""
+    """Creates a tree of files, directories (some of them empty), and hard and symbolic links, with many modes and
+    names."""
     chance = random.Random(1)
     top.mkdir()
     for name in ("a b", "new\nline", "-dash", "qu'o\"te", "back\\slash", "größe", "$(x);&*?", "n" * 200, "deep/er/still"):
@@ -89,7 +90,7 @@ def picture(top):
     return found
 
 
-class CopyTest(ClusterTest):
+class CopyTest(ClusterJobsTest):
     maxDiff = 4000
 
     @classmethod
@@ -262,7 +263,7 @@ class CopyTest(ClusterTest):
         write_large(self.directory / "long", 8 << 20)
         self.copy("long", f"ended:{SHARE}/long")
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            # The rest of its output is not read, so the command cannot end by itself.
+            # The rest of the command's output is not read, so the command cannot end by itself.
             process = subprocess.Popen([cluster_support.ADAPTDL, "cp", f"ended:{SHARE}/long", "-"], stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, env=self.environment(), cwd=self.directory)  # fmt: skip
             with process:

@@ -5,7 +5,8 @@ import json
 import re
 
 import cluster_support
-from cluster_support import OUT_OF_MEMORY, ClusterTest
+from cluster_jobs_support import ClusterJobsTest
+from cluster_support import OUT_OF_MEMORY
 
 # Prints 20 lines in each group except the first, which prints lines until it is stopped.
 COUNTING = (
@@ -14,7 +15,7 @@ COUNTING = (
 )
 
 
-class JobsTest(ClusterTest):
+class JobsTest(ClusterJobsTest):
     def listed(self, *options):
         done = self.adaptdl("ls", "-o", "json", *options)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -7,15 +7,10 @@
 // --until, once FILE exists. Rank 0 posts hints with this step time multiplied by F (default: 1), so that the job seems
 // to take longer than the test.
 //
-// Two files in $ADAPTDL_SHARE_PATH record what was trained. done.json, written at the end, is the checkpointed state:
-// the number of samples, the sums of their indices and of the squares of their indices over all replicas, and the range
-// of samples that each start of the job trained on. journal.jsonl has a line for each start and end of a replica and
-// for each step of the job, in order, including steps that were repeated after a crash.
+// modelled_job_record.h describes the files in which the job records what was trained.
 //
 // With --live 1, the job follows generations: its replicas change while it runs.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -23,7 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -39,10 +33,12 @@
 #include "adaptdl/sched_hints.h"
 #include "adaptdl/signal.h"
 #include "adaptdl/supervisor.h"
+#include "modelled_job_record.h"
 
 namespace {
 
 using namespace adaptdl;
+using namespace modelled_job_record;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
@@ -82,93 +78,6 @@ Options parse(int argc, char** argv) {
         "usage: modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--live 1] [--until "
         "FILE]");
   return options;
-}
-
-struct Sums {
-  std::int64_t count = 0, indices = 0, squares = 0;
-
-  void add(std::int64_t from, std::int64_t to) {
-    for (std::int64_t i = from; i < to; ++i) {
-      ++count;
-      indices += i;
-      squares += i * i;
-    }
-  }
-};
-
-// The samples that were trained on, and which start of the job trained on each of them.
-class Trained : public checkpoint::State {
- public:
-  Trained() : State("trained") {}
-
-  void save(checkpoint::Writer& writer) const override { writer.json("trained", to_json()); }
-  void load(const checkpoint::Reader& reader) override {
-    const json saved = reader.json("trained");
-    sums = {saved.at("samples"), saved.at("indices"), saved.at("squares")};
-    profiled_replicas = saved.at("profiledReplicas");
-    ranges = saved.at("ranges");
-  }
-  json progress() const override { return {{"samples", sums.count}}; }
-
-  json to_json() const {
-    return {{"samples", sums.count},
-            {"indices", sums.indices},
-            {"squares", sums.squares},
-            {"profiledReplicas", profiled_replicas},
-            {"ranges", ranges}};
-  }
-
-  void commit(const Sums& step, std::int64_t from, std::int64_t to) {
-    sums.count += step.count;
-    sums.indices += step.indices;
-    sums.squares += step.squares;
-    const int group = env::num_restarts(), replicas = env::num_replicas();
-    if (!ranges.empty() && ranges.back().at("group") == group && ranges.back().at("to") == from) {
-      ranges.back()["to"] = to;
-    } else {
-      ranges.push_back({{"group", group}, {"replicas", replicas}, {"from", from}, {"to", to}});
-    }
-  }
-
-  Sums sums;
-  int profiled_replicas = 0;
-  json ranges = json::array();
-};
-
-std::optional<std::filesystem::path> shared_file(const char* name) {
-  const auto directory = env::share_path();
-  if (!directory) return {};
-  return std::filesystem::path(*directory) / name;
-}
-
-// Writes each line with a single call, so that the lines of several processes do not mix.
-void append_to_journal(const char* event, json fields) {
-  const auto path = shared_file("journal.jsonl");
-  if (!path) return;
-  const char* const node = std::getenv("NODE_NAME");
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  fields.update({{"event", event},
-                 {"group", env::num_restarts()},
-                 {"rank", env::replica_rank()},
-                 {"replicas", env::num_replicas()},
-                 {"host", host},
-                 {"node", node ? node : ""}});
-  const std::string line = fields.dump() + '\n';
-  const int file = open(path->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  const bool written = file >= 0 && write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  if (file >= 0) close(file);
-  if (!written) throw Error(fmt::format("cannot write {}", path->string()));
-}
-
-void write_done(const Trained& trained) {
-  const auto path = shared_file("done.json");
-  if (!path || env::replica_rank() != 0) return;
-  auto partial = *path;
-  partial += ".partial";
-  std::ofstream file(partial);
-  if (!(file << trained.to_json() << '\n' << std::flush)) throw Error(fmt::format("cannot write {}", partial.string()));
-  std::filesystem::rename(partial, *path);
 }
 
 // Posts hints every few seconds on a separate thread, so that an unreachable supervisor does not delay steps. The
@@ -229,7 +138,7 @@ class Hints {
 
 bool stop_requested() { return signal::stop_signal() != 0; }
 
-// Returns nothing if a stop is requested. Errors are retried, because a restarting supervisor may be unreachable or not
+// Returns nullopt if a stop is requested. Errors are retried, because a restarting supervisor may be unreachable or not
 // know the job yet.
 std::optional<std::string> find_master() {
   const auto url = env::supervisor_url();

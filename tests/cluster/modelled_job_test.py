@@ -13,7 +13,7 @@ import unittest
 
 from cluster_support import clean_environment, eventually
 from local_network import free_port
-from operator_support import TrainedOnce
+from operator_jobs_support import TrainedOnce
 
 JOB, SUPERVISOR = os.environ["MODELLED_JOB"], os.environ["SUPERVISOR_PROGRAM"]
 ENDLESS = 1_000_000  # samples

@@ -1,5 +1,5 @@
 """Tests jobs while nodes are added and removed at random, after a spot notice or by a power loss. All jobs must succeed
-and train every sample once.
+and train on every sample once.
 
 The nodes are real, as in the other tests, but belong to a separate cluster. $ADAPTDL_CHURN_SECONDS is how long nodes are added and
 removed (default: 600), and $ADAPTDL_CHURN_SEED is the seed of the random choices (default: random).
@@ -20,7 +20,8 @@ os.environ["KUBE_CLUSTER_NODES"] = str(NODES + 1)
 import cluster_keeper  # noqa: E402
 import cluster_support  # noqa: E402
 from cluster_support import kubectl  # noqa: E402
-from operator_support import ENDED, OperatorTest  # noqa: E402
+from operator_jobs_support import ENDED  # noqa: E402
+from operator_support import OperatorTest  # noqa: E402
 
 SECONDS = int(os.environ.get("ADAPTDL_CHURN_SECONDS", "600"))
 SEED = int(os.environ.get("ADAPTDL_CHURN_SEED", secrets.randbelow(1 << 32)))

@@ -8,7 +8,8 @@ import json
 
 import cluster_support
 from cluster_support import kubectl
-from operator_support import IMAGE, OperatorTest
+from operator_jobs_support import IMAGE
+from operator_support import OperatorTest
 
 GROUP = "resource.k8s.io"
 DRIVER = "gpu.example.com"
@@ -44,7 +45,8 @@ def make_slice(node, count, generation=1):
 
 
 class DevicesTest(OperatorTest):
-    # The validator does not apply to the test's namespace: without the group, the API server reports a pod's claims as an unknown field.
+    # The validator does not apply to the test's namespace, because without the API group, the API server reports a
+    # pod's claims as an unknown field.
     settings = {"validatorNamespaces": "{matchLabels: {tests.adaptdl/validated: 'true'}}"}
 
     @classmethod

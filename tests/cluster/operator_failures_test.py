@@ -6,7 +6,8 @@ import re
 import time
 
 import cluster_support
-from operator_support import GPUS, INTERVAL, ONE_GPU, OperatorTest
+from operator_jobs_support import ONE_GPU
+from operator_support import GPUS, INTERVAL, OperatorTest
 
 TIMEOUT = 40  # seconds, for both timeouts; even on a busy machine, a pod takes less time to start
 EVICTIONS = 3

@@ -7,7 +7,8 @@ import json
 import time
 
 import cluster_support
-from operator_support import IMAGE, INTERVAL, NODES, ONE_GPU, OperatorTest
+from operator_jobs_support import IMAGE, ONE_GPU
+from operator_support import INTERVAL, NODES, OperatorTest
 
 SUPERVISOR_PORT = 8080
 FAR = "2126-11-21T12:00:00Z"

@@ -16,8 +16,9 @@ import cluster_keeper
 import cluster_support
 import image_archive
 from cluster_support import ADAPTDL, SOURCE_ROOT
-from operator_support import ONE_GPU, OperatorTest, library_path, shared_libraries, write_image
-from submit_test import Submitting
+from operator_jobs_support import ONE_GPU
+from operator_support import OperatorTest, library_path, shared_libraries, write_image
+from submit_support import Submitting
 
 DIGITS = pathlib.Path(os.environ["DIGITS_PROGRAM"])
 DATASET = SOURCE_ROOT / "share/adaptdl/datasets/digits"

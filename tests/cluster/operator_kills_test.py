@@ -1,6 +1,7 @@
 """Kills the operator at random times while jobs share the GPUs: no work may be lost or repeated, and no job may hang.
 
-$ADAPTDL_OPERATOR_KILLS is the number of kills (default: 3), $ADAPTDL_OPERATOR_SEED the seed of their times (default: random).
+$ADAPTDL_OPERATOR_KILLS is the number of kills (default: 3), and $ADAPTDL_OPERATOR_SEED is the seed of their times
+(default: random).
 """
 
 import itertools
@@ -10,7 +11,8 @@ import secrets
 import time
 
 import cluster_support
-from operator_support import ENDED, GPUS, INTERVAL, NODES, OperatorTest
+from operator_jobs_support import ENDED
+from operator_support import GPUS, INTERVAL, NODES, OperatorTest
 
 KILLS = int(os.environ.get("ADAPTDL_OPERATOR_KILLS", "3"))
 SEED = int(os.environ.get("ADAPTDL_OPERATOR_SEED", secrets.randbelow(1 << 32)))
@@ -20,7 +22,8 @@ SAMPLES = 6_000  # per job, except for the first; training on them takes 20 s on
 
 class KillsTest(OperatorTest):
     def kill_operator(self, count):
-        """Kills alternately the operator's pod, which the deployment replaces, and its process, which is restarted in its pod."""
+        """Alternately kills the operator's pod, which the deployment replaces, and its process, which is restarted in
+        its pod."""
         return self.kill_operator_process() if count % 2 else self.kill_operator_pod()
 
     def test_no_work_is_lost_or_repeated_when_the_operator_is_killed_at_random_times(self):

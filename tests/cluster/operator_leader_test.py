@@ -1,7 +1,8 @@
 """Kills the leader of the operators repeatedly, and checks in the audit log of the API server that another operator takes over in time
 and that two operators never act at the same time.
 
-$ADAPTDL_OPERATOR_KILLS is the number of kills (default: 20), $ADAPTDL_OPERATOR_SEED the seed of their times (default: random).
+$ADAPTDL_OPERATOR_KILLS is the number of kills (default: 20), and $ADAPTDL_OPERATOR_SEED is the seed of their times
+(default: random).
 """
 
 import datetime

@@ -21,9 +21,10 @@ import unittest
 import urllib.parse
 
 import cluster_support
-import submit_test
+import submit_support
 from cluster_support import ADAPTDL, SOURCE_ROOT
-from operator_support import ONE_GPU, OperatorTest
+from operator_jobs_support import ONE_GPU
+from operator_support import OperatorTest
 
 sys.path.append(str(SOURCE_ROOT / "tests/e2e"))
 import python_peer  # noqa: E402
@@ -127,7 +128,7 @@ def make_bases():
             draft.unlink(missing_ok=True)
 
 
-class ProgramsTest(submit_test.WithRegistry, OperatorTest):
+class ProgramsTest(submit_support.WithRegistry, OperatorTest):
     image = None
     own_pods = ("-l", "adaptdl=true")  # all except the registry's
 
@@ -179,7 +180,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         return self.directory / pathlib.PurePath(path).name
 
     def test_hello_world_runs_to_completion_and_its_file_is_copied(self):
-        shutil.copytree(submit_test.HELLO, self.project, dirs_exist_ok=True)
+        shutil.copytree(submit_support.HELLO, self.project, dirs_exist_ok=True)
         self.add_storage()
         name = self.submitted()["name"]
         self.wait_for_phase(name, "Running")

@@ -32,7 +32,7 @@ class SharingTest(OperatorTest):
         self.wait_for(f"{name} is listed with {words}", has_words)
 
     def assert_charged(self, name):
-        """Checks the usage of the job, which has ended."""
+        """Checks the recorded usage of a job that has ended."""
         job = self.get("adaptdljob", name)
         usage, life = job["status"]["usage"], seconds(job["status"]["completionTimestamp"]) - seconds(job["metadata"]["creationTimestamp"])
         self.assertEqual(set(usage), {"gpuSeconds", "cost"})
@@ -50,7 +50,7 @@ class SharingTest(OperatorTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return next((row for row in json.loads(done.stdout) if row["user"] == user), None)
 
-    def test_jobs_share_gpus_take_over_freed_ones_and_train_every_sample_once(self):
+    def test_jobs_share_gpus_take_over_freed_ones_and_train_on_every_sample_once(self):
         restarts = 'adaptdl_job_restarts_total{reason="Reallocated"}'
         operator, restarted = self.containers_of_operator(), self.metrics().get(restarts, 0)
         self.create_modelled_job("first", samples=1_000_000, until="finish")

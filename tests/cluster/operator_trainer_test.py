@@ -1,5 +1,5 @@
-"""Tests live rescale in a cluster with a program that uses the trainer: the parameters must equal those after the same changes by
-restarts."""
+"""Tests live rescale in a cluster with a program that uses the trainer: the parameters must equal those after the same
+changes with restarts."""
 
 import collections
 import os
@@ -10,7 +10,8 @@ import sys
 
 import cluster_support
 from cluster_support import ADAPTDL, SOURCE_ROOT
-from operator_support import IMAGE, ONE_GPU, OperatorTest
+from operator_jobs_support import IMAGE, ONE_GPU
+from operator_support import OperatorTest
 
 sys.path.append(str(SOURCE_ROOT / "tests/e2e"))
 from checkpoints import largest_difference, parameters  # noqa: E402
@@ -52,7 +53,7 @@ class TrainerTest(OperatorTest):
             found.update(int(step) for step in re.findall(r"^resize \d+ at (\d+)$", log, re.MULTILINE))
         return found
 
-    def test_live_rescale_matches_restarts_in_parameters_and_trains_each_sample_once(self):
+    def test_live_rescale_yields_the_same_parameters_as_restarts_and_trains_on_each_sample_once(self):
         at = ",".join(f"{step}:{replicas}" for step, replicas in CHANGES.items())
         self.give_gpus(1)
         self.wait_until_gpus_are_known()

@@ -6,7 +6,8 @@ import secrets
 import signal
 
 import cluster_support
-from operator_support import IMAGE, ONE_GPU, OperatorTest
+from operator_jobs_support import IMAGE, ONE_GPU
+from operator_support import OperatorTest
 
 TRIALS, EPOCHS, HELD = 3, 8, 3
 # Reports an accuracy after each epoch, and from epoch HELD on waits to be released. Saves a checkpoint on SIGTERM.

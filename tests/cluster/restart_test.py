@@ -8,7 +8,8 @@ import time
 import unittest
 
 import cluster_support
-from cluster_support import ClusterTest, cluster_keeper, kubectl
+from cluster_jobs_support import ClusterJobsTest
+from cluster_support import cluster_keeper, kubectl
 
 # Prints 50 numbered lines per second until the test has seen enough of them.
 COUNTING = (
@@ -21,7 +22,7 @@ def kube_cluster(*arguments):
     subprocess.run([cluster_keeper.KUBE_CLUSTER, *arguments], check=True, timeout=120)
 
 
-class RestartTest(ClusterTest):
+class RestartTest(ClusterJobsTest):
     @classmethod
     def setUpClass(cls):
         if not cluster_support.OWN:

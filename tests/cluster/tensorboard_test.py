@@ -17,7 +17,8 @@ import urllib.request
 import cluster_keeper
 import cluster_support
 import image_archive
-from cluster_support import ClusterTest, clean_environment
+from cluster_jobs_support import ClusterJobsTest
+from cluster_support import clean_environment
 from local_network import free_port
 
 IMAGE = "localhost/adaptdl-tensorboard:1"
@@ -35,7 +36,7 @@ def fetch(url, timeout=30):
         return answer.read()
 
 
-class TensorBoardTest(ClusterTest):
+class TensorBoardTest(ClusterJobsTest):
     @classmethod
     def setUpClass(cls):
         if not cluster_support.OWN:

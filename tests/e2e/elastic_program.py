@@ -120,7 +120,7 @@ class Group:
                 time.sleep(0.01)
 
     def exchange(self, word, decide):
-        """Sends the words of all replicas to rank 0, and returns what rank 0 decides to every replica."""
+        """Sends the words of all replicas to rank 0, and returns rank 0's decision to every replica."""
         try:
             if self.rank == 0:
                 answer = decide([word] + [json.loads(peer.readline()) for peer in self.peers])

@@ -1,4 +1,5 @@
-"""Says how much the journeys test: everything if ADAPTDL_TESTS=full, as tests/full sets it, otherwise a faster selection."""
+"""Determines how much the journeys test: everything if ADAPTDL_TESTS=full, which tests/full sets; otherwise a faster
+selection."""
 import os
 
 FULL = os.environ.get("ADAPTDL_TESTS") == "full"

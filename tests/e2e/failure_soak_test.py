@@ -17,7 +17,7 @@ ORDER = (
 
 
 class FailureSoakTest(failure_soak.FailureSoak):
-    # A replica that the machine does not schedule for this long is lost, too, and no event would account for that.
+    # A replica that the machine does not schedule for this long is also lost, and no event would account for that loss.
     hang_timeout = "7s"
     # Otherwise, the policy could let some replicas leave just when the others are killed, and none would remain.
     preferred = failure_soak.DEVICES

@@ -27,8 +27,8 @@ class Case:
     """A Dockerfile, the other files of its build context, and the options for both builders.
 
     The content of a file is text or bytes, or a pair of the content and the file's mode. "-> TARGET" is a symbolic link,
-    and a name that ends with a slash is a directory. `buildah` is False if buildah cannot build the same image, and `why`
-    says why. `tree` and `config` then list files and configuration keys that our image must have.
+    and a name that ends with a slash is a directory. `buildah` is False if buildah cannot build the same image, and
+    `why` gives the reason. `tree` and `config` then list files and configuration keys that our image must have.
     """
 
     name: str
@@ -70,8 +70,8 @@ def write_context(directory, case):
 
 
 def archive(entries, mode="w", kind=tarfile.PAX_FORMAT):
-    """Returns an archive of {name: content or (content, mode, uid)}. A name that ends with a slash is a directory, and the
-    contents "-> TARGET" and "=> TARGET" are a symbolic link and a hard link."""
+    """Returns an archive of {name: content or (content, mode, uid)}. A name that ends with a slash is a directory, and
+    the contents "-> TARGET" and "=> TARGET" denote a symbolic link and a hard link."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode, format=kind) as tar:
         for name, content in entries.items():

@@ -1,41 +1,19 @@
-"""Tests builds with faulty registries (crashes, corrupt data, stalls, rejected requests), on full disks, and when killed."""
+"""Tests builds with faulty registries: crashes, corrupt data, stalls, rejected requests and credentials."""
 
 import base64
 import gzip
-import hashlib
 import json
-import os
-import pathlib
-import random
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
-import registry_support
-from extent import FULL
+from image_faults_support import MEGABYTE, PATIENCE, Journey, missing_tools
 from local_network import Line
-from registry_support import RegistryServer, TokenServer, make_certificate
-
-ADAPTDL = os.environ["ADAPTDL_BIN"]
-BUSYBOX = shutil.which("busybox", path="/bin:/usr/bin")
-PATIENCE = 240
-MEGABYTE = 1 << 20
-IN_NAMESPACE = "ADAPTDL_TEST_IN_NAMESPACE"
-BASE = """FROM scratch
-COPY busybox /bin/busybox
-RUN ["/bin/busybox", "--install", "-s", "/bin"]
-COPY ballast /ballast
-"""
-
-
-def digest_of(data):
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+from registry_support import TokenServer, digest_of, make_certificate
 
 
 class WrongLine(Line):
@@ -86,7 +64,7 @@ class BusyLine(Line):
         super().__init__(port, lambda up, down: False)
 
     def _serve(self, client, server):
-        # The client first tries whether the registry speaks TLS. The registry answers at once that it does not.
+        # The client first checks whether the registry speaks TLS; the registry itself answers that it does not.
         if client.recv(1, socket.MSG_PEEK) == b"\x16":
             return super()._serve(client, server)
         with self._lock:
@@ -100,79 +78,6 @@ class BusyLine(Line):
         client.sendall(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (self.pause, len(body), body))
         client.close()
         server.close()
-
-
-class Journey(unittest.TestCase):
-    def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-faults-"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
-        self.project = self.root / "project"
-        self.project.mkdir()
-        self.cache = self.root / "cache"
-        self.mounts = self.mounted()
-        self.addCleanup(lambda: self.assertEqual(self.mounted(), self.mounts))
-
-    def mounted(self):
-        return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if str(self.root) in line]
-
-    def registry(self, name="registry", **options):
-        server = RegistryServer(self.root / name, **options)
-        self.addCleanup(lambda: server.kill())
-        return server
-
-    def line(self, line):
-        self.addCleanup(line.close)
-        return line
-
-    def write(self, dockerfile, **sizes):
-        (self.project / "Dockerfile").write_text(dockerfile)
-        for name, size in sizes.items():
-            (self.project / name).write_bytes(random.Random(name).randbytes(size))
-
-    def command(self, *arguments, cache=None, **variables):
-        environment = {**os.environ, "ADAPTDL_BUILD_CACHE": str(cache or self.cache), "NO_COLOR": "1", "DOCKER_CONFIG": "/nonexistent",
-                       "XDG_RUNTIME_DIR": "/nonexistent", "SOURCE_DATE_EPOCH": "1000000000", **variables}
-        if "REGISTRY_AUTH_FILE" not in variables:
-            environment.pop("REGISTRY_AUTH_FILE", None)
-        return {"args": [ADAPTDL, "build", str(self.project), *map(str, arguments)], "env": environment}
-
-    def run_build(self, *arguments, **options):
-        return subprocess.run(**self.command(*arguments, **options), capture_output=True, text=True, timeout=PATIENCE)
-
-    def build(self, *arguments, **options):
-        done = self.run_build("--json", *arguments, **options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)["digest"]
-
-    def fails(self, *arguments, code=1, **options):
-        done = self.run_build("--quiet", *arguments, **options)
-        self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
-        self.assertEqual((done.stderr.startswith("adaptdl: error: "), done.stderr.count("\n")), (True, 1), done.stderr)
-        return done.stderr
-
-    def base(self, server, ballast=8 * MEGABYTE, **options):
-        """Pushes a base image with a shell to the registry, and returns its name."""
-        context = self.root / "base"
-        context.mkdir()
-        (context / "Dockerfile").write_text(BASE)
-        (context / "ballast").write_bytes(random.Random(1).randbytes(ballast))
-        shutil.copy(BUSYBOX, context / "busybox")
-        project, self.project = self.project, context
-        self.build("-t", f"{server.host}/base:1", "--push", cache=self.root / "base-cache", **options)
-        self.project = project
-        return "base:1"
-
-    def check_image(self, server, name, digest, *credentials):
-        """Checks, by copying the image with skopeo, that it is complete and that its content matches its digests."""
-        copy = self.root / "copy"
-        shutil.rmtree(copy, ignore_errors=True)
-        done = subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--src-tls-verify=false", *credentials, f"docker://{server.host}/{name}",
-                               f"dir:{copy}"], capture_output=True, text=True, timeout=PATIENCE)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        manifest = (copy / "manifest.json").read_bytes()
-        self.assertEqual(digest_of(manifest), digest)
-        for blob in json.loads(manifest)["layers"]:
-            self.assertEqual(digest_of((copy / blob["digest"][7:]).read_bytes()), blob["digest"])
 
 
 class BadRegistries(Journey):
@@ -378,94 +283,8 @@ class Refusals(Journey):
         self.assertGreater(looked, 4 * MEGABYTE)
 
 
-class CompleteBuilds(Journey):
-    """Tests builds that perform every kind of step: pull, unpack, run, copy and push."""
-
-    def write_all(self, server):
-        # processes() recognizes the processes of these builds by this variable.
-        self.write(f"FROM {server.host}/{self.base(server)}\nENV OF={self.root}\nRUN head -c 4000000 /ballast > /run-made; rm -r /bin/vi; mkdir /dir\n"
-                   "COPY f /f\nRUN cat /f /run-made > /dir/both; md5sum /dir/both > /sum\n", f=4 * MEGABYTE)
-
-    def processes(self):
-        """Returns the IDs and command lines of builds that are still running, and of the processes that they started."""
-        found, marks = [], {f"ADAPTDL_BUILD_CACHE={self.cache}".encode(), f"OF={self.root}".encode()}
-        for entry in pathlib.Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and set((entry / "environ").read_bytes().split(b"\0")) & marks:
-                    found.append((entry.name, (entry / "cmdline").read_bytes()))
-            except OSError:
-                pass
-        return found
-
-    def test_a_build_after_killed_ones_produces_the_same_image(self):
-        server = self.registry()
-        self.write_all(server)
-        began = time.monotonic()
-        undisturbed = self.build("-t", f"{server.host}/undisturbed:1", "--push", cache=self.root / "other")
-        took = time.monotonic() - began
-        dice = random.Random(7)
-        for number in range(20 if FULL else 7):
-            process = subprocess.Popen(**self.command("-t", f"{server.host}/killed{number}:1", "--push"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(dice.uniform(0, took))
-            process.kill()
-            process.wait()
-            deadline = time.monotonic() + PATIENCE
-            while (left := self.processes()) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            self.assertEqual(left, [])
-            self.assertEqual(self.mounted(), self.mounts)
-            if number % 7 == 6:  # otherwise, the builds would soon have nothing left to do
-                self.assertEqual(self.build("-t", f"{server.host}/killed{number}:1", "--push"), undisturbed)
-                self.check_image(server, f"killed{number}:1", undisturbed)
-                shutil.rmtree(self.cache)
-        self.assertEqual(self.build("-t", f"{server.host}/killed:1", "--push"), undisturbed)
-        self.check_image(server, "killed:1", undisturbed)
-        self.assertEqual(list((self.cache / "work").iterdir()), [])
-
-    def test_concurrent_builds_with_one_cache_produce_the_same_image(self):
-        server = self.registry()
-        self.write_all(server)
-        processes = [subprocess.Popen(**self.command("--quiet", "-t", f"{server.host}/x{number}:1", "--push"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                      text=True) for number in range(2)]
-        ends = [process.communicate(timeout=PATIENCE) for process in processes]
-        self.assertEqual([process.returncode for process in processes], [0, 0], ends)
-        digests = {out.strip().split("@")[1] for out, _ in ends}
-        self.assertEqual(digests, {self.build(cache=self.root / "other")})
-        for number in range(2):
-            self.check_image(server, f"x{number}:1", *digests)
-
-    @unittest.skipUnless(IN_NAMESPACE in os.environ, "mounting a small disk requires root")
-    def test_builds_on_a_full_disk_fail_with_one_error_and_succeed_after_the_disk_grows(self):
-        server = self.registry()
-        self.write_all(server)
-        undisturbed = self.build(cache=self.root / "other")
-        self.cache.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", self.cache], check=True)
-        self.addCleanup(subprocess.run, ["umount", self.cache], check=True)
-        self.mounts = self.mounted()
-        self.addCleanup(setattr, self, "mounts", [])
-        failed = 0
-        for size in range(1, 69, 4 if FULL else 8):
-            subprocess.run(["mount", "-o", f"remount,size={size}m", self.cache], check=True)
-            done = self.run_build("--quiet", "--cache-limit", "0")
-            if done.returncode == 0:
-                break
-            failed += 1
-            last = done.stderr.splitlines()[-1]
-            self.assertEqual((done.returncode, last.startswith("adaptdl: error: ")), (1, True), done.stderr)
-            self.assertIn("no space left", done.stderr.lower())
-            self.assertLessEqual(sum("adaptdl: " in line for line in done.stderr.splitlines()), 1, done.stderr)
-        self.assertGreater(failed, 3 if FULL else 1)
-        self.assertEqual(done.stdout.strip(), undisturbed)
-
-
 if __name__ == "__main__":
-    missing = registry_support.missing_tools()
-    if missing or BUSYBOX is None:
-        print("skipped: these are not installed:", *missing, *([] if BUSYBOX else ["busybox"]))
+    if missing := missing_tools():
+        print("skipped: these are not installed:", *missing)
         sys.exit(77)
-    # The small disk is mounted in a private mount namespace, so that no other process sees it.
-    unshare = ["unshare", "--mount", "--propagation", "private"]
-    if IN_NAMESPACE not in os.environ and subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
-        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, IN_NAMESPACE: "1"})
     unittest.main(verbosity=2)

@@ -171,7 +171,7 @@ class Journey(unittest.TestCase):
         self.assertTrue(soon(lambda: list(mounts.glob("*/file"))))
         prune = self.prune("--all")
         self.addCleanup(prune.kill)
-        # A build that ends meanwhile with the cache over its limit does not remove the mount, either.
+        # A build that ends in the meantime, with the cache over its limit, does not remove the mount, either.
         (self.root / "other").mkdir()
         (self.root / "other/Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
         subprocess.run([ADAPTDL, "build", "--quiet", "--cache-limit", "1", str(self.root / "other")], env=environment, check=True, timeout=PATIENCE)
@@ -288,7 +288,8 @@ class Journey(unittest.TestCase):
         for directory in place, cache, home:
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(0o777)
-        # The copies have other owners and times, and another order on file systems that list files in the order of creation.
+        # The copies have different owners and times, and a different order on file systems that list files in the order
+        # of creation.
         for path in sorted(self.context.rglob("*"), reverse=backwards):
             copy = context / path.relative_to(self.context)
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -195,7 +195,7 @@ class LiveRescaleTest(RunTest):
                 done = self.verb("resize", "job", size)
                 self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue(eventually(lambda: len(self.training(run)) == size), run.text())
-            # There can be moments when no replica is listening, because they are forming a new group.
+            # At times, no replica is listening, because the replicas are forming a new group.
             found = eventually(lambda: self.listeners(run))
             self.assertTrue(found, f"no replica of {size} listens")
             self.assertIn(run.pid, found)  # the supervisor
@@ -205,7 +205,7 @@ class LiveRescaleTest(RunTest):
         self.assertEqual(run.finish(), 143, run.text())
 
     def listeners(self, run):
-        """Returns the addresses that the job's processes listen on, or None until a replica that is training listens."""
+        """Returns the addresses that the job's processes listen on, or None if no training replica is listening yet."""
         found = listening_addresses([run.pid, *descendants(run.pid), self.agent()])
         return found if set(found) & set(self.training(run)) else None
 

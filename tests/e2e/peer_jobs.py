@@ -1,4 +1,5 @@
-"""Runs jobs on this machine to compare a program on our trainer with one on Python's torch.distributed."""
+"""Runs jobs on this machine to compare a program that uses our trainer with one that uses Python's
+torch.distributed."""
 
 import json
 import os
@@ -41,8 +42,8 @@ class Job:
 
     @classmethod
     def of_python(cls, python, program, replicas, store):
-        """Starts a job of a Python program. `store` is a file that must not exist yet, through which the replicas find
-        each other."""
+        """Starts a job that runs a Python program. `store` is a file that must not exist yet, through which the
+        replicas find each other."""
         commands = [[python, program, str(rank), str(replicas), store] for rank in range(replicas)]
         return cls(commands, python_environments(replicas))
 

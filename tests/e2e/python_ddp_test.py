@@ -26,7 +26,7 @@ DOUBLE_TOLERANCE = 1e-12
 # clip: maximum norm of the gradients; 0 disables clipping
 # double: whether to compute in double precision. In single precision, the two implementations of SyncBatchNorm round
 #   differently, and the difference grows as the loss falls, which is why that case has a lower learning rate.
-# adaptive: whether our optimizer is an Adaptive one. It has no data loader, so its scale is 1.
+# adaptive: whether our optimizer is an Adaptive one. The job has no data loader, so the scale is 1.
 PLAIN = dict(side=8, channels=[4, 8], widths=[32], samples=4, passes=1, lr=0.02, clip=0, bf16=False, double=False,
              sync_batch_norm=False, adaptive=False)
 CASES = {

@@ -1,4 +1,5 @@
-"""A linear regression as a user of the published Python package `adaptdl` writes it, unaware of our implementation.
+"""A linear regression as a user of the published Python package `adaptdl` would write it, unaware of our
+implementation.
 
 For the test, it prints which samples it trains on and which step it is at, and waits for files at certain steps, so
 that the test can act on it at these steps.

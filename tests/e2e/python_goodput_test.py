@@ -64,7 +64,7 @@ class PythonGoodputTest(unittest.TestCase):
             ours, python = self.both(**question)
             equals += not self.assert_same_optimum(ours, python, question)
             impossible += python[0] == 0
-        # The comparison is meaningful only if nearly all optima are unique and most of them are possible.
+        # The comparison is meaningful only if nearly all optima are unique and most of them are feasible.
         self.assertLess(equals, CONFIGURATIONS / 100)
         self.assertLess(impossible, CONFIGURATIONS / 5)
 
@@ -80,9 +80,9 @@ class PythonGoodputTest(unittest.TestCase):
                 self.assert_same_optimum(mine, theirs, one)
 
     def test_fitted_parameters_are_as_accurate_as_those_of_the_python_package(self):
-        # On some splits, the package stops in a worse minimum, which may predict better by chance. Which splits these
-        # are depends on the last bits of its arithmetic. So the predictions are compared over all applications
-        # together, and for each split only the error that both minimize is compared.
+        # On some splits, the package stops in a worse minimum, which may predict better by chance. Which splits are
+        # affected depends on the last bits of the package's arithmetic. So the predictions are compared over all
+        # applications together, and for each split only the error that both minimize is compared.
         for name, (fitted_of, seeds) in FITTED.items():
             means = []
             for application in goodput_support.applications():

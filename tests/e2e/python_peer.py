@@ -19,8 +19,8 @@ PATIENCE = 900
 SKIPPED = 77  # the exit code that Meson reports as "skipped"
 UNUSED = 30 * 24 * 3600  # seconds
 
-# The versions are exact, so that no result depends on new releases. Those that the published package was written for have
-# no wheels for Python 3.12 and later.
+# The versions are pinned, so that no result depends on new releases. Those that the published package was written for
+# have no wheels for Python 3.12 and later.
 NUMPY = ["numpy==1.23.5; python_version < '3.12'", "scipy==1.11.4; python_version < '3.12'",
          "numpy==2.2.6; python_version >= '3.12'", "scipy==1.15.3; python_version >= '3.12'", "autograd==1.9.1"]
 ADAPTDL = "--no-deps adaptdl==0.2.11"
@@ -49,7 +49,7 @@ def cache_directory():
 def venv(name, requirements, system_site_packages=False, python=sys.executable):
     """Returns the Python interpreter of a virtual environment with these requirements.
 
-    A requirement is one that pip accepts. If it begins with "--no-deps ", it is installed without its dependencies. Each
+    A requirement has pip's format. If it begins with "--no-deps ", it is installed without its dependencies. Each
     list of requirements has its own environment. Raises unittest.SkipTest, with the reason, if the environment cannot be
     created.
     """

@@ -1,7 +1,7 @@
 """Compares the noise scale, scaling factors and progress with those of the published Python package `adaptdl`. Both
 train on the same given gradients. Needs Debian's python3-torch, and the Python Package Index on the first run.
 
-Each side runs all cases of a number of replicas in one job. The cases avoid two known differences. First, Adam's
+For each number of replicas, each side runs all cases in one job. The cases avoid two known differences. First, Adam's
 moments are reset when the scale changes. The package resets them between measuring the local gradients and measuring
 their mean, so the two are preconditioned differently in this one step, while we reset the moments before the step. So,
 with AdamScale, the scale changes only while nothing is preconditioned yet, which is in Adam's first five steps.
@@ -31,7 +31,7 @@ ACCUMULATION = 0, 1, 3
 TOLERANCE = 1e-6
 PATIENCE = 300
 BATCH_SIZE = 8  # the initial batch size
-SIZES = 61, 17  # of the two parameters, each of which is a separate parameter group
+SIZES = 61, 17  # elements of the two parameters, each of which is a separate parameter group
 
 
 class Cases:

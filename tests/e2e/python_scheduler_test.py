@@ -124,7 +124,7 @@ def run_some(chosen, problem):
     """Gives half of the jobs replicas on consecutive GPUs, while there is room."""
     free = [node for node in NODES for _ in range(GPUS)]
     for job in chosen.sample(problem["jobs"], len(problem["jobs"]) // 2):
-        if len(free) % GPUS:  # so that jobs that span several nodes do not share one
+        if len(free) % GPUS:  # so that jobs that span several nodes do not share a node
             count = min(chosen.randint(1, most_replicas(job)), len(free) % GPUS)
         else:
             count = min(chosen.randint(1, most_replicas(job)), len(free))

@@ -18,7 +18,7 @@ README = (SOURCE / "README.md").read_text()
 
 
 class SmallestProgramTest(unittest.TestCase):
-    """Builds in empty directories, against an installation that is not in the place for which it was configured."""
+    """Builds in empty directories, against an installation that is not at its configured prefix."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,6 +1,7 @@
 """Servers for the end-to-end tests of the registry client: Debian's docker-registry, a token server, and ones that misbehave."""
 
 import base64
+import hashlib
 import http.server
 import json
 import os
@@ -91,6 +92,10 @@ class RegistryServer:
     def blob_file(self, digest):
         hex_digits = digest.split(":")[1]
         return self.storage / "docker/registry/v2/blobs/sha256" / hex_digits[:2] / hex_digits / "data"
+
+
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def times(count, condition):

@@ -1,4 +1,5 @@
-"""Tests runs whose replicas change while they are running: on a user's request, after a death, and in a stop that loses nothing."""
+"""Tests runs whose replicas change while they are running: on a user's request, after a replica dies, and during a
+stop, which must lose nothing."""
 
 import os
 import pathlib
@@ -38,7 +39,7 @@ class ElasticTest(RunTest):
     def wait_for_group(self, run, condition):
         """Waits until the condition holds for the process ids, by rank, of a generation that is training, and returns them.
         The number of the generation does not matter: a replica that is not scheduled for as long as --hang-timeout is lost as
-        well, and is replaced in a further generation."""
+        well, and is replaced in a later generation."""
 
         def groups():
             found = {}

@@ -54,7 +54,7 @@ class FailureTest(RunTest):
         [_, last] = [index for index, line in enumerate(run.err) if "exiting with 7 on purpose" in line]
         self.assertEqual(run.err[last], "  | exiting with 7 on purpose")
         self.assertEqual(run.err[last + 1], "adaptdl: error: replica 2 failed first: it exited with code 7")
-        # The other replicas lost their peer, and their messages about it come before the verdict.
+        # The other replicas lost their peer, and their messages about that come before the launcher's error.
         consequences = [index for index, line in enumerate(run.err) if "error: " in line and line.startswith("[")]
         self.assertTrue(all(index < last for index in consequences))
         self.assertRegex(run.err[last + 2], r"^adaptdl: other replicas: replica \d ")

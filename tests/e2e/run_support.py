@@ -123,7 +123,8 @@ def targets_of(pid):
 
 
 def guardian_of(launcher):
-    """Returns the launcher's child that is not a replica. Waits for it, since it has the launcher's name while it is starting."""
+    """Returns the launcher's child that is not a replica. Waits until that child has started, because until then it has
+    the launcher's name."""
     [guardian] = eventually(lambda: [pid for pid in children(launcher) if name_of(pid) == "replica-guard"])
     return guardian
 

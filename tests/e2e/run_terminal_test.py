@@ -114,7 +114,7 @@ class TerminalTest(RunTest):
         return terminal
 
     def release(self, terminal):
-        """Creates the file `go`, for which the program waits, and waits for the end of the run."""
+        """Creates the file `go`, which the program is waiting for, and waits for the end of the run."""
         go = self.directory / "go"
         go.touch()
         self.assertEqual(terminal.finish(), 0)

@@ -1,4 +1,5 @@
-"""Tests `adaptdl simulate`: its figures, cycle files and pictures, from real measurements and from ones that are created here."""
+"""Tests `adaptdl simulate`: its figures, cycle files and pictures, based on real measurements and on ones that are
+created here."""
 
 import csv
 import json

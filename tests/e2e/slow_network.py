@@ -1,7 +1,8 @@
 """Makes the loopback interface slow and lossy, for this process and all processes that it starts from then on.
 
 In a separate network namespace, all loopback traffic is routed into a TUN device, and a thread returns each packet from
-there after a delay, or drops it. TCP thus has to cope with it as on a bad line, and no kernel module is needed.
+there after a delay, or drops it. TCP thus has to cope with delay and loss as on a bad line, and no kernel module is
+needed.
 """
 
 import collections
@@ -36,7 +37,7 @@ rule del pref 0
 
 
 class SlowNetwork:
-    """Delays each packet by `delay` seconds, and drops the share `loss` of all packets.
+    """Delays each packet by `delay` seconds, and drops the fraction `loss` of all packets.
 
     It must be created before other threads are started. Raises unittest.SkipTest, with the reason, if it cannot be set up.
     """

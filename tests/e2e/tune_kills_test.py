@@ -153,7 +153,8 @@ class TuneKillsTest(tune_support.TuneTest):
         return study["trials"]
 
     def check(self):
-        """Checks what a killed search has left behind: all versions open it, and the trials that have ended are unchanged."""
+        """Checks what a killed search has left behind: all versions of Optuna can open the study, and the
+        trials that have ended are unchanged."""
         trials = self.trials("s")
         for number, (trial, trained) in self.ended.items():
             self.assertEqual(trials[number], trial)

@@ -60,7 +60,7 @@ def checksum(data):
 
 
 def log_event(step, tag, value):
-    """Logs a scalar. Its step and its tag must be short enough for lengths of one byte."""
+    """Logs a scalar. The step must fit into a one-byte varint, and the tag must be short enough for one-byte lengths."""
     scalar = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", value)
     summary = b"\x0a" + bytes([len(scalar)]) + scalar
     event = b"\x09" + struct.pack("<d", time.time()) + b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
@@ -93,7 +93,7 @@ def allowed_rung():
 
 
 def hold(epoch):
-    """Waits if the options require it after this epoch."""
+    """Waits after this epoch if the options require it."""
     while epoch == options.hold_after and not stopping and not is_released():
         time.sleep(0.01)
     if options.hold_at_rungs and epoch in RUNGS:

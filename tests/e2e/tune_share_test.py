@@ -16,7 +16,7 @@ PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 
 class TuneShareTest(run_support.RunTest):
     def search(self, *options):
-        """Starts `adaptdl tune` in the background; the end of the test ends it, too."""
+        """Starts `adaptdl tune` in the background; it is ended at the end of the test."""
         search = subprocess.Popen([ADAPTDL, "tune", *map(str, options)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL, cwd=self.directory, env=self.environment)
         self.addCleanup(self.end, search)

@@ -1,5 +1,5 @@
 """Repeatedly kills parts of a cluster while jobs are training: mostly the operator, but also kubelets, the API server, etcd and
-whole nodes. No job may be lost, duplicated or stuck, and each must end with its result.
+whole nodes. No job may be lost, duplicated or stuck, and each must end with the correct result.
 
 $SOAK_EVENTS is the number of kills (default: 200), and $SOAK_SEED is the seed of the random choices (default: random). The
 kills are done in rounds of 20 jobs. If $SOAK_STATE names a file, the test writes its seed and its progress there after each
@@ -21,7 +21,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
 import cluster_keeper  # noqa: E402
 import cluster_support  # noqa: E402
 from kube_api import Watch  # noqa: E402
-from operator_support import ENDED, GPUS, INTERVAL, NODES, OperatorTest, PodWatch  # noqa: E402
+from operator_jobs_support import ENDED, PodWatch  # noqa: E402
+from operator_support import GPUS, INTERVAL, NODES, OperatorTest  # noqa: E402
 
 KILLS = int(os.environ.get("SOAK_EVENTS", "200"))
 STATE = os.environ.get("SOAK_STATE")

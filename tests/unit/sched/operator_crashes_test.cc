@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "operator_cluster.h"
+#include "operator_storm.h"
 
 namespace operator_crashes_test {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "operator_cluster.h"
+#include "operator_storm.h"
 
 namespace operator_live_crashes_test {
 

@@ -1,79 +1,22 @@
 // Tests how many nodes the operator requests from a cluster autoscaler, and what that means for jobs.
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <memory>
 #include <random>
+#include <set>
+#include <string>
 
-#include "operator/cluster/allocator.h"
-#include "policy/policies.h"
+#include "operator_pool_support.h"
 
 namespace operator_pool_test {
 
-using namespace adaptdl;
-using namespace adaptdl::sched;
-using nlohmann::json;
+using namespace operator_pool_support;
 
 namespace {
-
-constexpr int kGpus = 4;  // per node
-
-NodeFacts make_node(const std::string& name, const std::string& type = "pool", int gpus = kGpus) {
-  return {.name = name,
-          .gpu_type = "",
-          .allocatable = {{"nvidia.com/gpu", gpus}, {"pods", 100}},
-          .ready = true,
-          .labels = {{"type", type}, {"kubernetes.io/hostname", name}},
-          .taints = json::array()};
-}
-
-json selecting(const std::string& label, const std::string& value) {
-  return {{"spec", {{"nodeSelector", {{label, value}}}}}};
-}
-
-// Returns a job that scales well up to `max` replicas, each with one GPU.
-AllocatorJob make_job(const std::string& name, int max, int min = 0) {
-  const goodput::PerfParams perf{0.01, 0.01, 0.001, 0, 0.001, 0, 1};
-  AllocatorJob job;
-  job.info.name = "ns/" + name;
-  job.info.resources = {{"nvidia.com/gpu", 1}, {"pods", 1}};
-  job.info.min_replicas = min;
-  job.info.max_replicas = job.info.profiled_replicas = max;
-  job.info.speedup = std::make_shared<const SpeedupFunction>(goodput::GoodputFunction(perf, {1e-3, 1}, 32),
-                                                             goodput::Limits{4096, 1, 64, true});
-  job.pod = json::object();
-  return job;
-}
-
-AllocatorJob on(AllocatorJob job, const Allocation& nodes, bool preemptible = true) {
-  job.current = nodes;
-  job.live.clear();
-  for (const std::string& node : nodes) ++job.live[node];
-  job.info.preemptible = preemptible;
-  return job;
-}
-
-// Returns a pool of nodes n0, n1, …, whose size may be between 0 and 8.
-AllocatorCluster make_cluster(int nodes) {
-  AllocatorCluster cluster;
-  cluster.now = 100'000;  // the jobs are old, so that a restart is cheap for them
-  cluster.pool = NodePool{.pod = selecting("type", "pool"), .min_nodes = 0, .max_nodes = 8};
-  for (int i = 0; i < nodes; ++i) cluster.nodes.push_back(make_node("n" + std::to_string(i)));
-  return cluster;
-}
-
-CycleDecisions cycle(const AllocatorCluster& cluster) { return Allocator(make_policy("adaptive", {})).cycle(cluster); }
-int desired(const AllocatorCluster& cluster) { return cycle(cluster).pool.value().desired_nodes; }
 
 std::set<std::string> nodes_of(const CycleDecisions& decisions) {
   std::set<std::string> nodes;
   for (const auto& [name, decision] : decisions.jobs) nodes.insert(decision.nodes.begin(), decision.nodes.end());
   return nodes;
-}
-
-std::size_t waiting(const CycleDecisions& decisions) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(decisions.jobs, [](const auto& each) { return each.second.nodes.empty(); }));
 }
 
 // Simulates what an autoscaler and the operator do until the next cycle: nodes are added, surplus nodes are removed,
@@ -153,41 +96,6 @@ TEST_CASE("operator_pool: the pool is large enough for each job's minimum number
   }
 }
 
-TEST_CASE("operator_pool: an empty pool gets nodes for a job that fits on them") {
-  AllocatorCluster cluster = make_cluster(0);
-  SUBCASE("the resources of new nodes are unknown") {
-    CHECK(desired(cluster) == 0);
-    cluster.jobs = {make_job("a", 16)};
-    const CycleDecisions decisions = cycle(cluster);
-    CHECK(decisions.pool->desired_nodes == 1);
-    CHECK(decisions.pool->reason == "the resources of new nodes are not known yet");
-    CHECK(decisions.jobs.at("ns/a").placeable);
-    CHECK(decisions.jobs.at("ns/a").reason == "waits: the cluster has no nodes; 1 new node requested");
-    cluster.nodes = {make_node("other", "cpu", 0)};
-    CHECK(desired(cluster) == 1);
-    CHECK(cycle(cluster).jobs.at("ns/a").placeable);
-  }
-  SUBCASE("the resources of new nodes are known") {
-    cluster.pool->node_resources = {{"nvidia.com/gpu", kGpus}};
-    CHECK(desired(cluster) == 0);
-    cluster.jobs = {make_job("a", 8, 6)};
-    CHECK(desired(cluster) >= 2);
-    cluster.nodes = {make_node("other", "cpu", 0)};
-    CHECK(desired(cluster) >= 2);
-    CHECK(cycle(cluster).jobs.at("ns/a").placeable);
-    SUBCASE("the job does not fit on a new node") {
-      cluster.jobs[0].info.resources["nvidia.com/gpu"] = kGpus + 1;
-      CHECK(desired(cluster) == 0);
-      CHECK_FALSE(cycle(cluster).jobs.at("ns/a").placeable);
-    }
-    SUBCASE("the job selects nodes with other labels") {
-      cluster.jobs[0].pod = selecting("type", "other");
-      CHECK(desired(cluster) == 0);
-      CHECK_FALSE(cycle(cluster).jobs.at("ns/a").placeable);
-    }
-  }
-}
-
 TEST_CASE("operator_pool: nodes outside the pool are used first, and are never counted or surplus") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.nodes.push_back(make_node("fixed", "fixed"));
@@ -222,33 +130,6 @@ TEST_CASE("operator_pool: nodes that are not ready, cordoned or about to be remo
   CHECK(decisions.pool->surplus.empty());
 }
 
-TEST_CASE("operator_pool: the pool does not grow beyond its cost limit") {
-  AllocatorCluster cluster = make_cluster(2);
-  cluster.jobs = {make_job("a", 32)};
-  cluster.pool->prices = {{{{"type", "pool"}}, 3}};
-  CHECK(desired(cluster) > 4);
-  cluster.pool->max_cost_per_hour = 11;
-  const CycleDecisions decisions = cycle(cluster);
-  CHECK(decisions.pool->desired_nodes == 3);
-  CHECK(decisions.pool->reason.ends_with("; more nodes would cost more than 11 per hour"));
-  cluster.pool->max_cost_per_hour = 5;
-  CHECK(desired(cluster) == 1);
-  cluster.pool->max_cost_per_hour = 1000;
-  CHECK(desired(cluster) > 4);
-  // The price of the first node is found by its labels, although its resources are unknown.
-  cluster.nodes.clear();
-  CHECK(desired(cluster) == 1);
-  cluster = make_cluster(2);
-  cluster.jobs = {make_job("a", 32)};
-  cluster.pool->max_cost_per_hour = 0.6;
-  cluster.pool->prices = {{{{"type", "pool"}}, 0.2}};
-  CHECK(desired(cluster) == 3);
-  // If the price of a new node is unknown, no node is added.
-  cluster.pool->prices = {{{{"type", "other"}}, 3}};
-  CHECK(desired(cluster) == 2);
-  CHECK(cycle(cluster).pool->reason.ends_with("; the price of a new node is not known"));
-}
-
 TEST_CASE("operator_pool: no node is added that no job would use, even if the others are fully used") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {on(make_job("a", kGpus), {"n0", "n0", "n0", "n0"})};
@@ -261,81 +142,6 @@ TEST_CASE("operator_pool: no node is added that no job would use, even if the ot
   cluster.nodes = {make_node("fixed", "fixed")};
   cluster.jobs = {on(make_job("a", kGpus), {"fixed", "fixed", "fixed", "fixed"}), make_job("b", kGpus)};
   CHECK(desired(cluster) == 0);
-}
-
-TEST_CASE("operator_pool: a new node whose devices are not registered yet does not trigger another one") {
-  AllocatorCluster cluster = make_cluster(2);
-  cluster.nodes[1].allocatable.erase("nvidia.com/gpu");
-  cluster.nodes[1].created = cluster.now - 30;
-  cluster.jobs = {make_job("a", 6, 6)};
-  CHECK(desired(cluster) == 2);
-  // Once the node is old, only the resources that it reports count.
-  cluster.nodes[1].created = 0;
-  CHECK(desired(cluster) == 3);
-}
-
-TEST_CASE("operator_pool: the first node is kept while its devices may appear, and none is added for them") {
-  AllocatorCluster cluster = make_cluster(0);
-  cluster.jobs = {make_job("a", 8), make_job("b", 8)};
-  CHECK(desired(cluster) == 1);
-  cluster.nodes = {make_node("first", "pool", 0)};
-  cluster.nodes[0].created = cluster.now - 100;
-  CycleDecisions decisions = cycle(cluster);
-  CHECK(decisions.pool->desired_nodes == 1);
-  CHECK(decisions.pool->surplus.empty());
-  CHECK(decisions.pool->reason == "the resources of new nodes are not known yet");
-  CHECK(waiting(decisions) == 2);
-  // Nodes are still added for jobs that fit on nodes without these devices.
-  for (const char* name : {"c", "d", "e"}) {
-    cluster.jobs.push_back(make_job(name, 1, 1));
-    cluster.jobs.back().info.resources = {{"pods", 60}};
-  }
-  CHECK(desired(cluster) > 1);
-  // GPUs outside of the pool do not imply that nodes of the pool will get any.
-  cluster.jobs.resize(2);
-  cluster.nodes.push_back(make_node("other", "fixed"));
-  CHECK(cycle(cluster).pool->new_node);
-  cluster.nodes.pop_back();
-  // Devices that are missing after 15 minutes are not expected any more.
-  cluster.jobs = {make_job("a", 8), make_job("b", 8)};
-  cluster.nodes[0].created = cluster.now - 1000;
-  CHECK(desired(cluster) == 0);
-  cluster.nodes = {make_node("first")};
-  cluster.nodes[0].created = cluster.now - 100;
-  CHECK(desired(cluster) == 4);
-}
-
-TEST_CASE("operator_pool: resources used by DaemonSets are not available on new nodes") {
-  AllocatorCluster cluster = make_cluster(1);
-  for (NodeFacts& node : cluster.nodes) node.allocatable["cpu"] = 4000;
-  cluster.used["n0"] = {{"cpu", 500}, {"pods", 3}};
-  cluster.jobs = {make_job("a", 1, 1)};
-  cluster.jobs[0].info.resources["cpu"] = 3500;
-  CHECK(desired(cluster) == 1);
-  cluster.jobs[0].info.resources["cpu"] = 4000;
-  CHECK(desired(cluster) == 0);
-  // The resources of pods that will end soon count as free.
-  cluster.released_soon["n0"] = {{"cpu", 500}};
-  CHECK(desired(cluster) == 1);
-  cluster.released_soon.clear();
-  // DaemonSets are also considered if the resources of new nodes are configured.
-  cluster.pool->node_resources = {{"cpu", 4000}, {"nvidia.com/gpu", kGpus}};
-  CHECK(desired(cluster) == 0);
-}
-
-TEST_CASE("operator_pool: new nodes are expected to have the taints that placeholders tolerate") {
-  AllocatorCluster cluster = make_cluster(0);
-  cluster.pool->pod["spec"]["tolerations"] = {{{"key", "gpus"}, {"operator", "Exists"}}};
-  cluster.jobs = {make_job("a", 1)};
-  for (const Resources& resources : {Resources(), Resources{{"nvidia.com/gpu", kGpus}}}) {
-    cluster.pool->node_resources = resources;
-    cluster.jobs[0].pod = json::object();
-    CHECK(desired(cluster) == 0);
-    cluster.jobs[0].pod["spec"]["tolerations"] = cluster.pool->pod["spec"]["tolerations"];
-    CHECK(desired(cluster) == 1);
-    cluster.jobs[0].pod["spec"]["nodeSelector"] = {{"type", "other"}};
-    CHECK(desired(cluster) == 0);
-  }
 }
 
 TEST_CASE("operator_pool: resources of jobs that cannot be moved do not count as free") {

@@ -2,15 +2,15 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "base/base64.h"
 #include "kube/api/error.h"
 #include "kube/api/json_fields.h"
-#include "kube/jobs/usage_ledger.h"
 #include "operator/validator/job_review.h"
+#include "operator_review_support.h"
 
 namespace operator_review_test {
 
@@ -19,52 +19,10 @@ using namespace adaptdl::sched;
 using kube::ApiError;
 using kube::text_field;
 using nlohmann::json;
-
-namespace {
-
-json make_job() {
-  return {{"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "1-2"}}},
-          {"spec",
-           {{"minReplicas", 1},
-            {"maxReplicas", 4},
-            {"template",
-             {{"metadata", {{"generateName", "x"}, {"labels", {{"team", "a"}}}}},
-              {"spec", {{"containers", {{{"name", "main"}, {"image", "good"}}}}}}}}}}};
-}
-
-json creation(const json& job) { return {{"uid", "r"}, {"operation", "CREATE"}, {"namespace", "ns"}, {"object", job}}; }
-
-json update(const json& before, const json& after) {
-  return {{"uid", "r"}, {"operation", "UPDATE"}, {"namespace", "ns"}, {"object", after}, {"oldObject", before}};
-}
-
-struct Server {
-  std::vector<json> pods;            // the pods that it was asked to create
-  std::function<void(json&)> store;  // changes a pod before it is returned, or throws
-
-  ReviewSettings settings() {
-    ReviewSettings settings;
-    settings.image_fault = [](const std::string& image) {
-      return image == "BAD" ? std::string("image 'BAD': wrong") : std::string();
-    };
-    settings.dry_run = [this](const std::string& name_space, const json& pod) {
-      CHECK(name_space == "ns");
-      pods.push_back(pod);
-      json stored = pod;
-      if (store) store(stored);
-      return stored;
-    };
-    settings.compare_fields = true;
-    return settings;
-  }
-
-  // Rejects every creation with this error.
-  void refuse(int code, const std::string& message, json details = {}) {
-    store = [=](json&) { throw ApiError("POST /pods: " + message, code, "", details, "", message); };
-  }
-};
-
-}  // namespace
+using operator_review_support::creation;
+using operator_review_support::make_job;
+using operator_review_support::Server;
+using operator_review_support::update;
 
 TEST_CASE("operator_review: a valid job is accepted after a dry run of its pod") {
   Server server;
@@ -253,108 +211,6 @@ TEST_CASE("operator_review: a job that cannot be checked causes an error instead
   CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), Error);
 }
 
-TEST_CASE("operator_review: the spec of a job can be changed only until the job starts") {
-  Server server;
-  json before = make_job(), after = make_job();
-  after["spec"]["template"]["spec"]["containers"][0]["image"] = "better";
-  // The new spec is checked like that of a new job.
-  CHECK(review_job(update(before, after), server.settings()).faults.empty());
-  CHECK(server.pods.size() == 1);
-  before["status"] = {{"phase", "Pending"}};
-  CHECK(review_job(update(before, after), server.settings()).faults.empty());
-  json wrong = after;
-  wrong["spec"]["minReplicas"] = 9;
-  CHECK(review_job(update(before, wrong), server.settings()).faults.size() == 1);
-
-  const std::vector<std::string> refused{
-      "spec.template.spec.containers[0].image cannot be changed after the job has started; submit a new job instead"};
-  for (const char* phase : {"Starting", "Running", "Stopping", "Pending", "Succeeded"}) {
-    before["status"] = {{"phase", phase}, {"group", 0}};
-    CHECK(review_job(update(before, after), server.settings()).faults == refused);
-  }
-  before["status"] = {{"phase", "Failed"}, {"reason", "Unschedulable"}};
-  CHECK(review_job(update(before, after), server.settings()).faults == refused);
-  after = make_job();
-  after["spec"]["maxReplicas"] = 8;
-  before["status"] = {{"phase", "Running"}, {"group", 3}};
-  CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
-  after["spec"]["maxReplicas"] = 4;
-  after["spec"]["template"]["spec"]["nodeSelector"] = {{"kubernetes.io/arch", "amd64"}};
-  before["spec"]["template"]["spec"]["nodeSelector"] = {{"kubernetes.io/arch", "arm64"}};
-  CHECK(review_job(update(before, after), server.settings())
-            .faults.at(0)
-            .starts_with("spec.template.spec.nodeSelector.kubernetes.io/arch cannot"));
-  before["spec"]["template"]["spec"]["containers"][0]["env"] = {{{"name", "A"}, {"value", "1"}}};
-  after = before;
-  after["spec"]["template"]["spec"]["containers"][0]["env"].push_back({{"name", "B"}, {"value", "2"}});
-  CHECK(review_job(update(before, after), server.settings())
-            .faults.at(0)
-            .starts_with("spec.template.spec.containers[0].env cannot"));
-  after = before;
-  after["spec"].erase("maxReplicas");
-  CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
-}
-
-TEST_CASE("operator_review: a job can be suspended and resumed at any time, and its spec is not checked") {
-  Server server;
-  server.refuse(422, "Pod is invalid");
-  for (const char* phase : {"Pending", "Running", "Stopping", "Suspended", "Succeeded", "Failed"}) {
-    CAPTURE(phase);
-    json before = make_job();
-    before["status"] = {{"phase", phase}, {"group", 0}};
-    json suspended = before;
-    suspended["spec"]["suspend"] = true;
-    json resumed = before;
-    resumed["spec"]["suspend"] = false;
-    for (const auto& [from, to] : {std::pair(before, suspended), std::pair(suspended, resumed),
-                                   std::pair(resumed, suspended), std::pair(suspended, before)}) {
-      const ReviewVerdict verdict = review_job(update(from, to), server.settings());
-      CHECK(verdict.faults.empty());
-      CHECK(verdict.warnings.empty());
-    }
-    // All other fields remain immutable, even while the job is suspended.
-    for (json* job : {&suspended, &resumed}) {
-      json after = *job;
-      after["spec"]["maxReplicas"] = 8;
-      for (const json& from : {before, suspended}) {
-        CHECK(review_job(update(from, after), server.settings()).faults ==
-              std::vector<std::string>{
-                  "spec.maxReplicas cannot be changed after the job has started; submit a new job instead"});
-      }
-    }
-  }
-  CHECK(server.pods.empty());
-}
-
-TEST_CASE("operator_review: a new suspended job is checked, and so are changes before it starts") {
-  Server server;
-  json job = make_job();
-  job["spec"]["suspend"] = true;
-  CHECK(review_job(creation(job), server.settings()).faults.empty());
-  CHECK(server.pods.size() == 1);
-  json after = job;
-  after["spec"]["minReplicas"] = 5;
-  after["spec"]["suspend"] = false;
-  job["status"] = {{"phase", "Suspended"}};
-  CHECK(review_job(update(job, after), server.settings()).faults.size() == 1);
-  after["spec"]["minReplicas"] = 2;
-  CHECK(review_job(update(job, after), server.settings()).faults.empty());
-}
-
-TEST_CASE("operator_review: the metadata of a running job can be changed even if its spec is invalid") {
-  Server server;
-  server.refuse(422, "Pod is invalid");
-  json before = make_job();
-  before["spec"]["minReplicas"] = 9;
-  before["status"] = {{"phase", "Running"}, {"group", 0}};
-  json after = before;
-  after["metadata"]["labels"]["new"] = "label";
-  after["metadata"]["finalizers"] = json::array();
-  after["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z";
-  CHECK(review_job(update(before, after), server.settings()).faults.empty());
-  CHECK(server.pods.empty());
-}
-
 TEST_CASE("operator_review: messages from a hostile API server are printable and short") {
   Server server;
   server.refuse(422, "bad\x1b[2J\n" + std::string(5000, 'x'));
@@ -381,38 +237,6 @@ TEST_CASE("operator_review: checking malformed objects does not throw") {
     request = update(json::parse(text), make_job());
     CHECK_NOTHROW(review_answer(request, review_job(request, server.settings())));
   }
-}
-
-TEST_CASE("operator_review: the submitter is recorded in an annotation that other users cannot change") {
-  const char* const name = kube::kSubmitterAnnotation;
-  json job = make_job(), request = creation(job);
-  request["userInfo"] = {{"username", "alice"}, {"groups", {"a"}}};
-  const auto patched = [](const json& of) { return of["object"].patch(submitter_patch(of)); };
-  CHECK(patched(request)["metadata"]["annotations"] == json{{name, "alice"}});
-  request["object"]["metadata"]["annotations"] = {{"other", "x"}};
-  CHECK(patched(request)["metadata"]["annotations"] == json{{"other", "x"}, {name, "alice"}});
-  request["object"]["metadata"]["annotations"][name] = "bob";
-  CHECK(patched(request)["metadata"]["annotations"][name] == "alice");
-  const json stored = patched(request);
-  // Another user updates the job.
-  json after = stored;
-  request = update(stored, after);
-  request["userInfo"] = {{"username", "bob"}};
-  CHECK(submitter_patch(request).empty());
-  request["object"]["metadata"]["annotations"][name] = "bob";
-  CHECK(patched(request) == stored);
-  request["object"]["metadata"].erase("annotations");
-  CHECK(patched(request)["metadata"]["annotations"] == json{{name, "alice"}});
-  // The job was created while no operator was responding.
-  request = update(job, stored);
-  CHECK_FALSE(patched(request)["metadata"]["annotations"].contains(name));
-
-  const json answer = patch_answer(creation(job), json::array({{{"op", "remove"}, {"path", "/a"}}}))["response"];
-  CHECK(answer["uid"] == "r");
-  CHECK(answer["allowed"] == true);
-  CHECK(answer["patchType"] == "JSONPatch");
-  CHECK(decode_base64(answer["patch"].get<std::string>()) == R"([{"op":"remove","path":"/a"}])");
-  CHECK_FALSE(patch_answer(creation(job), json::array())["response"].contains("patch"));
 }
 
 TEST_CASE("operator_review: an oversized or too deeply nested review is rejected, but its uid is still read") {

@@ -1,61 +1,29 @@
 // Tests jobs that are suspended by spec.suspend, and resumed.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "kube/api/json_fields.h"
 #include "kube/jobs/job_usage.h"
 #include "operator/jobs/job_status.h"
-#include "operator_cluster.h"
 #include "operator_live_scene.h"
+#include "operator_suspend_support.h"
 
 namespace operator_suspend_test {
 
-using namespace adaptdl::sched;
-using namespace adaptdl::sched::testing;
-using adaptdl::sched::testing::Cluster;
+using namespace operator_suspend_support;
 
 namespace {
 
 constexpr const char* kWhy = "suspended by spec.suspend";
-
-template <typename SceneType>
-SceneType suspended(SceneType scene) {
-  scene.job["spec"]["suspend"] = true;
-  return scene;
-}
-
-void resume(Scene& scene) { scene.job["spec"]["suspend"] = false; }
-
-bool waits_for_first_fit(const Scene& scene) {
-  return adaptdl::sched::waits_for_first_fit(adaptdl::kube::parse_job(scene.job));
-}
 
 std::string condition(const Scene& scene, const std::string& type) {
   for (const json& each : adaptdl::kube::array_field(scene.job, {"status", "conditions"})) {
     if (adaptdl::kube::text_field(each, {"type"}) == type) return adaptdl::kube::text_field(each, {"status"});
   }
   return "none";
-}
-
-std::vector<std::string> reasons(const Plan& plan) {
-  std::vector<std::string> all;
-  for (const JobEvent& event : plan.events) {
-    CHECK_FALSE(event.warning);
-    all.push_back(event.reason);
-  }
-  return all;
-}
-
-// Returns a job that was suspended while it was running, and whose pods have ended.
-Scene stopped() {
-  Scene scene = suspended(running({"a", "b"}));
-  scene.step();
-  scene.pods.clear();
-  scene.step();
-  REQUIRE(scene.phase() == "Suspended");
-  return scene;
 }
 
 }  // namespace
@@ -179,54 +147,6 @@ TEST_CASE("operator_suspend: a waiting job is suspended at once, and its timeout
   CHECK(plan.look_again == scene.now + 10min);
 }
 
-TEST_CASE("operator_suspend: a job that is being suspended does not fail because its pods cannot start") {
-  Scene scene = starting({"a"});
-  scene.pods[0] = troubled(scene.pods[0], PodTrouble::kImage);
-  scene.step();
-  scene.now += 20min;
-  scene.job["spec"]["suspend"] = true;
-  scene.step();
-  CHECK(scene.phase() == "Stopping");
-  CHECK(scene.reason() == "Suspended");
-  scene.pods.clear();
-  scene.step();
-  CHECK(scene.phase() == "Suspended");
-  CHECK_FALSE(scene.job["status"].contains("troubleSince"));
-}
-
-TEST_CASE("operator_suspend: a pause after failed starts still applies after the job is resumed") {
-  Scene scene = pending();
-  scene.job["status"]["retries"] = 4;
-  scene.job["status"]["retryAfter"] = adaptdl::kube::to_string(kNow + 40s);
-  scene.job["spec"]["suspend"] = true;
-  scene.step();
-  CHECK(scene.phase() == "Suspended");
-  resume(scene);
-  scene.decision = nodes({"a"});
-  CHECK(scene.step().look_again == kNow + 40s);
-  CHECK(scene.phase() == "Pending");
-  CHECK(scene.job["status"]["retries"] == 4);
-  scene.now += 40s;
-  scene.step();
-  CHECK(waits_for_first_fit(scene));
-}
-
-TEST_CASE("operator_suspend: a job that is suspended while stopping for another reason gets no nodes") {
-  for (const char* reason : {"Reallocated", "ReplicaLost", "QuotaExceeded"}) {
-    CAPTURE(reason);
-    Scene scene = stopping({"a", "b"}, {"c"});
-    scene.job["status"]["reason"] = reason;
-    scene.job["spec"]["suspend"] = true;
-    CHECK(reasons(scene.step()) == Ids{"Suspended"});
-    CHECK(scene.phase() == "Stopping");
-    CHECK(scene.reason() == "Suspended");
-    CHECK(scene.allocation().empty());
-    scene.pods.clear();
-    scene.step();
-    CHECK(scene.phase() == "Suspended");
-  }
-}
-
 TEST_CASE("operator_suspend: a job can be resumed while it is stopping") {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();
@@ -261,57 +181,11 @@ TEST_CASE("operator_suspend: a job can be resumed while it is stopping") {
   }
 }
 
-TEST_CASE("operator_suspend: a job is not Suspended while a node cannot confirm that its replica has ended") {
-  Scene scene = suspended(running({"a", "b"}));
-  scene.step();
-  scene.pods[0] = ended(scene.pods[0], PodEnd::kCheckpointed);
-  scene.pods[1] = leaving(scene.pods[1]);
-  scene.nodes["b"] = NodeState::kNotReady;
-  CHECK(scene.step().look_again == kNow + 10s);
-  CHECK(scene.phase() == "Stopping");
-  CHECK(scene.reason() == "NodeLost");
-  scene.nodes.erase("b");
-  scene.step();
-  CHECK(scene.phase() == "Suspended");
-}
-
-TEST_CASE("operator_suspend: a job that has ended or is ending cannot be suspended") {
-  for (const char* phase : {"Succeeded", "Failed"}) {
-    Scene scene = suspended(running({"a"}));
-    scene.job["status"]["phase"] = phase;
-    scene.pods[0] = ended(scene.pods[0], PodEnd::kSucceeded);
-    CHECK(scene.plan().changes_nothing());
-    resume(scene);
-    CHECK(scene.plan().changes_nothing());
-  }
-  for (Scene scene : {running({"a"}), stopping({"a"}, {})}) {
-    scene.job["spec"]["suspend"] = true;
-    scene.pods[0] = ended(scene.pods[0], PodEnd::kSucceeded);
-    scene.step();
-    CHECK(scene.phase() == "Succeeded");
-  }
-  Scene failed = suspended(running({"a"}));
-  failed.pods[0] = ended(failed.pods[0], PodEnd::kFailed);
-  failed.step();
-  CHECK(failed.phase() == "Failed");
-}
-
 TEST_CASE("operator_suspend: a suspended job that is being deleted does not change") {
   for (Scene scene : {stopped(), suspended(running({"a"}))}) {
     scene.job["metadata"]["deletionTimestamp"] = kTenSecondsAgo;
     CHECK(scene.plan().changes_nothing());
   }
-}
-
-TEST_CASE("operator_suspend: pods and an allocation that another client restores to a suspended job are removed") {
-  Scene scene = stopped();
-  scene.pods = {make_pod(0, "a")};
-  CHECK(scene.plan().removals.size() == 1);
-  scene.job["status"]["allocation"] = {"a"};
-  scene.pods.clear();
-  scene.step();
-  CHECK(scene.phase() == "Suspended");
-  CHECK(scene.allocation().empty());
 }
 
 TEST_CASE("operator_suspend: a non-boolean spec.suspend does not suspend a job") {
@@ -361,46 +235,6 @@ TEST_CASE("operator_suspend: a suspended job is charged only until its pods have
   scene.step();
   CHECK(attained_service(scene.job, scene.now) == service);
   CHECK(adaptdl::kube::parse_usage(scene.job).gpu_hours(scene.now) == doctest::Approx(1));
-}
-
-TEST_CASE("operator_suspend: after a crash at any point, the next operator suspends and resumes the job") {
-  const int points = for_each_crash<Cluster>([](Cluster& cluster) {
-    decide(cluster, {"a", "a", "b"});
-    run_all(cluster);
-    cluster.job["spec"]["suspend"] = true;
-    for (int i = 0; i < 3; ++i) {
-      cluster.decision = JobDecision{{"a", "a", "b"}, "chosen", true, ""};
-      cluster.sync();
-      cluster.all_progress();
-    }
-    CHECK(cluster.phase() == "Suspended");
-    CHECK(cluster.pods.empty());
-    cluster.job["spec"]["suspend"] = false;
-    cluster.sync();
-    CHECK(cluster.phase() == "Pending");
-    decide(cluster, {"b", "c"});
-    run_all(cluster);
-    CHECK(cluster.group() == 1);
-  });
-  CHECK(points > 15);
-}
-
-TEST_CASE("operator_suspend: random suspensions and crashes leave no job stuck and no suspended job with pods") {
-  int groups = 0;
-  std::set<std::string> phases;
-  for (unsigned seed = 0; seed < 20; ++seed) {
-    CAPTURE(seed);
-    Cluster cluster;
-    Storm storm(seed, cluster, true);
-    storm.rage(250);
-    phases.insert(cluster.phase());
-    storm.suspend();
-    storm.calm();
-    groups += cluster.group();
-  }
-  // The random events are frequent enough, and leave jobs in various phases.
-  CHECK(groups > 60);
-  CHECK(phases.size() >= 4);
 }
 
 }  // namespace operator_suspend_test

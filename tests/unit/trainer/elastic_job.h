@@ -20,6 +20,9 @@
 
 namespace testing {
 
+// The exit code of a replica that a signal stopped after a checkpoint.
+inline constexpr int kCheckpointed = 143;
+
 class ElasticJob {
  public:
   // Runs `program` on replicas, each in its own process, with the collective initialized. Returns their exit codes by
