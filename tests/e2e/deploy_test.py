@@ -112,20 +112,21 @@ class FilesTest(unittest.TestCase):
             self.assertEqual([mount["containerPath"] for mount in node["extraMounts"]], [shared])
 
 
-class OperatorImageTest(unittest.TestCase):
-    def test_meson_setup_succeeds_in_the_operator_image_build_context(self):
-        with tempfile.TemporaryDirectory() as directory:
-            root = pathlib.Path(directory)
-            (root / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
-            shutil.copy(SOURCE / "share/adaptdl/dockerfiles/operator.Dockerfile.dockerignore", root / "Dockerfile.dockerignore")
-            command = [ADAPTDL, "build", "--file", root / "Dockerfile", "--output", f"oci:{root / 'image'}", SOURCE]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**ENVIRONMENT, "ADAPTDL_BUILD_CACHE": str(root / "cache")})
-            self.assertEqual(done.returncode, 0, done.stderr)
-            layer = max((root / "image/blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size)
-            with tarfile.open(layer) as archive:
-                archive.extractall(root / "source")
-            done = subprocess.run(["meson", "setup", root / "build", root / "source", "-Dtrainer=disabled"], capture_output=True, text=True, timeout=300)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+class BuildContextTest(unittest.TestCase):
+    def test_meson_setup_succeeds_in_the_build_contexts_of_the_dockerfiles(self):
+        for dockerfile in "dockerfiles/operator.Dockerfile", "examples/digits/Dockerfile":
+            with self.subTest(dockerfile), tempfile.TemporaryDirectory() as directory:
+                root = pathlib.Path(directory)
+                (root / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
+                shutil.copy(SOURCE / f"share/adaptdl/{dockerfile}.dockerignore", root / "Dockerfile.dockerignore")
+                command = [ADAPTDL, "build", "--file", root / "Dockerfile", "--output", f"oci:{root / 'image'}", SOURCE]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**ENVIRONMENT, "ADAPTDL_BUILD_CACHE": str(root / "cache")})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                layer = max((root / "image/blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size)
+                with tarfile.open(layer) as archive:
+                    archive.extractall(root / "source")
+                done = subprocess.run(["meson", "setup", root / "build", root / "source", "-Dtrainer=disabled"], capture_output=True, text=True, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 class EksTest(unittest.TestCase):
