@@ -10,7 +10,6 @@
 
 #include "adaptdl/error.h"
 #include "local/devices/agent_message.h"
-#include "local/devices/machine_share.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -21,26 +20,16 @@ using nlohmann::json;
 constexpr auto kGather = std::chrono::seconds(3);
 constexpr auto kReopenAfter = std::chrono::seconds(1);
 
-// The cluster's devices are not known yet.
-AgentRequest cluster_request(const LaunchPlan& plan, const RunSize& size) {
-  AgentRequest request = initial_request(plan, plan.job_id, size);
-  request.devices.clear();
-  return request;
-}
-
 std::string node_of(const std::string& device) { return device.substr(0, device.rfind('/')); }
 
 }  // namespace
 
 ClusterRelay::ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time,
-                           const std::filesystem::path& agent)
-    : size_(size),
+                           const std::filesystem::path& program)
+    : AgentShare(plan, plan.job_id, size, device_time, {}, program),  // the cluster's devices are not known yet
       channel_(Fd(plan.relay.value().in), Fd(plan.relay.value().out)),
-      request_(cluster_request(plan, size)),
-      said_(request_),
-      agent_(request_, agent_options(plan, device_time, agent)),
       watch_(::epoll_create1(EPOLL_CLOEXEC)) {
-  for (const int fd : {channel_.fd(), agent_.fd()}) {
+  for (const int fd : {channel_.fd(), agent().fd()}) {
     epoll_event event{};
     event.events = EPOLLIN;
     if (::epoll_ctl(watch_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
@@ -92,16 +81,10 @@ std::vector<std::string> ClusterRelay::usable_devices() const {
   return devices;
 }
 
-void ClusterRelay::say() {
-  request_.min = size_.min();
-  request_.max = size_.max_wanted();
-  request_.preferred_count = size_.preferred();
-  request_.devices = usable_devices();
-  if (std::exchange(requested_, request_.max) != request_.max)
-    channel_.send({{"do", "want"}, {"devices", request_.max}});
-  if (request_ == said_) return;
-  said_ = request_;
-  agent_.update(request_);
+void ClusterRelay::complete(AgentRequest& request) {
+  request.devices = usable_devices();
+  if (std::exchange(requested_, request.max) != request.max)
+    channel_.send({{"do", "want"}, {"devices", request.max}});
 }
 
 void ClusterRelay::open_and_close() {
@@ -109,7 +92,7 @@ void ClusterRelay::open_and_close() {
     const std::string device = link->first;
     ++link;
     if (std::ranges::find(wanted_, device) != wanted_.end() ||
-        std::ranges::find(request_.held, device) != request_.held.end())
+        std::ranges::find(request().held, device) != request().held.end())
       continue;
     channel_.send({{"do", "close"}, {"device", device}});
     links_.erase(device);
@@ -139,20 +122,20 @@ bool ClusterRelay::allocate() {
     if (link != links_.end() && link->second == Link::kConnected) devices.push_back(device);
   }
   const bool gathered = devices.size() == wanted_.size() || Clock::now() - first_connected_ > kGather;
-  const bool enough = static_cast<int>(devices.size()) >= size_.min();
+  const bool enough = static_cast<int>(devices.size()) >= size().min();
   if (devices.empty() || devices == allocated_ || (allocated_.empty() && (!gathered || !enough))) return false;
   allocated_ = devices;
-  size_.allocate(std::move(devices));
+  size().allocate(std::move(devices));
   return true;
 }
 
 bool ClusterRelay::take() {
   pump();
-  say();
-  if (auto allocation = agent_.take()) {
+  update();
+  if (auto allocation = agent().take()) {
     answered_ = true;
     wanted_ = std::move(allocation->devices);
-    if (!request_.devices.empty()) reason_ = std::move(allocation->reason);
+    if (!request().devices.empty()) reason_ = std::move(allocation->reason);
   } else if (!answered_ && Clock::now() - began_ > kFirstAllocation) {
     reason_ = "the agent that shares the cluster among jobs is not responding";
   }
@@ -164,24 +147,6 @@ bool ClusterRelay::take() {
       first_connected_ = {};
   }
   return allocate();
-}
-
-void ClusterRelay::set_hints(json hints) {
-  request_.hints = std::move(hints);
-  say();
-}
-
-void ClusterRelay::set_weight(double weight) {
-  request_.weight = weight;
-  say();
-}
-
-void ClusterRelay::set_used(std::vector<std::string> devices, bool stays) {
-  std::ranges::sort(devices);
-  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  request_.held = std::move(devices);
-  request_.pinned = stays || size_.fixed();
-  say();
 }
 
 void ClusterRelay::send(const std::string& device, const json& message) {

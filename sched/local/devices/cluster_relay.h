@@ -26,30 +26,24 @@
 #include <vector>
 
 #include "local/base/line_channel.h"
-#include "local/devices/agent_client.h"
-#include "local/devices/device_source.h"
-#include "local/devices/device_time.h"
-#include "local/devices/run_size.h"
+#include "local/devices/agent_share.h"
 #include "local/replica/remote_host.h"
 
 namespace adaptdl::sched {
 
-class ClusterRelay final : public DeviceSource, public ReplicaLinks {
+class ClusterRelay final : public AgentShare, public ReplicaLinks {
  public:
-  // `size` and `device_time` must outlive this object. `agent` is AgentOptions::program. Throws Error if the
-  // descriptors of the plan's relay cannot be used, and the same errors as AgentClient.
+  // The parameters and errors are those of AgentShare. Also throws Error if the descriptors of the plan's relay cannot be
+  // used.
   ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time,
-               const std::filesystem::path& agent = AgentOptions().program);
+               const std::filesystem::path& program = AgentOptions().program);
 
   int fd() const noexcept override { return watch_.get(); }
   // Throws Error if the driver has ended.
   bool take() override;
   bool has_devices() const noexcept override;
-  bool told_to_wait() const noexcept override { return !has_devices(); }
+  bool must_wait() const noexcept override { return !has_devices(); }
   const std::string& reason() const noexcept override { return reason_; }
-  void set_hints(nlohmann::json hints) override;
-  void set_weight(double weight) override;
-  void set_used(std::vector<std::string> devices, bool stays) override;
 
   void send(const std::string& device, const nlohmann::json& message) override;
   void add_to(std::vector<pollfd>& polled, bool with_output) const override;
@@ -67,15 +61,12 @@ class ClusterRelay final : public DeviceSource, public ReplicaLinks {
   void pump();
   void take_message(const nlohmann::json& message);
   std::vector<std::string> usable_devices() const;
-  void say();
+  void complete(AgentRequest& request) override;
   void open_and_close();
   bool allocate();
 
-  RunSize& size_;
   LineChannel channel_;
-  AgentRequest request_, said_;
-  AgentClient agent_;
-  Fd watch_;                                        // readable when the channel or the agent client is
+  Fd watch_;                                        // readable when the channel or the agent's client is
   std::map<std::string, Node> nodes_;               // by node id
   std::map<std::string, Link> links_;               // by device
   std::map<std::string, Clock::time_point> retry_;  // when each lost device may be opened again

@@ -25,7 +25,7 @@ class DeviceSource {
   // Returns whether any devices have been allocated to the run and have not been lost since.
   virtual bool has_devices() const noexcept = 0;
   // Returns whether the run must wait for devices that other runs are using.
-  virtual bool told_to_wait() const noexcept = 0;
+  virtual bool must_wait() const noexcept = 0;
   // Returns the reason for the last allocation as a clause; empty before the first allocation.
   virtual const std::string& reason() const noexcept = 0;
 

@@ -79,9 +79,9 @@ bool wait_for_devices(LaunchContext& context) {
   const DeviceSource& share = *context.share;
   const auto until = Clock::now() + kFirstAllocation;
   std::string said;
-  while (!share.has_devices() && (share.told_to_wait() || Clock::now() < until)) {
+  while (!share.has_devices() && (share.must_wait() || Clock::now() < until)) {
     if (!idle(context)) return false;
-    if (!share.told_to_wait() || share.reason() == said) continue;
+    if (!share.must_wait() || share.reason() == said) continue;
     said = share.reason();
     context.observer.notice(said);
     context.publish("waiting", said);

@@ -113,11 +113,11 @@ TEST_CASE("a run waits for devices and then uses up to its maximum number of rep
   scene.nodes({});
   REQUIRE(scene.eventually([&] { return !scene.requests.empty(); }));
   CHECK(scene.requests.front() == json{{"do", "want"}, {"devices", 3}});
-  CHECK(scene.relay->told_to_wait());
+  CHECK(scene.relay->must_wait());
   CHECK_FALSE(scene.relay->reason().empty());
   scene.nodes({Scene::node("1", 2), Scene::node("2", 2)});
   REQUIRE(scene.connect(3));
-  CHECK_FALSE(scene.relay->told_to_wait());
+  CHECK_FALSE(scene.relay->must_wait());
   for (const std::string& device : scene.allocated())
     CHECK(std::ranges::count(scene.recorder.events, "connected " + device + " 10.0.0." + device.substr(0, 1)) == 1);
 }
@@ -147,7 +147,7 @@ TEST_CASE("a lost device leaves the allocation at once and is reopened") {
   for (const char* device : {"1/0", "2/0"})
     scene.driver.send({{"is", "lost"}, {"device", device}, {"why", "its actor has died"}});
   REQUIRE(scene.eventually([&] { return !scene.relay->has_devices(); }));
-  CHECK(scene.relay->told_to_wait());
+  CHECK(scene.relay->must_wait());
   REQUIRE(scene.connect(2));
 }
 
