@@ -19,7 +19,9 @@ constexpr std::string_view kJobs = "/api/jobs/";
 constexpr int kMinMajor = 2, kMinMinor = 10;
 constexpr std::size_t kMaxLogs = std::size_t{256} << 20;
 constexpr auto kRetryAfter = std::chrono::milliseconds(300);
-constexpr auto kLookEvery = std::chrono::milliseconds(200);
+constexpr auto kLookEvery = std::chrono::milliseconds(200);  // for the end of a job, during the first kSoon
+constexpr auto kLookEveryLater = std::chrono::milliseconds(1000);
+constexpr auto kSoon = std::chrono::seconds(10);
 // The server checks its jobs once per second, and reports a job without a record as failed.
 constexpr auto kMonitorPeriod = std::chrono::milliseconds(2000);
 constexpr auto kRecent = std::chrono::seconds(30);  // allows for clocks that differ
@@ -125,7 +127,7 @@ json JobServer::expect(const http::Response& response, const std::string& what) 
   return answer;
 }
 
-std::string JobServer::check_version() {
+void JobServer::check_version() {
   const json answer = expect(call("GET", "/api/version"), "read Ray's version");
   const std::string version = answer.is_object() ? text_of(answer, "ray_version") : "";
   int major = 0, minor = 0;
@@ -135,7 +137,6 @@ std::string JobServer::check_version() {
     throw Error(fmt::format("the cluster at {} runs Ray {}; {}.{} or later is required",
                             http::without_user(access_.url), one_line(version), kMinMajor, kMinMinor));
   }
-  return version;
 }
 
 std::string JobServer::upload(const std::string& name, const std::filesystem::path& zip, const std::stop_token& stop,
@@ -231,23 +232,22 @@ bool JobServer::stop(const std::string& id) {
   return answer.is_object() && answer.value("stopped", false);
 }
 
-std::optional<Job> JobServer::wait_for_end(const std::string& id, std::chrono::milliseconds limit) {
+std::optional<Job> JobServer::wait_for_end(const std::string& id, std::optional<std::chrono::milliseconds> limit,
+                                           const std::stop_token& stop) {
   const auto begin = Clock::now();
   std::optional<Job> job = find(id);
-  if (job && job->ended()) {
-    const auto now = std::chrono::system_clock::now();
-    if (!job->end || std::chrono::abs(now - *job->end) < kRecent) std::this_thread::sleep_for(kMonitorPeriod);
-    return job;
-  }
-  while (job && !job->ended() && Clock::now() - begin < limit) {
-    std::this_thread::sleep_for(kLookEvery);
+  while (job && !job->ended() && !stop.stop_requested() && (!limit || Clock::now() - begin < *limit)) {
+    std::this_thread::sleep_for(Clock::now() - begin < kSoon ? kLookEvery : kLookEveryLater);
     job = find(id);
   }
-  if (job && job->ended()) std::this_thread::sleep_for(kMonitorPeriod);
   return job;
 }
 
 void JobServer::remove(const std::string& id) {
+  if (const auto job = find(id); job && job->ended()) {
+    const auto now = std::chrono::system_clock::now();
+    if (!job->end || std::chrono::abs(now - *job->end) < kRecent) std::this_thread::sleep_for(kMonitorPeriod);
+  }
   expect(call("DELETE", std::string(kJobs) + http::escape(id)), fmt::format("delete job '{}'", id));
 }
 

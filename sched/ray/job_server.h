@@ -48,8 +48,8 @@ class JobServer {
   // Requests that change nothing are repeated for up to `patience` while the server cannot be reached.
   explicit JobServer(Access access, std::chrono::seconds patience = std::chrono::seconds(0));
 
-  // Returns Ray's version, such as "2.60.0". Throws Error if it is older than the oldest supported one.
-  std::string check_version();
+  // Throws Error if Ray's version is older than the oldest supported one.
+  void check_version();
 
   // Uploads a zip file, unless the server already has one with that name, and returns its URI. `name` must depend on
   // the content. `progress` is called with the number of bytes sent so far.
@@ -70,10 +70,12 @@ class JobServer {
   std::string logs(const std::string& id);
   // Asks the job to stop. Returns false if it has already ended.
   bool stop(const std::string& id);
-  // Waits at most `limit` until the job has ended and its record can be removed; the server would restore a record that
-  // is removed right after the job's end. Returns the job as last seen, or nullopt if it does not exist.
-  std::optional<Job> wait_for_end(const std::string& id, std::chrono::milliseconds limit);
-  // Removes the record of a job that has ended. Its log file remains on the head node.
+  // Waits until the job has ended, `limit` has passed, or a stop is requested. Returns the job as last seen, or nullopt if
+  // it does not exist.
+  std::optional<Job> wait_for_end(const std::string& id, std::optional<std::chrono::milliseconds> limit = {},
+                                  const std::stop_token& stop = {});
+  // Removes the record of a job that has ended; its log file remains on the head node. If the job ended only recently,
+  // first waits for two seconds, because the server would restore the record.
   void remove(const std::string& id);
 
   const std::string& url() const { return access_.url; }

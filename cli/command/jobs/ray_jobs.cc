@@ -27,7 +27,6 @@ using nlohmann::json;
 using Status = ray::Job::Status;
 
 constexpr char kRayCopy[] = "adaptdl.copy";  // in the metadata of jobs that only copy files
-constexpr auto kForever = std::chrono::hours(24 * 365);
 
 const char* state_name(Status status) {
   switch (status) {
@@ -189,7 +188,7 @@ void run_on_ray_head(const std::string& address, const std::string& job, const s
                  .package_uri = target.package_uri,
                  .environment = {},
                  .metadata = {}});
-  const std::optional<ray::Job> done = server.wait_for_end(helper, kForever);
+  const std::optional<ray::Job> done = server.wait_for_end(helper);
   std::string output = server.logs(helper);
   server.remove(helper);
   const std::size_t mark = output.find(fmt::format("\n{}\n", kMark));
@@ -242,7 +241,7 @@ void delete_ray_jobs(const std::string& address, const std::vector<std::string>&
       print_out("stopping {}\n", name);
       continue;
     }
-    if (!server.wait_for_end(name, kForever)) get_job(server, name);  // throws
+    if (!server.wait_for_end(name)) get_job(server, name);  // throws
     server.remove(name);
     print_out("deleted {}\n", name);
   }

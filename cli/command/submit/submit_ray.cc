@@ -21,6 +21,7 @@
 #include "ray/job_server.h"
 #include "ray/log_stream.h"
 #include "ray/package.h"
+#include "terminal/copy_line.h"
 #include "terminal/dump_json.h"
 #include "terminal/format.h"
 #include "terminal/print.h"
@@ -32,10 +33,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kMaxDevices = 1024;  // maximum number of GPUs or CPUs per replica
-constexpr auto kWaitForRayJob = std::chrono::seconds(1);
 constexpr auto kMaxOutage = std::chrono::seconds(30);  // how long the job server may be unreachable
 // A job that was asked to stop has the time for its checkpoint and this much longer to end; then Ray kills it.
 constexpr auto kStopMargin = std::chrono::seconds(30);
@@ -166,17 +165,13 @@ void print_started(const RaySubmitOptions& options, const std::string& name, con
 // time, and http::Stopped if a stop is requested.
 std::string wait_for_end(const ray::Access& access, const std::string& name, const Plan& plan,
                          const std::stop_token& stop) {
-  ray::JobServer server(access, kMaxOutage);
-  for (const auto begin = Clock::now(); !stop.stop_requested(); std::this_thread::sleep_for(kWaitForRayJob)) {
-    const auto job = server.find(name);
-    if (!job) return fmt::format("job {} was deleted before it ended", name);
-    if (job->status == ray::Job::Status::kSucceeded) return "";
-    if (job->status == ray::Job::Status::kStopped) return fmt::format("job {} was stopped", name);
-    if (job->ended()) return fmt::format("job {} failed: {}", name, failure_of(*job));
-    if (plan.wait && Clock::now() - begin > *plan.wait)
-      throw Error(fmt::format("timed out waiting for job {}; the job was not stopped", name));
-  }
-  throw http::Stopped();
+  const auto job = ray::JobServer(access, kMaxOutage).wait_for_end(name, plan.wait, stop);
+  if (stop.stop_requested()) throw http::Stopped();
+  if (!job) return fmt::format("job {} was deleted before it ended", name);
+  if (!job->ended()) throw Error(fmt::format("timed out waiting for job {}; the job was not stopped", name));
+  if (job->status == ray::Job::Status::kSucceeded) return "";
+  if (job->status == ray::Job::Status::kStopped) return fmt::format("job {} was stopped", name);
+  return fmt::format("job {} failed: {}", name, failure_of(*job));
 }
 
 // Like wait_for_end(), but also prints the job's output.
@@ -236,7 +231,10 @@ void submit_ray(const RaySubmitOptions& options, int& exit_code) {
     ray::Submission submission = make_submission(options, plan, name);
     {
       const ray::Package package = make_package(options);
-      submission.package_uri = server.upload(package.name(), package.path(), signals.token(), [](std::uint64_t) {});
+      CopyLine line("package");
+      submission.package_uri =
+          server.upload(package.name(), package.path(), signals.token(),
+                        [&](std::uint64_t sent) { line.show(sent, package.size()); });
     }
     if (signals.token().stop_requested()) throw http::Stopped();
     server.submit(submission);

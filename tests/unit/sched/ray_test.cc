@@ -214,6 +214,37 @@ TEST_CASE("a job that does not exist is not found, and a duplicate name is a usa
                   UsageError);
 }
 
+TEST_CASE("the end of a job is awaited up to a limit, a stop, or the removal of the job") {
+  const auto job = [](const char* status) {
+    return Answer{200, json{{"submission_id", "x"}, {"status", status}}.dump()};
+  };
+  Server server({job("PENDING"), job("RUNNING"), job("SUCCEEDED"), job("RUNNING"), job("RUNNING"), job("RUNNING"),
+                 {404, "Job x does not exist"}});
+  JobServer client(access_to(server));
+  CHECK(client.wait_for_end("x").value().status == Job::Status::kSucceeded);
+  CHECK(client.wait_for_end("x", std::chrono::milliseconds(0)).value().status == Job::Status::kRunning);
+  std::stop_source stopped;
+  stopped.request_stop();
+  CHECK(client.wait_for_end("x", {}, stopped.get_token()).value().status == Job::Status::kRunning);
+  CHECK_FALSE(client.wait_for_end("x"));
+}
+
+TEST_CASE("the record of a job is removed, but not before the server has finished with it") {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto job = [](std::int64_t end) {
+    return Answer{200, json{{"submission_id", "x"}, {"status", "FAILED"}, {"end_time", end}}.dump()};
+  };
+  Server server({job(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()), {200, "{}"}, job(1000),
+                 {200, "{}"}, {404, "Job x does not exist"}, {404, "Job x does not exist"}});
+  JobServer client(access_to(server));
+  const auto begin = std::chrono::steady_clock::now();
+  client.remove("x");
+  CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::seconds(2));
+  client.remove("x");
+  CHECK(error_of([&] { client.remove("x"); }).find(server.url()) != std::string::npos);
+  for (const char* method : {"GET", "DELETE", "GET", "DELETE", "GET", "DELETE"}) CHECK(server.request()[0] == method);
+}
+
 TEST_CASE("a package contains the project's files and the additional ones, and restores their modes") {
   const Environment environment;
   const fs::path project = environment.home() / "project", out = environment.home() / "out";
