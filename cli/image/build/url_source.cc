@@ -7,8 +7,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
-#include "http/curl.h"
 #include "http/http.h"
+#include "http/url.h"
 #include "image/build/layer_provider.h"
 #include "image/registry/retry.h"
 
@@ -34,23 +34,8 @@ std::int64_t http_time(std::string_view text) {
              : std::max<std::int64_t>(::timegm(&time), 0);
 }
 
-// Returns the part `which` of a URL; empty if there is none.
-std::string url_part(CURLU* url, CURLUPart which, unsigned flags = 0) {
-  char* text = nullptr;
-  if (http::curl().url_get(url, which, &text, flags) != CURLUE_OK) return "";
-  const http::Text owned(text);
-  return text;
-}
-
-http::Url parse_url(const std::string& text) {
-  http::Url url(http::curl().url());
-  if (http::curl().url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK)
-    throw Error(fmt::format("invalid URL '{}'", one_line(http::without_user(text))));
-  return url;
-}
-
 std::string file_name(const std::string& text) {
-  std::string path = url_part(parse_url(text).get(), CURLUPART_PATH, CURLU_URLDECODE);
+  std::string path = http::Url(text).path();
   while (path.ends_with('/')) path.pop_back();
   const std::string name = path.substr(path.rfind('/') + 1);
   return name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos ? "download" : name;
@@ -64,10 +49,10 @@ Fetched download(const std::string& url, const std::string& checksum, const Fetc
   http::Connections connections;
   const std::string shown = http::without_user(url);
   TransferReport progress(report, "fetch " + shown, 0);
-  http::Url at = parse_url(url);
+  http::Url at(url);
   for (int hop = 0; hop <= kMaxUrlRedirects; ++hop) {
     http::Request request;
-    request.url = url_part(at.get(), CURLUPART_URL);
+    request.url = at.text();
     request.timeout = std::chrono::milliseconds(0);
     request.stall = kStall;
     if (!known.etag.empty()) request.headers.push_back("If-None-Match: " + known.etag);
@@ -87,9 +72,9 @@ Fetched download(const std::string& url, const std::string& checksum, const Fetc
     const std::string next(response.header("location"));
     if (response.status / 100 != 3 || next.empty())
       throw Error(fmt::format("{}: the server responded with HTTP status {}", shown, response.status));
-    if (http::curl().url_set(at.get(), CURLUPART_URL, next.c_str(), 0) != CURLUE_OK)
+    if (!at.redirect(next))
       throw Error(fmt::format("{}: the server redirects to the invalid URL '{}'", shown, one_line(next, 200)));
-    if (checksum.empty() && url_part(at.get(), CURLUPART_SCHEME) != "https" && request.url.starts_with("https:"))
+    if (checksum.empty() && at.scheme() != "https" && request.url.starts_with("https:"))
       throw Error(
           fmt::format("{}: redirected from https to '{}', where the file can be altered in transit; "
                       "pass its digest with --checksum",

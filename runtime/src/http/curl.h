@@ -32,7 +32,6 @@ const Curl& curl();
 struct CurlDeleter {
   void operator()(CURL* handle) const { curl().easy_cleanup(handle); }
   void operator()(curl_slist* list) const { curl().slist_free_all(list); }
-  void operator()(CURLU* url) const { curl().url_cleanup(url); }
   void operator()(char* text) const { curl().free(text); }
 };
 // A separate type, because CURL and CURLM may both be void.
@@ -42,7 +41,6 @@ struct MultiDeleter {
 using Easy = std::unique_ptr<CURL, CurlDeleter>;
 using Multi = std::unique_ptr<CURLM, MultiDeleter>;
 using List = std::unique_ptr<curl_slist, CurlDeleter>;
-using Url = std::unique_ptr<CURLU, CurlDeleter>;
 using Text = std::unique_ptr<char, CurlDeleter>;
 
 Easy new_easy();    // Throws Error.

@@ -9,33 +9,13 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "base/socket.h"
+#include "http/url.h"
 
 namespace adaptdl::http {
 namespace {
-
-struct Location {
-  Url url;
-  std::string host, port;
-  bool port_given = false;
-};
-
-std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
-  char* text = nullptr;
-  if (curl().url_get(url, which, &text, flags) != CURLUE_OK) return "";
-  return Text(text).get();
-}
-
-Location locate(const std::string& url) {
-  Location location{Url(curl().url()), "", ""};
-  if (!location.url || curl().url_set(location.url.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
-    throw Error(fmt::format("invalid URL '{}': expected http:// or https://", without_user(url)));
-  location.host = part(location.url.get(), CURLUPART_HOST);
-  location.port_given = !part(location.url.get(), CURLUPART_PORT).empty();
-  location.port = part(location.url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT);
-  return location;
-}
 
 // Makes a connection fail half a minute after its other end has silently disappeared.
 int watch_socket(void*, curl_socket_t socket, curlsocktype) {
@@ -86,15 +66,14 @@ void set_tls(CURL* handle, const Tls& tls) {
 
 // libcurl takes the TLS server name only from the URL. Therefore, this puts the name into the URL, and directs the
 // connection to the real host with CONNECT_TO.
-void set_server_name(CURL* handle, const Location& location, const std::string& name, Transfer& transfer) {
-  const std::string host = name.find(':') == std::string::npos ? name : fmt::format("[{}]", name);
-  if (curl().url_set(location.url.get(), CURLUPART_HOST, host.c_str(), 0) != CURLUE_OK)
-    throw Error(fmt::format("invalid TLS server name '{}'", name));
-  curl().easy_setopt(handle, CURLOPT_URL, part(location.url.get(), CURLUPART_URL).c_str());
-  append(transfer.connect_to, fmt::format("{}:{}:{}:{}", host, location.port, location.host, location.port));
+void set_server_name(CURL* handle, Url url, const std::string& name, Transfer& transfer) {
+  const std::string host = url.host(), port = url.port(),
+                    server = name.find(':') == std::string::npos ? name : fmt::format("[{}]", name);
+  append(transfer.connect_to, fmt::format("{}:{}:{}:{}", server, url.effective_port(), host, url.effective_port()));
   curl().easy_setopt(handle, CURLOPT_CONNECT_TO, transfer.connect_to.get());
-  append(transfer.headers, fmt::format("Host: {}{}{}", location.host, location.port_given ? ":" : "",
-                                       location.port_given ? location.port : ""));
+  append(transfer.headers, fmt::format("Host: {}{}{}", host, port.empty() ? "" : ":", port));
+  if (!url.set_host(server)) throw Error(fmt::format("invalid TLS server name '{}'", name));
+  curl().easy_setopt(handle, CURLOPT_URL, url.text().c_str());
 }
 
 void set_proxy(CURL* handle, const Request& request, const std::string& host) {
@@ -144,7 +123,7 @@ bool is_about_trust(CURLcode code) {
 }  // namespace
 
 void set_target(CURL* handle, const Request& request, Transfer& transfer) {
-  const Location location = locate(request.url);
+  Url url(request.url);
   curl().easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl().easy_setopt(handle, CURLOPT_ERRORBUFFER, transfer.detail);
   curl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
@@ -156,10 +135,10 @@ void set_target(CURL* handle, const Request& request, Transfer& transfer) {
   // One connection per call: a large response does not delay another, and no flow-control window has to be managed.
   curl().easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set_protocols(handle);
-  set_proxy(handle, request, location.host);
+  set_proxy(handle, request, url.host());
   if (!request.tls) return;
   set_tls(handle, *request.tls);
-  if (!request.tls->server_name.empty()) set_server_name(handle, location, request.tls->server_name, transfer);
+  if (!request.tls->server_name.empty()) set_server_name(handle, std::move(url), request.tls->server_name, transfer);
 }
 
 void set_request(CURL* handle, const Request& request, Transfer& transfer) {
