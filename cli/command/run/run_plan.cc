@@ -110,6 +110,7 @@ void set_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machi
   plan.elastic = options.replicas.find(':') != std::string::npos;
   if (machine.relay) {
     plan.relay = machine.relay;
+    plan.copies_checkpoints = machine.relay->copies_checkpoints;
     plan.device_kind = options.device_kind == "gpu" ? sched::DeviceKind::kGpu : sched::DeviceKind::kCpu;
     return;
   }
@@ -265,14 +266,17 @@ void set_environment(sched::LaunchPlan& plan, const RunOptions& options, const M
   }
 }
 
-// Parses "IN,OUT,ADDRESS", which only our own drivers set.
+// Parses "IN,OUT,ADDRESS" or "IN,OUT,ADDRESS,copy", which only our own drivers set.
 std::optional<sched::Relay> parse_relay(const std::string& text) {
   if (text.empty()) return std::nullopt;
   sched::Relay relay;
   char comma = 0, second = 0;
   std::istringstream in(text);
-  if (!(in >> relay.in >> comma >> relay.out >> second >> relay.address) || comma != ',' || second != ',')
+  if (!(in >> relay.in >> comma >> relay.out >> second) || comma != ',' || second != ',' ||
+      !std::getline(in, relay.address, ','))
     throw UsageError(fmt::format("run: invalid ADAPTDL_RELAY '{}'", text));
+  std::string copy;
+  relay.copies_checkpoints = std::getline(in, copy) && copy == "copy";
   return relay;
 }
 

@@ -62,6 +62,8 @@ Plan make_plan(const RaySubmitOptions& options) {
     throw UsageError(
         "submit: --ray requires either --checkpoint-path DIR, a directory that all nodes share, or --no-checkpoint");
   }
+  if (options.copy_checkpoints && options.no_checkpoint)
+    throw UsageError("submit: --copy-checkpoints requires --checkpoint-path");
   if (!options.max_replicas.empty() && !options.max_cluster_size.empty())
     throw UsageError("submit: --max-replicas and --max-cluster-size mean the same; use only one of them");
   if (options.max_replicas.empty() && options.max_cluster_size.empty()) {
@@ -124,6 +126,7 @@ ray::Submission make_submission(const RaySubmitOptions& options, const Plan& pla
   add("--adaptdl", fmt::format("{}/adaptdl", kRayFiles));
   add("--cpus", fmt::format("{}", plan.cpus));
   add("--gpus", fmt::format("{}", plan.gpus));
+  if (options.copy_checkpoints) words.emplace_back("--copy-checkpoints");
   words.emplace_back("--");
   add("--name", name);
   add("--replicas", limits);
@@ -213,6 +216,9 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
   add("--checkpoint-path", options.checkpoint_path,
       "With --ray: directory that all nodes share, in which checkpoints are saved and from which the job continues",
       "DIR");
+  app.add_flag("--copy-checkpoints", options.copy_checkpoints,
+               "With --ray: the directory is only on the head node; copy checkpoints from and to the other nodes")
+      ->needs(ray);
   app.add_flag("--no-checkpoint", options.no_checkpoint,
                "With --ray: save no checkpoints; the program starts from the beginning if it must be restarted")
       ->needs(ray);

@@ -4,7 +4,6 @@
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -16,9 +15,9 @@
 #include <system_error>
 
 #include "adaptdl/env.h"
-#include "base/private_files.h"
 #include "checkpoint/group.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/saving_directory.h"
 
 namespace adaptdl::checkpoint {
 
@@ -26,7 +25,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kSaving = ".saving-";
 constexpr std::string_view kDeleting = ".deleting-";
 // On file systems without working locks, a saving process that has not created a file for this long is considered dead.
 constexpr std::chrono::hours kDeadAfter{24};
@@ -37,61 +35,6 @@ std::string readable_size(std::uint64_t bytes) {
   if (bytes < 1024 * 1024) return fmt::format("{} KiB", (bytes + 1023) / 1024);
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
 }
-
-// A checkpoint's directory before it is renamed to its final name. The saving process holds a lock on the directory,
-// which distinguishes it from a leftover. The destructor deletes the directory unless it was committed.
-class SavingDirectory {
- public:
-  SavingDirectory(const fs::path& parent, std::uint64_t number) : parent_(parent) {
-    // A cleanup may mistake the directory for a leftover before it is locked; the next attempt creates a new one.
-    constexpr int kTries = 10;
-    for (int attempt = 0; attempt < kTries; ++attempt) {
-      path_ = parent / fmt::format("{}{}-{}-{}", kSaving, number, ::getpid(), random_suffix());
-      if (::mkdir(path_.c_str(), kPrivateDirectory) != 0)
-        throw_write_error(fmt::format("cannot create {}", path_.string()), errno);
-      if (lock()) return;
-    }
-    throw CheckpointError(fmt::format("cannot create {}: another process keeps deleting it", path_.string()));
-  }
-
-  ~SavingDirectory() {
-    std::error_code ignored;
-    if (!committed_) fs::remove_all(path_, ignored);
-  }
-  SavingDirectory(const SavingDirectory&) = delete;
-  SavingDirectory& operator=(const SavingDirectory&) = delete;
-
-  const fs::path& path() const noexcept { return path_; }
-
-  void commit(const fs::path& target) {
-    sync_directory(path_);
-    if (!rename_new(path_, target))
-      throw CheckpointError(
-          fmt::format("another process has written {}: two jobs save to the same directory", target.string()));
-    committed_ = true;
-    sync_directory(parent_);
-  }
-
- private:
-  // Returns false if another process has deleted the directory or is about to.
-  bool lock() {
-    lock_ = Fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!lock_ && errno == ENOENT) return false;
-    if (!lock_) {
-      const int error = errno;
-      ::rmdir(path_.c_str());
-      throw_write_error(fmt::format("cannot open {}", path_.string()), error);
-    }
-    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-    struct stat info {};
-    return ::fstat(lock_.get(), &info) == 0 && info.st_nlink > 0;
-  }
-
-  fs::path parent_;
-  fs::path path_;
-  Fd lock_;
-  bool committed_ = false;
-};
 
 // The caller must hold `lock` until it has deleted the directory, because the saving process may be about to lock it.
 bool saver_is_dead(const fs::path& path, Fd& lock) {
@@ -144,7 +87,7 @@ Scan scan(const fs::path& directory, bool missing_is_empty) {
       result.checkpoints.push_back({*number, it->path()});
     else if (name.starts_with(kCheckpointPrefix))
       result.ignored.push_back(name);
-    else if (name.starts_with(kSaving) || name.starts_with(kDeleting))
+    else if (name.starts_with(kSavingPrefix) || name.starts_with(kDeleting))
       result.leftovers.push_back(name);
   }
   if (error && !(missing_is_empty && error == std::errc::no_such_file_or_directory))
@@ -216,7 +159,7 @@ std::vector<fs::path> delete_leftovers(const fs::path& directory, const Scan& fo
   for (const std::string& name : found.leftovers) {
     const fs::path path = directory / name;
     Fd lock;
-    if (name.starts_with(kSaving) && !saver_is_dead(path, lock)) continue;
+    if (name.starts_with(kSavingPrefix) && !saver_is_dead(path, lock)) continue;
     std::error_code error;
     if (!dry_run) fs::remove_all(path, error);
     if (!error) deleted.push_back(path);

@@ -22,6 +22,7 @@ enum class DeviceKind {
 struct Relay {
   int in = -1, out = -1;  // descriptors
   std::string address;    // at which the other nodes reach this machine
+  bool copies_checkpoints = false;  // the nodes do not share the directory of checkpoints with this machine
 };
 
 struct LaunchPlan {
@@ -48,6 +49,7 @@ struct LaunchPlan {
   std::string token;  // the token of a job on several machines, or empty; a run on one machine creates its own
 
   std::optional<std::filesystem::path> checkpoints;  // absolute path; nullopt: nothing is saved
+  bool copies_checkpoints = false;  // `checkpoints` is only on this machine, and is copied from and to the nodes
   std::optional<std::filesystem::path> share;        // absolute path; nullopt: same as in the caller's environment
   std::optional<std::filesystem::path> logs;         // directory for the rank-<R>.log files; nullopt: no logs
   std::vector<std::pair<std::string, std::string>>

@@ -19,7 +19,8 @@ class RemoteReplica final : public Replica {
  public:
   RemoteReplica(RemoteHost& host, int number, const ReplicaPlace& place, OnReport on_report)
       : Replica(host.plan_, number, place, host.observer_, std::move(on_report)), host_(host), device_(place.device) {
-    send({{"do", "start"}, {"place", place_to_json(place)}});
+    host_.send_start(device_, {{"do", "start"}, {"number", number}, {"place", place_to_json(place)}},
+                     place.generation > 0);
     host_.replicas_.push_back(this);
   }
   ~RemoteReplica() override { std::erase(host_.replicas_, this); }
@@ -41,6 +42,7 @@ class RemoteReplica final : public Replica {
 
   void ask_to_stop() override {
     if (end_ || std::exchange(asked_, true)) return;
+    if (host_.drop_start(device_, number())) return end_unstarted();
     send({{"do", "stop"}});
   }
   bool ask_to_save() override {
@@ -53,9 +55,13 @@ class RemoteReplica final : public Replica {
   bool handles_stop() const override { return end_ || handles_stop_; }
   void kill(bool hung) override {
     if (!hung) killed_ = true;
+    if (host_.drop_start(device_, number())) return end_unstarted();
     if (!gone_) send({{"do", "kill"}, {"hung", hung}});
   }
-  void set_killed() noexcept { killed_ = true; }
+  void set_killed() {
+    killed_ = true;
+    if (host_.drop_start(device_, number())) end_unstarted();
+  }
 
   void take(const json& message) {
     const auto what = message.at("is").get<std::string>();
@@ -63,7 +69,9 @@ class RemoteReplica final : public Replica {
       const Stream stream = message.at("error").get<bool>() ? Stream::kErr : Stream::kOut;
       take_output(stream, get_text(message), message.at("ends").get<bool>());
     } else if (what == "report") {
-      take_report(message.at("report"));
+      json report = message.at("report");
+      host_.localize(device_, report);
+      take_report(report);
     } else if (what == "handles") {
       message.at("stop").get_to(handles_stop_);
       message.at("save").get_to(handles_save_);
@@ -98,6 +106,15 @@ class RemoteReplica final : public Replica {
     message["number"] = number();
     host_.links_.send(device_, message);
   }
+  // Ends the replica, which was asked to stop, or was killed, before its node was asked to start it.
+  void end_unstarted() {
+    ReplicaEnd unstarted;
+    unstarted.status = {.signalled = true, .code = killed_ ? SIGKILL : SIGTERM};
+    unstarted.asked = asked_;
+    unstarted.killed = killed_;
+    end(std::move(unstarted));
+    gone_ = true;
+  }
   void end(ReplicaEnd end) {
     end_ = std::move(end);
     end_->number = number();
@@ -111,6 +128,16 @@ class RemoteReplica final : public Replica {
   bool asked_ = false, killed_ = false;
   bool starting_ = true, handles_stop_ = false, handles_save_ = false;
 };
+
+RemoteHost::RemoteHost(const LaunchPlan& plan, LaunchObserver& observer, ReplicaLinks& links)
+    : plan_(plan), observer_(observer), links_(links) {
+  if (!plan.copies_checkpoints || !plan.checkpoints) return;
+  checkpoints_.emplace(
+      plan, observer, [this](const std::string& device, const json& message) { links_.send(device, message); },
+      [this](const std::string& device, int number, const std::string& why) {
+        events_.push_back({device, {{"is", "refused"}, {"number", number}, {"why", why}}, ""});
+      });
+}
 
 std::vector<std::string> RemoteHost::devices() const {
   std::vector<std::string> names;
@@ -146,11 +173,27 @@ std::uint16_t RemoteHost::free_port(const std::string& device) {
 void RemoteHost::begin() {
   ended_ = 0;
   for (const auto& [name, device] : devices_) links_.send(name, {{"do", "begin"}});
+  if (checkpoints_) checkpoints_->begin();
 }
 
 std::unique_ptr<Replica> RemoteHost::start(int number, const ReplicaPlace& place, Replica::OnReport on_report) {
   if (!devices_.contains(place.device)) throw Error(fmt::format("the device {} is not connected", place.device));
   return std::make_unique<RemoteReplica>(*this, number, place, std::move(on_report));
+}
+
+void RemoteHost::send_start(const std::string& device, json start, bool joins) {
+  if (checkpoints_) return checkpoints_->start(device, std::move(start), joins);
+  links_.send(device, start);
+}
+
+bool RemoteHost::drop_start(const std::string& device, int number) {
+  return checkpoints_ && checkpoints_->drop_start(device, number);
+}
+
+// Replaces the path of a checkpoint on the device's node with that of its copy.
+void RemoteHost::localize(const std::string& device, json& report) const {
+  if (checkpoints_ && report.contains("path") && report.value("event", json()) == "checkpoint")
+    report["path"] = checkpoints_->saved(device).string();
 }
 
 void RemoteHost::connected(const std::string& device, const std::string& address) {
@@ -160,7 +203,9 @@ void RemoteHost::connected(const std::string& device, const std::string& address
 
 // Events are stored until read() handles them, since free_port() is called while the caller changes the replicas.
 void RemoteHost::received(const std::string& device, const json& message) {
-  if (message.at("is") == "port") {
+  if (message.at("is") == "checkpoint") {
+    if (checkpoints_) checkpoints_->take(device, message);
+  } else if (message.at("is") == "port") {
     if (const auto found = devices_.find(device); found != devices_.end())
       found->second.port = message.at("port").get<std::uint16_t>();
   } else {
@@ -171,6 +216,7 @@ void RemoteHost::received(const std::string& device, const json& message) {
 void RemoteHost::lost(const std::string& device, const std::string& why) {
   devices_.erase(device);
   events_.push_back({device, nullptr, why});
+  if (checkpoints_) checkpoints_->lost(device);
 }
 
 void RemoteHost::read() {

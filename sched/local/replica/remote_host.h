@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "local/replica/remote_checkpoints.h"
 #include "local/replica/replica_host.h"
 
 namespace adaptdl::sched {
@@ -49,8 +50,7 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
   static constexpr std::chrono::milliseconds kPortWait = std::chrono::seconds(10);
 
   // The plan, the observer and the links must outlive the host.
-  RemoteHost(const LaunchPlan& plan, LaunchObserver& observer, ReplicaLinks& links)
-      : plan_(plan), observer_(observer), links_(links) {}
+  RemoteHost(const LaunchPlan& plan, LaunchObserver& observer, ReplicaLinks& links);
   RemoteHost(const RemoteHost&) = delete;
   RemoteHost& operator=(const RemoteHost&) = delete;
 
@@ -83,6 +83,10 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
     std::string why;         // why the device was lost
   };
 
+  void send_start(const std::string& device, nlohmann::json start, bool joins);
+  bool drop_start(const std::string& device, int number);
+  void localize(const std::string& device, nlohmann::json& report) const;
+
   void connected(const std::string& device, const std::string& address) override;
   void received(const std::string& device, const nlohmann::json& message) override;
   void lost(const std::string& device, const std::string& why) override;
@@ -90,6 +94,7 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
   const LaunchPlan& plan_;
   LaunchObserver& observer_;
   ReplicaLinks& links_;
+  std::optional<RemoteCheckpoints> checkpoints_;  // nullopt: the nodes share the directory, or nothing is saved
   std::map<std::string, Device> devices_;
   std::deque<Event> events_;              // for read()
   std::vector<RemoteReplica*> replicas_;  // all existing replicas, in the order of their start

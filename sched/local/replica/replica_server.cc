@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +17,7 @@
 #include "adaptdl/error.h"
 #include "local/base/line_channel.h"
 #include "local/replica/local_host.h"
+#include "local/replica/node_checkpoints.h"
 #include "local/replica/replica_wire.h"
 
 namespace adaptdl::sched {
@@ -49,24 +52,29 @@ class Forwarder final : public LaunchObserver {
 
 class ReplicaServer {
  public:
-  ReplicaServer(LineChannel& channel, const LaunchPlan& plan)
-      : channel_(channel), plan_(plan), forwarder_(channel), host_(plan, forwarder_) {
+  // `checkpoints` is null if the nodes share the directory of checkpoints. The arguments must outlive this object.
+  ReplicaServer(LineChannel& channel, const LaunchPlan& plan, NodeCheckpoints* checkpoints)
+      : channel_(channel), plan_(plan), checkpoints_(checkpoints), forwarder_(channel), host_(plan, forwarder_) {
     host_.begin();
     send_port();
   }
 
   void handle(const json& message) {
     const auto what = message.at("do").get<std::string>();
-    if (what == "begin") return host_.begin();
+    if (what == "begin") return begin();
     if (what == "port") return send_port();
-    if (what == "kill_all") return host_.kill_all();
+    if (what == "checkpoint" && checkpoints_ != nullptr) return checkpoints_->take(message);
+    if (what == "kill_all") return kill();
     const int number = message.at("number").get<int>();
     if (what == "start") return start(number, place_from_json(message.at("place")));
     const auto found = replicas_.find(number);
     if (found == replicas_.end()) return;  // it is already gone
     Replica& replica = *found->second.replica;
     if (what == "stop") return replica.ask_to_stop();
-    if (what == "kill") return replica.kill(message.at("hung").get<bool>());
+    if (what == "kill") {
+      abandon_checkpoints();
+      return replica.kill(message.at("hung").get<bool>());
+    }
     if (what == "save") replica.ask_to_save();
   }
 
@@ -79,29 +87,52 @@ class ReplicaServer {
     channel_.write();
     host_.read();
     take_ends();
+    send_ends();
     host_.tick();
     take_gone();
     report_handled_signals();
   }
 
+  // Kills all replicas, and waits until they are gone.
   void kill_all() {
-    host_.kill_all();
+    kill();
     for (const auto deadline = Clock::now() + kKillWait; !replicas_.empty(); step()) {
       if (Clock::now() > deadline) throw Error(fmt::format("{} replicas cannot be killed", replicas_.size()));
     }
   }
 
  private:
+  void kill() {
+    abandon_checkpoints();
+    host_.kill_all();
+  }
+
+  // A killed replica ends without delay: its last checkpoints are not sent.
+  void abandon_checkpoints() {
+    sends_unreported_ = false;
+    if (checkpoints_ != nullptr) checkpoints_->abandon();
+  }
+
   struct Entry {
     std::unique_ptr<Replica> replica;
     json handles;  // as last sent
   };
 
+  void begin() {
+    if (checkpoints_ != nullptr) checkpoints_->begin();
+    host_.begin();
+  }
+
   void start(int number, ReplicaPlace place) {
     // The driver has limited this process to the device's GPU. `place.device` is the device's name in the cluster.
     if (plan_.device_kind == DeviceKind::kGpu) place.device.clear();
+    sends_unreported_ = checkpoints_ != nullptr;
     const auto on_report = [this](const Replica& replica, const json& report) {
-      channel_.send({{"is", "report"}, {"number", replica.number()}, {"report", report}});
+      json message = {{"is", "report"}, {"number", replica.number()}, {"report", report}};
+      const bool saved = report.value("event", json()) == "checkpoint" && report.value("path", json()).is_string();
+      if (saved && checkpoints_ != nullptr)
+        return checkpoints_->saved(report["path"].get<std::string>(), std::move(message));
+      channel_.send(message);
     };
     try {
       auto replica = host_.start(number, place, on_report);
@@ -118,11 +149,19 @@ class ReplicaServer {
       if (auto end = entry.replica->take_end()) ends.push_back(std::move(*end));
     }
     order_simultaneous(ends);
-    for (const ReplicaEnd& end : ends)
+    ends_.insert(ends_.end(), ends.begin(), ends.end());
+    if (sends_unreported_ && !ends.empty()) checkpoints_->send_unreported();
+  }
+
+  // Sends the ends once the RemoteHost has the checkpoints that the replicas saved.
+  void send_ends() {
+    if (checkpoints_ != nullptr && checkpoints_->sending()) return;
+    for (const ReplicaEnd& end : std::exchange(ends_, {}))
       channel_.send({{"is", "ended"}, {"number", end.number}, {"end", end_to_json(end)}});
   }
 
   void take_gone() {
+    if (!ends_.empty()) return;
     std::erase_if(replicas_, [this](const auto& entry) {
       if (!entry.second.replica->gone()) return false;
       channel_.send({{"is", "gone"}, {"number", entry.first}});
@@ -151,9 +190,12 @@ class ReplicaServer {
 
   LineChannel& channel_;
   const LaunchPlan& plan_;
+  NodeCheckpoints* const checkpoints_;
+  bool sends_unreported_ = false;
   Forwarder forwarder_;
   LocalHost host_;
   std::map<int, Entry> replicas_;
+  std::vector<ReplicaEnd> ends_;  // not sent yet
   Clock::time_point reported_{};
 };
 
@@ -165,11 +207,16 @@ int serve_replicas(Fd in, Fd out) {
   for (const int number : {SIGHUP, SIGINT, SIGPIPE}) ::signal(number, SIG_IGN);
   LineChannel channel(std::move(in), std::move(out));
   std::optional<LaunchPlan> plan;
+  std::optional<NodeCheckpoints> checkpoints;
   std::optional<ReplicaServer> server;
   const auto take = [&](const json& message) {
     if (server) return server->handle(message);
     plan = node_plan_from_json(message.at("plan"));
-    server.emplace(channel, *plan);
+    if (plan->copies_checkpoints) {
+      plan->checkpoints = std::filesystem::current_path() / fmt::format(".adaptdl-checkpoints-{}", ::getpid());
+      checkpoints.emplace(channel, *plan->checkpoints);
+    }
+    server.emplace(channel, *plan, checkpoints ? &*checkpoints : nullptr);
   };
   while (channel.receive(take)) {
     server ? server->step() : channel.wait(kKillWait);

@@ -29,6 +29,7 @@ json node_plan_to_json(const LaunchPlan& plan) {
                  {"settings", plan.settings},
                  {"grace", plan.grace.count()}};
   if (plan.checkpoints) result["checkpoints"] = plan.checkpoints->string();
+  if (plan.copies_checkpoints) result["copies_checkpoints"] = true;
   if (plan.share) result["share"] = plan.share->string();
   if (plan.hang_timeout) result["hang_timeout"] = plan.hang_timeout->count();
   return result;
@@ -45,6 +46,7 @@ LaunchPlan node_plan_from_json(const json& plan) {
   plan.at("settings").get_to(result.settings);
   result.grace = milliseconds(plan.at("grace").get<milliseconds::rep>());
   if (plan.contains("checkpoints")) result.checkpoints = plan["checkpoints"].get<std::string>();
+  result.copies_checkpoints = plan.contains("copies_checkpoints");
   if (plan.contains("share")) result.share = plan["share"].get<std::string>();
   if (plan.contains("hang_timeout")) result.hang_timeout = milliseconds(plan["hang_timeout"].get<milliseconds::rep>());
   return result;

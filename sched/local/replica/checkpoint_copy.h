@@ -1,0 +1,85 @@
+// Copies a checkpoint between a RemoteHost and a replica server, whose nodes do not share a directory.
+//
+// The sender's messages have the key "part":
+//   {"part": "begin", "name": "checkpoint-7", "size": BYTES}
+//   {"part": "file", "name": NAME}
+//   {"part": "bytes", "base64": BYTES}      the file's next bytes
+//   {"part": "end"} | {"part": "abort"}     commits, or discards, the checkpoint
+// The receiver answers each "bytes" with {"part": "received"}. Only a few of them may be unanswered, so that neither
+// the channel nor a driver that forwards the messages holds much of the checkpoint in memory. It answers "end" with
+// {"part": "stored"} or, as soon as it cannot store the checkpoint, {"part": "failed", "why": TEXT}. All messages and
+// answers also have the key "copy", the number of the copy. Callers add a key that identifies these messages.
+//
+// Threading: not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/files.h"
+#include "checkpoint/import.h"
+
+namespace adaptdl::sched {
+
+class CheckpointSender {
+ public:
+  // `copy` must differ from the numbers of earlier copies over the same channel. Throws Error if the checkpoint cannot
+  // be read.
+  CheckpointSender(std::filesystem::path checkpoint, int copy);
+
+  // Returns the next message, or nullopt while the receiver must answer first, and after the last message. Throws Error
+  // if a file cannot be read, for example because the checkpoint was deleted.
+  std::optional<nlohmann::json> next();
+  // Takes an answer of the receiver. Answers that belong to an earlier copy are ignored.
+  void take(const nlohmann::json& answer);
+
+  const std::filesystem::path& checkpoint() const noexcept { return path_; }
+  // Returns whether the receiver has stored the checkpoint or has failed to.
+  bool done() const noexcept { return done_; }
+  // Returns why the receiver has failed; empty if it has not.
+  const std::string& failure() const noexcept { return failure_; }
+
+ private:
+  static constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes
+  static constexpr int kMaxUnanswered = 4;                     // pieces
+
+  nlohmann::json part();
+
+  const std::filesystem::path path_;
+  const int copy_;
+  checkpoint::Fd directory_;
+  std::vector<std::string> names_;  // of the files
+  std::uint64_t size_ = 0;
+  std::size_t file_ = 0;  // the current file's index
+  std::optional<checkpoint::InputFile> input_;
+  std::uint64_t offset_ = 0;
+  int unanswered_ = 0;
+  bool begun_ = false, ended_ = false, done_ = false;
+  std::string failure_;
+};
+
+class CheckpointReceiver {
+ public:
+  // Stores checkpoints in `directory`, of which it keeps the newest `keep`.
+  CheckpointReceiver(std::filesystem::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {}
+
+  // Takes a message of the sender, and returns the answer to it; null if there is none.
+  nlohmann::json take(const nlohmann::json& message);
+  // Returns the path of the checkpoint that was stored last; empty if none was.
+  const std::filesystem::path& stored() const noexcept { return stored_; }
+
+ private:
+  nlohmann::json store(const nlohmann::json& message);
+
+  const std::filesystem::path directory_;
+  const int keep_;
+  std::optional<checkpoint::Import> incoming_;  // nullopt also after a failure
+  std::filesystem::path stored_;
+};
+
+}  // namespace adaptdl::sched

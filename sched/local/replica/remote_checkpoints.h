@@ -1,0 +1,68 @@
+// RemoteCheckpoints keeps a run's checkpoints on this machine if the nodes do not share the directory with it: the
+// newest checkpoint is copied to each device before the replicas start, and each new one from the device that saved it.
+//
+// Threading: only the launcher's thread uses it.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "local/base/launch_observer.h"
+#include "local/base/launch_plan.h"
+#include "local/replica/checkpoint_copy.h"
+
+namespace adaptdl::sched {
+
+class RemoteCheckpoints {
+ public:
+  using Send = std::function<void(const std::string& device, const nlohmann::json& message)>;
+  // Receives the number of a replica that cannot be started on the device, and the reason.
+  using Refuse = std::function<void(const std::string& device, int number, const std::string& why)>;
+
+  // The plan must have a directory of checkpoints. The plan and the observer must outlive this object.
+  RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& observer, Send send, Refuse refuse);
+
+  // Must be called before each start of all replicas.
+  void begin();
+  // Sends the message `start`, which starts a replica on the device. If the replica is not to join running replicas,
+  // the message is sent once every device on which replicas are about to start has the newest checkpoint. Throws Error
+  // if the checkpoint cannot be read.
+  void start(const std::string& device, nlohmann::json start, bool joins);
+  // Returns whether the message that starts this replica had not been sent yet. If so, it never will be.
+  bool drop_start(const std::string& device, int number);
+
+  // Takes a message about a checkpoint from the device's server.
+  void take(const std::string& device, const nlohmann::json& message);
+  void lost(const std::string& device);
+  // Returns the path, on this machine, of the checkpoint that the device saved last; empty if there is none.
+  std::filesystem::path saved(const std::string& device) const;
+
+ private:
+  struct Device {
+    std::optional<CheckpointSender> sender;  // of the newest checkpoint
+    bool has_newest = false;                 // or is about to
+    std::string failure;                     // why it could not store the newest checkpoint
+    std::deque<nlohmann::json> starts;       // not sent yet
+    std::optional<CheckpointReceiver> receiver;
+  };
+
+  void send(const std::string& device, nlohmann::json message) const;
+  void send_pieces(const std::string& device);
+  void send_starts();
+
+  const std::filesystem::path directory_;
+  const int keep_;
+  LaunchObserver& observer_;
+  const Send send_;
+  const Refuse refuse_;
+  std::optional<std::filesystem::path> newest_;  // at the last begin()
+  std::map<std::string, Device> devices_;
+  int copies_ = 0;
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,255 @@
+// Tests checkpoints that are copied between a run's directory and nodes that do not share it.
+#include "local/replica/remote_checkpoints.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "remote_host_support.h"
+
+namespace remote_checkpoints_test {
+
+using namespace remote_host_support;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Saves 5 MB, which need several messages, as checkpoint $1 of a runtime without manifests, and reports it.
+constexpr const char* kSave = R"(
+save() {
+  mkdir "$ADAPTDL_CHECKPOINT_PATH/.new" && seq -f "$1 %g" 600000 >"$ADAPTDL_CHECKPOINT_PATH/.new/state" &&
+    : >"$ADAPTDL_CHECKPOINT_PATH/.new/empty" &&
+    mv "$ADAPTDL_CHECKPOINT_PATH/.new" "$ADAPTDL_CHECKPOINT_PATH/checkpoint-$1"
+}
+report() { echo "{\"event\": \"checkpoint\", \"path\": \"$ADAPTDL_CHECKPOINT_PATH/checkpoint-$1\"}" >&$ADAPTDL_STATUS_FD; }
+)";
+
+std::string read_all(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+class Directory {
+ public:
+  Directory() {
+    std::string path = (fs::temp_directory_path() / "adaptdl-remote-XXXXXX").string();
+    REQUIRE(::mkdtemp(path.data()) != nullptr);
+    path_ = path;
+  }
+  ~Directory() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+  // Writes a checkpoint of a runtime without manifests.
+  void add(int number, const std::string& content) const {
+    const fs::path checkpoint = path_ / ("checkpoint-" + std::to_string(number));
+    fs::create_directory(checkpoint);
+    std::ofstream(checkpoint / "state") << content;
+  }
+
+ private:
+  fs::path path_;
+};
+
+// Returns the directory in which the replica server of a device stores checkpoints.
+fs::path node_directory(const Scene& scene, const std::string& device) {
+  return fs::current_path() / (".adaptdl-checkpoints-" + std::to_string(scene.links.pid(device)));
+}
+
+// Waits until the server of the device has handled all messages so far, and lets the host handle the answers.
+void exchange_messages(Scene& scene, const std::string& device) {
+  for (int i = 0; i < 20; ++i) scene.host.free_port(device);
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint that a replica saves is stored before the replica's report and end arrive") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) + "save 1; report 1; exit 143", {"a"}, checkpoints.path());
+  const Replica& replica = scene.start(0, "a", 0);
+  const fs::path copy = checkpoints / "checkpoint-1";
+  bool early = false;
+  REQUIRE(scene.eventually([&] {
+    early = early || ((!scene.reports[0].empty() || !scene.ends.empty()) && !fs::exists(copy));
+    return replica.gone();
+  }));
+  CHECK_FALSE(early);
+  CHECK(scene.reports[0] == std::vector<json>{{{"event", "checkpoint"}, {"path", copy.string()}}});
+  CHECK(scene.ends[0].status == ExitStatus{.signalled = false, .code = 143});
+  const std::string content = read_all(copy / "state");
+  CHECK(content.size() > 5'000'000);
+  CHECK(content.starts_with("1 1\n1 2\n"));
+  CHECK(content.ends_with("\n1 600000\n"));
+  CHECK(fs::file_size(copy / "empty") == 0);
+  CHECK(scene.lines.notices.empty());
+}
+
+TEST_CASE("a checkpoint that no replica reports is copied when the replica ends") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) + "save 1", {"a"}, checkpoints.path());
+  const Replica& replica = scene.start(0, "a", 0);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(fs::exists(checkpoints / "checkpoint-1/state"));
+}
+
+TEST_CASE("if checkpoints are saved faster than they can be copied, the newest one is copied, and all are reported") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) + "for i in 1 2 3 4; do save $i; report $i; done", {"a"}, checkpoints.path());
+  const Replica& replica = scene.start(0, "a", 0);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(read_all(checkpoints / "checkpoint-4/state").starts_with("4 1\n"));
+  CHECK(scene.reports[0].size() == 4);
+}
+
+TEST_CASE("replicas start once the newest checkpoint has reached every node") {
+  const Directory checkpoints;
+  checkpoints.add(2, "old");
+  checkpoints.add(3, std::string(6'000'000, 'x'));
+  Scene scene(R"(ls "$ADAPTDL_CHECKPOINT_PATH"; wc -c <"$ADAPTDL_CHECKPOINT_PATH/checkpoint-3/state")", {"a", "b"},
+              checkpoints.path());
+  const Replica& first = scene.start(0, "a", 0);
+  const Replica& second = scene.start(1, "b", 1);
+  REQUIRE(scene.eventually([&] { return first.gone() && second.gone(); }));
+  for (const int rank : {0, 1}) CHECK(scene.lines.out[rank] == "checkpoint-3\n6000000\n");
+  CHECK(read_all(checkpoints / "checkpoint-2/state") == "old");  // nothing was saved, so nothing was deleted
+}
+
+TEST_CASE("a replica that joins running replicas does not wait for a checkpoint") {
+  const Directory checkpoints;
+  checkpoints.add(3, "x");
+  Scene scene(R"(ls "$ADAPTDL_CHECKPOINT_PATH" | wc -l)", {"a"}, checkpoints.path());
+  const Replica& replica = scene.start(0, "a", 0, 1);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(scene.lines.out[0] == "0\n");
+}
+
+TEST_CASE("each start of all replicas continues from the newest checkpoint of the run, wherever it was saved") {
+  const Directory checkpoints;
+  Scene scene(
+      std::string(kSave) +
+          R"(ls "$ADAPTDL_CHECKPOINT_PATH"; [ $ADAPTDL_REPLICA_RANK = 1 ] || save $((ADAPTDL_NUM_RESTARTS + 1)))",
+      {"a", "b"}, checkpoints.path());
+  for (int restarts = 0; restarts < 3; ++restarts) {
+    // The replicas exchange their nodes.
+    const std::vector<std::string> devices =
+        restarts % 2 == 0 ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{"b", "a"};
+    if (restarts > 0) scene.host.begin();
+    const std::size_t before = scene.replicas.size();
+    for (int rank = 0; rank < 2; ++rank) {
+      const ReplicaPlace place{
+          .rank = rank, .size = 2, .restarts = restarts, .device = devices[static_cast<std::size_t>(rank)]};
+      scene.replicas.push_back(scene.host.start(rank, place, [](const Replica&, const json&) {}));
+    }
+    REQUIRE(scene.eventually([&] { return scene.replicas[before]->gone() && scene.replicas[before + 1]->gone(); }));
+    scene.replicas.clear();
+  }
+  for (const int rank : {0, 1}) CHECK(scene.lines.out[rank] == "checkpoint-1\ncheckpoint-2\n");
+  CHECK(fs::exists(checkpoints / "checkpoint-3"));
+}
+
+TEST_CASE("a replica that is stopped or killed while the checkpoint is copied never starts") {
+  for (const bool all : {false, true}) {
+    const Directory checkpoints;
+    checkpoints.add(3, std::string(6'000'000, 'x'));
+    Scene scene("echo started", {"a"}, checkpoints.path());
+    Replica& replica = scene.start(0, "a", 0);
+    all ? scene.host.kill_all() : replica.ask_to_stop();
+    REQUIRE(scene.eventually([&] { return replica.gone(); }));
+    CHECK_FALSE(is_failure(scene.ends[0]));
+    CHECK(scene.ends[0].status == ExitStatus{.signalled = true, .code = all ? SIGKILL : SIGTERM});
+    // A later replica starts, but this one does not.
+    const Replica& later = scene.start(1, "a", 1);
+    REQUIRE(scene.eventually([&] { return later.gone(); }));
+    CHECK(scene.lines.out[0].empty());
+    CHECK(scene.lines.out[1] == "started\n");
+  }
+}
+
+TEST_CASE("a replica that is killed while its checkpoint is copied ends without delay") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) + "save 1; report 1; save 2; sleep 1000", {"a"}, checkpoints.path());
+  Replica& replica = scene.start(0, "a", 0);
+  // Without the host's answers, the copy makes no progress.
+  const fs::path directory = node_directory(scene, "a");
+  const auto until = std::chrono::steady_clock::now() + 60s;
+  while (!fs::exists(directory / "checkpoint-2") && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(10ms);
+  replica.kill(false);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-1"));
+  CHECK(fs::is_empty(checkpoints.path()));
+}
+
+TEST_CASE("if a node is lost while the checkpoint is copied to it, the other replicas start") {
+  const Directory checkpoints;
+  checkpoints.add(3, std::string(6'000'000, 'x'));
+  Scene scene("echo started", {"a", "b"}, checkpoints.path());
+  ::kill(scene.links.pid("a"), SIGSTOP);
+  const Replica& lost = scene.start(0, "a", 0);
+  const Replica& other = scene.start(1, "b", 1);
+  exchange_messages(scene, "b");
+  scene.host.read();
+  CHECK(scene.lines.out[1].empty());
+  ::kill(scene.links.pid("a"), SIGKILL);
+  REQUIRE(scene.eventually([&] { return lost.gone() && other.gone(); }));
+  CHECK(is_failure(scene.ends[0]));
+  CHECK(scene.lines.out[1] == "started\n");
+}
+
+TEST_CASE("a checkpoint that cannot be stored is reported to the user, and does not end the run") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) + "save 1; report 1; echo continues", {"a"}, checkpoints / "file");
+  std::ofstream(checkpoints / "file") << "not a directory";
+  const Replica& replica = scene.start(0, "a", 0);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(scene.lines.out[0] == "continues\n");
+  CHECK(scene.ends[0].status == ExitStatus{});
+  CHECK(scene.reports[0].empty());
+  REQUIRE(scene.lines.notices.size() == 1);
+  CHECK(scene.lines.notices[0].find((checkpoints / "file").string()) != std::string::npos);
+}
+
+TEST_CASE("a node that cannot store the checkpoint fails its replica with the reason") {
+  const Directory checkpoints;
+  checkpoints.add(3, "x");
+  Scene scene("echo started", {"a"}, checkpoints.path());
+  exchange_messages(scene, "a");
+  fs::remove_all(node_directory(scene, "a"));
+  std::ofstream(node_directory(scene, "a")) << "not a directory";
+  const Replica& replica = scene.start(0, "a", 0);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(describe_end(scene.ends[0]).find("could not be started: ") == 0);
+  CHECK(describe_end(scene.ends[0]).find(node_directory(scene, "a").string()) != std::string::npos);
+  CHECK(scene.lines.out[0].empty());
+}
+
+TEST_CASE("a checkpoint that cannot be read fails the start") {
+  const Directory checkpoints;
+  checkpoints.add(3, "x");
+  fs::create_directory(checkpoints / "checkpoint-3/directory");  // only files are copied
+  Scene scene("echo started", {"a"}, checkpoints.path());
+  CHECK_THROWS_AS(scene.start(0, "a", 0), Error);
+}
+
+TEST_CASE("a node's checkpoints are removed when its server ends") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) + "save 1; sleep 1000", {"a"}, checkpoints.path());
+  const fs::path directory = node_directory(scene, "a");
+  scene.start(0, "a", 0);
+  CHECK(scene.eventually([&] { return fs::exists(directory / "checkpoint-1"); }));
+  CHECK(scene.links.disconnect("a") == 0);
+  CHECK_FALSE(fs::exists(directory));
+}
+
+}  // namespace remote_checkpoints_test
