@@ -1,7 +1,8 @@
 """Checks that each component includes exactly the components and libraries that docs/architecture.md lists for it.
 
 A component is a directory with its subdirectories, except those that are components themselves. Within a component, a
-directory may only include those that the table of directories lists before it.
+directory may only include those that the table of directories lists before it. Also checks the limits for the sizes of files
+and directories.
 """
 
 import graphlib
@@ -73,6 +74,9 @@ for file in sorted(path for component in allowed for ending in ("h", "cc") for p
             users[header].add(component)
             if component not in libraries[header]:
                 problems.append(f"{file.relative_to(ROOT)} includes {name}, which {component} may not")
+for file in (path for top in ("cli", "runtime", "sched", "share", "tests", "trainer") for path in (ROOT / top).rglob("*.*")):
+    if file.suffix in (".cc", ".h", ".py", ".sh") and (lines := file.read_text(encoding="utf-8").count("\n")) > 400:
+        problems.append(f"{file.relative_to(ROOT)} has {lines} lines; divide it into files of at most 400")
 for directory, names in modules.items():
     if len(names) > 24:
         problems.append(f"{directory.relative_to(ROOT)} has {len(names)} modules; divide it into directories of at most 24")
