@@ -113,12 +113,33 @@ class RayTest(unittest.TestCase):
         self.assertGreaterEqual(len(times), epochs * SAMPLES - BATCH)
         self.assertLessEqual(sum(times.values()), epochs * SAMPLES + BATCH)
 
-    def test_a_program_that_uses_the_python_package_is_rescaled_through_a_checkpoint(self):
+    def test_without_a_shared_directory_checkpoints_are_kept_on_the_head_node(self):
+        checkpoints = self.directory / "t" / "checkpoints"  # each node has a directory `t` of its own
+        options = ["--max-replicas", 1, "--checkpoint-path", checkpoints, "--copy-checkpoints"]
+        node = self.cluster.add_node()
+        self.submit(*options)
+        self.wait_for(1)
+        self.adaptdl("delete", self.job)
+        verify = subprocess.run([ADAPTDL, "checkpoint", "verify", checkpoints], capture_output=True, text=True)
+        self.assertEqual(verify.returncode, 0, verify.stdout + verify.stderr)
+        self.cluster.kill(node)
+        self.cluster.add_node()
+        self.submit(*options)
+        self.wait_for(1)
+        self.until.touch()
+        self.wait_for_state("Succeeded")
+        self.assertIn(f"continuing from {checkpoints}/checkpoint-0", self.text())
+        times = collections.Counter(tuple(entry) for line in self.samples.read_text().splitlines()
+                                    for _, epoch, *samples in [line.split()] for entry in ((epoch, sample) for sample in samples))
+        epochs = 1 + max(int(epoch) for epoch, _ in times)
+        self.assertEqual((len(times), set(times.values())), (epochs * SAMPLES, {1}))
+
+    def test_a_program_on_the_python_package_is_rescaled_through_a_checkpoint(self):
         python = python_peer.adaptdl_torch()
         self.cluster.add_node()
         shutil.copy(PYTHON_PROGRAM, self.project / "main.py")
-        self.job = self.adaptdl("submit", "--max-replicas", 2, "--gpus", 0, "--checkpoint-path", self.directory / "checkpoints", self.project, "--",
-                                python, "main.py", f"--wait=10:{self.until}").strip()
+        self.job = self.adaptdl("submit", "--max-replicas", 2, "--gpus", 0, "--checkpoint-path", self.directory / "t" / "checkpoints", "--copy-checkpoints",
+                                self.project, "--", python, "main.py", f"--wait=10:{self.until}").strip()
         self.wait_for_output("waits after step 10")
         self.cluster.add_node()
         self.wait_for_output("from 1 to 2 replicas: waiting")

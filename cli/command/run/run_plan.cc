@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -266,18 +267,19 @@ void set_environment(sched::LaunchPlan& plan, const RunOptions& options, const M
   }
 }
 
-// Parses "IN,OUT,ADDRESS" or "IN,OUT,ADDRESS,copy", which only our own drivers set.
-std::optional<sched::Relay> parse_relay(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  sched::Relay relay;
-  char comma = 0, second = 0;
-  std::istringstream in(text);
-  if (!(in >> relay.in >> comma >> relay.out >> second) || comma != ',' || second != ',' ||
-      !std::getline(in, relay.address, ','))
-    throw UsageError(fmt::format("run: invalid ADAPTDL_RELAY '{}'", text));
-  std::string copy;
-  relay.copies_checkpoints = std::getline(in, copy) && copy == "copy";
-  return relay;
+// Parses ADAPTDL_RELAY, which only our own drivers set.
+std::optional<sched::Relay> parse_relay(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  try {
+    const auto relay = nlohmann::json::parse(*text);
+    return sched::Relay{.in = relay.at("in").get<int>(),
+                        .out = relay.at("out").get<int>(),
+                        .address = relay.at("address").get<std::string>(),
+                        .copies_checkpoints = relay.at("copy_checkpoints").get<bool>(),
+                        .rescale_timeout = std::chrono::milliseconds(relay.at("rescale_timeout_ms").get<int>())};
+  } catch (const nlohmann::json::exception& error) {
+    throw UsageError(fmt::format("run: invalid ADAPTDL_RELAY '{}': {}", *text, error.what()));
+  }
 }
 
 }  // namespace
@@ -292,7 +294,7 @@ Machine this_machine() {
           .devices = sched::visible_devices(variable("CUDA_VISIBLE_DEVICES")),
           .cores = sched::usable_cores(),
           .environment = sched::caller_environment(),
-          .relay = parse_relay(variable("ADAPTDL_RELAY").value_or(""))};
+          .relay = parse_relay(variable("ADAPTDL_RELAY"))};
 }
 
 std::string plain_name(const std::string& program) {

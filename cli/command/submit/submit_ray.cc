@@ -51,7 +51,7 @@ double per_replica(const std::string& text, const char* option) {
 struct Plan {
   int min = 1, max = 1;
   double cpus = 0, gpus = 0;
-  std::chrono::milliseconds checkpoint_timeout{};
+  std::chrono::milliseconds checkpoint_timeout{}, rescale_timeout{};
   std::optional<std::chrono::milliseconds> wait;  // maximum time to wait
 };
 
@@ -83,6 +83,7 @@ Plan make_plan(const RaySubmitOptions& options) {
   plan.gpus = per_replica(options.gpus, "--gpus");
   if (plan.cpus == 0 && plan.gpus == 0) throw UsageError("submit: --cpus and --gpus cannot both be 0");
   plan.checkpoint_timeout = env::parse_duration(options.checkpoint_timeout, "submit: --checkpoint-timeout");
+  plan.rescale_timeout = env::parse_duration(options.cluster_rescale_timeout, "submit: --cluster-rescale-timeout");
   if (!options.timeout.empty()) plan.wait = env::parse_duration(options.timeout, "submit: --timeout");
   return plan;
 }
@@ -126,6 +127,7 @@ ray::Submission make_submission(const RaySubmitOptions& options, const Plan& pla
   add("--adaptdl", fmt::format("{}/adaptdl", kRayFiles));
   add("--cpus", fmt::format("{}", plan.cpus));
   add("--gpus", fmt::format("{}", plan.gpus));
+  add("--rescale-timeout-ms", fmt::format("{}", plan.rescale_timeout.count()));
   if (options.copy_checkpoints) words.emplace_back("--copy-checkpoints");
   words.emplace_back("--");
   add("--name", name);
@@ -224,6 +226,9 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
       ->needs(ray);
   add("--checkpoint-timeout", options.checkpoint_timeout,
       "With --ray: time in which replicas that are asked to stop must save a checkpoint (default: 120s)", "DURATION");
+  add("--cluster-rescale-timeout", options.cluster_rescale_timeout,
+      "With --ray: time to wait for more nodes if the program must be restarted to use them (default: 60s)",
+      "DURATION");
 }
 
 void submit_ray(const RaySubmitOptions& options, int& exit_code) {

@@ -23,6 +23,8 @@ struct Relay {
   int in = -1, out = -1;  // descriptors
   std::string address;    // at which the other nodes reach this machine
   bool copies_checkpoints = false;  // the nodes do not share the directory of checkpoints with this machine
+  // How long a program that must be restarted to use more nodes waits for further nodes after one has joined.
+  std::chrono::milliseconds rescale_timeout = std::chrono::seconds(60);
 };
 
 struct LaunchPlan {

@@ -27,6 +27,7 @@ std::string node_of(const std::string& device) { return device.substr(0, device.
 ClusterRelay::ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time,
                            const std::filesystem::path& program)
     : AgentShare(plan, plan.job_id, size, device_time, {}, program),  // the cluster's devices are not known yet
+      rescale_timeout_(plan.relay.value().rescale_timeout),
       channel_(Fd(plan.relay.value().in), Fd(plan.relay.value().out)),
       watch_(::epoll_create1(EPOLL_CLOEXEC)) {
   for (const int fd : {channel_.fd(), agent().fd()}) {
@@ -72,9 +73,26 @@ void ClusterRelay::take_message(const json& message) {
   events_.push_back(message);
 }
 
+void ClusterRelay::admit_nodes() {
+  std::erase_if(admitted_, [this](const std::string& id) { return !nodes_.contains(id); });
+  if (admitted_.size() == nodes_.size()) {
+    withheld_since_ = {};
+    return;
+  }
+  if (withheld_since_ == Clock::time_point()) withheld_since_ = Clock::now();
+  int devices = 0;
+  for (const auto& [id, node] : nodes_) devices += node.leaving ? 0 : node.devices;
+  const json& hints = request().hints;
+  const bool follows = hints.is_object() && hints.value("liveRescale", false);
+  const bool restarts = !allocated_.empty() && !follows;
+  if (restarts && devices < size().max_wanted() && Clock::now() - withheld_since_ < rescale_timeout_) return;
+  for (const auto& [id, node] : nodes_) admitted_.insert(id);
+}
+
 std::vector<std::string> ClusterRelay::usable_devices() const {
   std::vector<std::string> devices;
   for (const auto& [id, node] : nodes_) {
+    if (!admitted_.contains(id)) continue;
     for (int i = 0; i < node.devices && !node.leaving && devices.size() < kMaxAgentDevices; ++i)
       devices.push_back(fmt::format("{}/{}", id, i));
   }
@@ -82,6 +100,7 @@ std::vector<std::string> ClusterRelay::usable_devices() const {
 }
 
 void ClusterRelay::complete(AgentRequest& request) {
+  admit_nodes();
   request.devices = usable_devices();
   if (std::exchange(requested_, request.max) != request.max)
     channel_.send({{"do", "want"}, {"devices", request.max}});

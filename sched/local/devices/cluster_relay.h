@@ -12,7 +12,9 @@
 // nothing about the device until the device is opened again.
 //
 // The agent (agent.h) decides which devices the run should have, so that runs whose launchers are on the same machine
-// share the cluster. The run gives up the devices of nodes that are leaving.
+// share the cluster. The run gives up the devices of nodes that are leaving. While a program that must be restarted to
+// use more nodes is running, the devices of nodes that have just joined are withheld from the agent, until there are
+// enough for all replicas or Relay::rescale_timeout has passed: further nodes may join, and one restart is enough.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -22,6 +24,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,14 +63,18 @@ class ClusterRelay final : public AgentShare, public ReplicaLinks {
 
   void pump();
   void take_message(const nlohmann::json& message);
+  void admit_nodes();
   std::vector<std::string> usable_devices() const;
   void complete(AgentRequest& request) override;
   void open_and_close();
   bool allocate();
 
+  const std::chrono::milliseconds rescale_timeout_;
   LineChannel channel_;
-  Fd watch_;                                        // readable when the channel or the agent's client is
+  Fd watch_;                                        // readable when the channel or the agent client is
   std::map<std::string, Node> nodes_;               // by node id
+  std::set<std::string> admitted_;                  // ids of nodes whose devices are not withheld from the agent
+  Clock::time_point withheld_since_{};              // since when devices have been withheld
   std::map<std::string, Link> links_;               // by device
   std::map<std::string, Clock::time_point> retry_;  // when each lost device may be opened again
   std::deque<nlohmann::json> events_;               // for receive()

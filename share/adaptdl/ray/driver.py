@@ -70,9 +70,9 @@ class Driver:
     async def run(self):
         from_engine, engine_out = os.pipe()
         engine_in, to_engine = os.pipe()
-        address = ray.util.get_node_ip_address()
-        relay = f"{engine_in},{engine_out},{address}" + (",copy" if self.options.copy_checkpoints else "")
-        environment = {**os.environ, "ADAPTDL_RELAY": relay}
+        relay = {"in": engine_in, "out": engine_out, "address": ray.util.get_node_ip_address(),
+                 "copy_checkpoints": self.options.copy_checkpoints, "rescale_timeout_ms": self.options.rescale_timeout_ms}
+        environment = {**os.environ, "ADAPTDL_RELAY": json.dumps(relay)}
         self.engine = await asyncio.create_subprocess_exec(*self.command, env=environment, pass_fds=(engine_in, engine_out), stdin=subprocess.DEVNULL)
         os.close(engine_in), os.close(engine_out)
         for number in signal.SIGINT, signal.SIGTERM:
@@ -221,6 +221,7 @@ def main():
     parser.add_argument("--cpus", type=float, default=1)
     parser.add_argument("--gpus", type=float, default=0)
     parser.add_argument("--copy-checkpoints", action="store_true")
+    parser.add_argument("--rescale-timeout-ms", type=int, default=60_000)
     parser.add_argument("run", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if options.run[:1] == ["--"]:

@@ -52,13 +52,18 @@ struct Scene {
   std::deque<json> requests;  // of the relay
   Recorder recorder;
 
-  Scene(int min, int max) : Scene(std::make_shared<::testing::AgentHome>(), min, max) {}
-  Scene(std::shared_ptr<::testing::AgentHome> home_, int min, int max) : home(std::move(home_)) {
+  Scene(int min, int max, std::chrono::milliseconds rescale_timeout = 60s)
+      : Scene(std::make_shared<::testing::AgentHome>(), min, max, rescale_timeout) {}
+  Scene(std::shared_ptr<::testing::AgentHome> home_, int min, int max, std::chrono::milliseconds rescale_timeout = 60s)
+      : home(std::move(home_)) {
     plan.elastic = true;
     plan.min_replicas = min;
     plan.replicas = max;
     plan.device_kind = DeviceKind::kCpu;
-    plan.relay = Relay{.in = to.read.release(), .out = from.write.release(), .address = "127.0.0.1"};
+    plan.relay = Relay{.in = to.read.release(),
+                       .out = from.write.release(),
+                       .address = "127.0.0.1",
+                       .rescale_timeout = rescale_timeout};
     size.emplace(plan);
     relay.emplace(plan, *size, device_time, ADAPTDL_AGENT);
   }
@@ -163,6 +168,35 @@ TEST_CASE("messages to and from connected replica servers are relayed, and other
   REQUIRE(scene.eventually([&] { return scene.recorder.events.back() == received; }));
   REQUIRE(scene.eventually([&] { return scene.take("send") == Devices{"1/0"}; }));
   CHECK(scene.recorder.events.size() == 2);
+}
+
+TEST_CASE("a program that must be restarted to grow gets the devices of several new nodes at once") {
+  Scene scene(1, 3);
+  scene.nodes({Scene::node("1", 1)});
+  REQUIRE(scene.connect(1));
+  scene.nodes({Scene::node("1", 1), Scene::node("2", 1)});
+  const auto until = std::chrono::steady_clock::now() + 500ms;
+  scene.eventually([&] { return std::chrono::steady_clock::now() > until; });
+  CHECK(scene.take("open").empty());
+  scene.nodes({Scene::node("1", 1), Scene::node("2", 1), Scene::node("3", 1)});
+  REQUIRE(scene.eventually([&] { return !scene.take("open").empty(); }));
+}
+
+TEST_CASE("a program that must be restarted to grow waits for more nodes only for a limited time") {
+  Scene scene(1, 3, 100ms);
+  scene.nodes({Scene::node("1", 1)});
+  REQUIRE(scene.connect(1));
+  scene.nodes({Scene::node("1", 1), Scene::node("2", 1)});
+  REQUIRE(scene.connect(2));
+}
+
+TEST_CASE("a program that can grow while it runs gets the devices of each new node immediately") {
+  Scene scene(1, 3);
+  scene.nodes({Scene::node("1", 1)});
+  REQUIRE(scene.connect(1));
+  scene.relay->set_hints({{"liveRescale", true}});
+  scene.nodes({Scene::node("1", 1), Scene::node("2", 1)});
+  REQUIRE(scene.connect(2));
 }
 
 TEST_CASE("runs share the devices of a cluster, and a run gets those that another run released") {
