@@ -45,29 +45,18 @@ void read_numbers(SubmitOptions& options) {
   if (!options.given_image.empty()) image::Reference::parse(options.given_image);
 }
 
-// The options and arguments that can be used with --ray.
-constexpr std::string_view kRayOptions[] = {"--ray",
-                                            "--cpus",
-                                            "--gpus",
-                                            "--max-cluster-size",
-                                            "--checkpoint-path",
-                                            "--no-checkpoint",
-                                            "--checkpoint-timeout",
-                                            "--name",
-                                            "--min-replicas",
-                                            "--max-replicas",
-                                            "--follow",
-                                            "--wait",
-                                            "--timeout",
-                                            "--json",
-                                            "project",
-                                            "arg"};
+// The options and arguments that can be used with --ray, besides those that require it.
+constexpr std::string_view kRayOptions[] = {"--ray",  "--name",    "--min-replicas", "--max-replicas", "--follow",
+                                            "--wait", "--timeout", "--json",         "project",        "arg"};
 
 // Throws UsageError if any other option was given, because it would have no effect in a Ray cluster.
 void refuse_other_options(const CLI::App& app) {
+  const CLI::Option* const ray = app.get_option("--ray");
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = (option->get_positional() ? "" : "--") + option->get_single_name();
-    if (option->count() > 0 && std::ranges::find(kRayOptions, name) == std::end(kRayOptions))
+    const auto needs = option->get_needs();
+    if (option->count() > 0 && std::ranges::find(needs, ray) == needs.end() &&
+        std::ranges::find(kRayOptions, name) == std::end(kRayOptions))
       throw UsageError(fmt::format("submit: {} cannot be used with --ray", name));
   }
 }
