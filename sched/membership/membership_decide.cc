@@ -69,11 +69,11 @@ void Membership::finish(Time now) {
   for (Replica& replica : state_.replicas) {
     const bool never_joined = replica.role == Role::kLoading || replica.role == Role::kWaiting;
     // A member that was listed just before the end may find no group to join.
-    const bool finds_nobody = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
-    const bool too_late = replica.role == Role::kMember && !replica.trained && finds_nobody;
+    const bool has_no_peers = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
+    const bool too_late = replica.role == Role::kMember && !replica.trained && has_no_peers;
     if (never_joined || too_late) kill(replica, "no longer needed");
     // No further generation will be issued.
-    if (state_.finished_at && replica.role == Role::kMember && replica.broken && finds_nobody)
+    if (state_.finished_at && replica.role == Role::kMember && replica.broken && has_no_peers)
       kill(replica, "its group broke after the others had finished", true);
   }
   const bool can_meet = state_.regroup && !state_.finished_at && can_save && !state_.a_member_dies();

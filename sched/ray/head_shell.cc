@@ -73,7 +73,7 @@ class HeadShell::Session {
     changed_.wait(lock, stop_, [this] { return ready_ || failure_; });
     if (!ready_) kube::check(stop_);
     if (!ready_) throw Error(*failure_);
-    keeper_ = std::jthread([this](const std::stop_token& enough) { keep(enough); });
+    keepalive_ = std::jthread([this](const std::stop_token& enough) { keep_alive(enough); });
   }
 
   // Asks the job to end.
@@ -95,7 +95,7 @@ class HeadShell::Session {
   }
 
   void end() noexcept {
-    keeper_ = std::jthread();
+    keepalive_ = std::jthread();
     ask_to_end();
     try {
       if (const auto job = impatient_.wait_for_end(id_, kEnd); job && job->ended()) impatient_.remove(id_);
@@ -196,7 +196,7 @@ class HeadShell::Session {
     sent_ = number + 1;
   }
 
-  void keep(const std::stop_token& enough) {
+  void keep_alive(const std::stop_token& enough) {
     std::mutex unused;
     std::condition_variable_any never;
     for (std::unique_lock lock(unused);
@@ -298,7 +298,7 @@ class HeadShell::Session {
   std::uint64_t sent_ = 0, read_ = 0;  // messages
   bool ready_ = false;
   std::optional<std::string> failure_;  // why there will be no more output
-  std::jthread reader_, keeper_;
+  std::jthread reader_, keepalive_;
 };
 
 HeadShell::HeadShell(const Access& access, const std::string& id, const std::map<std::string, std::string>& metadata,

@@ -35,7 +35,7 @@ Simulation::Simulation(std::size_t index, const SimulationTask& task, const Simu
   for (const WorkloadJob& job : task.workload->jobs) {
     jobs_.emplace_back(job, task.policy->adapts_batch_size(), options.restart_cost);
   }
-  told_.resize(jobs_.size());
+  reported_.resize(jobs_.size());
   progress_.resize(jobs_.size());
 }
 
@@ -185,8 +185,8 @@ void Simulation::record(const Decision& decision) {
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
     const bool done = jobs_[i].completion_time().has_value();
     record.completed += done;
-    if ((done && !told_[i]) || active(jobs_[i])) record.jobs.push_back(this->record(jobs_[i], decision));
-    told_[i] = done;
+    if ((done && !reported_[i]) || active(jobs_[i])) record.jobs.push_back(this->record(jobs_[i], decision));
+    reported_[i] = done;
   }
   if (!record.jobs.empty()) observer_->cycle(record);
 }

@@ -52,7 +52,7 @@ class Simulation {
   double now_ = 0;
   double node_seconds_ = 0;       // from the first submission to the last completion
   double node_cost_ = 0;          // of the node-seconds
-  std::vector<bool> told_;        // by job: whether its completion was recorded
+  std::vector<bool> reported_;    // by job: whether its completion was recorded
   std::vector<double> progress_;  // by job: the job's progress when it last grew
   int idle_cycles_ = 0;           // cycles with jobs to schedule since any job's progress last grew
 };

@@ -37,7 +37,7 @@ boost::system::error_code last_error() { return {errno, asio::error::get_system_
 
 Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener& listener)
     : options_(options),
-      most_connections_(bounded_by_descriptors(std::max<std::size_t>(options.max_connections, 1))),
+      max_connections_(bounded_by_descriptors(std::max<std::size_t>(options.max_connections, 1))),
       router_(board_, listener, options_) {
   boost::system::error_code error;
   board_.set_all_jobs_known(options.all_jobs_known);
@@ -114,8 +114,8 @@ void Supervisor::Server::take(boost::beast::error_code result, tcp::socket socke
     retry_.async_wait([this](boost::system::error_code) { accept(); });
     return;
   }
-  if (connections_.size() >= most_connections_) make_room();
-  if (connections_.size() < most_connections_ + kLeaving)
+  if (connections_.size() >= max_connections_) make_room();
+  if (connections_.size() < max_connections_ + kLeaving)
     (*connections_.insert(std::make_shared<Connection>(std::move(socket), *this, options_)).first)->start();
   accept();
 }

@@ -39,7 +39,7 @@ class Supervisor::Server final : public ConnectionHub {
   void closed(Connection& connection) override;
 
   const SupervisorOptions options_;
-  const std::size_t most_connections_;
+  const std::size_t max_connections_;
   JobBoard board_;
   Router router_;
   boost::asio::io_context context_{1};

@@ -31,11 +31,11 @@ struct Simulation {
 };
 
 std::string describe_simulations(const std::vector<Simulation>& simulations) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMaxNames = 8;
   std::string text;
-  for (std::size_t i = 0; i < std::min(simulations.size(), kMost); ++i)
+  for (std::size_t i = 0; i < std::min(simulations.size(), kMaxNames); ++i)
     text += fmt::format("{}{} under {}", i == 0 ? "" : ", ", simulations[i].workload, simulations[i].policy);
-  return text + (simulations.size() > kMost ? ", ..." : "");
+  return text + (simulations.size() > kMaxNames ? ", ..." : "");
 }
 
 // Returns the timeline of the single simulation that the options select.

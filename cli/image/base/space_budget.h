@@ -19,7 +19,7 @@ class SpaceBudget {
 
  private:
   std::filesystem::path directory_;
-  std::uint64_t most_bytes_, most_files_;
+  std::uint64_t max_bytes_, max_files_;
   std::atomic<std::uint64_t> bytes_ = 0, files_ = 0;
 };
 

@@ -20,15 +20,15 @@ bool BaseImage::may_have(const std::string& path) const {
   };
   // A layer without a history entry may contain anything. The first layer is an exception: it is a distribution's base.
   const nlohmann::json history = at(whole, "history");
-  std::size_t told = 0;
+  std::size_t described = 0;
   for (const nlohmann::json& each : history) {
     if (at(each, "empty_layer") == true) continue;
     const nlohmann::json by = at(each, "created_by");
-    if (told > 0 && (!by.is_string() || by.get_ref<const std::string&>().empty())) return true;
-    ++told;
+    if (described > 0 && (!by.is_string() || by.get_ref<const std::string&>().empty())) return true;
+    ++described;
   }
-  if (told < layers.size() && layers.size() > 1) return true;
-  return text_speaks_of(history.dump() + at(whole, "config").dump(), path);
+  if (described < layers.size() && layers.size() > 1) return true;
+  return text_mentions(history.dump() + at(whole, "config").dump(), path);
 }
 
 Manifest BaseImages::manifest(const Reference& image, const Platform& platform) {

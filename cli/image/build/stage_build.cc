@@ -53,7 +53,7 @@ BuiltStage StageBuild::begin() const {
     built.layers = base.layers;
     built.key = sha256("image " + base.digest);
     built.date = base.config.date;
-    built.files.begin_unseen([&base](const std::string& path) { return base.may_have(path); });
+    built.files.begin_unread([&base](const std::string& path) { return base.may_have(path); });
   } else {
     built.key = sha256("scratch");
   }

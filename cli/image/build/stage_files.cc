@@ -58,7 +58,7 @@ bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 |
 
 }  // namespace
 
-bool text_speaks_of(const std::string& text, const std::string& path) {
+bool text_mentions(const std::string& text, const std::string& path) {
   const std::string place = own_place(path), name = place.substr(place.rfind('/') + 1);
   if (place.empty()) return true;
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
@@ -87,13 +87,13 @@ PathKind StageFiles::find_below(const std::string& path) const {
   if (below_ == Below::kNothing) return PathKind::kMissing;
   if (below_ == Below::kUnknown) return PathKind::kUnknown;
   if (contains(kDirectories, path)) return PathKind::kDirectory;
-  return own_place(path).empty() || speaks_of_(path) ? PathKind::kUnknown : PathKind::kMissing;
+  return own_place(path).empty() || mentions_(path) ? PathKind::kUnknown : PathKind::kMissing;
 }
 
-void StageFiles::begin_unseen(std::function<bool(const std::string&)> speaks_of) {
+void StageFiles::begin_unread(std::function<bool(const std::string&)> mentions) {
   *this = {};
-  below_ = Below::kUnseen;
-  speaks_of_ = std::move(speaks_of);
+  below_ = Below::kUnread;
+  mentions_ = std::move(mentions);
 }
 
 void StageFiles::forget() {

@@ -19,24 +19,24 @@ class StageFiles {
  public:
   // Paths have no leading or trailing slashes. Initially, no file exists.
   PathKind find(const std::string& path) const;
-  // Starts with an image whose layers have not been read; `speaks_of` returns whether the image may contain a path.
-  void begin_unseen(std::function<bool(const std::string& path)> speaks_of);
+  // Starts with an image whose layers have not been read; `mentions` returns whether the image may contain a path.
+  void begin_unread(std::function<bool(const std::string& path)> mentions);
   // Must be called after a command has been executed: all files become unknown.
   void forget();
   // Adds the directories and links that a step has created; the directories did not exist before.
   void add(const std::vector<std::string>& directories, const std::vector<std::string>& links);
 
  private:
-  enum class Below { kNothing, kUnseen, kUnknown };
+  enum class Below { kNothing, kUnread, kUnknown };
   PathKind find_below(const std::string& path) const;
 
   Below below_ = Below::kNothing;
-  std::function<bool(const std::string&)> speaks_of_;
+  std::function<bool(const std::string&)> mentions_;
   std::set<std::string> directories_, links_;
 };
 
 // Returns whether a history and configuration, given as one text, mention the path; also true if a distribution may
 // contain the path.
-bool text_speaks_of(const std::string& text, const std::string& path);
+bool text_mentions(const std::string& text, const std::string& path);
 
 }  // namespace adaptdl::image

@@ -63,7 +63,7 @@ struct FreeZstd {
 BlockCompressor::BlockCompressor(const LayerOptions& options, Sink sink)
     : compression_(options.compression),
       level_(level_of(options)),
-      most_threads_(threads_of(options)),
+      max_threads_(threads_of(options)),
       block_size_(block_size_of(options.compression)),
       sink_(std::move(sink)) {}
 
@@ -133,9 +133,9 @@ void BlockCompressor::submit() {
     blocks_.push_back(std::move(filling_));
   }
   work_.notify_one();
-  if (threads_.size() < most_threads_) threads_.emplace_back([this] { work(); });
+  if (threads_.size() < max_threads_) threads_.emplace_back([this] { work(); });
   // The queue is long enough that no worker waits while this thread reads and writes.
-  while (blocks_.size() > 2 * std::size_t{most_threads_}) deliver();
+  while (blocks_.size() > 2 * std::size_t{max_threads_}) deliver();
 }
 
 void BlockCompressor::work() {

@@ -48,7 +48,7 @@ class BlockCompressor {
 
   const Compression compression_;
   const int level_;
-  const unsigned most_threads_;
+  const unsigned max_threads_;
   const std::size_t block_size_;
   const Sink sink_;
   std::unique_ptr<Block> filling_;

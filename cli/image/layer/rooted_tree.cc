@@ -123,7 +123,8 @@ PathParts split_path(const std::string& path) {
   return {path.substr(0, slash), path.substr(slash + 1)};
 }
 
-RootedTree::RootedTree(net::Fd root, Unsaid unsaid) : root_(std::move(root)), unsaid_(std::move(unsaid)) {}
+RootedTree::RootedTree(net::Fd root, ImplicitEntry implicit_entry)
+    : root_(std::move(root)), implicit_entry_(std::move(implicit_entry)) {}
 
 net::Fd RootedTree::open_directory(const std::string& path, int flags) {
   return open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY | flags, Links::kInRoot);
@@ -166,7 +167,7 @@ net::Fd RootedTree::make_parents(const std::string& directory, int links) {
     const bool hides = there && is_whiteout(info);
     if (hides) ::unlinkat(parent.get(), name.c_str(), 0);
     if (there && !hides) throw Error(fmt::format("'{}' contains entries but is not a directory", one_line(path, 200)));
-    Entry looks = unsaid_ ? unsaid_(path) : Entry{};
+    Entry looks = implicit_entry_ ? implicit_entry_(path) : Entry{};
     if (looks.type == Entry::Type::kSymlink && !hides) {
       if (::symlinkat(looks.link.c_str(), parent.get(), name.c_str()) != 0) fail_tree("create", path);
       set_attributes(parent.get(), name, looks, true);

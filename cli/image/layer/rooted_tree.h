@@ -24,8 +24,8 @@ class RootedTree {
  public:
   // Returns the attributes of a directory that is created only because it contains an entry, or of a link that is
   // created instead of the directory.
-  using Unsaid = std::function<Entry(const std::string& path)>;
-  RootedTree(net::Fd root, Unsaid unsaid);
+  using ImplicitEntry = std::function<Entry(const std::string& path)>;
+  RootedTree(net::Fd root, ImplicitEntry implicit_entry);
 
   // Creates an entry, replacing any existing file or directory tree at its path; a directory entry keeps an existing
   // directory. Returns false for a device that the process may not create. Throws Error.
@@ -48,7 +48,7 @@ class RootedTree {
   void make_opaque(int directory, const std::string& path);
 
   const net::Fd root_;
-  const Unsaid unsaid_;
+  const ImplicitEntry implicit_entry_;
   std::string last_directory_;  // the directory that was used last, and its descriptor
   net::Fd last_;
   std::map<std::string, std::int64_t> directory_times_;

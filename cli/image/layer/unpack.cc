@@ -162,7 +162,7 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
   DraftDirectory draft(directory);
   LayerReader layer(blob, name, options.limits, options.stop);
   RootedTree tree(draft.open(), [&](const std::string& path) {
-    ++result.unsaid_directories;
+    ++result.implicit_directories;
     if (options.await_lower) options.await_lower();
     Entry none;
     none.mode = 0755;

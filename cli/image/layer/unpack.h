@@ -36,7 +36,7 @@ struct Unpacked {
   std::uint64_t bytes = 0;  // size of the tar stream
   // Devices cannot be created in a user namespace, and are omitted; sandboxes have their own /dev.
   std::size_t devices_left_out = 0;
-  std::size_t unsaid_directories = 0;  // if 0, the result does not depend on `lower`
+  std::size_t implicit_directories = 0;  // if 0, the result does not depend on `lower`
 };
 
 // Unpacks the blob's file to `directory`, which must not exist yet. The layer is unpacked to a draft next to it, which

@@ -74,21 +74,21 @@ int fitness(const Platform& built, const Platform& machine) {
 
 }  // namespace
 
-std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view told) {
+std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view declared) {
   const json content = parse_foreign_json(bytes);
   if (!content.is_object()) throw Error("the manifest is not a JSON object");
-  const std::string_view type_told = essence(told);
+  const std::string_view declared_type = essence(declared);
   const std::string inside = text_at(content, "mediaType");
-  if (is_schema_1(content, type_told))
+  if (is_schema_1(content, declared_type))
     throw Error(
         "the manifest uses Docker's schema 1, which is no longer supported; push the image again with a current tool");
   // A document that could be read as both a manifest and an index is rejected.
   const bool has_manifests = content.contains("manifests"), has_layers = content.contains("layers");
   if (has_manifests == has_layers) throw Error("the document is neither an image manifest nor an image index");
-  if (!inside.empty() && !type_told.empty() && inside != type_told)
+  if (!inside.empty() && !declared_type.empty() && inside != declared_type)
     throw Error(fmt::format("the manifest has the media type '{}', but the registry reports '{}'",
-                            one_line(inside, 100), one_line(type_told, 100)));
-  std::string type = !inside.empty() ? inside : std::string(type_told);
+                            one_line(inside, 100), one_line(declared_type, 100)));
+  std::string type = !inside.empty() ? inside : std::string(declared_type);
   if (type.empty()) type = has_manifests ? media::kIndex : media::kManifest;
   const bool is_index = type == media::kIndex || type == media::kDockerList;
   if (!is_index && type != media::kManifest && type != media::kDockerManifest)

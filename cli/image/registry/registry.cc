@@ -94,11 +94,11 @@ std::variant<Manifest, Index> Registry::Impl::fetch(const Place& place, const Re
   request.max_body = kMaxManifestSize;
   http::Response response =
       ask(place, request, place.path("/manifests/" + image.version()), pull_scopes(place), what, stop);
-  const std::string told(response.header("docker-content-digest"));
+  const std::string reported(response.header("docker-content-digest"));
   if (!image.digest.empty())
     check_content(response.body, image.digest, what);
-  else if (is_digest(told))
-    check_content(response.body, told, what);
+  else if (is_digest(reported))
+    check_content(response.body, reported, what);
   try {
     auto manifest = parse_manifest(std::move(response.body), response.header("content-type"));
     if (!image.digest.empty()) std::visit([&](auto& each) { each.digest = image.digest; }, manifest);

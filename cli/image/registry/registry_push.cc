@@ -148,10 +148,10 @@ class Upload {
 
   void check(const http::Response& response, bool last) {
     if (response.status / 100 == 2) {
-      const std::string_view told = response.header("docker-content-digest");
-      if (last && !told.empty() && told != blob_.digest && is_digest(told) &&
-          told.substr(0, told.find(':')) == blob_.digest.substr(0, blob_.digest.find(':')))
-        throw Error(fmt::format("{}: the registry stored the blob as {}", what_, told));
+      const std::string_view reported = response.header("docker-content-digest");
+      if (last && !reported.empty() && reported != blob_.digest && is_digest(reported) &&
+          reported.substr(0, reported.find(':')) == blob_.digest.substr(0, blob_.digest.find(':')))
+        throw Error(fmt::format("{}: the registry stored the blob as {}", what_, reported));
       return;
     }
     const RegistryError error = place_.session->error(what_, response, push_scopes(place_), stop_);
@@ -251,10 +251,10 @@ std::string Registry::push_manifest(const Reference& image, const std::string& m
   const std::string version = image.tag.empty() ? image.version() : image.tag;
   const http::Response response =
       impl_->ask(place, request, place.path("/manifests/" + version), push_scopes(place), what, stop);
-  const std::string_view told = response.header("docker-content-digest");
-  if (!told.empty() && told.starts_with("sha256:") && told != digest)
+  const std::string_view reported = response.header("docker-content-digest");
+  if (!reported.empty() && reported.starts_with("sha256:") && reported != digest)
     throw Error(fmt::format("{}: the registry stored the manifest as {}, but its digest is {}", what,
-                            one_line(told, 160), digest));
+                            one_line(reported, 160), digest));
   return digest;
 }
 

@@ -42,10 +42,10 @@ bool is_redirect(int status) {
 Session::Session(std::string host, const RegistryOptions& options) : options_(options), host_(std::move(host)) {
   constexpr std::string_view kPlain = "http://";
   if (host_.starts_with(kPlain)) {
-    plain_told_ = true;
+    plain_http_ = true;
     host_.erase(0, kPlain.size());
   }
-  plain_told_ = plain_told_ || options.plain_http.contains(host_);
+  plain_http_ = plain_http_ || options.plain_http.contains(host_);
 }
 
 void Session::prepare(http::Request& request) const {
@@ -56,7 +56,7 @@ void Session::prepare(http::Request& request) const {
 std::string Session::base(const std::stop_token& stop) {
   const std::scoped_lock lock(mutex_);
   if (!base_.empty()) return base_;
-  const bool plain = plain_told_ || (is_this_machine(host_) && !speaks_tls(stop));
+  const bool plain = plain_http_ || (is_this_machine(host_) && !speaks_tls(stop));
   authorizer_ = std::make_unique<Authorizer>(
       Authorizer::Context{host_, plain,
                           [this](const std::string& repository, const std::stop_token& end) {

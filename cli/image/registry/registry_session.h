@@ -51,7 +51,7 @@ class Session {
 
   const RegistryOptions& options_;
   std::string host_;
-  bool plain_told_ = false;
+  bool plain_http_ = false;
   http::Connections connections_;
   std::unique_ptr<Authorizer> authorizer_;
   std::mutex mutex_;

@@ -136,10 +136,11 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
   Monitor monitor(std::move(plan));
   const std::stop_callback on_stop(stop, [&] { ::eventfd_write(wake.get(), 1); });
   LineCutter lines(on_line);
-  std::string told;
+  std::string reported;
   const auto read_all = [&] {
     const bool open = drain(output.read, [&](std::string_view bytes) { lines.feed(bytes); });
-    drain(report.read, [&](std::string_view bytes) { told += bytes.substr(0, kMaxReportLength - told.size()); });
+    drain(report.read,
+          [&](std::string_view bytes) { reported += bytes.substr(0, kMaxReportLength - reported.size()); });
     return open;
   };
   bool open = true;
@@ -153,7 +154,7 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
   monitor.wait();
   read_all();
   lines.finish();
-  return end_of(told);
+  return end_of(reported);
 }
 
 // The step's cache mounts. Each mount is locked once, in the same order in all steps, so that steps cannot deadlock.

@@ -19,7 +19,7 @@ std::atomic<bool> interrupted{false};
 std::atomic<bool> ignores_terminal{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-void say(std::string_view line) noexcept {
+void write_line(std::string_view line) noexcept {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -42,9 +42,9 @@ void handle(int number, siginfo_t* info, void*) {
     const bool from_terminal = info && info->si_code == SI_KERNEL;
     if (from_terminal && ignores_terminal.load()) return;
     if (interrupted.exchange(true)) end_by_interrupt();
-    say("adaptdl: SIGINT: checkpointing at the next step; interrupt again to end immediately\n");
+    write_line("adaptdl: SIGINT: checkpointing at the next step; interrupt again to end immediately\n");
   } else if (stop_number.load() == 0) {
-    say("adaptdl: SIGTERM: checkpointing at the next step\n");
+    write_line("adaptdl: SIGTERM: checkpointing at the next step\n");
   }
   request_stop(number);
   errno = saved_errno;

@@ -43,11 +43,12 @@ json sum_of_integers(const json& a, const json& b) {
     return value.is_number_unsigned() ? Wide{value.get<std::uint64_t>()} : Wide{value.get<std::int64_t>()};
   };
   const Wide total = wide(a) + wide(b);
-  const Wide most_unsigned = std::numeric_limits<std::uint64_t>::max();
-  const Wide most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
-  if (total > most_unsigned || total < least)
+  const Wide max_unsigned = std::numeric_limits<std::uint64_t>::max();
+  const Wide max_signed = std::numeric_limits<std::int64_t>::max(),
+             min_signed = std::numeric_limits<std::int64_t>::min();
+  if (total > max_unsigned || total < min_signed)
     throw CollectiveError(fmt::format("the sum of {} and {} does not fit into 64 bits", a.dump(), b.dump()));
-  if (total <= most) return static_cast<std::int64_t>(total);
+  if (total <= max_signed) return static_cast<std::int64_t>(total);
   return static_cast<std::uint64_t>(total);
 }
 

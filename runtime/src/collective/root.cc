@@ -21,7 +21,7 @@ using wire::Type;
 // Values of epoll_data that are not peers' ranks. Rank 0 has no link, so 0 is available.
 constexpr std::uint64_t kWake = 0;
 constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
-constexpr std::size_t kMaxStrangers = 256;   // connections still in the handshake, beyond the job's size
+constexpr std::size_t kMaxPending = 256;     // connections still in the handshake, beyond the job's size
 constexpr std::size_t kMaxUnread = 1 << 20;  // bytes of unread results that a replica may have before it must wait
 // How long a call on rank 0 waits beyond its deadline for the I/O thread to report which replicas are missing. On a
 // busy machine, that thread may run late.
@@ -39,7 +39,7 @@ Root::Root(const Options& options)
   port_ = listener.port;
   gate_.emplace(Gate::Options{.terms = terms(options_),
                               .max_request = wire::kMaxHello,
-                              .max_strangers = kMaxStrangers + static_cast<std::size_t>(options_.size)},
+                              .max_pending = kMaxPending + static_cast<std::size_t>(options_.size)},
                 std::move(listener.fd),
                 [this](std::string_view request, const std::string& from) { return judge(request, from); });
   replicas_.resize(static_cast<std::size_t>(options_.size));

@@ -112,7 +112,7 @@ Smooth blurred(const FitError& error, double blur) {
   return [&error, blur](const Point& at, Point* slope) { return error(at, slope, blur); };
 }
 
-Minimum least_from(std::initializer_list<Point> starts, const Smooth& function, const Box& box) {
+Minimum minimum_from(std::initializer_list<Point> starts, const Smooth& function, const Box& box) {
   Minimum least{{}, std::numeric_limits<double>::infinity()};
   for (const Point& start : starts)
     if (const Minimum found = minimize(function, box.clamp(start), box.lower, box.upper); found.value < least.value)
@@ -146,13 +146,13 @@ Point with_retrogression(Point at) {
 
 // For times without noise, the minimum is on a ridge where one error is zero, and the search gets stuck there. The
 // search therefore follows the minima of an error that is blurred less and less.
-Minimum least_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
+Minimum minimum_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
-  const Minimum least = least_from({usual, guess(observations)}, function, box);
+  const Minimum least = minimum_from({usual, guess(observations)}, function, box);
   Point at = least.at;
   for (const double blur : kBlurs) at = minimize(blurred(error, blur), at, box.lower, box.upper).at;
-  const Minimum sharp = least_from({at, with_retrogression(at)}, function, box);
+  const Minimum sharp = minimum_from({at, with_retrogression(at)}, function, box);
   return on_bounds(sharp.value < least.value ? sharp : least, function, box);
 }
 
@@ -164,7 +164,7 @@ Minimum more_plausible(const Minimum& least, const FitError& error, const Box& b
   // One unit of log-likelihood, in terms of the error.
   const double unit = error.optim_error(least.at) / static_cast<double>(error.size());
   const auto prefer = [&](const Box& narrower, double allowance) {
-    const Minimum other = least_from({found.at, with_retrogression(found.at)}, function, narrower);
+    const Minimum other = minimum_from({found.at, with_retrogression(found.at)}, function, narrower);
     if (other.value <= least.value + allowance) found = on_bounds(other, function, narrower);
   };
   const bool both = error.count(Link::kBetweenNodes) > 0 && error.count(Link::kWithinNode) > 0;
@@ -187,14 +187,14 @@ Minimum more_plausible(const Minimum& least, const FitError& error, const Box& b
 PerfParams least_error_params(std::span<const Observation> observations) {
   check_observations(observations);
   const FitError error(observations);
-  return to_params(least_of(observations, error, bounds_for(observations, error)).at);
+  return to_params(minimum_of(observations, error, bounds_for(observations, error)).at);
 }
 
 PerfParams fit_perf_params(std::span<const Observation> observations) {
   check_observations(observations);
   const FitError error(observations);
   const Box box = bounds_for(observations, error);
-  PerfParams params = to_params(more_plausible(least_of(observations, error, box), error, box).at);
+  PerfParams params = to_params(more_plausible(minimum_of(observations, error, box), error, box).at);
   if (error.count(Link::kBetweenNodes) == 0) {
     params.alpha_n = std::max(params.alpha_n, params.alpha_r * kBetweenOverWithin);
     params.beta_n = std::max(params.beta_n, params.beta_r * kBetweenOverWithin);

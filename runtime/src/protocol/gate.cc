@@ -37,7 +37,7 @@ void Gate::watch(int fd) {
 }
 
 void Gate::close() noexcept {
-  strangers_.clear();
+  pending_.clear();
   listener_.reset();
   epoll_.reset();
 }
@@ -45,15 +45,15 @@ void Gate::close() noexcept {
 void Gate::serve() {
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
-  // Handle strangers first, because new connections may replace them.
+  // Handle pending connections first, because new connections may replace them.
   for (int i = 0; i < count; ++i)
-    if (const auto stranger = strangers_.find(events[i].data.fd); stranger != strangers_.end()) receive(stranger);
+    if (const auto pending = pending_.find(events[i].data.fd); pending != pending_.end()) receive(pending);
   for (int i = 0; i < count; ++i)
     if (listener_ && events[i].data.fd == listener_.get()) accept_all();
 }
 
 void Gate::on_tick(net::Clock::time_point now) {
-  std::erase_if(strangers_, [now](const auto& stranger) { return stranger.second.deadline <= now; });
+  std::erase_if(pending_, [now](const auto& pending) { return pending.second.deadline <= now; });
   if (listener_ && !accepting_) {
     watch(listener_.get());
     accepting_ = true;
@@ -72,43 +72,43 @@ void Gate::accept_all() {
       accepting_ = false;
       return;
     }
-    if (strangers_.size() >= options_.max_strangers)
-      strangers_.erase(std::min_element(strangers_.begin(), strangers_.end(), [](const auto& a, const auto& b) {
+    if (pending_.size() >= options_.max_pending)
+      pending_.erase(std::min_element(pending_.begin(), pending_.end(), [](const auto& a, const auto& b) {
         return a.second.deadline < b.second.deadline;
       }));
     const int number = fd.get();
-    const auto [stranger, fresh] = strangers_.emplace(
-        number, Stranger{std::move(fd), std::move(from), handshake::AcceptingEnd(options_.terms, options_.max_request),
-                         net::Clock::now() + options_.handshake_time});
+    const auto [pending, fresh] = pending_.emplace(
+        number, Pending{std::move(fd), std::move(from), handshake::AcceptingEnd(options_.terms, options_.max_request),
+                        net::Clock::now() + options_.handshake_time});
     if (!fresh) continue;
     watch(number);
-    receive(stranger);  // a replica sends its opening immediately, so it has often arrived already
+    receive(pending);  // a replica sends its opening immediately, so it has often arrived already
     if (!listener_) return;
   }
 }
 
-void Gate::receive(Strangers::iterator stranger) {
+void Gate::receive(PendingMap::iterator pending) {
   char buffer[2048];
-  const ssize_t received = ::recv(stranger->first, buffer, sizeof buffer, MSG_DONTWAIT);
+  const ssize_t received = ::recv(pending->first, buffer, sizeof buffer, MSG_DONTWAIT);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   if (received <= 0) {
-    strangers_.erase(stranger);
+    pending_.erase(pending);
     return;
   }
-  handshake::AcceptingEnd& end = stranger->second.end;
+  handshake::AcceptingEnd& end = pending->second.end;
   std::string reply;
   const handshake::Step step = end.take({buffer, static_cast<std::size_t>(received)}, reply);
   // The send buffer of a new connection is empty, so the reply fits. If it does not, the handshake times out.
-  if (!reply.empty()) ::send(stranger->first, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (step == handshake::Step::kProved) return judge(stranger);
+  if (!reply.empty()) ::send(pending->first, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (step == handshake::Step::kProved) return judge(pending);
   if (step == handshake::Step::kIncomplete) return;
-  if (!end.why().empty()) refuse(stranger->second.from, end.why());
-  strangers_.erase(stranger);
+  if (!end.why().empty()) refuse(pending->second.from, end.why());
+  pending_.erase(pending);
 }
 
-void Gate::judge(Strangers::iterator stranger) {
-  Stranger known = std::move(stranger->second);
-  strangers_.erase(stranger);
+void Gate::judge(PendingMap::iterator pending) {
+  Pending known = std::move(pending->second);
+  pending_.erase(pending);
   const Verdict verdict = judge_(known.end.request(), known.from);
   const std::string answer = known.end.answer(verdict.answer);
   const ssize_t sent = ::send(known.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

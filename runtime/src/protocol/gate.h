@@ -1,7 +1,7 @@
 // Accepts connections on a listener and admits those that prove that they belong to the job.
 //
-// A connection is a stranger until its handshake is complete and its request is accepted. A stranger occupies one
-// descriptor and the memory for one request, for a few seconds at most. The number of strangers is limited: when
+// A connection is pending until its handshake is complete and its request is accepted. A pending connection occupies one
+// descriptor and the memory for one request, for a few seconds at most. The number of pending connections is limited: when
 // another one connects, the oldest is closed. A replica whose connection was closed in this way tries again.
 //
 // Threading: not thread-safe; the owner must guard it.
@@ -34,7 +34,7 @@ class Gate {
   struct Options {
     handshake::Terms terms;
     std::size_t max_request = 0;      // bytes
-    std::size_t max_strangers = 256;  // at the same time
+    std::size_t max_pending = 256;    // at the same time
     std::chrono::milliseconds handshake_time = std::chrono::seconds(5);
   };
 
@@ -45,34 +45,34 @@ class Gate {
   int fd() const noexcept { return epoll_.get(); }
   // Handles all pending events; never waits.
   void serve();
-  // Must be called once per second. Drops strangers that took too long, and resumes accepting connections if it had
+  // Must be called once per second. Drops pending connections that took too long, and resumes accepting connections if it had
   // stopped because no descriptors were left.
   void on_tick(net::Clock::time_point now);
-  // Why the last stranger that used this protocol was refused, with its address; "" if none was refused.
+  // Why the last connection that used this protocol was refused, with its address; "" if none was refused.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
-  // Closes the listener and drops all strangers. Idempotent.
+  // Closes the listener and drops all pending connections. Idempotent.
   void close() noexcept;
 
  private:
-  struct Stranger {
+  struct Pending {
     net::Fd fd;
     std::string from;
     handshake::AcceptingEnd end;
     net::Clock::time_point deadline;
   };
-  using Strangers = std::map<int, Stranger>;  // by descriptor
+  using PendingMap = std::map<int, Pending>;  // by descriptor
 
   void accept_all();
   void watch(int fd);
-  void receive(Strangers::iterator stranger);
-  void judge(Strangers::iterator stranger);
+  void receive(PendingMap::iterator pending);
+  void judge(PendingMap::iterator pending);
   void refuse(const std::string& from, const std::string& why);
 
   const Options options_;
   net::Fd epoll_;
   net::Fd listener_;
   const Judge judge_;
-  Strangers strangers_;
+  PendingMap pending_;
   bool accepting_ = true;
   std::string last_refusal_;
 };

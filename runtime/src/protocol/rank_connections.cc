@@ -21,7 +21,7 @@ using collective::CollectiveError;
 constexpr std::chrono::seconds kTick{1};
 constexpr std::chrono::milliseconds kRetryPause{50};
 constexpr int kMaxPollMs = 60000;
-constexpr std::size_t kMaxStrangers = 256;  // in addition to the awaited ranks
+constexpr std::size_t kMaxPending = 256;  // in addition to the awaited ranks
 constexpr std::string_view kAccepted = "accepted";
 
 // Returns an invalid descriptor if the other end closed the connection, which happens when that end has too many
@@ -60,7 +60,7 @@ std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Te
     if (!ranks.contains(rank) || connected.contains(rank)) return {};
     return {std::string(kAccepted), [&connected, rank](net::Fd fd) { connected.emplace(rank, std::move(fd)); }};
   };
-  Gate gate({.terms = terms, .max_request = sizeof(std::uint32_t), .max_strangers = kMaxStrangers + ranks.size()},
+  Gate gate({.terms = terms, .max_request = sizeof(std::uint32_t), .max_pending = kMaxPending + ranks.size()},
             std::move(listener.fd), judge);
   auto tick = net::Clock::now() + kTick;
   while (connected.size() < ranks.size()) {

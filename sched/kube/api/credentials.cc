@@ -110,7 +110,7 @@ Authorization Credentials::current() {
   const std::lock_guard lock(mutex_);
   const bool has_files = !access_.token.file.empty() || !access_.client_certificate.file.empty();
   const bool old = has_files && Clock::now() - read_at_ > kReadAgain;
-  if (said_ && said_->expires && system_clock::now() >= *said_->expires) said_.reset(), known_ = false;
+  if (answer_ && answer_->expires && system_clock::now() >= *answer_->expires) answer_.reset(), known_ = false;
   if (!known_ || old) refresh();
   return authorization_;
 }
@@ -127,9 +127,9 @@ void Credentials::refresh() {
     next.key = read_pem(access_.client_key, fmt::format("the client key of user '{}'", access_.user));
   }
   if (encrypted && access_.exec && token.empty() && !basic) {
-    if (!said_) said_ = ask_plugin(access_, patience_of(*access_.exec));
-    token = said_->token;
-    if (next.certificate.empty()) next.certificate = said_->certificate, next.key = said_->key;
+    if (!answer_) answer_ = ask_plugin(access_, patience_of(*access_.exec));
+    token = answer_->token;
+    if (next.certificate.empty()) next.certificate = answer_->certificate, next.key = answer_->key;
   }
   if (!next.certificate.empty()) check_certificate(access_, next.certificate);
   if (!token.empty())
@@ -147,7 +147,7 @@ void Credentials::refresh() {
 bool Credentials::refused(std::uint64_t version) {
   const std::lock_guard lock(mutex_);
   if (access_.token.file.empty() && access_.client_certificate.file.empty() && !access_.exec) return false;
-  if (version == authorization_.version) said_.reset(), known_ = false;
+  if (version == authorization_.version) answer_.reset(), known_ = false;
   return true;
 }
 

@@ -52,7 +52,7 @@ class Credentials {
   Authorization authorization_;
   bool known_ = false;                // authorization_ may be used
   Clock::time_point read_at_;         // when authorization_ was built
-  std::optional<PluginAnswer> said_;  // the plugin's answer, until it expires or is refused
+  std::optional<PluginAnswer> answer_;  // the plugin's answer, until it expires or is refused
 };
 
 }  // namespace adaptdl::kube

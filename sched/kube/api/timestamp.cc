@@ -77,10 +77,10 @@ std::optional<std::int64_t> unit_of(std::string_view name) {
 std::optional<Wide> take_part(std::string_view& text) {
   Wide whole = 0, fraction = 0, scale = 1;
   std::size_t at = 0, digits = 0;
-  constexpr Wide kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr Wide kMaxSeconds = std::numeric_limits<std::int64_t>::max();
   for (; at < text.size() && is_digit(text[at]); ++at, ++digits) {
     whole = 10 * whole + (text[at] - '0');
-    if (whole > kMost) return {};
+    if (whole > kMaxSeconds) return {};
   }
   if (at < text.size() && text[at] == '.')
     for (++at; at < text.size() && is_digit(text[at]); ++at, ++digits) {

@@ -65,7 +65,7 @@ class Watcher {
   };
 
   bool done() const { return ended_ || stop_.stop_requested(); }
-  void tell(Change::Kind kind, json object = nullptr, std::string message = "") {
+  void notify(Change::Kind kind, json object = nullptr, std::string message = "") {
     if (!done() && !handle_({kind, std::move(object), std::move(message)})) ended_ = true;
   }
 
@@ -81,28 +81,29 @@ class Watcher {
           if (done()) throw http::Stopped();
           gone.erase(meta(object, "uid"));
           if (first)
-            tell_state(std::move(object));
+            notify_state(std::move(object));
           else
             objects.push_back(std::move(object));
         },
         stop_);
     for (const auto& [uid, last] : gone) {
-      tell(Change::Kind::kDeleted, {{"metadata", {{"name", last.name}, {"namespace", last.name_space}, {"uid", uid}}}});
+      notify(Change::Kind::kDeleted,
+             {{"metadata", {{"name", last.name}, {"namespace", last.name_space}, {"uid", uid}}}});
       known_.erase(uid);
     }
-    for (json& object : objects) tell_state(std::move(object));
-    tell(Change::Kind::kSynced);
+    for (json& object : objects) notify_state(std::move(object));
+    notify(Change::Kind::kSynced);
     expired_ = false;
     well();
   }
 
-  void tell_state(json&& object) {
+  void notify_state(json&& object) {
     const std::string uid = meta(object, "uid"), version = meta(object, "resourceVersion");
     const auto known = known_.find(uid);
     const bool added = known == known_.end();
     if (!added && (known->second.version == version || is_older_version(version, known->second.version))) return;
     known_[uid] = {version, meta(object, "name"), meta(object, "namespace")};
-    tell(added ? Change::Kind::kAdded : Change::Kind::kModified, std::move(object));
+    notify(added ? Change::Kind::kAdded : Change::Kind::kModified, std::move(object));
   }
 
   void follow() {
@@ -139,9 +140,9 @@ class Watcher {
     well();
     const std::string version = meta(object, "resourceVersion");
     if (type == "ADDED" || type == "MODIFIED") {
-      tell_state(std::move(object));
+      notify_state(std::move(object));
     } else if (type == "DELETED" && known_.erase(meta(object, "uid")) > 0) {
-      tell(Change::Kind::kDeleted, std::move(object));
+      notify(Change::Kind::kDeleted, std::move(object));
     }
     if (!version.empty()) version_ = version;
   }
@@ -162,7 +163,7 @@ class Watcher {
   void probe() {
     client_.get(collection_, {{"limit", "1"}}, stop_);
     interrupted_ = false;
-    if (!expired_) tell(Change::Kind::kSynced);
+    if (!expired_) notify(Change::Kind::kSynced);
   }
 
   // Throws the error if waiting cannot resolve it.
@@ -183,7 +184,7 @@ class Watcher {
     ++failures_;
     if (failures_ > 1 && !interrupted_) {
       interrupted_ = true;
-      tell(Change::Kind::kInterrupted, nullptr, why);
+      notify(Change::Kind::kInterrupted, nullptr, why);
     }
     const milliseconds most = std::min(kFirstWatchPause * (1 << std::min(failures_ - 1, 10)), kMaxWatchPause);
     const milliseconds pause(std::uniform_int_distribution<long>(most.count() / 2, most.count())(random_));

@@ -74,12 +74,12 @@ Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::ui
   };
   ResumedOutput output(shell, events, command, agent.kind());
   output.limit(size);  // a file that grows during the copy is copied up to its original size
-  events.tell(0, size);
+  events.report(0, size);
   while (output.bytes() < size) {
     const std::string_view piece = output.read();
     if (piece.empty()) break;
     sink(piece);
-    events.tell(output.bytes(), size);
+    events.report(output.bytes(), size);
   }
   if (output.bytes() == size) {
     Sums sums{output.sum(), {}};
@@ -95,7 +95,7 @@ Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::ui
 
 void check_download(const Shell& shell, const std::string& source, const std::optional<std::string>& there,
                     const std::string& here, const CopyEvents& events) {
-  if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
+  if (!there) return events.notify(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
       "{} in {} changed during the copy, or was corrupted in transit: its checksum is {}, but the copy's is {}", source,
@@ -153,7 +153,7 @@ void check_tar(const Shell& shell, const std::string& source, ResumedOutput& out
   const bool live = outcome.err.find("changed as we read it") != std::string::npos ||
                     outcome.err.find("File removed before we read it") != std::string::npos;
   if (outcome.exit_code != kTarSawChanges || !live) refuse(shell, "read " + source, outcome);
-  events.say(fmt::format("{} was modified during the copy", source));
+  events.notify(fmt::format("{} was modified during the copy", source));
 }
 
 void unpack_once(Shell& shell, const std::string& source, const fs::path& target, const CopyEvents& events) {
@@ -163,7 +163,7 @@ void unpack_once(Shell& shell, const std::string& source, const fs::path& target
   const Pull pull = [&] {
     const std::string_view piece = output.read();
     ended = piece.empty();
-    events.tell(output.bytes());
+    events.report(output.bytes());
     return piece;
   };
   try {
@@ -195,7 +195,7 @@ void download_directory(Shell& shell, const std::string& source, const RemoteFil
                         "nothing writes to it",
                         source, shell.name()));
       }
-      events.say(fmt::format("{} has changed since the connection broke; copying it from the beginning", source));
+      events.notify(fmt::format("{} has changed since the connection broke; copying it from the beginning", source));
     }
   }
   if (!made) return;
@@ -231,7 +231,7 @@ void download_stream(Shell& shell, const std::string& source, int to, const Copy
   try {
     for (std::string_view piece; !(piece = output.read()).empty();) {
       sink(piece);
-      events.tell(output.bytes());
+      events.report(output.bytes());
     }
   } catch (const Changed&) {
     throw Error(

@@ -22,10 +22,10 @@ struct CopyEvents {
   std::function<void(const std::string&)> trouble;
   std::chrono::milliseconds patience = Persistence::kPatience, first_pause = Persistence::kFirstPause;
 
-  void say(const std::string& line) const {
+  void notify(const std::string& line) const {
     if (notice) notice(line);
   }
-  void tell(std::uint64_t done, std::optional<std::uint64_t> total = {}) const {
+  void report(std::uint64_t done, std::optional<std::uint64_t> total = {}) const {
     if (progress) progress(done, total);
   }
   Persistence persistence() const { return {stop, trouble, patience, first_pause}; }

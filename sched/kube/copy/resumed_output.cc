@@ -29,7 +29,7 @@ std::string_view ResumedOutput::read() {
       if (buffer_.empty()) persistence_.wait(broken, bytes_);
     }
   }
-  buffer_.resize(std::min<std::uint64_t>(buffer_.size(), most_ - bytes_));
+  buffer_.resize(std::min<std::uint64_t>(buffer_.size(), limit_ - bytes_));
   sum_.update(buffer_);
   bytes_ += buffer_.size();
   return buffer_;

@@ -35,7 +35,7 @@ class ResumedOutput {
   void before_resume(std::function<void()> check) { before_resume_ = std::move(check); }
 
   // Sets the maximum total number of bytes to read (default: no limit).
-  void limit(std::uint64_t bytes) { most_ = bytes; }
+  void limit(std::uint64_t bytes) { limit_ = bytes; }
 
   // Returns the next piece; empty if the command has ended. Throws Interrupted, and Error after a long time without a
   // connection.
@@ -56,7 +56,7 @@ class ResumedOutput {
   std::unique_ptr<Process> process_;
   bool resuming_ = false, ended_ = false;
   std::string buffer_, err_;
-  std::uint64_t bytes_ = 0, most_ = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t bytes_ = 0, limit_ = std::numeric_limits<std::uint64_t>::max();
   Sum sum_;
 };
 

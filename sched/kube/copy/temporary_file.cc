@@ -15,7 +15,7 @@
 namespace adaptdl::kube {
 namespace {
 
-void check_room(const std::filesystem::path& directory, std::uint64_t size) {
+void check_space(const std::filesystem::path& directory, std::uint64_t size) {
   struct statvfs room {};
   if (::statvfs(directory.c_str(), &room) != 0) return;  // opening the file will report why
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
@@ -40,7 +40,7 @@ void write_all(int fd, std::string_view bytes, const std::filesystem::path& path
 
 TemporaryFile::TemporaryFile(const std::filesystem::path& target, std::uint64_t size) : target_(target) {
   const std::filesystem::path directory = target.has_parent_path() ? target.parent_path() : ".";
-  check_room(directory, size);
+  check_space(directory, size);
   std::string name = (directory / ".adaptdl-cp-XXXXXX").string();
   fd_ = sched::Fd(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) fail("create a file in " + directory.string());

@@ -166,7 +166,7 @@ sched::Fd open_source(const fs::path& path) {
 
 void check_upload(const Shell& shell, const std::string& target, const std::optional<std::string>& there,
                   const std::string& here, const CopyEvents& events) {
-  if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
+  if (!there) return events.notify(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
       "{} changed during the copy, or was corrupted in transit to {}: its checksum is {}, but the copy's is {}", target,
@@ -197,7 +197,7 @@ void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::s
     return piece;
   };
   Part part(shell, agent, events, directory_of(target), target);
-  part.send(read_at, 0, size, [&](std::uint64_t sent) { events.tell(before + sent, total.value_or(size)); });
+  part.send(read_at, 0, size, [&](std::uint64_t sent) { events.report(before + sent, total.value_or(size)); });
   part.check_size(size);
   check_upload(shell, target, part.sum(size), sum.hex(), events);
   part.take_place(status.st_mode, status.st_mtime);
@@ -257,7 +257,7 @@ class TreeUpload {
     for (; next < entries_.size() && next - first < kMaxEntries && entries_[next].size <= pack_limit_; ++next) {
       if (next > first && size + entries_[next].size > pack_limit_) break;
       if (!pack.add(entries_[next]))
-        events_.say(fmt::format("{} shrank during the copy", (source_ / entries_[next].name).string()));
+        events_.notify(fmt::format("{} shrank during the copy", (source_ / entries_[next].name).string()));
       size += entries_[next].size;
     }
     try {
@@ -268,7 +268,7 @@ class TreeUpload {
       return first;
     }
     done_ += size;
-    events_.tell(done_, total_);
+    events_.report(done_, total_);
     return next;
   }
 
@@ -288,7 +288,7 @@ class TreeUpload {
       check(events_.stop);
       const std::string_view piece = std::string_view(bytes).substr(at, kPiece);
       at += piece.size();
-      events_.tell(done_ + std::min<std::uint64_t>(at, total_ - done_), total_);
+      events_.report(done_ + std::min<std::uint64_t>(at, total_ - done_), total_);
       return piece;
     };
     const Outcome outcome =
@@ -374,7 +374,9 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
     const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
       return piece.substr(offset - done, most);
     };
-    const auto send = [&] { part.send(read_at, done, done + filled, [&](std::uint64_t sent) { events.tell(sent); }); };
+    const auto send = [&] {
+      part.send(read_at, done, done + filled, [&](std::uint64_t sent) { events.report(sent); });
+    };
     try {
       send();
     } catch (const NoAgent&) {

@@ -209,7 +209,7 @@ class JobLogs {
     for (const auto& stream : streams_) {
       if (stream->done() || stream->head() != nullptr) continue;
       if (!query_.follow) return nullptr;
-      if (!stream->heard() && now - stream->opened() < kOpens) return nullptr;
+      if (!stream->received() && now - stream->opened() < kOpens) return nullptr;
       if (now - oldest->head()->came < kSettles) return nullptr;
     }
     return oldest;

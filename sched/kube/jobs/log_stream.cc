@@ -171,7 +171,7 @@ bool LogStream::put(std::stop_token stop, Time time, std::string_view text) {
   last_line_ = Clock::now();
   lines_.push_back({time, last_line_, std::string(text)});
   waiting_ += text.size();
-  heard_ = true;
+  received_ = true;
   // Readers wait only for the first line of a queue.
   if (lines_.size() == 1) signal_.changed.notify_all();
   return true;

@@ -52,7 +52,7 @@ class LogStream {
   const Line* head() const { return lines_.empty() ? nullptr : &lines_.front(); }
   Line pop();
   bool done() const { return done_; }    // no line will follow
-  bool heard() const { return heard_; }  // a line has arrived
+  bool received() const { return received_; }  // a line has arrived
   const std::exception_ptr& failed() const { return failed_; }
 
   // Call this when the pod no longer exists. The stream then ends once no line has arrived for a moment.
@@ -79,7 +79,7 @@ class LogStream {
   TimedLines splitter_;
   std::deque<Line> lines_;
   std::size_t waiting_ = 0;  // bytes in lines_
-  bool done_ = false, heard_ = false;
+  bool done_ = false, received_ = false;
   std::exception_ptr failed_;
   std::atomic<bool> left_ = false;
   Clock::time_point last_line_ = Clock::now();  // when a line was last added or popped

@@ -91,14 +91,14 @@ struct PortForward::Impl {
       const std::string failed = connection.relay.run();
       if (!failed.empty()) {
         forget();
-        say(failed);
+        report(failed);
       }
     } catch (const std::exception& error) {
-      if (!stopping) say(error.what());
+      if (!stopping) report(error.what());
     }
     connection.over = true;
   }
-  void say(const std::string& line) {
+  void report(const std::string& line) {
     const std::scoped_lock lock(mutex);
     if (notice && *notice) (*notice)(line);
   }

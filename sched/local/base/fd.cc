@@ -46,8 +46,9 @@ void for_each_open(int first, Action action) noexcept {
   const int directory = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) {
     rlimit limit{};
-    constexpr rlim_t kMost = 1 << 20;
-    const rlim_t end = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_cur, kMost) : kMost;
+    constexpr rlim_t kMaxDescriptors = 1 << 20;
+    const rlim_t end =
+        ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_cur, kMaxDescriptors) : kMaxDescriptors;
     for (int fd = first; fd < static_cast<int>(end); ++fd) action(fd);
     return;
   }

@@ -76,7 +76,7 @@ void AgentClient::connect() {
   }
   set_nonblocking(socket_);
   watch(events_, socket_, EPOLLIN, EPOLL_CTL_ADD);
-  first_ = unsaid_ = true;
+  first_ = unsent_ = true;
   send();
 }
 
@@ -119,11 +119,11 @@ std::string AgentClient::message(bool first) const {
 void AgentClient::send() {
   while (socket_) {
     if (outgoing_.empty()) {
-      if (!unsaid_) break;
+      if (!unsent_) break;
       outgoing_ = message(first_);
       // The first message reports the whole allocation as held, so a second message must report the devices that are
       // actually held.
-      unsaid_ = std::exchange(first_, false) && !allocated_.empty();
+      unsent_ = std::exchange(first_, false) && !allocated_.empty();
     }
     const ssize_t sent = ::send(socket_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -180,7 +180,7 @@ std::optional<DeviceAllocation> AgentClient::take() {
   if (newest) {
     if (!allocated_.empty() && newest->devices != allocated_) ++changes_;
     allocated_ = newest->devices;
-    unsaid_ = true;
+    unsent_ = true;
   }
   send();
   return newest;
@@ -188,7 +188,7 @@ std::optional<DeviceAllocation> AgentClient::take() {
 
 void AgentClient::update(AgentRequest request) {
   request_ = std::move(request);
-  unsaid_ = true;
+  unsent_ = true;
   send();
 }
 

@@ -100,7 +100,7 @@ class AgentClient {
   std::minstd_rand random_;
   std::chrono::milliseconds longest_pause_;
   std::string incoming_, outgoing_;
-  bool unsaid_ = true;  // something to report is not in `outgoing_` yet
+  bool unsent_ = true;  // something to report is not in `outgoing_` yet
   bool first_ = true;   // nothing has been sent on this connection yet
   bool warned_ = false;
   std::uint64_t seen_ = 0;

@@ -254,7 +254,7 @@ void AgentServer::decide() {
 
 void AgentServer::tell() {
   if (!settled_) return;
-  for (const auto& [user, share] : shares_.take_news()) {
+  for (const auto& [user, share] : shares_.take_changes()) {
     const auto run = std::ranges::find(runs_, user, [](const auto& each) { return each.second.user; });
     if (run == runs_.end()) continue;
     if (const auto session = run->second.session.lock()) session->send(to_line(share));

@@ -6,14 +6,14 @@
 namespace adaptdl::sched {
 namespace {
 
-constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+constexpr std::size_t kUnassigned = static_cast<std::size_t>(-1);
 
 class Matching {
  public:
   Matching(const std::vector<DeviceDemand>& demands, const std::set<std::string>& busy)
       : demands_(demands), busy_(busy) {
     for (const DeviceDemand& demand : demands)
-      for (const std::string& device : demand.allowed) owners_.emplace(device, kNobody);
+      for (const std::string& device : demand.allowed) owners_.emplace(device, kUnassigned);
   }
 
   bool solve() {
@@ -22,7 +22,7 @@ class Matching {
       for (const std::string& device : demands_[i].preferred) {
         const auto& allowed = demands_[i].allowed;
         if (got[i] >= demands_[i].count || std::ranges::find(allowed, device) == allowed.end()) continue;
-        if (owners_[device] != kNobody) continue;
+        if (owners_[device] != kUnassigned) continue;
         owners_[device] = i;
         ++got[i];
       }
@@ -53,7 +53,7 @@ class Matching {
   bool gain_one(std::size_t demand) {
     for (const bool take_busy : {false, true}) {
       for (const std::string& device : demands_[demand].allowed) {
-        if (owners_[device] != kNobody || busy_.contains(device) != take_busy) continue;
+        if (owners_[device] != kUnassigned || busy_.contains(device) != take_busy) continue;
         owners_[device] = demand;
         return true;
       }

@@ -69,12 +69,12 @@ bool DeviceShares::set(UserId id, DeviceUser user, std::uint64_t seen, double no
   Entry& entry = place->second;
   const bool due = came || other_limits(entry.user, user);
   entry.user = std::move(user);
-  entry.said = now;
+  entry.reported_at = now;
   if (came) {
     entry.target = entry.user.held;
-    entry.told = {seen, entry.user.held, ""};
+    entry.offered = {seen, entry.user.held, ""};
   }
-  std::erase_if(entry.unseen, [seen](const DeviceShare& share) { return share.number < seen; });
+  std::erase_if(entry.unacknowledged, [seen](const DeviceShare& share) { return share.number < seen; });
   return due;
 }
 
@@ -92,8 +92,8 @@ DeviceShares::Order DeviceShares::in_order() {
 
 std::set<std::string> DeviceShares::in_hands(const Entry& entry) const {
   std::set<std::string> devices(entry.user.held.begin(), entry.user.held.end());
-  devices.insert(entry.told.devices.begin(), entry.told.devices.end());
-  for (const DeviceShare& share : entry.unseen) devices.insert(share.devices.begin(), share.devices.end());
+  devices.insert(entry.offered.devices.begin(), entry.offered.devices.end());
+  for (const DeviceShare& share : entry.unacknowledged) devices.insert(share.devices.begin(), share.devices.end());
   return devices;
 }
 
@@ -112,7 +112,7 @@ std::vector<DeviceDemand> DeviceShares::demands(const Order& order, const std::v
 
 // Returns how many devices each run is guaranteed: its minimum if enough devices remain after the minimums of the
 // preceding runs, otherwise 0.
-std::vector<int> DeviceShares::least_sizes(const Order& order) {
+std::vector<int> DeviceShares::min_sizes(const Order& order) {
   std::vector<int> sizes(order.size(), 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
     sizes[i] = least(order[i].second->user);
@@ -161,7 +161,8 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
     job.max_replicas = std::max(most(user), job.min_replicas);
     job.preemptible = !user.pinned;
     job.creation_time = user.submitted;
-    job.attained_service = user.service + static_cast<double>(user.held.size()) * std::max(now - entry->said, 0.0);
+    job.attained_service =
+        user.service + static_cast<double>(user.held.size()) * std::max(now - entry->reported_at, 0.0);
     job.num_restarts = user.changes;
     job.weight = user.weight;
     if (rescales_live(user)) job.restart_cost = kLiveCost;
@@ -178,7 +179,7 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
 }
 
 std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const Order& order, double now) {
-  std::vector<int> floors = least_sizes(order), limits;
+  std::vector<int> floors = min_sizes(order), limits;
   for (const auto& [id, entry] : order) limits.push_back(most(entry->user));
   const std::vector<int> fair = fair_sizes(order, floors, limits);
   for (std::size_t i = 0; i < order.size(); ++i)
@@ -241,11 +242,11 @@ void DeviceShares::decide(const Policy& policy, double now) {
   }
 }
 
-std::map<UserId, DeviceShare> DeviceShares::take_news() {
+std::map<UserId, DeviceShare> DeviceShares::take_changes() {
   std::map<UserId, DeviceShare> news;
   for (auto& [id, entry] : users_) {
     if (entry.reason.empty()) continue;
-    DeviceShare share{entry.told.number + 1, {}, entry.reason};
+    DeviceShare share{entry.offered.number + 1, {}, entry.reason};
     for (const std::string& device : entry.target) {
       const bool elsewhere = std::ranges::any_of(users_, [&, own = id, kind = entry.user.kind](const auto& other) {
         return other.first != own && other.second.user.kind == kind && in_hands(other.second).contains(device);
@@ -258,13 +259,13 @@ std::map<UserId, DeviceShare> DeviceShares::take_news() {
     // available.
     const int enough = least(entry.user);
     if (static_cast<int>(share.devices.size()) < enough) {
-      const bool goes_on = !entry.user.held.empty() && static_cast<int>(entry.target.size()) >= enough;
-      share.devices = goes_on ? entry.told.devices : std::vector<std::string>();
+      const bool continues = !entry.user.held.empty() && static_cast<int>(entry.target.size()) >= enough;
+      share.devices = continues ? entry.offered.devices : std::vector<std::string>();
     }
-    if (!entry.fresh && share.devices == entry.told.devices && share.reason == entry.told.reason) continue;
+    if (!entry.fresh && share.devices == entry.offered.devices && share.reason == entry.offered.reason) continue;
     entry.fresh = false;
-    if (!entry.told.devices.empty()) entry.unseen.push_back(entry.told);
-    entry.told = share;
+    if (!entry.offered.devices.empty()) entry.unacknowledged.push_back(entry.offered);
+    entry.offered = share;
     news.emplace(id, std::move(share));
   }
   return news;

@@ -68,17 +68,17 @@ class DeviceShares {
 
   // Returns the shares that must be sent; each share is returned only once. A share contains no device that another run
   // holds or was offered.
-  std::map<UserId, DeviceShare> take_news();
+  std::map<UserId, DeviceShare> take_changes();
 
  private:
   struct Entry {
     DeviceUser user;
-    double said = 0;                  // when the run last reported
+    double reported_at = 0;           // when the run last reported
     std::vector<std::string> target;  // devices that the run should have
     std::string reason;               // empty before the first decision
     bool fresh = true;                // no share has been sent to the run yet
-    DeviceShare told;
-    std::vector<DeviceShare> unseen;  // earlier shares that the run may still be using
+    DeviceShare offered;
+    std::vector<DeviceShare> unacknowledged;  // earlier shares that the run may still be using
   };
   using Order = std::vector<std::pair<UserId, Entry*>>;
   struct Size {
@@ -89,7 +89,7 @@ class DeviceShares {
   Order in_order();
   std::set<std::string> in_hands(const Entry& entry) const;
   static std::vector<DeviceDemand> demands(const Order& order, const std::vector<int>& sizes);
-  static std::vector<int> least_sizes(const Order& order);
+  static std::vector<int> min_sizes(const Order& order);
   static std::vector<int> fair_sizes(const Order& order, std::vector<int> sizes, const std::vector<int>& limits);
   Decision ask(const Policy& policy, const Order& order, const std::vector<int>& floors, const std::vector<int>& fair,
                double now);

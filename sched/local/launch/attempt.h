@@ -80,7 +80,7 @@ class Attempt {
   AttemptEnd end_;
   bool stop_requested_ = false;
   bool rescales_ = false;
-  bool unwilling_said_ = false;             // the user was notified that the program cannot checkpoint and stop
+  bool reported_unwilling_ = false;         // the user was notified that the program cannot checkpoint and stop
   std::optional<ReplicaEnd> last_failure_;  // the last failure that the run survived
 };
 

@@ -78,13 +78,13 @@ bool wait_for_devices(LaunchContext& context) {
   if (context.share == nullptr) return true;
   const DeviceSource& share = *context.share;
   const auto until = Clock::now() + kFirstAllocation;
-  std::string said;
+  std::string reported;
   while (!share.has_devices() && (share.must_wait() || Clock::now() < until)) {
     if (!idle(context)) return false;
-    if (!share.must_wait() || share.reason() == said) continue;
-    said = share.reason();
-    context.observer.notice(said);
-    context.publish("waiting", said);
+    if (!share.must_wait() || share.reason() == reported) continue;
+    reported = share.reason();
+    context.observer.notice(reported);
+    context.publish("waiting", reported);
     context.observer.started();
   }
   return true;

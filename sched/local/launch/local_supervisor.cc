@@ -91,15 +91,15 @@ std::map<std::string, nlohmann::json> LocalSupervisor::take_progress() {
   return std::exchange(progress_, {});
 }
 
-LocalSupervisor::Heard LocalSupervisor::take() {
+LocalSupervisor::Received LocalSupervisor::take() {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t size = ::read(event_.get(), &count, sizeof count);
   const std::lock_guard lock(mutex_);
-  Heard heard{.hints_changed = std::exchange(hints_changed_, false), .calls = {}};
+  Received received{.hints_changed = std::exchange(hints_changed_, false), .calls = {}};
   for (const auto& [who, after] : std::exchange(calls_, {})) {
-    heard.calls.push_back({.replica_id = who.first, .after = after, .broken = who.second});
+    received.calls.push_back({.replica_id = who.first, .after = after, .broken = who.second});
   }
-  return heard;
+  return received;
 }
 
 void LocalSupervisor::begin(int restarts, Generation generation) {

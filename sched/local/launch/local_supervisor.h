@@ -28,7 +28,7 @@ class LocalSupervisor : private SupervisorListener {
   };
 
   // What was received since the last take().
-  struct Heard {
+  struct Received {
     bool hints_changed = false;  // also set when a replica uses a runtime without generations
     std::vector<Call> calls;     // the last call of each replica for each value of `broken`
   };
@@ -48,7 +48,7 @@ class LocalSupervisor : private SupervisorListener {
 
   // Returns a descriptor that is readable when take() has something to return.
   int fd() const noexcept { return event_.get(); }
-  Heard take();
+  Received take();
   // Returns the newest progress that each replica reported in Kubeflow's format since the last call, by replica id. The
   // id is empty if the request did not contain one. These reports do not make fd() readable.
   std::map<std::string, nlohmann::json> take_progress();

@@ -148,8 +148,8 @@ void ReplicaSet::take_report(const Replica& replica, const nlohmann::json& repor
 
 void ReplicaSet::receive() {
   if (context_.supervisor == nullptr) return;
-  const auto heard = context_.supervisor->take();
-  if (heard.hints_changed) {
+  const auto received = context_.supervisor->take();
+  if (received.hints_changed) {
     const auto hints = context_.supervisor->hints();
     const bool follows = hints.value("liveRescale", false);
     const bool measured = hints.value("perfParams", nlohmann::json()).is_object();
@@ -160,7 +160,7 @@ void ReplicaSet::receive() {
     if (follows || measured) context_.size.may_grow();
     if (context_.share != nullptr) context_.share->set_hints(hints);
   }
-  for (const LocalSupervisor::Call& call : heard.calls) {
+  for (const LocalSupervisor::Call& call : received.calls) {
     const auto number = number_of(call.replica_id);
     if (!number) continue;
     if (call.broken) {

@@ -219,8 +219,8 @@ class RunControlServer {
         return found != request.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
       };
       const std::int64_t min = number("min"), max = number("max");
-      constexpr std::int64_t kMost = 1'000'000;
-      if (kind == RunRequest::Kind::kResize && (min < 1 || max < min || max > kMost))
+      constexpr std::int64_t kMaxSize = 1'000'000;
+      if (kind == RunRequest::Kind::kResize && (min < 1 || max < min || max > kMaxSize))
         return send(connection, refusal("resize expects whole numbers with 1 <= min <= max"));
       const auto share = kind == RunRequest::Kind::kShare ? parse_share_request(request) : RunShare();
       if (!share)

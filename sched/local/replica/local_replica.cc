@@ -98,7 +98,7 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
     end.last_lines = last_lines();
     const bool killed_by_kernel =
         end.status == ExitStatus{.signalled = true, .code = SIGKILL} && host_.oom_->killed_lately();
-    end.out_of_memory = killed_by_kernel || says_out_of_memory(end.last_lines);
+    end.out_of_memory = killed_by_kernel || mentions_out_of_memory(end.last_lines);
   }
   return end;
 }

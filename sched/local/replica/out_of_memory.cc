@@ -60,7 +60,7 @@ bool OomWatch::killed_lately() const {
   return false;
 }
 
-bool says_out_of_memory(std::span<const std::string> lines) {
+bool mentions_out_of_memory(std::span<const std::string> lines) {
   static constexpr std::string_view kSigns[] = {"out of memory",          "outofmemoryerror",      "std::bad_alloc",
                                                 "cannot allocate memory", "can't allocate memory", "memoryerror"};
   return std::ranges::any_of(lines, [](std::string line) {

@@ -36,6 +36,6 @@ class OomWatch {
 };
 
 // Returns whether the last lines of a failed program report that the machine or a GPU ran out of memory.
-bool says_out_of_memory(std::span<const std::string> lines);
+bool mentions_out_of_memory(std::span<const std::string> lines);
 
 }  // namespace adaptdl::sched

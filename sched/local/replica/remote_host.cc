@@ -35,7 +35,7 @@ class RemoteReplica final : public Replica {
     end_->rank = rank();
     if (is_failure(*end_)) {
       end_->last_lines = last_lines();
-      end_->out_of_memory = end_->out_of_memory || says_out_of_memory(end_->last_lines);
+      end_->out_of_memory = end_->out_of_memory || mentions_out_of_memory(end_->last_lines);
     }
     return end_;
   }

@@ -6,11 +6,12 @@ namespace adaptdl::sched {
 
 CreateError create_error(const kube::ApiError& error) {
   const std::string_view what = error.what();
-  const auto says = [&](std::string_view text) { return what.find(text) != std::string_view::npos; };
+  const auto contains = [&](std::string_view text) { return what.find(text) != std::string_view::npos; };
   if (error.code() == 403) {
-    if (says("exceeded quota")) return CreateError::kQuota;
-    if (says("cannot create resource")) return CreateError::kPermission;
-    if (says("error looking up service account") || says("status unknown for quota")) return CreateError::kNotReady;
+    if (contains("exceeded quota")) return CreateError::kQuota;
+    if (contains("cannot create resource")) return CreateError::kPermission;
+    if (contains("error looking up service account") || contains("status unknown for quota"))
+      return CreateError::kNotReady;
     return CreateError::kInvalid;
   }
   const bool invalid = error.code() == 400 || error.code() == 413 || error.code() == 422;

@@ -89,7 +89,7 @@ void JobPlanner::look_again(Time when) {
   plan_.look_again = plan_.look_again ? std::min(*plan_.look_again, when) : when;
 }
 
-void JobPlanner::tell(bool warning, const std::string& reason, const std::string& message) {
+void JobPlanner::add_event(bool warning, const std::string& reason, const std::string& message) {
   plan_.events.push_back({warning, reason, message});
 }
 
@@ -136,13 +136,13 @@ bool JobPlanner::succeeded() {
   });
   if (!all) return false;
   status_.finish("Succeeded", "Completed", "");
-  tell(false, "Succeeded", "all replicas exited with code 0");
+  add_event(false, "Succeeded", "all replicas exited with code 0");
   return true;
 }
 
 void JobPlanner::fail(const std::string& reason, const std::string& message) {
   status_.finish("Failed", reason, message);
-  tell(true, reason, message);
+  add_event(true, reason, message);
   plan_.missing.clear();
   plan_.addresses.clear();
 }

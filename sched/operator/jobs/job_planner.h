@@ -49,7 +49,7 @@ class JobPlanner {
   // must begin with the corrected group.
   bool correct_group();
   void look_again(kube::Time when);
-  void tell(bool warning, const std::string& reason, const std::string& message);
+  void add_event(bool warning, const std::string& reason, const std::string& message);
   // Returns the nodes, or no nodes if the job must not be started on one of them. Nodes that the allocator chose
   // (`chosen`) include cordoned nodes only if the job tolerates the cordon.
   Allocation if_open(const Allocation& nodes, bool chosen) const;

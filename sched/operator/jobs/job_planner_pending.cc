@@ -44,7 +44,7 @@ void JobPlanner::suspend() {
 void JobPlanner::note_suspension() {
   if (status_.reason() == kSuspended) return;
   status_.set_reason(kSuspended, kWhySuspended);
-  tell(false, kSuspended, kWhySuspended);
+  add_event(false, kSuspended, kWhySuspended);
 }
 
 void JobPlanner::note_resumption() {
@@ -52,7 +52,7 @@ void JobPlanner::note_resumption() {
   if (!stops && job_.phase != kSuspended) return;
   if (!stops) status_.set_phase("Pending", kResumed, kWhyResumed);
   status_.set_reason(kResumed, kWhyResumed);
-  tell(false, kResumed, kWhyResumed);
+  add_event(false, kResumed, kWhyResumed);
 }
 
 void JobPlanner::note_waiting(const JobDecision& decision) {
@@ -84,7 +84,7 @@ void JobPlanner::start(const Allocation& nodes) {
   status_.set_unplaceable(false);
   status_.start(group, nodes, why);
   plan_.starts = true;
-  tell(false, "Starting", fmt::format("{}, group {}", size, group));
+  add_event(false, "Starting", fmt::format("{}, group {}", size, group));
 }
 
 }  // namespace adaptdl::sched

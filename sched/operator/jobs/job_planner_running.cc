@@ -108,7 +108,7 @@ void JobPlanner::reallocate() {
 }
 
 void JobPlanner::refused(const PodRefusal& refusal) {
-  tell(true, "FailedCreate", refusal.message);
+  add_event(true, "FailedCreate", refusal.message);
   if (refusal.quota) {
     stop("QuotaExceeded", refusal.message, {}, true, kFirstPause);
   } else {
@@ -142,7 +142,7 @@ void JobPlanner::report() {
   if (job_.phase == "Running") return;
   if (running == static_cast<int>(replicas_.size())) {
     status_.set_phase("Running", "Allocated", status_.message());
-    tell(false, "Running", fmt::format("{} running", counted(ready, "replica")));
+    add_event(false, "Running", fmt::format("{} running", counted(ready, "replica")));
   } else {
     check_start();
   }

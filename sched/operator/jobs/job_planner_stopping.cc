@@ -31,7 +31,7 @@ void JobPlanner::stop(const std::string& reason, const std::string& message, con
   const bool unchanged = field(at_.job, {"status", "membership"}).is_null();
   if (unchanged && job_.phase == "Running" && follows_generations(at_.hints))
     status_.set_membership(to_json(initial_membership(job_)));
-  tell(pause, reason, message);
+  add_event(pause, reason, message);
   plan_.missing.clear();
   plan_.addresses.clear();
 }

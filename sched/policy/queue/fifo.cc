@@ -44,7 +44,7 @@ class Fifo final : public Policy {
       } else if (head && possible) {
         reason = fmt::format("waits behind {}", head->name);
       } else {
-        reason = why_no_room(empty, *job, replicas);
+        reason = shortage_reason(empty, *job, replicas);
         if (possible) head = job;
       }
     }

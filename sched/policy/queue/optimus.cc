@@ -35,7 +35,7 @@ std::vector<Contender> choose_replicas(const Problem& problem, FreeNodes free, D
     const bool contradiction = least > std::min(job->max_replicas, kMaxReplicasPerJob);
     if (contradiction || free.place(least, job->resources).empty()) {
       decision.allocations[job->name] = {};
-      decision.reasons[job->name] = why_no_room(empty, *job, contradiction ? 0 : least);
+      decision.reasons[job->name] = shortage_reason(empty, *job, contradiction ? 0 : least);
       continue;
     }
     candidates.push_back({job, least, 0});

@@ -49,7 +49,7 @@ std::string describe(const Allocation& allocation) {
   return counted(allocation.size(), "replica") + " on " + counted(nodes, "node");
 }
 
-std::string why_no_room(const FreeNodes& empty, const JobInfo& job, int replicas) {
+std::string shortage_reason(const FreeNodes& empty, const JobInfo& job, int replicas) {
   if (replicas <= 0 && job.min_replicas > kMaxReplicasPerJob && job.min_replicas <= job.max_replicas) {
     return fmt::format("waits: needs at least {} replicas, but no job gets more than {}", job.min_replicas,
                        kMaxReplicasPerJob);

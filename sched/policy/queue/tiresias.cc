@@ -90,7 +90,7 @@ class Tiresias final : public Policy {
         chosen.push_back(i);
       } else {
         decision.allocations[job.name] = {};
-        decision.reasons[job.name] = fmt::format("{}, {} in the {} queue", why_no_room(empty, job, replicas),
+        decision.reasons[job.name] = fmt::format("{}, {} in the {} queue", shortage_reason(empty, job, replicas),
                                                  place_in_queue(queues, i), i < queues.first ? "first" : "second");
       }
     }

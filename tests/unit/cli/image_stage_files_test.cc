@@ -23,9 +23,9 @@ TEST_CASE("in an empty image, only added paths exist, and link targets are unkno
 
 TEST_CASE("for an unread base, paths that its distribution or history may create are unknown") {
   StageFiles files;
-  files.begin_unseen([](const std::string& path) {
-    return text_speaks_of("RUN useradd -m me && mkdir -p /data /opt/tool COPY docker-entrypoint.sh /usr/local/bin/",
-                          path);
+  files.begin_unread([](const std::string& path) {
+    return text_mentions("RUN useradd -m me && mkdir -p /data /opt/tool COPY docker-entrypoint.sh /usr/local/bin/",
+                         path);
   });
   for (const char* path : {"etc", "usr/local/bin", "opt", "var/lib"}) CHECK(files.find(path) == PathKind::kDirectory);
   for (const char* path : {"app", "app/x", "opt/other", "opt/other/x", "usr/src/app", "usr/local/bin/run", "database"})

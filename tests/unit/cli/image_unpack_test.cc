@@ -94,11 +94,11 @@ TEST_CASE("directories not listed in a layer inherit their modes from the layers
   write_file(temporary / "2.layer", Tar().directory("dir", 0711).file("gone/.wh..wh..opq").whole());
   write_file(temporary / "3.layer", Tar().file("tmp/a/b", "x").file("dir/c", "x").file("gone/x/y", "x").whole());
   UnpackOptions options;
-  CHECK(unpack_layer(temporary / "1.layer", "", temporary / "1", options).unsaid_directories == 0);
+  CHECK(unpack_layer(temporary / "1.layer", "", temporary / "1", options).implicit_directories == 0);
   options.lower = {temporary / "1"};
-  CHECK(unpack_layer(temporary / "2.layer", "", temporary / "2", options).unsaid_directories == 1);
+  CHECK(unpack_layer(temporary / "2.layer", "", temporary / "2", options).implicit_directories == 1);
   options.lower = {temporary / "2", temporary / "1"};
-  CHECK(unpack_layer(temporary / "3.layer", "", temporary / "3", options).unsaid_directories == 5);
+  CHECK(unpack_layer(temporary / "3.layer", "", temporary / "3", options).implicit_directories == 5);
   CHECK(run("cd " + (temporary / "3").string() + " && stat -c '%n %a' tmp tmp/a dir gone gone/x") ==
         "tmp 1777\ntmp/a 755\ndir 711\ngone 700\ngone/x 755\n");
 }

@@ -36,7 +36,7 @@ struct Machine {
     tell();
   }
   void tell() {
-    for (auto& [id, share] : shares.take_news()) told[id] = share;
+    for (auto& [id, share] : shares.take_changes()) told[id] = share;
   }
   void come(UserId id, DeviceUser who) {
     users[id] = std::move(who);

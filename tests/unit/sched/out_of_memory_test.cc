@@ -70,14 +70,15 @@ TEST_CASE("a machine without OOM counters reports no kill") {
 
 TEST_CASE("out-of-memory errors in a program's last lines are recognized") {
   using Lines = std::vector<std::string>;
-  CHECK(sched::says_out_of_memory(
+  CHECK(sched::mentions_out_of_memory(
       Lines{"step 3", "terminate called after throwing an instance of 'std::bad_alloc'", "  what()"}));
-  CHECK(sched::says_out_of_memory(Lines{"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB"}));
-  CHECK(sched::says_out_of_memory(Lines{"torch.cuda.OutOfMemoryError: ..."}));
-  CHECK(sched::says_out_of_memory(Lines{"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"}));
-  CHECK(sched::says_out_of_memory(Lines{"fork: Cannot allocate memory"}));
-  CHECK_FALSE(sched::says_out_of_memory(Lines{"loss 0.3", "error: no such file"}));
-  CHECK_FALSE(sched::says_out_of_memory(Lines{}));
+  CHECK(sched::mentions_out_of_memory(Lines{"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB"}));
+  CHECK(sched::mentions_out_of_memory(Lines{"torch.cuda.OutOfMemoryError: ..."}));
+  CHECK(sched::mentions_out_of_memory(
+      Lines{"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"}));
+  CHECK(sched::mentions_out_of_memory(Lines{"fork: Cannot allocate memory"}));
+  CHECK_FALSE(sched::mentions_out_of_memory(Lines{"loss 0.3", "error: no such file"}));
+  CHECK_FALSE(sched::mentions_out_of_memory(Lines{}));
 }
 
 }  // namespace out_of_memory_test

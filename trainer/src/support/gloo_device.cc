@@ -122,9 +122,9 @@ void mute(const tcp::Address& listening) {
 }
 #endif
 
-struct StrangerCame {};
+struct UnexpectedConnection {};
 
-// The constructor throws StrangerCame if another process connected while the base class was listening.
+// The constructor throws UnexpectedConnection if another process connected while the base class was listening.
 class Pair final : public tcp::Pair {
  public:
   Pair(tcp::Context* context, tcp::Device* device, int rank, std::chrono::milliseconds timeout,
@@ -133,7 +133,7 @@ class Pair final : public tcp::Pair {
     const std::lock_guard lock(m_);
 #ifdef ADAPTDL_GLOO_PAIRS_LISTEN
     // The base class is already listening.
-    if (state_ != LISTENING) throw StrangerCame();
+    if (state_ != LISTENING) throw UnexpectedConnection();
     device_->unregisterDescriptor(fd_, this);
     ::close(std::exchange(fd_, -1));
     state_ = INITIALIZING;
@@ -202,7 +202,7 @@ class Context final : public tcp::Context {
       try {
         auto pair = std::make_unique<Pair>(this, device_.get(), other, getTimeout(), terms_, *higher_ranks_);
         return pairs_.at(static_cast<std::size_t>(other)) = std::move(pair);
-      } catch (const StrangerCame&) {  // this is rare, so try again
+      } catch (const UnexpectedConnection&) {  // this is rare, so try again
       }
     }
   }
