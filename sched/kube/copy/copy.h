@@ -1,6 +1,6 @@
 // Copies files and directories between this machine and a shell in a cluster.
 //
-// Each copied file is verified with a checksum (sum.h, agent.h) if the remote end can compute one. A copied file
+// Each copied file is verified with a checksum (sum.h, copier.h) if the remote end can compute one. A copied file
 // replaces an existing file only when the copy is complete. If the connection breaks, the copy reconnects and
 // continues: a file at the next byte, a directory at the next byte of its archive (download) or with the interrupted
 // pack (upload). Only a few pieces of the data are in memory at any time.

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <future>
 
-#include "kube/copy/agent.h"
+#include "kube/copy/copier.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/remote_files.h"
 #include "kube/copy/resumed_output.h"
@@ -66,13 +66,13 @@ struct Sums {
 };
 
 // Passes the bytes of a file to `sink`.
-Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
+Sums pass_file_on(Shell& shell, Copier& copier, const std::string& source, std::uint64_t size, const CopyEvents& events,
                   const Process::Sink& sink) {
   const auto command = [&](std::uint64_t offset) -> ResumedOutput::Command {
-    if (agent) return {agent.send(as_argument(source), offset, size), kAgentProgram};
+    if (copier) return {copier.send(as_argument(source), offset, size), kCopierProgram};
     return from(kReadFile, kReadFileFrom, source, offset);
   };
-  ResumedOutput output(shell, events, command, agent.kind());
+  ResumedOutput output(shell, events, command, copier.kind());
   output.limit(size);  // a file that grows during the copy is copied up to its original size
   events.report(0, size);
   while (output.bytes() < size) {
@@ -83,12 +83,12 @@ Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::ui
   }
   if (output.bytes() == size) {
     Sums sums{output.sum(), {}};
-    // The agent sends the checksum after the last byte.
-    if (agent && output.read().empty() && output.outcome().err.size() == sums.here.size() + 1)
+    // The copier sends the checksum after the last byte.
+    if (copier && output.read().empty() && output.outcome().err.size() == sums.here.size() + 1)
       sums.there = output.outcome().err.substr(0, sums.here.size());
     return sums;
   }
-  agent.check(output.outcome(), output.bytes() > 0);
+  copier.check(output.outcome(), output.bytes() > 0);
   if (output.outcome().exit_code != 0) refuse(shell, "read " + source, output.outcome());
   throw Error(fmt::format("{} in {} shrank during the copy; try again", source, shell.name()));
 }
@@ -102,27 +102,27 @@ void check_download(const Shell& shell, const std::string& source, const std::op
       shell.name(), *there, here));
 }
 
-// Reads a file and compares its checksum with the remote one. Throws NoAgent only before the first byte has been passed
-// on.
-void read_compared(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
-                   const Process::Sink& sink) {
+// Reads a file and compares its checksum with the remote one. Throws NoCopier only before the first byte has been
+// passed on.
+void read_compared(Shell& shell, Copier& copier, const std::string& source, std::uint64_t size,
+                   const CopyEvents& events, const Process::Sink& sink) {
   const auto sum_there = [&] {
     Persistence persistence({}, {}, events.patience);
-    return persist(persistence, [&] { return agent.sum(as_argument(source), size); });
+    return persist(persistence, [&] { return copier.sum(as_argument(source), size); });
   };
-  const bool beside = size >= kWorthThread && !agent;
+  const bool beside = size >= kWorthThread && !copier;
   auto there = std::async(beside ? std::launch::async : std::launch::deferred, sum_there);
-  const Sums sums = pass_file_on(shell, agent, source, size, events, sink);
+  const Sums sums = pass_file_on(shell, copier, source, size, events, sink);
   check_download(shell, source, sums.there ? sums.there : there.get(), sums.here, events);
 }
 
 void read_compared(Shell& shell, const std::string& source, std::uint64_t size, const CopyEvents& events,
                    const Process::Sink& sink) {
-  Agent agent(shell, size);
+  Copier copier(shell, size);
   try {
-    return read_compared(shell, agent, source, size, events, sink);
-  } catch (const NoAgent&) {
-    read_compared(shell, agent, source, size, events, sink);
+    return read_compared(shell, copier, source, size, events, sink);
+  } catch (const NoCopier&) {
+    read_compared(shell, copier, source, size, events, sink);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "kube/copy/agent.h"
+#include "kube/copy/copier.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/pack.h"
 #include "kube/copy/remote_files.h"
@@ -58,9 +58,9 @@ void must(Shell& shell, Persistence& persistence, std::string_view text, const s
 // A file that is being uploaded. It is written next to its target, and the upload continues after a broken connection.
 class Part {
  public:
-  Part(Shell& shell, Agent& agent, const CopyEvents& events, const std::string& directory, const std::string& target)
+  Part(Shell& shell, Copier& copier, const CopyEvents& events, const std::string& directory, const std::string& target)
       : shell_(shell),
-        agent_(agent),
+        copier_(copier),
         persistence_(events.persistence()),
         stop_(events.stop),
         target_(target),
@@ -96,7 +96,7 @@ class Part {
   // Returns the checksum of the whole file; null if the remote end has no tool for it.
   std::optional<std::string> sum(std::uint64_t size) {
     if (received_) return received_;
-    return persist(persistence_, [&] { return agent_.sum(path_, size); });
+    return persist(persistence_, [&] { return copier_.sum(path_, size); });
   }
 
   void take_place(mode_t mode, std::time_t modified) {
@@ -121,9 +121,9 @@ class Part {
       at += piece.size();
       return piece;
     };
-    const Outcome outcome = agent_ ? agent_.receive(path_, start, size - start, feed) : receive(start, size, feed);
+    const Outcome outcome = copier_ ? copier_.receive(path_, start, size - start, feed) : receive(start, size, feed);
     if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
-    if (agent_ && start == 0) received_ = outcome.out;
+    if (copier_ && start == 0) received_ = outcome.out;
     sent(size);
   }
 
@@ -150,11 +150,11 @@ class Part {
   }
 
   Shell& shell_;
-  Agent& agent_;
+  Copier& copier_;
   Persistence persistence_;
   std::stop_token stop_;
   std::string target_, path_;
-  std::optional<std::string> received_;  // the checksum, if the agent received the whole file in one call
+  std::optional<std::string> received_;  // the checksum, if the copier received the whole file in one call
   Cleanup cleanup_;
 };
 
@@ -173,15 +173,15 @@ void check_upload(const Shell& shell, const std::string& target, const std::opti
       shell.name(), here, *there));
 }
 
-// Throws NoAgent.
-void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::string& target, std::uint64_t before,
+// Throws NoCopier.
+void try_upload(Shell& shell, Copier& copier, const fs::path& source, const std::string& target, std::uint64_t before,
                 std::optional<std::uint64_t> total, const CopyEvents& events) {
   const sched::Fd file = open_source(source);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("read " + source.string());
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::string buffer(kPiece, '\0');
-  Sum sum(agent.kind());
+  Sum sum(copier.kind());
   std::uint64_t summed = 0;
   const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
     if (most == 0) return std::string_view();
@@ -196,7 +196,7 @@ void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::s
     }
     return piece;
   };
-  Part part(shell, agent, events, directory_of(target), target);
+  Part part(shell, copier, events, directory_of(target), target);
   part.send(read_at, 0, size, [&](std::uint64_t sent) { events.report(before + sent, total.value_or(size)); });
   part.check_size(size);
   check_upload(shell, target, part.sum(size), sum.hex(), events);
@@ -204,12 +204,12 @@ void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::s
 }
 
 // `before` bytes of the whole copy have already been sent.
-void upload_file(Shell& shell, Agent& agent, const fs::path& source, const std::string& target, std::uint64_t before,
+void upload_file(Shell& shell, Copier& copier, const fs::path& source, const std::string& target, std::uint64_t before,
                  std::optional<std::uint64_t> total, const CopyEvents& events) {
   try {
-    try_upload(shell, agent, source, target, before, total, events);
-  } catch (const NoAgent&) {
-    try_upload(shell, agent, source, target, before, total, events);
+    try_upload(shell, copier, source, target, before, total, events);
+  } catch (const NoCopier&) {
+    try_upload(shell, copier, source, target, before, total, events);
   }
 }
 
@@ -223,7 +223,7 @@ class TreeUpload {
         events_(events),
         persistence_(events.persistence()),
         entries_(list_tree(source, events.notice)),
-        agent_(shell, largest(), target) {
+        copier_(shell, largest(), target) {
     for (const PackedEntry& entry : entries_) total_ += entry.size;
   }
 
@@ -232,7 +232,7 @@ class TreeUpload {
       check(events_.stop);
       if (entries_[next].size > pack_limit_) {
         const PackedEntry& entry = entries_[next++];
-        upload_file(shell_, agent_, source_ / entry.name, target_ + '/' + entry.name, done_, total_, events_);
+        upload_file(shell_, copier_, source_ / entry.name, target_ + '/' + entry.name, done_, total_, events_);
         done_ += entry.size;
       } else {
         next = send_pack(next);
@@ -302,7 +302,7 @@ class TreeUpload {
   const CopyEvents& events_;
   Persistence persistence_;
   std::vector<PackedEntry> entries_;
-  Agent agent_;
+  Copier copier_;
   std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kMaxPackSize;
 };
 
@@ -345,8 +345,8 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   if (!directory) {
     const std::string path = file_place(shell, persistence, source, target, there);
-    Agent agent(shell, fs::file_size(source), directory_of(path));
-    return upload_file(shell, agent, source, path, 0, {}, events);
+    Copier copier(shell, fs::file_size(source), directory_of(path));
+    return upload_file(shell, copier, source, path, 0, {}, events);
   }
   const std::string path = target_path(source, Found::kDirectory, target, there.found);
   must(shell, persistence, kMakeDirectory, {as_argument(path)}, "create " + path);
@@ -361,9 +361,9 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
   std::string buffer(kMaxPackSize, '\0');
   std::size_t filled = fill(from, buffer);
   const std::string place = directory ? target : directory_of(path);
-  Agent agent(shell, filled, place);
-  Part part(shell, agent, events, place, path);
-  Sum sum(agent.kind());
+  Copier copier(shell, filled, place);
+  Part part(shell, copier, events, place, path);
+  Sum sum(copier.kind());
   std::uint64_t done = 0;
   // The buffer keeps the last bytes that were sent, so that they can be sent again after a break.
   for (;; filled = fill(from, buffer)) {
@@ -379,9 +379,9 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
     };
     try {
       send();
-    } catch (const NoAgent&) {
+    } catch (const NoCopier&) {
       if (done > 0) throw Error(fmt::format("{} was replaced during the copy; try again", shell.name()));
-      sum = Sum(agent.kind());
+      sum = Sum(copier.kind());
       sum.update(piece);
       send();
     }

@@ -124,13 +124,13 @@ class LocalShell : public Shell {
   // The byte counts after which the connections of the next processes break; later connections do not break.
   std::deque<std::uint64_t> breaks;
   int broken = 0;
-  // The file names under which all shells sent agents.
-  inline static std::set<std::string> agents;
+  // The file names under which all shells sent copiers.
+  inline static std::set<std::string> copiers;
 
   std::unique_ptr<Process> start(const std::vector<std::string>& command, bool) override {
     const std::lock_guard lock(mutex_);
     for (const std::string& word : command)
-      if (word.ends_with(".agent")) agents.insert(word);
+      if (word.ends_with(".copier")) copiers.insert(word);
     std::optional<std::uint64_t> after;
     if (!breaks.empty()) {
       after = breaks.front();

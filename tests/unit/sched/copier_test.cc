@@ -1,20 +1,20 @@
-// Tests copies of large files by the agent, a real program that runs on this machine as it would in a pod.
+// Tests copies of large files by the copier, a real program that runs on this machine as it would in a pod.
 #include <doctest/doctest.h>
 #include <sys/utsname.h>
 
 #include <set>
 
 #include "copy_support.h"
-#include "kube/copy/agent.h"
+#include "kube/copy/copier.h"
 
-namespace copy_agent_test {
+namespace copier_test {
 
 using namespace testing;
 
 namespace {
 
 constexpr std::size_t kSize = (std::size_t{40} << 20) + 17;
-static_assert(kSize > Agent::kWorth);
+static_assert(kSize > Copier::kWorth);
 
 // Flips a bit of the byte at offset `after` of each transfer that is long enough.
 class Damaging : public Shell {
@@ -65,10 +65,10 @@ struct Fixture {
     events.patience = std::chrono::seconds(60);
     events.first_pause = std::chrono::milliseconds(1);
   }
-  // Only the files of this program's agents are checked, since other tests may send agents at the same time.
+  // Only the files of this program's copiers are checked, since other tests may send copiers at the same time.
   ~Fixture() {
-    for (const std::string& agent : LocalShell::agents)
-      for (const fs::path place : {"/tmp", "/var/tmp"}) CHECK_FALSE(fs::exists(place / agent));
+    for (const std::string& copier : LocalShell::copiers)
+      for (const fs::path place : {"/tmp", "/var/tmp"}) CHECK_FALSE(fs::exists(place / copier));
   }
 
   // Returns a shell with busybox's tools except `missing`.
@@ -94,7 +94,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "large files are verified even without sha256sum in the pod") {
-  if (kAgentProgram.empty() || !fs::exists("/bin/busybox")) return;
+  if (kCopierProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"sha256sum"});
   copy_both_ways(shell);
   CHECK(notices.empty());
@@ -108,7 +108,7 @@ TEST_CASE_FIXTURE(Fixture, "transfers of large files resume after broken connect
   write_file(here / "x", bytes);
   upload(shell, here / "x", there / "x", events);
   CHECK(shell.broken == 9);
-  CHECK(LocalShell::agents.empty() == kAgentProgram.empty());
+  CHECK(LocalShell::copiers.empty() == kCopierProgram.empty());
   CHECK(read_file(there / "x") == bytes);
   shell.breaks = {1 << 20, 9 << 20, 100, 9 << 20};
   download(shell, there / "x", here / "y", events);
@@ -127,10 +127,10 @@ TEST_CASE_FIXTURE(Fixture, "a stream too large to buffer is uploaded and verifie
 }
 
 TEST_CASE_FIXTURE(Fixture, "a file corrupted in transit does not replace the existing one") {
-  // The damaged byte is after the agent, which an upload sends first.
+  // The damaged byte is after the copier, which an upload sends first.
   write_file(here / "x", some_bytes(kSize));
   write_file(there / "x", "before");
-  Damaging up(kAgentProgram.size() + (20 << 20));
+  Damaging up(kCopierProgram.size() + (20 << 20));
   CHECK_THROWS_WITH_AS(upload(up, here / "x", there / "x", events), doctest::Contains("corrupted in transit"), Error);
   CHECK(read_file(there / "x") == "before");
   fs::copy_file(here / "x", there / "z");
@@ -154,7 +154,7 @@ TEST_CASE_FIXTURE(Fixture, "on another architecture, large files are copied and 
 }
 
 TEST_CASE_FIXTURE(Fixture, "replacing a pod with one of another architecture restarts an upload and fails a download") {
-  if (kAgentProgram.empty() || !fs::exists("/bin/busybox")) return;
+  if (kCopierProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"uname"});
   const auto machine = [&](const std::string& name) {
     write_file(tools / "uname", "#!/bin/sh\necho Linux " + name + "\n");
@@ -184,4 +184,4 @@ TEST_CASE_FIXTURE(Fixture, "the error for a large file that cannot be written na
   CHECK_THROWS_WITH_AS(upload(shell, here / "x", "/dev/full/x", events), doctest::Contains("/dev/full/x"), Error);
 }
 
-}  // namespace copy_agent_test
+}  // namespace copier_test

@@ -1,11 +1,11 @@
-// The copy agent (kube/copy/agent.h), which runs in a container while a large file is copied. It is linked statically,
+// The copier (kube/copy/copier.h), which runs in a container while a large file is copied. It is linked statically,
 // so that it requires nothing from the container, and is used because the tools in images are slow.
 //
-//   agent                           exits with 0 to show that it can run
-//   agent sum FILE SIZE             prints the XXH3-128 of the first SIZE bytes
-//   agent receive FILE OFFSET SIZE  writes the next SIZE bytes of standard input to FILE from OFFSET on, and prints
+//   copier                           exits with 0 to show that it can run
+//   copier sum FILE SIZE             prints the XXH3-128 of the first SIZE bytes
+//   copier receive FILE OFFSET SIZE  writes the next SIZE bytes of standard input to FILE from OFFSET on, and prints
 //                                   their XXH3-128
-//   agent send FILE OFFSET SIZE     writes the bytes of FILE from OFFSET to SIZE to standard output, and the XXH3-128
+//   copier send FILE OFFSET SIZE     writes the bytes of FILE from OFFSET to SIZE to standard output, and the XXH3-128
 //                                   of the first SIZE bytes to standard error
 //
 // On an error, it exits with 1 and writes a line to standard error.

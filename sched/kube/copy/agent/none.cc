@@ -1,5 +1,0 @@
-#include "kube/copy/agent.h"
-
-namespace adaptdl::kube {
-const std::string_view kAgentProgram;
-}  // namespace adaptdl::kube

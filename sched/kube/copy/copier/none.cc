@@ -1,0 +1,5 @@
+#include "kube/copy/copier.h"
+
+namespace adaptdl::kube {
+const std::string_view kCopierProgram;
+}  // namespace adaptdl::kube
