@@ -184,9 +184,12 @@ void JobServer::put(const std::string& name, std::string bytes) {
 }
 
 void JobServer::submit(const Submission& submission) {
+  json runtime_env = submission.runtime_env;
+  runtime_env["working_dir"] = submission.package_uri;
+  runtime_env["env_vars"].update(submission.environment);
   const json body{{"submission_id", submission.id},
                   {"entrypoint", submission.entrypoint},
-                  {"runtime_env", {{"working_dir", submission.package_uri}, {"env_vars", submission.environment}}},
+                  {"runtime_env", std::move(runtime_env)},
                   {"metadata", submission.metadata}};
   const http::Response response = call("POST", std::string(kJobs), &body);
   if (response.status >= 400 && response.body.find("already exists") != std::string::npos)

@@ -41,6 +41,8 @@ struct Submission {
   std::string package_uri;  // the working directory, from upload()
   std::map<std::string, std::string> environment;
   std::map<std::string, std::string> metadata;
+  // Further fields of Ray's runtime environment. `environment` overrides variables in its "env_vars".
+  nlohmann::json runtime_env = nlohmann::json::object();
 };
 
 class JobServer {

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 import python_peer  # in this directory
 import ray_support
@@ -215,6 +216,24 @@ class RayTest(unittest.TestCase):
         self.assertTrue((self.directory / "checkpoints" / "checkpoint-0").is_dir())
         self.assertEqual(self.adaptdl("ls"), "no jobs\n")
         self.adaptdl("logs", self.job, code=1, error=f"job '{self.job}' not found")
+
+    def test_a_program_finds_the_packages_and_variables_of_its_runtime_environment(self):
+        self.cluster.add_node()
+        wheel = self.directory / "greeting-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("greeting.py", "TEXT = 'hello'\n")
+            archive.writestr("greeting-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+            archive.writestr("greeting-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            archive.writestr("greeting-1.0.dist-info/RECORD", "")
+        environment = self.directory / "environment.yaml"
+        environment.write_text(f"pip: [{wheel}]\nenv_vars: {{GREETED: world}}\n")
+        self.job = self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--runtime-env", environment, self.project, "--",
+                                "python", "-c", "import greeting, os; print(greeting.TEXT, os.environ['GREETED'])").strip()
+        self.wait_for_state("Succeeded")
+        self.assertIn("[0] hello world\n", self.text())
+        environment.write_text("working_dir: .\n")
+        self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--runtime-env", environment, self.project, "--", "true", code=2,
+                     error="environment.yaml: working_dir cannot be set")
 
     def test_a_failed_job_and_invalid_submissions_are_reported_in_one_line(self):
         self.cluster.add_node()

@@ -17,7 +17,9 @@
 #include "command/run/run_plan.h"
 #include "http/http.h"
 #include "image/dockerfile/ignore_file.h"
+#include "kube/api/file.h"
 #include "kube/api/names.h"
+#include "kube/api/yaml_documents.h"
 #include "ray/job_server.h"
 #include "ray/log_stream.h"
 #include "ray/package.h"
@@ -53,7 +55,26 @@ struct Plan {
   double cpus = 0, gpus = 0;
   std::chrono::milliseconds checkpoint_timeout{}, rescale_timeout{};
   std::optional<std::chrono::milliseconds> wait;  // maximum time to wait
+  json runtime_env = json::object();
 };
+
+// Reads the file of --runtime-env.
+json read_runtime_env(const std::string& file) {
+  const auto documents = kube::parse_yaml_documents(kube::read_file(file, "runtime environment"), file);
+  if (documents.size() != 1 || !documents.front().value.is_object())
+    throw UsageError(fmt::format("submit: {} must contain one mapping, the fields of a runtime environment", file));
+  const json& fields = documents.front().value;
+  if (fields.contains("working_dir"))
+    throw UsageError(
+        fmt::format("submit: {}: working_dir cannot be set, because the project is uploaded as the "
+                    "working directory",
+                    file));
+  const json variables = fields.value("env_vars", json::object());
+  const auto is_text = [](const json& value) { return value.is_string(); };
+  if (!variables.is_object() || !std::ranges::all_of(variables, is_text))
+    throw UsageError(fmt::format("submit: {}: env_vars must be a mapping of texts", file));
+  return fields;
+}
 
 Plan make_plan(const RaySubmitOptions& options) {
   if (options.program.empty())
@@ -84,6 +105,7 @@ Plan make_plan(const RaySubmitOptions& options) {
   if (plan.cpus == 0 && plan.gpus == 0) throw UsageError("submit: --cpus and --gpus cannot both be 0");
   plan.checkpoint_timeout = env::parse_duration(options.checkpoint_timeout, "submit: --checkpoint-timeout");
   plan.rescale_timeout = env::parse_duration(options.cluster_rescale_timeout, "submit: --cluster-rescale-timeout");
+  if (!options.runtime_env.empty()) plan.runtime_env = read_runtime_env(options.runtime_env);
   if (!options.timeout.empty()) plan.wait = env::parse_duration(options.timeout, "submit: --timeout");
   return plan;
 }
@@ -148,7 +170,8 @@ ray::Submission make_submission(const RaySubmitOptions& options, const Plan& pla
           .entrypoint = shell_command(words),
           .package_uri = {},
           .environment = {{"PYTHONUNBUFFERED", "1"}, {"RAY_JOB_STOP_WAIT_TIME_S", fmt::format("{}", stop.count())}},
-          .metadata = std::move(metadata)};
+          .metadata = std::move(metadata),
+          .runtime_env = plan.runtime_env};
 }
 
 void print_started(const RaySubmitOptions& options, const std::string& name, const std::string& url) {
@@ -229,6 +252,9 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
   add("--cluster-rescale-timeout", options.cluster_rescale_timeout,
       "With --ray: time to wait for more nodes if the program must be restarted to use them (default: 60s)",
       "DURATION");
+  add("--runtime-env", options.runtime_env,
+      "With --ray: YAML file with fields of Ray's runtime environment, such as pip packages that the program needs",
+      "FILE");
 }
 
 void submit_ray(const RaySubmitOptions& options, int& exit_code) {

@@ -11,7 +11,7 @@ namespace adaptdl::cli {
 struct RaySubmitOptions {
   std::string address;  // empty: not for Ray
   std::string cpus = "1", gpus = "1", max_cluster_size, checkpoint_path, checkpoint_timeout = "120s",
-              cluster_rescale_timeout = "60s";
+              cluster_rescale_timeout = "60s", runtime_env;
   bool no_checkpoint = false, copy_checkpoints = false;
 
   // The options that `submit` has for every kind of cluster.

@@ -139,7 +139,8 @@ TEST_CASE("a submission carries the entrypoint, the package, the environment and
                .entrypoint = "python d.py",
                .package_uri = "gcs://p.zip",
                .environment = {{"A", "b"}},
-               .metadata = {{"k", "v"}}});
+               .metadata = {{"k", "v"}},
+               .runtime_env = {{"pip", {"x"}}, {"env_vars", {{"A", "a"}, {"B", "b"}}}}});
   const json request = server.request();
   CHECK(request[0] == "POST");
   CHECK(request[1] == "/api/jobs/");
@@ -147,7 +148,7 @@ TEST_CASE("a submission carries the entrypoint, the package, the environment and
   CHECK(json::parse(request[3].get<std::string>()) ==
         json{{"submission_id", "job-1"},
              {"entrypoint", "python d.py"},
-             {"runtime_env", {{"working_dir", "gcs://p.zip"}, {"env_vars", {{"A", "b"}}}}},
+             {"runtime_env", {{"working_dir", "gcs://p.zip"}, {"pip", {"x"}}, {"env_vars", {{"A", "b"}, {"B", "b"}}}}},
              {"metadata", {{"k", "v"}}}});
 }
 
