@@ -26,10 +26,20 @@ bool contains(const FloatRange& range, const nlohmann::json& value) {
   return is_close(steps, std::round(steps), 1);
 }
 
+// The bounds of a range from a journal may be any integers, so that their difference requires an unsigned type.
+std::uint64_t above_low(const IntRange& range, std::int64_t number) {
+  return static_cast<std::uint64_t>(number) - static_cast<std::uint64_t>(range.low);
+}
+
+std::uint64_t last_step(const IntRange& range) {
+  return above_low(range, range.high) / static_cast<std::uint64_t>(range.step);
+}
+
 bool contains(const IntRange& range, const nlohmann::json& value) {
   if (!value.is_number_integer()) return false;
   const auto number = value.get<std::int64_t>();
-  return number >= range.low && number <= range.high && (number - range.low) % range.step == 0;
+  return number >= range.low && number <= range.high &&
+         above_low(range, number) % static_cast<std::uint64_t>(range.step) == 0;
 }
 
 bool contains(const Choice& choice, const nlohmann::json& value) {
@@ -44,9 +54,12 @@ nlohmann::json from_number(const FloatRange& range, double number) {
 }
 
 nlohmann::json from_number(const IntRange& range, double number) {
-  const std::int64_t last = (range.high - range.low) / range.step;
   const double steps = std::round((number - static_cast<double>(range.low)) / static_cast<double>(range.step));
-  return range.low + static_cast<std::int64_t>(std::clamp(steps, 0.0, static_cast<double>(last))) * range.step;
+  const std::uint64_t last = last_step(range);
+  std::uint64_t step = 0;
+  if (steps > 0) step = steps >= static_cast<double>(last) ? last : static_cast<std::uint64_t>(steps);
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(range.low) +
+                                   step * static_cast<std::uint64_t>(range.step));
 }
 
 nlohmann::json from_number(const Choice& choice, double number) {
@@ -61,7 +74,7 @@ std::optional<std::uint64_t> count(const FloatRange& range) {
 }
 
 std::optional<std::uint64_t> count(const IntRange& range) {
-  return static_cast<std::uint64_t>((range.high - range.low) / range.step) + 1;
+  return std::max(last_step(range), last_step(range) + 1);  // the largest possible range has one value more than fits
 }
 
 std::optional<std::uint64_t> count(const Choice& choice) { return choice.values.size(); }

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <limits>
+
 namespace adaptdl::sched::tune::tune_space_test {
 namespace {
 
@@ -43,6 +46,18 @@ TEST_CASE("cardinality is the number of values") {
   CHECK(cardinality(FloatRange{2, 2}) == 1);
   CHECK(cardinality(IntRange{2, 9, false, 2}) == 4);
   CHECK(cardinality(Choice{{1, 2, 3}}) == 3);
+}
+
+TEST_CASE("a range may contain all 64-bit integers") {
+  constexpr auto kLow = std::numeric_limits<std::int64_t>::min(), kHigh = std::numeric_limits<std::int64_t>::max();
+  const Distribution all = IntRange{kLow, kHigh, false, 1}, odd = IntRange{kLow + 1, kHigh, false, 2};
+  CHECK(contains(all, kHigh));
+  CHECK(from_internal(all, 1e300) == kHigh);
+  CHECK(from_internal(all, -1e300) == kLow);
+  CHECK(cardinality(all) == std::numeric_limits<std::uint64_t>::max());
+  CHECK(contains(odd, kHigh));
+  CHECK_FALSE(contains(odd, kHigh - 1));
+  CHECK(cardinality(odd) == std::uint64_t{1} << 63);
 }
 
 TEST_CASE("a parameter applies if all of its conditions hold") {
