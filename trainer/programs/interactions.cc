@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -26,6 +28,8 @@ struct Rating {
   std::int64_t user = 0, item = 0, time = 0;
 };
 
+constexpr double kMaxInteger = 9007199254740992;  // 2^53: larger numbers are not exact
+
 std::optional<Rating> parse(std::string_view line) {
   std::array<double, 4> numbers{};
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -35,6 +39,7 @@ std::optional<Rating> parse(std::string_view line) {
     while (!line.empty() && (line.front() == ':' || line.front() == '\t')) line.remove_prefix(1);
   }
   if (!line.empty() && line != "\r") return {};
+  if (!std::ranges::all_of(numbers, [](double number) { return std::abs(number) <= kMaxInteger; })) return {};
   const auto whole = [](double number) { return static_cast<std::int64_t>(number); };
   return Rating{whole(numbers[0]), whole(numbers[1]), whole(numbers[3])};
 }

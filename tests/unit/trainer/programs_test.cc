@@ -161,6 +161,10 @@ TEST_CASE("ratings are read with either separator, and each user's latest item i
              "from /nowhere/ratings.dat (--data)"));
   write(path, "1::2::3::4\n1::2\n");
   CHECK(says(error_of([&] { Interactions::read(path); }), "ratings.dat:2"));
+  for (const char* number : {"nan", "inf", "1e300"}) {
+    write(path, std::string("1::") + number + "::3::4\n");
+    CHECK(says(error_of([&] { Interactions::read(path); }), "ratings.dat:1"));
+  }
 }
 
 TEST_CASE("negative samples exclude chosen items, and the held-out item is ranked among 99 others") {

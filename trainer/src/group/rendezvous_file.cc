@@ -38,10 +38,11 @@ void write_address(const fs::path& path, const std::string& text) {
   std::error_code error;
   fs::remove(unfinished, error);
   const net::Fd file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kPrivateFile));
-  if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      ::rename(unfinished.c_str(), path.c_str()) == 0)
-    return;
-  throw Error(fmt::format("cannot write '{}': {}", path.string(), std::strerror(errno)));
+  const ssize_t written = file ? ::write(file.get(), text.data(), text.size()) : -1;
+  const bool complete = written == static_cast<ssize_t>(text.size());
+  if (complete && ::rename(unfinished.c_str(), path.c_str()) == 0) return;
+  const int reason = complete || written < 0 ? errno : ENOSPC;
+  throw Error(fmt::format("cannot write '{}': {}", path.string(), std::strerror(reason)));
 }
 
 std::string read_text(const fs::path& path) {
