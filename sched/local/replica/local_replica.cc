@@ -95,6 +95,7 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
                  .hung = hung_ && status->signalled,
                  .last_lines = {}};
   if (is_failure(end)) {
+    finish_lines();  // the last words of a program often do not end with a line feed
     end.last_lines = last_lines();
     const bool killed_by_kernel =
         end.status == ExitStatus{.signalled = true, .code = SIGKILL} && host_.oom_->killed_lately();
@@ -103,12 +104,16 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   return end;
 }
 
+void LocalReplica::finish_lines() {
+  out_.finish([this](std::string_view text, bool ends) { take_output(Stream::kOut, text, ends); });
+  err_.finish([this](std::string_view text, bool ends) { take_output(Stream::kErr, text, ends); });
+}
+
 void LocalReplica::wind_down(bool alive) {
   if (lingering() && (killed_ || !alive)) state_ = State::kSweeping;
   if (!sweeping() || alive) return;
   read_all(kPipeCapacity);
-  out_.finish([this](std::string_view text, bool ends) { take_output(Stream::kOut, text, ends); });
-  err_.finish([this](std::string_view text, bool ends) { take_output(Stream::kErr, text, ends); });
+  finish_lines();
   process_.reap();
   process_.out.reset();
   process_.err.reset();

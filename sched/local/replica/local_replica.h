@@ -67,6 +67,7 @@ class LocalReplica final : public Replica {
   // Reads until at least `limit` bytes have been read or no more are available. Closes the descriptor at end-of-file.
   void read_from(Fd& fd, std::size_t limit, const std::function<void(std::string_view)>& sink);
   void read_all(std::size_t limit);
+  void finish_lines();
   void take_status(std::string_view bytes);
 
   LocalHost& host_;

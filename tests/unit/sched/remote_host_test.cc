@@ -144,6 +144,14 @@ TEST_CASE("a server that receives an invalid message kills its replicas and exit
   CHECK(scene.eventually([&] { return !lives(process); }));
 }
 
+TEST_CASE("the report of a failure contains the last line even if that line is unfinished") {
+  Scene scene("echo first; printf fatal >&2; exit 3", {"a"});
+  const Replica& replica = scene.start(0, "a", 0);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(scene.ends[0].last_lines == std::vector<std::string>{"first", "fatal"});
+  CHECK(scene.lines.err[0] == "fatal\n");
+}
+
 TEST_CASE("large output and long lines arrive complete") {
   Scene scene("head -c 3000000 /dev/zero | tr '\\0' x; echo; seq 30000", {"a"});
   Replica& replica = scene.start(0, "a", 0);
