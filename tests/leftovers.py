@@ -15,7 +15,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLACES = ["/tmp", "/var/tmp", "/dev/shm", "/run", "/run/netns", "/run/lock", "/var/lib/cni/results", str(pathlib.Path.home())]
 MARK = "adaptdl"
-OTHERS = ("adaptdl-suite-", "adaptdl-stages-")  # files of other runs at the same time
+OTHERS = ("adaptdl-suite-", "adaptdl-stages-")  # files of test runs that are in progress at the same time
 GRACE = 60  # seconds to wait for processes that are about to end, such as an agent, which ends 10 s after its last run
 
 

@@ -1,8 +1,8 @@
 """Summarizes meson's test logs: summary.py [--stages FILE] LOG...
 
 Prints the end of the output of each failed test, the times of all stages and of the slowest tests, and finally "N passed, N
-failed[, N skipped]". A log that does not exist counts as a failure. FILE is the record of stages that tests/common.sh writes,
-with the peak memory in FILE.memory.
+failed[, N skipped]". A log that does not exist is counted as a failed test. FILE is the record of stages that
+tests/common.sh writes, with the peak memory in FILE.memory.
 """
 import argparse
 import json

@@ -23,7 +23,7 @@ constexpr double kCharacter = 6.3;  // width of a text character
 constexpr std::array<double, 10> kHues = {212, 28, 145, 350, 268, 48, 186, 318, 95, 8};
 constexpr std::array<double, 5> kShades = {0.47, 0.57, 0.41, 0.62, 0.52};
 
-// A dark page inverts the background and the text; the job colors are legible on both.
+// In dark mode, the background and the text are inverted; the job colors are legible in both modes.
 constexpr const char* kStyle = R"(<style>
 text{font:11px system-ui,"DejaVu Sans",sans-serif;fill:#24292f}
 .title{font-size:16px;font-weight:600}.dim{fill:#57606a}.job{font-size:8px;fill:#fff}
@@ -241,7 +241,8 @@ std::string Plot::time_axis() const {
   return out + svg_text((left_ + kWidth - kRight) / 2, base + 32, fmt::format("time in {}", name), "dim", "middle");
 }
 
-// Draws the counts as steps. If several cycles fall into one pixel, the largest count is shown, because peaks matter.
+// Draws the counts as a step function. If several cycles fall into one pixel, the largest count is shown, because peaks
+// matter.
 std::string Plot::step_path(int Timeline::Count::*value, double most) const {
   const double base = bottom() + kPanelGap + kPanel;
   std::map<int, int> by_column;

@@ -20,7 +20,7 @@ struct ResultColumns {
 Table result_table(std::span<const sched::SimulationResult> results, const ResultColumns& columns);
 
 // Returns an array with one object per simulation: workload, policy, average_jct_s, p50_jct_s, p99_jct_s, makespan_s,
-// restarts_per_job, gpu_hours, worst_ftf, and with `costs` also cost and node_cost.
+// restarts_per_job, gpu_hours, worst_ftf, and, with `costs`, also cost and node_cost.
 nlohmann::ordered_json result_json(std::span<const sched::SimulationResult> results, bool costs);
 
 }  // namespace adaptdl::cli

@@ -1,7 +1,7 @@
 // SimulationScreen shows the progress of simulations on one line of standard error, if standard error is a terminal
 // that can redraw a line. It updates the line at most ten times per second. It also passes the cycles to a log.
 //
-// Threading: the observer's functions may be called from any thread, all other functions only from one thread.
+// Threading: the observer's functions may be called from any thread; all others must be called from one thread.
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,7 @@ using sched::NodeInfo;
 
 namespace {
 
-// Cycle files contain no other resource.
+// Cycle files contain no resource other than GPUs.
 int gpus_of(const NodeInfo& node) {
   return node.resources.empty() ? 0 : static_cast<int>(node.resources.begin()->second);
 }

@@ -11,7 +11,7 @@ namespace adaptdl::cli {
 
 enum class CostBy { kUser, kNamespace };
 
-// The rows of one ledger, sorted by descending cost, then by descending GPU hours.
+// The rows of one ledger, sorted by descending cost, then by descending GPU-hours.
 struct MonthlyCost {
   kube::Month month;
   std::vector<kube::UsageSum> sums;  // only the user or only the namespace is set

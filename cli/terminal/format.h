@@ -7,7 +7,7 @@
 
 namespace adaptdl::cli {
 
-// Formats bytes with a binary unit and about three significant digits: "0 B", "999 B", "1.50 KiB", "12.3 MiB".
+// Formats a byte count with a binary unit and about three significant digits: "0 B", "999 B", "1.50 KiB", "12.3 MiB".
 std::string format_bytes(std::uint64_t bytes);
 
 // Formats a span of time like a clock: "0:07", "12:34", "1:02:03", "3d 04:05:06". Negative spans are shown as 0.

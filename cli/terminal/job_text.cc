@@ -161,7 +161,7 @@ std::string hints_text(const json& train) {
 // Returns "" if no usage is recorded for the job.
 std::string usage_text(const kube::JobUsage& usage, kube::Time now) {
   std::string text;
-  if (const double hours = usage.gpu_hours(now); hours > 0) text = fmt::format("{:.2f} GPU hours", hours);
+  if (const double hours = usage.gpu_hours(now); hours > 0) text = fmt::format("{:.2f} GPU-hours", hours);
   if (const auto cost = usage.total_cost(now)) {
     text += fmt::format("{}cost {:.2f}", text.empty() ? "" : ", ", *cost);
     if (usage.cost_per_hour) text += fmt::format(", now {:.2f} per hour", *usage.cost_per_hour);

@@ -1,4 +1,4 @@
-// Formats everything that is known about one run or job for users to read.
+// Formats everything that is known about one run or job as text for users.
 #pragma once
 
 #include <nlohmann/json.hpp>

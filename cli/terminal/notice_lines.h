@@ -1,6 +1,6 @@
 // NoticeLines writes notices to standard error, one line "adaptdl: TEXT" each, only as fast as the reader accepts them.
-// Notices that the reader has not accepted yet wait in a queue. While the queue is full, new notices are dropped, and
-// the next notice that is queued reports how many. If the reader has closed its end, all notices are dropped.
+// Notices that the reader has not accepted yet wait in a queue. While the queue is full, new notices are dropped; a
+// line before the next queued notice reports their number. If the reader has closed its end, all notices are dropped.
 #pragma once
 
 #include <cstddef>

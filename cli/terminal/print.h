@@ -40,8 +40,8 @@ std::string printable_text(std::string_view text, bool colour);
 // printable, like the cells of a Table, because newlines and colors are printed unchanged.
 void print_text(std::string_view text, std::FILE* to = stdout);
 
-// Prints the output of a user's program, or a file, to standard output unchanged. Sets std::ferror(stdout) instead of
-// throwing.
+// Prints the output of a user's program, or a file, to standard output unchanged. On failure, does not throw, but sets
+// the error indicator of stdout (see std::ferror).
 void print_raw(std::string_view bytes);
 
 template <typename... Args>

@@ -1,4 +1,4 @@
-// RunScreen shows a run that `adaptdl run` started: notices, the replicas' output, each line with its replica's rank,
+// RunScreen shows a run that `adaptdl run` started: notices, the replicas' output (each line with its replica's rank)
 // and, on a terminal, a status line below.
 //
 // The replicas' standard output is written to standard output; their standard error, like all notices, is written to

@@ -22,7 +22,7 @@ constexpr std::size_t kMaxMetric = 16;      // columns for the metric's name
 constexpr std::size_t kUsualHeight = 24;
 constexpr std::size_t kParameters = 2;  // index of the column
 
-// Opens the terminal again, non-blocking, so that the non-blocking mode is not shared with other processes.
+// Opens the terminal again in non-blocking mode, so that other processes that use the terminal do not share this mode.
 sched::Fd reopen_terminal() {
   return sched::Fd(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
@@ -146,7 +146,7 @@ SearchScreen::SearchScreen()
       fd_(terminal_ ? terminal_.get() : STDERR_FILENO),
       colour_(use_colour(STDERR_FILENO)) {}
 
-// Leaves one column free, because some terminals wrap a line that fills the last column, and one line for the cursor.
+// Leaves one line free for the cursor, and one column, because some terminals wrap a line that fills the last column.
 SearchScreen::Size SearchScreen::size() const {
   const std::size_t width = terminal_width(fd_).value_or(kUsualWidth);
   const std::size_t height = terminal_height(fd_).value_or(kUsualHeight);

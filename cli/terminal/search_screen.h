@@ -25,7 +25,7 @@ struct TrialRow {
   std::string state, parameters;
   std::optional<double> value;  // the metric's last value
   std::optional<int> rung, replicas;
-  std::optional<double> goodput;                  // samples per second, weighted by their efficiency
+  std::optional<double> goodput;                  // samples per second, weighted by statistical efficiency
   std::optional<std::chrono::milliseconds> left;  // time until its training ends
 };
 

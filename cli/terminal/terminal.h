@@ -1,6 +1,6 @@
 // Determines what a file descriptor refers to, and formats text for it.
 //
-// Text is colored only on a terminal, and not if NO_COLOR is set and not empty, or if TERM is "dumb", empty or unset.
+// Text is colored only on a terminal, unless NO_COLOR is set and not empty, or TERM is "dumb", empty or unset.
 #pragma once
 
 #include <chrono>

@@ -12,7 +12,7 @@ class TimeLeft {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Updates the estimate with the run's status at time `now`, which may be unchanged since the last call. Returns
+  // Updates the estimate with the run's status, which may be unchanged since the last call, at time `now`. Returns
   // `remaining_s` if the run reports it. Otherwise, returns the time from `progress` to `targetProgress` at the average
   // speed since the replicas last changed, or nullopt until both have been reported and `progress` has increased.
   std::optional<std::chrono::milliseconds> update(const sched::RunStatus& status, Time now);
@@ -24,7 +24,7 @@ class TimeLeft {
     Time time;
   };
 
-  std::optional<Mark> first_, last_;  // first report with the current replicas, and last one with more progress
+  std::optional<Mark> first_, last_;  // first report of the current replicas, and last report of an increase
 };
 
 }  // namespace adaptdl::cli

@@ -21,7 +21,7 @@ Membership::Membership(Options options, MembershipTarget target, FailureBudget& 
 
 void Membership::set_target(MembershipTarget target) {
   target.min = std::clamp(target.min, 1, std::max(1, static_cast<int>(target.devices.size())));
-  // A target remains a user's request until it is reached.
+  // A target that a user requested remains a user's request until it is reached.
   target.by_user = target.by_user || (target_.by_user && target.devices == target_.devices);
   if (target.devices != target_.devices) state_.newcomer_failures = 0;
   target_ = std::move(target);
@@ -122,7 +122,7 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
   const bool never_joined = stopping_ && !gone.trained;
   // A failure while the job stops may be a failure to save the checkpoint.
   if (stopping_ && end == End::kFailed && !never_joined) return false;
-  // Any number of members can save a checkpoint.
+  // Saving a checkpoint does not require the minimum number of members.
   const bool enough = stopping_ || state_.count(Role::kMember) >= static_cast<std::size_t>(target_.min);
   if (follows_ != true || !state_.a_member_has_trained() || (!enough && !state_.can_join)) return never_joined;
   // The death of a member that was listed but had not begun to train is not charged to the budget.

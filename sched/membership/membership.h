@@ -30,10 +30,10 @@ namespace adaptdl::sched {
 struct MembershipAction {
   enum class Kind {
     kStart,    // start `replica` on `device` as a newcomer that may join `generation`, presumably as `rank` of `size`
-    kIssue,    // issue `generation`, whose members by rank are `members`
-    kKill,     // kill `replica` because of `why`; `hung` if it hung
+    kIssue,    // issue `generation`, which consists of `members`, ordered by rank
+    kKill,     // kill `replica` for the reason `why`; `hung` is true if the replica hung
     kRestart,  // stop all replicas with a checkpoint, and start again on the target; repeated until stop()
-    kFail,     // the run cannot continue because of `why`
+    kFail,     // end the run, which cannot continue for the reason `why`
     kNotice,   // show `why` to the user
   };
   Kind kind = Kind::kNotice;
@@ -55,7 +55,7 @@ class FailureBudget {
 
   // Counts a failure. If the budget is already used up, counts nothing and returns false.
   virtual bool spend() = 0;
-  // Returns how long to wait before anything is started after a failure at `now`, counted or not.
+  // Returns how long to wait, after a failure at `now` (counted or not), before anything is started.
   virtual std::chrono::milliseconds back_off(Time now) = 0;
 };
 
@@ -67,9 +67,9 @@ class Membership {
     bool survives = false;                   // whether the others survive a member's death
     bool can_join = true;                    // whether replicas can join the program while it runs
     bool can_restart = true;                 // whether the program can restart from checkpoints
-    std::chrono::milliseconds grace{30000};  // for leavers to end once the others are training without them
+    std::chrono::milliseconds grace{30000};  // time for leavers to end once the others are training without them
     std::chrono::milliseconds hang_wait = kHangWait;
-    std::chrono::milliseconds join_limit = kJoinLimit;  // for newcomers to load while the job is training
+    std::chrono::milliseconds join_limit = kJoinLimit;  // time for newcomers to load while the job is training
     Time restart_after{};                               // earliest time of a kRestart that no user requested
   };
   enum class End { kDone, kCheckpointed, kKilled, kFailed };  // kKilled: by a SIGKILL
@@ -110,7 +110,7 @@ class Membership {
   std::vector<int> members() const { return state_.members(); }
   std::vector<std::string> devices() const { return state_.devices(); }
   bool is_member(int replica) const { return state_.is_member(replica); }
-  // Returns whether the replica was started to join and has not been listed yet.
+  // Returns whether the replica was started as a newcomer and is not yet a member of a generation.
   bool is_newcomer(int replica) const { return state_.is_newcomer(replica); }
   bool can_join() const noexcept { return state_.can_join; }
   const MembershipTarget& target() const noexcept { return target_; }

@@ -161,7 +161,7 @@ void Membership::plan_live(const MembershipDifference& difference, Time now) {
   const std::size_t members = state_.count(Role::kMember);
   const std::size_t staying = members - difference.leavers.size();
   const bool may_issue = state_.settled();
-  // Devices are returned without waiting for newcomers, unless too few members would be left.
+  // Leavers release their devices without waiting for newcomers, unless too few members would be left.
   if (!difference.leavers.empty() && !leavers_wait()) {
     if (may_issue) issue(difference.leavers, false, fmt::format("from {} to {}", members, replicas(staying)));
     return;

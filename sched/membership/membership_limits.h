@@ -19,8 +19,8 @@ inline constexpr std::chrono::milliseconds kJoinLimit = std::chrono::seconds(60)
 // The number of consecutive newcomer failures after which no more newcomers are started.
 inline constexpr int kNewcomerTries = 3;
 // How long the other members may take to report that their group broke after the first member reported it. Members that
-// do not report it are considered hung. The limit is longer than the differences between their collective calls'
-// timeouts.
+// do not report it in time are considered hung. The limit is longer than the differences between the timeouts of the
+// members' collective calls.
 inline constexpr std::chrono::milliseconds kHangWait = std::chrono::seconds(5);
 // How long a program may take after its first progress to report that it can follow generations.
 inline constexpr std::chrono::milliseconds kHintWait = std::chrono::seconds(2);

@@ -27,8 +27,8 @@ struct MembershipDifference {
   std::vector<int> surplus;           // newcomers whose device is no longer in the target
 };
 
-// Everything that a Membership knows about its replicas. It must be stored so that another Membership can continue from
-// it. Times are on the caller's clock.
+// Everything that a Membership knows about its replicas. Store it so that another Membership can continue from it.
+// Times are on the caller's clock.
 struct MembershipState {
   using Time = BackOff::Time;
   enum class Role { kLoading, kWaiting, kMember, kLeaving };
@@ -65,7 +65,7 @@ struct MembershipState {
   Replica* find(int number);
   const Replica* find(int number) const;
   bool is_member(int number) const;
-  // Returns whether the replica was started to join and has not been listed yet.
+  // Returns whether the replica was started as a newcomer and is not yet a member of a generation.
   bool is_newcomer(int number) const;
   // A killed replica is counted as a member until it has ended, but not in any other role.
   std::size_t count(Role role) const;

@@ -33,7 +33,7 @@ constexpr std::size_t kMaxUnreadOutput = std::size_t{64} << 20;  // bytes of a c
 constexpr seconds kStayEvery(30);                                // less than SILENCE in shell.py
 constexpr seconds kPatience(30);                                 // how long an outage of the job server may last
 constexpr seconds kEnd(10);                                      // how long the job may take to end by itself
-// Ray delays the output of a followed log by one to three seconds, so the log is polled as long as it is short.
+// Ray delays the output of a followed log by one to three seconds, so the log is polled while it is short.
 constexpr std::size_t kMaxPolledLog = std::size_t{256} << 10;
 constexpr auto kPollEvery = std::chrono::milliseconds(100);
 constexpr int kPollsPerLook = 10;  // number of polls without output before the job's status is read
@@ -238,7 +238,8 @@ class HeadShell::Session {
     changed_.notify_all();
   }
 
-  // Passes the log to `sink` until it is long or the job has ended. Returns the number of bytes passed.
+  // Passes the log to `sink` until the log is too long to poll or the job has ended. Returns the number of bytes
+  // passed.
   std::size_t poll_log(const std::function<void(std::string_view)>& sink, const std::stop_token& enough) {
     std::size_t passed = 0;
     for (int idle = 0; !enough.stop_requested() && passed < kMaxPolledLog; std::this_thread::sleep_for(kPollEvery)) {

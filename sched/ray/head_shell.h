@@ -29,7 +29,7 @@ class HeadShell final : public kube::Shell {
   HeadShell(const Access& access, const std::string& id, const std::map<std::string, std::string>& metadata,
             const std::filesystem::path& scripts, const std::string& directory, const std::stop_token& stop);
   // Kills commands that are running, ends the job, and removes its record. Ray keeps the log file, which is then empty.
-  // If the process exits without this, kube::Cleanup::run_all() ends the job, whose record remains.
+  // If the process exits without calling the destructor, kube::Cleanup::run_all() ends the job, but its record remains.
   ~HeadShell() override;
   HeadShell(const HeadShell&) = delete;
   HeadShell& operator=(const HeadShell&) = delete;

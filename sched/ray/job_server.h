@@ -27,10 +27,10 @@ struct Job {
   std::string id;  // the submission id
   Status status = Status::kPending;
   std::string message;      // describes the status; may be empty
-  std::string package_uri;  // of the job's working directory; empty if it has none
+  std::string package_uri;  // the package of the job's working directory; empty if the job has none
   std::map<std::string, std::string> metadata;
   std::optional<std::chrono::system_clock::time_point> start, end;
-  std::optional<int> exit_code;  // of the entrypoint, once it has ended
+  std::optional<int> exit_code;  // the entrypoint's exit code, once it has ended
 
   bool ended() const { return status != Status::kPending && status != Status::kRunning; }
 };
@@ -72,8 +72,8 @@ class JobServer {
   std::string logs(const std::string& id);
   // Asks the job to stop. Returns false if it has already ended.
   bool stop(const std::string& id);
-  // Waits until the job has ended, `limit` has passed, or a stop is requested. Returns the job as last seen, or nullopt if
-  // it does not exist.
+  // Waits until the job has ended, `limit` has passed, or a stop is requested. Returns the job as last seen, or nullopt
+  // if it does not exist.
   std::optional<Job> wait_for_end(const std::string& id, std::optional<std::chrono::milliseconds> limit = {},
                                   const std::stop_token& stop = {});
   // Removes the record of a job that has ended; its log file remains on the head node. If the job ended only recently,

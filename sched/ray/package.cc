@@ -66,7 +66,7 @@ class Search {
   std::map<std::string, fs::path> found_;
 };
 
-// Writes a zip file to a descriptor, and computes its digest.
+// Writes a zip file to a file descriptor, and computes the file's digest.
 class ZipWriter {
  public:
   explicit ZipWriter(int fd) : fd_(fd), handle_(kube::libarchive().archive_write_new()) {

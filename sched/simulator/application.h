@@ -48,9 +48,9 @@ class Application {
   int max_replicas() const noexcept { return data_.max_replicas; }
   const StepTimes& step_times() const noexcept { return step_times_; }
 
-  // Returns the gradient statistics during an epoch, counted from 0: interpolated linearly between the two nearest
-  // validated batch sizes. Outside their range, returns the statistics of the nearest one. REQUIRES 0 <= epoch <
-  // epochs().
+  // Returns the gradient statistics during an epoch (epochs are counted from 0), interpolated linearly between the two
+  // nearest validated batch sizes. Outside their range, returns the statistics of the nearest one. REQUIRES 0 <= epoch
+  // < epochs().
   goodput::GradParams grad_params(std::size_t batch_size, int epoch) const;
   // Returns the scale-invariant iterations after `epochs` epochs: the minimum over the validated batch sizes, or 0
   // after 0 epochs. REQUIRES 0 <= epochs <= epochs(), here and below.
@@ -71,8 +71,8 @@ class Application {
 // Applications by name.
 using Applications = std::map<std::string, std::shared_ptr<const Application>>;
 
-// Loads each subdirectory of `directory` as an application with the same name. Throws Error, "FILE:LINE:COLUMN: what is
-// wrong; what to do", without line or column if the whole file is missing or unreadable.
+// Loads each subdirectory of `directory` as an application with the same name. Throws Error with the message
+// "FILE:LINE:COLUMN: what is wrong; what to do", without line or column if the whole file is missing or unreadable.
 // `known` is another such directory. If an application has no application.json, but its namesake in `known` has the
 // same placements.csv, the namesake's application.json is used. The data that the paper's authors published does not
 // contain application.json files.

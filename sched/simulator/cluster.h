@@ -23,7 +23,7 @@ class Cluster {
   const std::vector<NodeInfo>& nodes() const noexcept { return nodes_; }
   // Returns a node that could be added, or nullopt if the size is fixed.
   std::optional<NodeInfo> node_template() const;
-  int gpus() const noexcept { return gpus_; }  // on all nodes at the cluster's largest size
+  int gpus() const noexcept { return gpus_; }  // number of GPUs at the cluster's largest size
   // Speeds by GPU type, relative to the GPU in the traces. Types with speed 1 are omitted.
   const std::map<std::string, double>& gpu_speed() const noexcept { return gpu_speed_; }
 
@@ -50,7 +50,7 @@ class Cluster {
  private:
   std::vector<NodeInfo> nodes_;
   std::vector<NodeInfo> all_;                 // all nodes at the largest size; nodes_ contains the first ones
-  std::vector<double> prices_;                // of the nodes in all_
+  std::vector<double> prices_;                // prices of the nodes in all_
   std::map<std::string, std::size_t> index_;  // indices into all_, by name
   std::map<std::string, double> gpu_speed_;
   std::optional<Autoscale> autoscale_;

@@ -50,8 +50,8 @@ Delaunay::Delaunay(const std::vector<Point3>& points) {
   if (exit_code == kFlat) return;
   if (exit_code != 0) {
     throw Error(
-        fmt::format("Qhull cannot triangulate the measured step times (exit code {}); check that there are at most a "
-                    "few thousand, at batch sizes of ordinary magnitude",
+        fmt::format("Qhull cannot triangulate the measured step times (exit code {}); use at most a few "
+                    "thousand measurements, and no extreme batch sizes",
                     exit_code));
   }
   for (const std::array<int, 4>& corners : tetrahedra) add(points, corners);

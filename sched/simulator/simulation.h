@@ -47,11 +47,11 @@ class Simulation {
   Cluster cluster_;
   std::vector<SimulatedJob> jobs_;  // in workload order
   std::shared_ptr<const PolicyState> state_;
-  Allocations allocations_;  // of jobs that have an allocation
+  Allocations allocations_;  // allocations of the jobs that have one
   double cycle_ = 0;         // intervals so far
   double now_ = 0;
   double node_seconds_ = 0;       // from the first submission to the last completion
-  double node_cost_ = 0;          // of the node-seconds
+  double node_cost_ = 0;          // cost of the node-seconds
   std::vector<bool> reported_;    // by job: whether its completion was recorded
   std::vector<double> progress_;  // by job: the job's progress when it last grew
   int idle_cycles_ = 0;           // cycles with jobs to schedule since any job's progress last grew

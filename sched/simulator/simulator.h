@@ -28,8 +28,8 @@ struct NodeGroup {
   std::string gpu_type;  // "" if all nodes have the same type
   int nodes = 16;
   int gpus = 4;      // per node; each replica uses one
-  double speed = 1;  // of a GPU, relative to the GPU in the traces; divides the computation time
-  double price = 0;  // of a node per hour, in any currency
+  double speed = 1;  // speed of a GPU, relative to the GPU in the traces; divides the computation time
+  double price = 0;  // price of a node per hour, in any currency
 };
 
 // The cluster's size follows the policy's desired_nodes. The cluster begins with min_nodes, gets a new node in the
@@ -73,9 +73,9 @@ struct SimulationResult {
   double makespan = 0;  // from the first submission to the last completion
   double restarts_per_job = 0;
   double gpu_hours = 0;
-  double node_hours = 0;  // of all nodes, from the first submission to the last completion
-  double cost = 0;        // of all jobs
-  double node_cost = 0;   // of all node_hours, used or not
+  double node_hours = 0;  // hours of all nodes, from the first submission to the last completion
+  double cost = 0;        // cost of all jobs
+  double node_cost = 0;   // cost of all node_hours, used or not
   // Finish-time fairness: the largest ratio of a job's completion time to its alone_time. Alone, a job gets ceil(G / a)
   // GPUs, but no more than it can use. G is the number of GPUs in the cluster (with autoscaling, at its largest size),
   // and a is the mean number of active jobs: the sum of completion times divided by the makespan. The job has its GPUs
@@ -131,7 +131,7 @@ class SimulationObserver {
   virtual void finished(std::size_t task, const SimulationResult& result) = 0;
 };
 
-// One workload under one policy. Both pointers must outlive the call.
+// One workload under one policy. The workload and the policy must outlive the call.
 struct SimulationTask {
   const Workload* workload = nullptr;
   const Policy* policy = nullptr;

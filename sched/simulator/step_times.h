@@ -4,8 +4,8 @@
 // On a measured placement, times are linear in the local batch size, and constant beyond the measured batch sizes. On
 // other placements, they are linear in (nodes, replicas, local batch size) between the points of a Delaunay
 // tetrahedralization of all measurements. Outside the convex hull of the measurements, or if they do not span a volume,
-// the times of the nearest measured (nodes, replicas) are used; the distance scales each coordinate to its range. If
-// two are equally near, the larger one is used.
+// the times of the nearest measured (nodes, replicas) are used; for the distance, each coordinate is divided by its
+// range. If two are equally near, the larger one is used.
 //
 // A placement is the number of replicas on each node, in the order of ranks. Its rotations are treated as the same
 // placement, because the ring of an all-reduce has no beginning.

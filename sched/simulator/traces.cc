@@ -154,7 +154,8 @@ std::shared_ptr<const Application> load_application(const fs::path& directory, c
   if (data.validation.rbegin()->first < data.min_local_bsz) {
     throw Error(fmt::format(
         "{}: step times were measured with at least {} samples per replica, but the largest validated batch "
-        "size is {}; add a larger validation-BSZ.csv or smaller local_bsz in placements.csv",
+        "size is {}; add a validation-BSZ.csv for a larger batch size, or rows with a smaller "
+        "local_bsz to placements.csv",
         directory.string(), data.min_local_bsz, data.validation.rbegin()->first));
   }
   return std::make_shared<const Application>(std::move(data), StepTimes(placements, scalability));

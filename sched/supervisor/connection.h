@@ -50,7 +50,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(boost::asio::ip::tcp::socket socket, ConnectionHub& hub, const SupervisorOptions& options);
 
   void start();
-  // Returns the poll whose answer the connection is waiting for or, if it is not waiting, last waited for.
+  // Returns the poll whose answer the connection is waiting for; if it is not waiting, the last such poll.
   const Poll& poll() const { return poll_; }
   // Sends the answer for which the connection is waiting and, if `last`, closes the connection afterwards. REQUIRES
   // that the connection is waiting.

@@ -41,7 +41,7 @@ class JobBoard {
   void set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses);
   void set_generation(const std::string& job_id, std::optional<Generation> generation);
 
-  // Replaces the hints. Values other than objects clear them.
+  // Replaces the hints. A value that is not an object clears them.
   void set_hints(const std::string& job_id, nlohmann::json hints);
   // Merges valid hints into the job's hints. Returns whether the job's hints have changed.
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
@@ -51,7 +51,7 @@ class JobBoard {
   nlohmann::json hints(const std::string& job_id) const;
 
   // Returns the answer that refuses a request for the job, or nullopt if the request is accepted. A request is refused
-  // if the job does not exist or has another token. If the job has a token and the request has none, the request is
+  // if the job does not exist or if the request has a wrong token. A request without a token for a job that has one is
   // refused only if `needs_token` returns true.
   std::optional<Answer> refusal(const std::string& job_id, std::string_view token,
                                 const std::function<bool()>& needs_token) const;

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 8;                                    // levels in a body; hints have two
+constexpr int kDeepest = 8;                                    // nesting levels in a body; hints have two
 constexpr double kDefaultTimeout = 30, kMaxTimeout = 300;      // seconds
 constexpr std::size_t kMaxIdLength = 256;
 

@@ -5,7 +5,7 @@
 // metric's name may begin with the directory: "validation/loss" also means the tag "loss" in a directory named
 // "validation".
 //
-// Files are open only while they are read, so that many trials can be followed.
+// Files are open only while they are being read, so that many trials can be followed with few descriptors.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -51,8 +51,8 @@ class EventFiles {
  private:
   struct File {
     std::vector<std::string> tags;               // tags that denote the metric in this file
-    std::uint64_t size = 0;                      // when the file was last checked
-    std::uint64_t offset = 0;                    // of the next record
+    std::uint64_t size = 0;                      // size when the file was last checked
+    std::uint64_t offset = 0;                    // offset of the next record
     std::uint64_t needed = kEventHeader;         // bytes of that record, or of its header while its size is unknown
     std::uint64_t readable_from = kEventHeader;  // the size at which more of the file can be read
     std::deque<EventResult> found;               // not delivered yet

@@ -91,7 +91,7 @@ class LocalTrialRunner final : public SearchRunner {
     std::optional<TrialEnd> end;  // delivered after its results
     ShareSender share;
     std::chrono::steady_clock::time_point usage_read{};
-    bool may_miss_results = false;  // its end does not wait for files that cannot be read yet
+    bool may_miss_results = false;  // its end is delivered even if files cannot be read yet
   };
 
   std::vector<std::string> run_arguments(int number, const Values& values) const;

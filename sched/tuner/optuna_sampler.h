@@ -1,9 +1,9 @@
 // A sampler from Optuna, such as GPSampler. Optuna must be installed separately. A helper process with Optuna
 // (share/adaptdl/tune/optuna_sampler.py) reads the study's storage and calls the sampler.
 //
-// As with all samplers, the parameters of a trial depend only on the study, the trial's number and the seed: the helper
-// creates Optuna's sampler for each trial, with its own seed. attributes() returns the values that a sampler stores in
-// system attributes, such as the state of CMA-ES; the helper itself writes nothing.
+// As with all samplers, the parameters of a trial depend only on the study, the trial's number and the seed: for each
+// trial, the helper creates a new Optuna sampler with a seed of its own. attributes() returns the values that a sampler
+// stores in system attributes, such as the state of CMA-ES; the helper itself writes nothing.
 //
 // Errors: Error with the sampler's name if the sampler fails or its process ends; the search can then be resumed. The
 // constructor and sample() block until the sampler has answered (python_helper.h).

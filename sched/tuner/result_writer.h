@@ -1,5 +1,4 @@
-// Stores the results of trials in their study, each of them once, and passes the stored ones to the observer of a
-// search.
+// Stores each result of a study's trials once, and passes the stored results to the observer of a search.
 //
 // If a runner begins with the first result of a trial, it again delivers results that are already in the storage. They
 // are skipped: the storage records how many results of each trial it contains.
@@ -28,8 +27,8 @@ class ResultWriter {
   ResultWriter(Journal& journal, std::string study, SearchObserver observer)
       : journal_(journal), study_(std::move(study)), observer_(std::move(observer)) {}
 
-  // Takes the next result of a trial, which store() completes. Ignores it if it is already in the storage, or if the
-  // trial has ended. REQUIRES that journal.begin() was called.
+  // Adds the next result of a trial to the operations that store() commits. Ignores the result if it is already in the
+  // storage, or if the trial has ended. REQUIRES that journal.begin() was called.
   void take(int number, const Result& result);
   // Commits the journal, and then passes the results since the last call to the observer.
   void store();
@@ -44,7 +43,7 @@ class ResultWriter {
     std::int64_t delivered = 0, stored = 0;  // numbers of results; `stored` includes earlier searches
     std::optional<std::int64_t> highest;     // highest step
     std::int64_t last = 0;                   // step of the last result
-    std::optional<double> epoch;             // of the last result that has one
+    std::optional<double> epoch;             // epoch of the last result that has one
     bool keeps_last = false, is_new = false;
   };
 

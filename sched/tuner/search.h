@@ -34,7 +34,7 @@ struct SearchPlan {
   std::string metric;
   Space space;
   int trials = 64;               // in total, including those of earlier searches
-  int parallel = 1;              // maximum number of trials at the same time; twice as many with those about to end
+  int parallel = 1;              // maximum number of simultaneous trials; twice as many including those about to end
   std::optional<Time> deadline;  // no trial is started after this time, and running ones are stopped
   ShareRule share = {};
   // The limit for all searches of the study together. Once it is reached, the search stops in the same way as at the
@@ -106,7 +106,7 @@ class Search {
   ResultWriter results_;
   TrialShares shares_;
   std::vector<bool> ended_;   // by trial: whether its end was reported or preceded this search
-  int failed_ = 0;            // failed trials of this search
+  int failed_ = 0;            // number of failed trials in this search
   std::string last_failure_;  // reason of the last failed trial
   std::string failure_;       // error that makes the search stop
   std::string stop_reason_;

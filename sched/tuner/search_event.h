@@ -1,8 +1,8 @@
 // The events of a search, for programs and people that follow it.
 //
-// A trial starts once and ends once, because of the pruner, its program, `adaptdl tune stop`, or the end of the search.
-// Before it ends, it may pause and continue. Events are delivered in the order in which they are stored, each after it
-// has been stored.
+// A trial starts once and ends once. It is ended by the pruner, its program, `adaptdl tune stop`, or the end of the
+// search. Before that, it may pause and continue. Events are delivered in the order in which they are stored, each
+// after it has been stored.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct SearchEvent {
   int trial = -1;  // its number; -1 for an event of the search
   Values parameters;
   std::optional<double> value;       // last value of the metric; may be NaN
-  std::optional<std::int64_t> step;  // of the last value
+  std::optional<std::int64_t> step;  // step of the last value
   std::string reason;                // one clause; may be empty
 };
 

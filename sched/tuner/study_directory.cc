@@ -60,7 +60,7 @@ void StudyDirectory::lock() {
     case Locking::kLocked:
       break;
     case Locking::kHeld:
-      throw UsageError(fmt::format("study '{}' is being searched by another process", name_));
+      throw UsageError(fmt::format("study '{}' is in use by another process", name_));
     case Locking::kVanished:
       throw UsageError(fmt::format("study '{}' was removed by another process; try again", name_));
     case Locking::kFailed:

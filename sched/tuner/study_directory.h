@@ -1,7 +1,7 @@
 // The directory of one of this user's studies.
 //
 //   STUDIES/NAME/journal.log   the storage, or a link to it (`adaptdl tune --storage`)
-//   STUDIES/NAME/lock          locked by the searching process; contains its process id
+//   STUDIES/NAME/lock          locked by the process that is running the study's search; contains its id
 //   STUDIES/NAME/trials/       see local_trial_runner.h
 //
 // Threading: not thread-safe.
@@ -37,10 +37,10 @@ class StudyDirectory {
   void place_journal(const std::optional<std::filesystem::path>& journal);
   // Removes the directory, but not a storage outside it. Throws Error.
   void remove() const;
-  // Locks the study, so that no other process searches it, until this object is destroyed. Throws UsageError if another
-  // process has locked it.
+  // Locks the study until this object is destroyed, so that no other process can run its search. Throws UsageError if
+  // another process has locked it.
   void lock();
-  // Returns the id of the process that is searching the study, if there is one.
+  // Returns the id of the process that is running the study's search, if there is one.
   std::optional<pid_t> searcher() const;
 
  private:

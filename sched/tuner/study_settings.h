@@ -21,7 +21,7 @@ struct ClusterSettings {
   std::string context, name_space;          // context from the kubeconfig; namespace of the jobs
   std::string study_id;                     // random; see cluster_tuner/trial_job.h
   std::string job;                          // the AdaptDLJob of each trial, as JSON, without its program
-  std::string storage_class, storage_size;  // of the job's volume; if empty, the defaults of `adaptdl submit` apply
+  std::string storage_class, storage_size;  // for the job's volume; if empty, the defaults of `adaptdl submit` apply
 };
 
 struct StudySettings {
@@ -30,7 +30,7 @@ struct StudySettings {
   std::vector<std::string> command;  // with {NAME} for parameters
   std::filesystem::path directory;   // working directory of the command; absolute
   std::string sampler = "tpe", pruner = "asha";
-  int factor = 4;  // of the pruner
+  int factor = 4;  // the pruner's factor
   std::uint64_t seed = 0;
   int trials = 64;
   double gpu_hours = 0;                                // device-hours after which the search stops; 0 for no limit

@@ -1,11 +1,11 @@
 // Divides the devices among the trials of a search.
 //
-//   goodput  according to the scheduling policy: by how much more devices would increase each run's goodput
+//   goodput  according to the scheduling policy, by the goodput that each run would gain from more devices
 //   promise  the same, with each trial's goodput weighted by its chance of ending as the best trial (tune/promise.h)
-//   equal    all training trials have the same number of replicas; the lowest-numbered ones get the remainder
+//   equal    the same number of devices for each training trial; the lowest-numbered trials get the remainder
 //
-// A new weight is sent to a run when it differs from the last one by more than a factor of kWeightChange, so that new
-// results do not move devices all the time.
+// A new weight is sent to a run when it differs from the last one sent by more than a factor of kWeightChange, so that
+// new results do not move devices all the time.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -30,8 +30,8 @@ inline constexpr double kWeightChange = 1.25;
 
 struct ShareRule {
   ShareMode mode = ShareMode::kGoodput;
-  int devices = 1;                         // for all trials together
-  int min_replicas = 1, max_replicas = 1;  // of each trial
+  int devices = 1;                         // number of devices for all trials together
+  int min_replicas = 1, max_replicas = 1;  // bounds for each trial
 };
 
 // Returns, for the mode `equal`, the number of replicas of each of `trials` trials, the oldest trial first.
@@ -53,7 +53,7 @@ class TrialShares {
 
   const ShareRule rule_;
   TrialRunner& runner_;
-  std::vector<int> running_;      // at the last update
+  std::vector<int> running_;      // running trials at the last update
   std::map<int, RunShare> sent_;  // by trial: the share that was sent to its run
 };
 

@@ -5,10 +5,11 @@
 // and sends hints to a supervisor. A step's time is the time between two batches; the first step of each turn is not
 // counted.
 //
-// Prints the ratio of the median step times for each model. Exits with 1 if a ratio for SGD exceeds 1.03; run it on an
-// otherwise idle machine. The ratio for Adam, whose gradients are divided by its moments before they are measured, is
-// printed for information only. An argument such as "SGD" or "25 M" selects the measurements whose names contain it.
-// With --gpu before it, one replica is measured on a GPU, with NCCL and batches of 512, also for information only.
+// For each workload, prints the ratio of the two models' median step times. Exits with 1 if a ratio for SGD exceeds
+// 1.03; run it on an otherwise idle machine. The ratio for Adam, whose gradients are divided by its moments before they
+// are measured, is printed for information only. An argument such as "SGD" or "25 M" selects the measurements whose
+// names contain it. With --gpu as the first argument, one replica is measured on a GPU, with NCCL and batches of 512,
+// also for information only.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -42,7 +43,7 @@ constexpr double kMaxRatio = 1.03;
 
 struct Workload {
   const char* name;
-  std::vector<std::int64_t> channels;  // channels of each 3 x 3 convolution; each increase halves the image
+  std::vector<std::int64_t> channels;  // channels of each 3 x 3 convolution; where they increase, the image is halved
   std::int64_t batch_size;             // over all replicas
   int turns, steps;                    // turns per model; steps per turn
 };
@@ -122,7 +123,8 @@ struct Trainer {
   std::vector<double> seconds;  // times of all steps except the first of each turn
 };
 
-// Trains for the next `turns` epochs, and adds `turns` to `epochs`. Returns the ratio of the step times.
+// Trains for the next `turns` epochs, and adds `turns` to `epochs`. Returns the ratio of the median step
+// times.
 template <class Optimizer>
 double measure(const Workload& workload, const char* optimizer, int turns, int& epochs) {
   const at::Device device = adaptdl::replica_device();

@@ -1,7 +1,8 @@
 """Compares how long `adaptdl ls` and `kubectl get adaptdljobs` take for many jobs: cluster_listing.py [JOBS] [ROUNDS]
 
 The jobs are in a separate namespace on a real cluster, and every other job has hints as large as those of a running
-job. The two commands are run in turn, with their output to a pipe; the median times from start to exit are compared.
+job. The two commands are run alternately, with their output going to a pipe; the median times from start to exit are
+compared.
 """
 
 import concurrent.futures

@@ -40,7 +40,7 @@ class Rescaled(OperatorTest):
     programs = (PROGRAM,)
 
     def give_gpus(self, count):
-        # All GPUs are on one node, because across nodes two replicas could be faster than three.
+        # All GPUs are on one node, because two replicas on one node could be faster than three on two nodes.
         self.offer_gpus(count, "node0")
         self.offer_gpus(0, "node1")
 
@@ -55,7 +55,7 @@ class Rescaled(OperatorTest):
         main["command"] = [f"/usr/bin/{PROGRAM.name}", model, "/adaptdl/share/steps", str(MODELS[model])]
         main["env"] += [{"name": "OMP_NUM_THREADS", "value": "1"}, {"name": "ADAPTDL_CHECKPOINT_EVERY", "value": "0s"}]
         self.create_job(model, template, maxReplicas=4)
-        # The policy decides based on measured step times.
+        # The policy bases its decisions on measured step times.
         steps.wait(0, 1, 1)
         self.wait_for("measured step times", lambda: (self.status(model).get("train") or {}).get("perfParams"), 300)
         pauses = {change: [] for change in CHANGES}

@@ -25,14 +25,14 @@ PEER = E2E / "python_ddp_peer.py"
 REPLICAS = 2
 MAX_RATIO = 1.02
 WARM_UP = 10
-STEPS, LEFT_OUT = 20, 2  # steps per turn, and how many of the first ones are not counted
+STEPS, LEFT_OUT = 20, 2  # steps per turn, and the number of steps at its beginning that are not counted
 # A model with 5.3 M parameters; python_ddp_test.py describes the fields.
 CASE = dict(side=16, channels=[32, 64], widths=[4096, 256], samples=32, passes=1, lr=0.01, clip=0, bf16=False,
             double=False, sync_batch_norm=False)
 
 
 def measure(jobs, rounds):
-    """Returns the step times of each job, each on the replica that took longer."""
+    """Returns the step times of each job, each measured on the replica that took longer."""
     for name, job in jobs.items():
         [size, _] = job.ask(what="make", case={**CASE, "name": "ddp-step", "adaptive": name == "adaptive"})
         job.ask(what="train", steps=WARM_UP)

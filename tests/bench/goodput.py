@@ -1,4 +1,4 @@
-"""Measures how much faster we compute and fit goodput than the published Python package, running both in turn.
+"""Measures how much faster we compute goodput and fit its parameters than the published Python package does.
 
 Fails if a goal is missed; skipped if the package cannot be installed. Each figure is from the fastest of several
 repetitions, so that other load on the machine has little influence.

@@ -1,8 +1,8 @@
 """Compares how long `adaptdl build --push` and buildah take: image_build.py [MIB] [ROUNDS]
 
 Both build the same project and push it to the same docker-registry. The project has a base image in the registry, a RUN, and
-MIB MiB of files: a third program sources, a third shared libraries, and a third incompressible bytes. They take turns, ROUNDS
-times:
+MIB MiB of files: a third program sources, a third shared libraries, and a third incompressible bytes. The two builders
+take turns, ROUNDS times:
 
 cold     neither has cached anything: `adaptdl build --push`, and `buildah bud --layers` with `buildah push`
 change   one line of one project file has changed since

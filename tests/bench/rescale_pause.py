@@ -44,8 +44,8 @@ MODELS = {"digits": "digits", "large": "25 M parameters"}
 CHANGES = {"growing": (1, 2), "shrinking": (2, 1)}
 BOUND_SECONDS = 1
 BOUND_RATIO = {"growing": 5, "shrinking": 10}
-NEAR = 5  # steps after a change among which the longest pause is sought
-USUAL = 10  # steps whose median is the normal step time
+NEAR = 5  # number of steps after a change in which the longest pause is searched for
+USUAL = 10  # number of steps whose median is the normal step time
 PATIENCE = 180
 DDP_PROGRAM = pathlib.Path(__file__).with_name("rescale_pause_ddp.py")
 
@@ -76,7 +76,8 @@ class Steps:
                 self.others = {"process": process, "time": when / 1e9}
 
     def wait(self, since, replicas, count):
-        """Waits until `count` steps with that number of replicas were completed after `since`. Returns the index of the first one."""
+        """Waits until `count` steps with that number of replicas have been completed after `since`. Returns the index of the
+        first one."""
         deadline = time.monotonic() + PATIENCE
         first = 0
         while True:
@@ -162,7 +163,8 @@ class Bench:
             return getattr(self, way)(model, directory, processes)
 
     def alternate(self, steps, change):
-        """Grows and shrinks the job in turn, and returns the pauses. `change` makes a change and returns when it was requested."""
+        """Grows and shrinks the job in turn, and returns the pauses. `change` makes a change and returns
+        the time at which it was requested."""
         pauses = {kind: [] for kind in CHANGES}
         steps.wait(0, 1, USUAL)
         for _ in range(self.changes):

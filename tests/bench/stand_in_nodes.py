@@ -2,7 +2,7 @@
 
 Pods that are bound to a node get the status of running pods at once, and deleted pods disappear at once. The replicas of a running
 job send hints every 30 s and ask for generations, as the trainer's replicas do; all members of a new generation start
-training as soon as their pods are running. Ends when its standard input ends, and prints how often hints were accepted.
+training as soon as their pods are running. Ends when its standard input ends, and prints how many hints were accepted.
 """
 
 import asyncio

@@ -9,9 +9,9 @@ root and linearly; and with --autoscale-bsz from the poor start. All runs train 
 
 The target is the highest final accuracy of a fixed batch size (the mean of the last two epochs, over the seeds) minus half
 a percentage point, which allows for the noise of such a small test set. The time to the target is the training and testing
-time up to the end of the first epoch that reaches it, averaged over the seeds; a run that never reaches it counts with its
-total time, and is marked. The best fixed batch size is the one that reaches the target in the least time, among those whose
-final accuracy is not below the target. Prints a table in Markdown, and exits with 1 if a bound is not met.
+time up to the end of the first epoch that reaches it, averaged over the seeds; for a run that never reaches it, the
+total time is used, and the table says so. The best fixed batch size is the one that reaches the target in the least time,
+among those whose final accuracy is not below the target. Prints a table in Markdown, and exits with 1 if a bound is not met.
 """
 
 import argparse

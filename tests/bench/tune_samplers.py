@@ -3,7 +3,7 @@
     tune_samplers.py PROGRAM [SEEDS [PYTHON]]
 
 PROGRAM is bench_tune_samplers; PYTHON is an interpreter with Optuna 5.0.0 and SciPy (default: one in a virtual
-environment, which the script creates). Both sides search in the same run with SEEDS seeds (default: 50). Fails if our
+environment, which the script creates). One run of the script measures both, with SEEDS seeds (default: 50). Fails if our
 samplers are significantly worse at 95 % confidence, by a one-sided Mann-Whitney test that is corrected for the number
 of rows.
 

@@ -2,7 +2,7 @@
 
 Tests that need the cluster borrow it. The first borrower starts a keeper, a separate process that starts the cluster and stops it
 when no test has needed it for a while. The processes coordinate only through file locks, which the kernel releases when the holder
-ends. A killed test therefore leaves nothing behind, and a killed keeper is replaced by another one:
+ends. A killed test therefore leaves nothing behind, and a killed keeper is replaced by another one. The locks are:
 
     NAME.users   shared by all borrowers; held exclusively by the keeper while it stops the cluster
     NAME.start   held by a borrower while it checks for a keeper and starts one if there is none

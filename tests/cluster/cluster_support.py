@@ -29,7 +29,7 @@ SOURCE_ROOT = pathlib.Path(os.environ.get("SOURCE_ROOT", pathlib.Path(__file__).
 sys.path.insert(0, str(SOURCE_ROOT / "tests/e2e"))  # modules that all journeys use
 CRD = SOURCE_ROOT / "share/adaptdl/crd/adaptdljob.yaml"
 JOBS = "/apis/adaptdl.petuum.com/v1/namespaces/{}/adaptdljobs"
-# In seconds. This is generous, because test machines are slow at times. Tests that pass do not wait for it.
+# In seconds. This is generous, because test machines are slow at times. A test that passes does not wait that long.
 PATIENCE = 120
 # Runs out of memory in a container with a low limit. The shell starts before the program and outlives it: containerd
 # begins to monitor a container's memory only after the container has started, and could otherwise notice that it has

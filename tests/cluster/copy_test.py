@@ -1,4 +1,5 @@
-"""Tests copies to and from jobs: by a running replica, by a temporary pod if no replica is running, and over connections that drop.
+"""Tests copies to and from jobs: through a running replica, through a temporary pod if no replica is running, and over
+connections that drop.
 
 With ADAPTDL_TESTS=full, the tests use the promised sizes: 1 GiB, ten dropped connections, and 10,000 files.
 """
@@ -129,7 +130,7 @@ class CopyTest(ClusterJobsTest):
         self.wait_for("the pods that copied are gone", lambda: not self.helpers())
 
     def cut(self, every, cuts=CUTS):
-        """Returns a kubeconfig whose connections go through a proxy that drops them, together with the proxy."""
+        """Returns a kubeconfig whose connections go through a proxy, and the proxy, which drops connections."""
         proxy = CuttingProxy(every, cuts)
         self.addCleanup(proxy.close)
         config = json.loads(cluster_support.kubectl("config", "view", "--raw", "-o", "json", kubeconfig=self.kubeconfig))

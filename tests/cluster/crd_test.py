@@ -96,7 +96,7 @@ class CrdTest(ClusterTest):
         self.apply(job("applied", maxReplicas=4))
         self.assertEqual(self.get("adaptdljob", "applied")["spec"]["maxReplicas"], 4)
 
-    def test_kubectl_get_prints_status_columns_for_every_resource_name(self):
+    def test_kubectl_get_prints_status_columns_for_every_name_of_the_resource(self):
         self.created(job("columns", minReplicas=1, maxReplicas=8))
         status = {"phase": "Running", "group": 3, "replicas": 4, "readyReplicas": 2, "reason": "Scaled", "message": "more nodes came"}
         self.assertEqual(self.patch_status("columns", status)[0], 0)

@@ -7,9 +7,9 @@
 // --until, once FILE exists. Rank 0 posts hints with this step time multiplied by F (default: 1), so that the job seems
 // to take longer than the test.
 //
-// modelled_job_record.h describes the files in which the job records what was trained.
+// modelled_job_record.h describes the files in which the job records the samples that it trained on.
 //
-// With --live 1, the job follows generations: its replicas change while it runs.
+// With --live 1, the job follows generations: its replicas change while it is running.
 #include <fmt/format.h>
 
 #include <atomic>

@@ -1,9 +1,9 @@
-// The record of what the replicas of modelled_job trained.
+// The record of the samples that the replicas of modelled_job trained on.
 //
-// Two files in $ADAPTDL_SHARE_PATH record what was trained. done.json, written at the end, is the checkpointed state:
-// the number of samples, the sums of their indices and of the squares of their indices over all replicas, and the range
-// of samples that each start of the job trained on. journal.jsonl has a line for each start and end of a replica and
-// for each step of the job, in order, including steps that were repeated after a crash.
+// It consists of two files in $ADAPTDL_SHARE_PATH. done.json, written at the end, is the checkpointed state: the number
+// of samples, the sums of their indices and of the squares of their indices over all replicas, and the range of samples
+// that was trained on after each start of the job. journal.jsonl has a line for each start and end of a replica and for
+// each step of the job, in order, including steps that were repeated after a crash.
 #pragma once
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ struct Sums {
   }
 };
 
-// The samples that were trained on, and which start of the job trained on each of them.
+// The samples that were trained on, and after which start of the job.
 class Trained : public checkpoint::State {
  public:
   Trained() : State("trained") {}

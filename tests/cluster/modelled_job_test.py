@@ -1,5 +1,5 @@
 """Tests modelled_job, on which the tests of the operator rely, without a cluster: it is stopped, restarted, killed and finished, and
-its files must show whether a sample was trained twice."""
+its files must show whether it trained on a sample twice."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""Tests jobs while nodes are added and removed at random, after a spot notice or by a power loss. All jobs must succeed
-and train on every sample once.
+"""Tests jobs while nodes come and go at random: a node is removed after a spot notice, or loses power. All jobs must
+succeed and train on every sample once.
 
 The nodes are real, as in the other tests, but belong to a separate cluster. $ADAPTDL_CHURN_SECONDS is how long nodes are added and
 removed (default: 600), and $ADAPTDL_CHURN_SEED is the seed of the random choices (default: random).
@@ -31,7 +31,7 @@ TAINT = "aws-node-termination-handler/spot-itn"
 START_PATIENCE = 60  # seconds
 GONE = 45  # seconds; longer than the operator waits for a node whose object is missing
 NOTICE = 40  # seconds from a spot notice to the end of the node
-PATIENCE = 600  # seconds; jobs may have to start several times, on a busy machine
+PATIENCE = 600  # seconds; on a busy machine, jobs may have to start several times
 
 
 class ChurnTest(OperatorTest):

@@ -45,8 +45,8 @@ def make_slice(node, count, generation=1):
 
 
 class DevicesTest(OperatorTest):
-    # The validator does not apply to the test's namespace, because without the API group, the API server reports a
-    # pod's claims as an unknown field.
+    # The validator does not apply to the test's namespace, because it would reject the jobs: without the API group,
+    # the API server reports a pod's claims as an unknown field.
     settings = {"validatorNamespaces": "{matchLabels: {tests.adaptdl/validated: 'true'}}"}
 
     @classmethod

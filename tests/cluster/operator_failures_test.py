@@ -52,7 +52,7 @@ class FailuresTest(OperatorTest):
         self.assert_succeeds("job")
         self.assert_trained_once("job", crashed=crashed)
 
-    # These failures end the job.
+    # The failures below end the job.
 
     def test_an_image_that_cannot_be_pulled_fails_the_job_after_the_start_timeout(self):
         self.create_program_job("job", "true", image="127.0.0.1:1/no/such:1")
@@ -85,7 +85,7 @@ class FailuresTest(OperatorTest):
         self.wait_for("it says what is missing", lambda: re.search("64.*nvidia.com/gpu|nvidia.com/gpu.*64", self.listed("job")["why"]), TIMEOUT)
         self.assert_failed("job", "Unschedulable", r"nvidia\.com/gpu", TIMEOUT + cluster_support.PATIENCE)
 
-    # These events do not end the job.
+    # The events below do not end the job.
 
     def test_a_checkpoint_exit_code_restarts_a_preemptible_job(self):
         self.create_program_job("job", f"if {FIRST_START}; then exit 143; fi; echo restarted")

@@ -53,7 +53,8 @@ sleep 100000
 
 class ForeignTest(OperatorTest):
     def write_status(self, name, fields):
-        """Changes these fields of the status, or removes all fields if None. Returns the error if the API server refuses the change."""
+        """Changes these fields of the status, or removes all fields if `fields` is None. Returns the error if the API server
+        refuses the change."""
 
         def answer():
             job = self.get("adaptdljob", name)

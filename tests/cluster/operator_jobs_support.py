@@ -10,10 +10,10 @@ import cluster_support
 from cluster_jobs_support import ClusterJobsTest
 from kube_api import Watch
 
-IMAGE = "localhost/adaptdl-operator-test:1"  # of the operator and of jobs
+IMAGE = "localhost/adaptdl-operator-test:1"  # the image of the operator and of jobs
 GPU = "nvidia.com/gpu"
 ONE_GPU = {"limits": {GPU: 1}}
-CHECKPOINT_SECONDS = 5  # seconds between checkpoints, and thus the amount of work that a crash may repeat
+CHECKPOINT_SECONDS = 5  # seconds between checkpoints, and thus of work that may be repeated after a crash
 ENDED = ("Succeeded", "Failed")
 
 
@@ -68,7 +68,7 @@ class PodWatch:
 
 
 class TrainedOnce:
-    """Checks what modelled_job trained, using the files that each job writes to its share (`self.shares`, by job name)."""
+    """Checks what modelled_job trained on, using the files that each job writes to its share (`self.shares`, by job name)."""
 
     def journal(self, name, event=None):
         path = self.shares[name] / "journal.jsonl"

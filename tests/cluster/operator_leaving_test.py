@@ -5,12 +5,12 @@ from operator_support import OperatorTest
 
 
 class LeavingTest(OperatorTest):
-    """Scheduling cycles are so far apart that jobs must leave nodes between them."""
+    """Scheduling cycles are so far apart that jobs must leave the nodes between two cycles."""
 
     settings = {"interval": "1h"}
 
     def start_on(self, node, other):
-        """Starts a job with two replicas on `node`, then gives `other` enough GPUs for it."""
+        """Starts a job with two replicas on `node`, then gives `other` enough GPUs for the job."""
         self.set_gpus(0, other)
         self.set_gpus(2, node)
         self.wait_until_gpus_are_known()

@@ -96,7 +96,7 @@ class LiveRescaleTest(OperatorTest):
         self.assert_trained_once(name, crashed=True)
 
     def start_with_newcomers(self, name):
-        """Starts a job with two replicas, and waits until the pods of additional replicas have just started."""
+        """Starts a job with two replicas, and returns as soon as the pod of an additional replica is running."""
         self.give_gpus(2, 0)
         self.wait_until_gpus_are_known()
         self.create_modelled_job(name, samples=1_000_000, until="finish", live=True)

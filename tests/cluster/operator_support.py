@@ -66,7 +66,7 @@ class OperatorTest(OperatorJobsTest):
     settings = {}  # values of a test class in addition to SETTINGS
     programs = ()  # additional programs in /usr/bin of the image
     own_pods = ("--all",)  # selects the pods that are deleted after each test
-    image = IMAGE  # the operator's image; None: the class installs another one itself
+    image = IMAGE  # the operator's image; None: the class installs the operator itself, with another image
 
     @classmethod
     def setUpClass(cls):
@@ -126,8 +126,8 @@ class OperatorTest(OperatorJobsTest):
     @classmethod
     def uninstall(cls):
         """Deletes the operator and waits until it is gone, so that the next installation is the only scheduler."""
-        # Otherwise, the namespace is deleted while its pods are ending, which may take the kubelet of Kubernetes 1.20 a
-        # minute.
+        # Otherwise, the namespace would be deleted while its pods are ending, and the kubelet of Kubernetes 1.20 may then
+        # take a minute to end them.
         deployment = ("deployment", DEPLOYMENT, "--cascade=foreground", "--ignore-not-found")
         cls.kubectl_in(cls.operator_namespace, "delete", *deployment, timeout=300)
         objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": cls.installed})
@@ -199,7 +199,7 @@ class OperatorTest(OperatorJobsTest):
         return found
 
     def signal_operator_process(self, number, processes=None):
-        """Sends a signal to the given processes or, if None, to those of the leading operator. Returns the process ids."""
+        """Sends a signal to `processes` or, if it is None, to those of the leading operator. Returns the process ids."""
         processes = self.operator_processes() if processes is None else processes
         for process in processes:
             try:

@@ -41,7 +41,7 @@ class SharingTest(OperatorTest):
         self.assertGreater(usage["gpuSeconds"], life / 2)
         self.assertLess(usage["gpuSeconds"], max(self.watch.sizes(name)) * (life + 1))
         described = self.adaptdl("describe", name).stdout
-        self.assertIn(f"{usage['gpuSeconds'] / 3600:.2f} GPU hours, cost {usage['cost']:.2f}", described)
+        self.assertIn(f"{usage['gpuSeconds'] / 3600:.2f} GPU-hours, cost {usage['cost']:.2f}", described)
         self.assertIn(f" {usage['cost']:.2f} ", self.adaptdl("ls", "-o", "wide", name).stdout)
 
     def cost_of(self, user):

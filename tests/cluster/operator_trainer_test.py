@@ -18,8 +18,8 @@ from checkpoints import largest_difference, parameters  # noqa: E402
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, EPOCHS = 240, 18  # an epoch has 20 steps
-# Maps each of these steps to the number of replicas from that step on. The time before an increase is long enough to
-# report step times, which the policy needs to decide.
+# Maps each of these steps to the number of replicas from that step on. The time before an increase is long enough for
+# the program to report step times, on which the policy bases its decisions.
 CHANGES = {100: 2, 300: 4, 320: 3, 340: 1}
 PATIENCE = 240
 
@@ -29,7 +29,7 @@ class TrainerTest(OperatorTest):
     programs = (PROGRAM,)
 
     def give_gpus(self, count):
-        # All GPUs are on one node, because across nodes two replicas could be faster than three.
+        # All GPUs are on one node, because two replicas on one node could be faster than three on two nodes.
         self.set_gpus(count, "node0")
         self.set_gpus(0, "node1")
 

@@ -84,7 +84,7 @@ class ValidatorTest(OperatorTest):
         self.assertEqual(self.create_dry().returncode, 0)
 
     def during(self, action):
-        """Returns how many requests succeeded while `action` ran, and the messages of those that failed."""
+        """Returns how many requests succeeded while `action` was running, and the messages of those that failed."""
         ended = False
 
         def client():

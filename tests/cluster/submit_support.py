@@ -50,7 +50,7 @@ class Submitting(ClusterJobsTest):
 
     def add_storage(self):
         """Creates a volume for the next claim of the storage class. Returns its directory, which the test can access."""
-        # A claim of an earlier test that is being deleted could still be bound to the volume.
+        # Otherwise, the volume could be bound to a claim that an earlier test has left and that is still being deleted.
         self.wait_for("no claim waits for a volume", lambda: not self.has_waiting_claim())
         name = f"{self.namespace}-{secrets.token_hex(4)}"
         self.volumes.append(name)

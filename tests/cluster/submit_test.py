@@ -72,12 +72,12 @@ class SubmitTest(Submitting):
         name = re.search(r"Submitted job (\S+) to namespace", text).group(1)
         self.assertIn(f"adaptdl logs {name} --follow", text)
 
-    def test_follow_prints_logs_until_the_job_ends_and_its_result_is_the_exit_code(self):
+    def test_follow_prints_logs_until_the_job_ends_and_exits_with_1_if_the_job_failed(self):
         for phase, code in (("Succeeded", 0), ("Failed", 1)):
             with self.subTest(phase):
                 self.add_storage()
-                # The program exits with code 0, because the reason for a replica's failure would precede the job's own
-                # message.
+                # The program always exits with code 0, because otherwise the reason for the replica's failure would be
+                # reported before the job's own message.
                 command = "echo began; sleep 1; echo $ADAPTDL_CHECKPOINT_PATH; until [ -e /tmp/end ]; do sleep 0.1; done"
                 self.make_file(self.job(command))
                 running = self.start("submit", self.project, "--image", cluster_support.IMAGE, "--follow")

@@ -1,6 +1,6 @@
 // A job's supervisor in a cluster without a scheduler: supervisor_program ADDRESS PORT NAMESPACE/NAME. Each line of
-// standard input is a group and the addresses of its replicas by rank. At the end of the input, the program prints the
-// job's hints as JSON and exits.
+// standard input contains a group and the addresses of its replicas by rank. At the end of the input, the program
+// prints the job's hints as JSON and exits.
 #include <iostream>
 #include <iterator>
 #include <sstream>

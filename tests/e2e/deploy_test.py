@@ -154,7 +154,7 @@ class EksTest(unittest.TestCase):
             self.assertEqual((group["minSize"], group["desiredCapacity"]), (0, 0))
             self.assertGreaterEqual(group["maxSize"], self.values["maxNodes"])
 
-    def test_node_group_tags_tell_the_autoscaler_the_groups_labels_and_taints(self):
+    def test_node_group_tags_describe_the_groups_labels_and_taints_to_the_autoscaler(self):
         name = self.cluster["metadata"]["name"]
         self.assertEqual(self.autoscaler["autoDiscovery"]["clusterName"], name)
         for group in self.cluster["nodeGroups"]:

@@ -4,9 +4,9 @@
 Its replicas count steps together: in each step, every replica sends a word to rank 0, which sends the same answer to all
 of them. Rank 0 asks for the next generation in the background and announces it at the end of a step. A replica that
 loses the others reports its generation as broken and asks for the next one. With --cannot-join, newcomers report that
-they cannot join the running replicas, and with --newcomers-exit, they exit with code N. With --accuracy, the job reports
-the value every ten steps, and with --scales-badly, it reports that more replicas make it slower. With --until, it ends
-as soon as the file exists.
+they cannot join the running replicas, and with --newcomers-exit N, they exit with code N. With --accuracy VALUE, the
+job reports VALUE as its accuracy every ten steps, and with --scales-badly, it reports that more replicas make it slower.
+With --until FILE, it ends as soon as FILE exists.
 
     elastic_program.py [--steps N] [--until FILE] [--pause SECONDS] [--save-every STEPS] [--cannot-join] [--newcomers-exit N]
                        [--accuracy VALUE] [--scales-badly]
@@ -83,8 +83,8 @@ class Group:
         first = generation["replicas"][0]
         address = (first["address"], first["port"])
         self.peers = self.accept(address) if self.rank == 0 else [self.connect(address)]
-        # The replica that has counted the most steps has the correct count: a step is done as soon as rank 0 has told
-        # any replica so.
+        # The replica that has counted the most steps has the correct count: a step is done as soon as rank 0 has
+        # answered any replica.
         mine = {"step": -1 if newcomer else step}
         self.step = self.exchange(mine, lambda words: {"step": max(word["step"] for word in words)})["step"]
         if self.rank == 0:

@@ -50,8 +50,8 @@ std::vector<Observation> observations_of(const json& question) {
   return all;
 }
 
-// Returns the time of the fastest repetition in seconds, and the sum of the results, so that the compiler cannot drop
-// the work.
+// Returns the time of the fastest repetition in seconds, and the sum of the results, so that the compiler cannot
+// optimize the work away.
 template <typename Work>
 json quickest(const json& question, const Work& work) {
   double least = std::numeric_limits<double>::infinity(), sum = 0;

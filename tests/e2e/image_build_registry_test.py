@@ -1,5 +1,6 @@
 """Tests builds from and into a real registry, OCI directories and archives, which skopeo must be able to read. Also
-tests that secrets stay out of them, and that builds that are killed or run concurrently leave the cache usable."""
+tests that images, cache and output contain no secrets, and that builds that are killed or run concurrently leave the
+cache usable."""
 
 import fcntl
 import json

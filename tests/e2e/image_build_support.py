@@ -1,4 +1,4 @@
-"""Helpers for the end-to-end tests of `adaptdl build`, which build a project and read the image that it becomes."""
+"""Helpers for the end-to-end tests of `adaptdl build`, which build a project and read the resulting image."""
 
 import hashlib
 import io

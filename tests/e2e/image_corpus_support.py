@@ -154,7 +154,7 @@ def base_tree(**extra):
     return tree
 
 
-# Stand-ins for language tools, which leave files as the real tools do. A Dockerfile depends on nothing else.
+# Stand-ins for language tools, which leave files as the real tools do. The Dockerfiles need nothing else from them.
 TOOLS = {
     "python": {"usr/local/bin/pip": script('mkdir -p /usr/local/lib/python3/site-packages\nfor each; do case $each in -r) ;; *.txt) cp "$each" '
                                            '/usr/local/lib/python3/site-packages/installed;; esac; done\n'),

@@ -17,8 +17,8 @@ from registry_support import TokenServer, digest_of, make_certificate
 
 
 class WrongLine(Line):
-    """Corrupts what a client receives while `wrong` is set: the byte at that offset of each connection or, if it is a
-    byte string, every occurrence of it."""
+    """Corrupts what a client receives while `wrong` is set: if `wrong` is an offset, the byte at this offset of each
+    connection; if it is a byte string, every occurrence of the string."""
     wrong = None
 
     def _pass(self, source, sink, way, counts):

@@ -299,7 +299,7 @@ class Hostile(unittest.TestCase):
                     found.append(f"{name}.cc:{number}: {line.strip()}")
         self.assertEqual(found, [])
 
-    def test_overly_nested_image_configurations_are_rejected(self):
+    def test_too_deeply_nested_image_configurations_are_rejected(self):
         deep = "[" * 300_000 + "]" * 300_000
         for text in ('{"rootfs": {"diff_ids": ["%DIFF%"]}, "config": {}, "nobody": ' + deep + "}", deep, '{"config": ' + '{"a":' * 300_000):
             done = self.harmless(f"FROM {self.registry.image('deep', [], text=text)}\n{RUN}", "own")

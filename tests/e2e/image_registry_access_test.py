@@ -30,7 +30,7 @@ class Trust(Journey):
         copy = self.root / "copy"
         self.skopeo("copy", "--src-cert-dir", certificates, f"docker://{server.host}/x:1", f"dir:{copy}")
 
-    def test_pulls_fall_back_between_mirror_and_registry(self):
+    def test_pulls_use_the_mirror_or_the_registry_if_the_other_is_down(self):
         server, mirror = self.registry(), self.registry("mirror")
         layer = self.file(MEGABYTE)
         digest = self.succeed("push", f"{server.host}/x:1", layer)
@@ -123,7 +123,7 @@ echo '{{"ServerURL": "x", "Username": "ada", "Secret": "{self.SECRET}"}}'
         self.assertIn("log in with", self.fail_with(f"auth={nobody}", "push", f"{server.host}/public:2", file))
         self.assertIn("log in with", self.fail_with(f"auth={nobody}", "show", f"{server.host}/other:2"))
 
-    def test_a_refresh_token_is_posted(self):
+    def test_a_refresh_token_is_sent_in_a_post_request(self):
         server, tokens = self.token_registry()
         auth = self.auth_file({"auths": {server.host: {"identitytoken": "refresh"}}})
         self.succeed(f"auth={auth}", "push", f"{server.host}/x:1", self.file(1000))

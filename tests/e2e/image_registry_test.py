@@ -47,7 +47,7 @@ class PlainRegistry(Journey):
         (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [{
             "mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest_of(text), "size": len(text)}]}))
         self.skopeo("copy", "--all", "--dest-tls-verify=false", f"oci:{layout}", f"docker://{server.host}/many:1")
-        # skopeo compresses the layers again, so the digests differ from those of the parts.
+        # skopeo compresses the layers again, so the digests differ from those in the repository `parts`.
         index = json.loads(self.skopeo("inspect", "--raw", "--tls-verify=false", f"docker://{server.host}/many:1"))
         self.assertEqual(len(index["manifests"]), len(digests))
         digests = {"/".join(filter(None, (entry["platform"].get(key) for key in ("os", "architecture", "variant")))): entry["digest"]

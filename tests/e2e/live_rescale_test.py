@@ -91,7 +91,7 @@ class LiveRescaleTest(RunTest):
         self.assertEqual(code, 0)
         self.assertLessEqual(largest_difference(parameters(self.directory / "job"), parameters(restarted)), 1e-6)
 
-    def test_a_new_replica_loads_its_state_from_another_one_if_the_sender_is_killed(self):
+    def test_a_new_replica_loads_its_state_from_another_sender_if_the_first_is_killed(self):
         loading, until = self.directory / "loading", self.directory / "until"
         run = self.train("job", "--step-time", 30, "--slow-load", loading, "--until", until,
                          options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=FOREVER)
@@ -149,7 +149,7 @@ class LiveRescaleTest(RunTest):
         return training if begun and begun == set(training) else []
 
     def test_the_result_is_saved_even_if_the_saving_replica_is_killed(self):
-        # Each case has the bounds on the number of replicas and the number of replicas that are killed. In the second
+        # Each case consists of the bounds on the number of replicas and the number of replicas that are killed. In the second
         # case, a replacement must join the remaining replicas while they are saving.
         for replicas, kills in (("1:2", 1), ("2:3", 2)):
             with self.subTest(replicas):
@@ -216,7 +216,8 @@ class LiveRescaleTest(RunTest):
         return sorted((pid for pid in children(run.pid) if pid in trained), key=self.number)
 
     def number(self, pid):
-        """Returns the number of a replica in its run. Process ids do not order replicas, as they can wrap around."""
+        """Returns the number of a replica in its run. Process ids cannot be used to order replicas, because the ids
+        can wrap around."""
         try:
             environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
@@ -242,7 +243,7 @@ class LiveRescaleTest(RunTest):
 
     def wait_until_the_step_is_done(self, run):
         """Waits until the step that a loss interrupted is finished. A replica may begin this step before it notices the loss.
-        It then begins the step again, and when it begins the next step, it has finished this one."""
+        It then begins the step again, and has finished it once it begins the next step."""
         before = self.steps()
         self.assertTrue(eventually(lambda: all(self.steps()[pid] >= before[pid] + 3 for pid in self.training(run))), run.text())
 

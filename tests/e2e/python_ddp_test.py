@@ -25,7 +25,8 @@ DOUBLE_TOLERANCE = 1e-12
 # passes: number of passes per step, all but the last one under no_sync()
 # clip: maximum norm of the gradients; 0 disables clipping
 # double: whether to compute in double precision. In single precision, the two implementations of SyncBatchNorm round
-#   differently, and the difference grows as the loss falls, which is why that case has a lower learning rate.
+#   differently, and the difference grows as the loss falls, which is why the case SyncBatchNorm has a lower
+#   learning rate.
 # adaptive: whether our optimizer is an Adaptive one. The job has no data loader, so the scale is 1.
 PLAIN = dict(side=8, channels=[4, 8], widths=[32], samples=4, passes=1, lr=0.02, clip=0, bf16=False, double=False,
              sync_batch_norm=False, adaptive=False)
@@ -81,7 +82,7 @@ class PythonDdpTest(unittest.TestCase):
             for tensor, values in states[rank].items():
                 largest_state = max(largest_state, difference(values, python_states[rank][tensor]))
                 self.assertLessEqual(difference(values, python_states[rank][tensor]), tolerance, tensor)
-            # The job learns, and its losses differ from those of the plain case unless it is adaptive.
+            # The job learns. Its losses equal those of the plain case only in the cases `plain` and `adaptive`.
             epoch = 5 * passes
             self.assertLess(sum(losses[rank][-epoch:]), 0.9 * sum(losses[rank][:epoch]))
         self.assertNotEqual(losses[0], losses[1])

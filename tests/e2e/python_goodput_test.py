@@ -1,6 +1,6 @@
-"""Compares goodput with that of the published Python package `adaptdl` from the Python Package Index.
+"""Compares our goodput with that of the published Python package `adaptdl` from the Python Package Index.
 
-If several optima are equally good, only rounding decides between them, so their sizes may differ.
+If several optima are equally good, only rounding decides between them, so we and the package may choose different sizes.
 """
 
 import math
@@ -106,7 +106,8 @@ class PythonGoodputTest(unittest.TestCase):
         least = self.ours.ask(what="least error fit", observations=fitted)
         error, optim_error = self.fit_error(least, fitted)
         self.assertLessEqual(error, self.fit_error(python, fitted)[0] + TOLERANCE)
-        # More plausible parameters may cost a unit of log-likelihood and the full retrogression penalty of a free link.
+        # For more plausible parameters, our fit accepts an error that is larger by up to a unit of log-likelihood and the
+        # full retrogression penalty of a free link.
         self.assertLessEqual(self.fit_error(ours, fitted)[0], error + optim_error / number + 0.01 + TOLERANCE)
         return self.held_out_error(ours, held_out), self.held_out_error(python, held_out)
 

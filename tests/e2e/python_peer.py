@@ -109,7 +109,7 @@ def _call(name, command):
 
 
 def python_with_torch():
-    """Returns a Python interpreter that has PyTorch: the system's, or else the one that is running."""
+    """Returns a Python interpreter that has PyTorch: the system's, or else the one that is running this script."""
     for python in "/usr/bin/python3", sys.executable:
         command = [python, "-c", "import torch.distributed"]
         if os.path.exists(python) and subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0:

@@ -7,8 +7,8 @@ The package is used as its AdaptiveDataParallel uses it, with four additions. LE
 loader. Gradients of accumulated batches are divided before the optimizer steps, as in later versions of the package;
 this version measures the divided gradients but steps with their sum. Adam counts its steps in double precision, since
 1 - 0.999^step has only five correct digits in the single precision of PyTorch 1.13, which is newer than the package.
-And a single replica forgets the gradient before one that is not finite, because our implementation overwrites that
-gradient while it measures the pair.
+And if a gradient is not finite, a single replica forgets the previous gradient, because our implementation overwrites
+the previous gradient while it measures the pair.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Compares the noise scale, scaling factors and progress with those of the published Python package `adaptdl`. Both
+"""Compares our noise scale, scaling factors and progress with those of the published Python package `adaptdl`. Both
 train on the same given gradients. Needs Debian's python3-torch, and the Python Package Index on the first run.
 
 For each number of replicas, each side runs all cases in one job. The cases avoid two known differences. First, Adam's
 moments are reset when the scale changes. The package resets them between measuring the local gradients and measuring
 their mean, so the two are preconditioned differently in this one step, while we reset the moments before the step. So,
-with AdamScale, the scale changes only while nothing is preconditioned yet, which is in Adam's first five steps.
+with AdamScale, the scale changes only while nothing is preconditioned yet, that is, in Adam's first five steps.
 Second, after a lone step with a single gradient, from which nothing can be learned, the package drops the averages of
 all earlier steps, while we keep them.
 """

@@ -135,7 +135,7 @@ class RayTest(unittest.TestCase):
         epochs = 1 + max(int(epoch) for epoch, _ in times)
         self.assertEqual((len(times), set(times.values())), (epochs * SAMPLES, {1}))
 
-    def test_a_program_on_the_python_package_is_rescaled_through_a_checkpoint(self):
+    def test_a_program_that_uses_the_python_package_is_rescaled_through_a_checkpoint(self):
         python = python_peer.adaptdl_torch()
         self.cluster.add_node()
         shutil.copy(PYTHON_PROGRAM, self.project / "main.py")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 DOXYFILE = Path(os.environ["DOXYFILE"])
 
-# A comment that begins with NOLINT does not count as documentation. Here such comments mark the gaps.
+# A comment that begins with NOLINT is not documentation. Here such comments mark the gaps.
 GAPS = """\
 // What gaps look like. See docs/testing.md, docs/missing.md, missing.h and Missing::function.
 #pragma once

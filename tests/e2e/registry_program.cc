@@ -6,8 +6,8 @@
 //   registry_program [NAME=VALUE…] show IMAGE            prints the manifest or index
 //
 // The possible names are plain (a registry without TLS), auth (a file), ca (a file), certs (a directory), mirror
-// (REGISTRY=MIRROR), chunk (bytes), platform, tries, stall (s). SIGINT stops the operation; the program then prints the
-// delay in ms and exits with 130.
+// (REGISTRY=MIRROR), chunk (bytes), platform, tries, stall (s). SIGINT stops the operation; the program then prints how
+// many milliseconds the stop took, and exits with 130.
 #include <fmt/format.h>
 
 #include <atomic>

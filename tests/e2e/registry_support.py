@@ -1,4 +1,4 @@
-"""Servers for the end-to-end tests of the registry client: Debian's docker-registry, a token server, and ones that misbehave."""
+"""Servers for the end-to-end tests of the registry client: Debian's docker-registry, a token server, and servers that misbehave."""
 
 import base64
 import hashlib
@@ -185,7 +185,7 @@ class TokenServer:
 
 
 class PatientUploads(http.server.BaseHTTPRequestHandler):
-    """A registry that supports only uploads, and that keeps the part it received of an interrupted request, as the
+    """A registry that supports only uploads and keeps whatever it has received of an interrupted request, as the
     specification permits. A test derives a class with `cut_after`, the upload sizes at which the server closes the
     connection, once each."""
     protocol_version = "HTTP/1.1"

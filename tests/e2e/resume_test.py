@@ -45,7 +45,8 @@ class Job:
         """
         self.output = ""
         with self.start(replicas, *options) as process:
-            # A job that has trained all its epochs never prints this line. A run does not handle signals before its first line.
+            # A job that has trained all its epochs never prints this line. A run does not handle signals
+            # before it has printed its first line.
             for line in iter(process.stdout.readline, "") if stop_after is not None else ():
                 self.output += line
                 if of == "run" or "[0] adaptdl: starting at epoch" in line:
@@ -70,8 +71,8 @@ class ResumeTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as whole_directory, tempfile.TemporaryDirectory() as directory:
             whole = Job(whole_directory, epochs=12)
             self.assertEqual(whole.run(replicas), 0, whole.output)
-            # The stops are spread over the training regardless of the speed of this machine, even if it is now twice as fast as
-            # it was during the uninterrupted run; some of the stops come before the training begins.
+            # The stops are spread over the training, even if this machine is now up to twice as fast as during the uninterrupted
+            # run; some of them come before the training begins.
             spread = sum(epoch["seconds"] for epoch in whole.epochs()) / interruptions / 2
             stops = jobs = 0
             # If this process is not scheduled for a while, the job may end too early; another job then gets the remaining stops.
@@ -98,7 +99,7 @@ class ResumeTest(unittest.TestCase):
         for resumed, uninterrupted in zip(job.epochs(), whole.epochs()):
             for name in ("epoch", "replicas", "batch_size", "accuracy", "samples"):
                 self.assertEqual(resumed[name], uninterrupted[name])
-            # A sum that was saved midway and then resumed adds up its terms in a different order.
+            # The terms of a sum that was saved midway and then resumed are added in a different order.
             self.assertAlmostEqual(resumed["loss"], uninterrupted["loss"], places=12)
 
     def test_one_replica_repeatedly_interrupted_ends_with_bitwise_equal_parameters(self):

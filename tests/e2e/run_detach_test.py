@@ -55,7 +55,7 @@ class DetachTest(RunTest):
     def test_run_detach_prints_the_name_and_keeps_running(self):
         name = self.detach("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER).rstrip("\n")
         self.assertRegex(name, r"^replica_program-20[0-9-]+$")
-        # If a launcher does not answer at once, its run is listed as last recorded.
+        # If a launcher does not answer at once, its run is listed as it was last recorded.
         run = eventually(lambda: next((run for run in self.listed().values() if run["state"] == "running"), None))
         self.assertEqual((run["name"], run["replicas"]), (name, 2))
         self.assertEqual(os.getsid(run["pid"]), run["pid"])

@@ -1,5 +1,5 @@
-"""Tests runs whose replicas change while they are running: on a user's request, after a replica dies, and during a
-stop, which must lose nothing."""
+"""Tests changes of a run's replicas: on a user's request, after a replica dies, and during a stop, which must lose
+nothing."""
 
 import os
 import pathlib
@@ -119,7 +119,7 @@ class ResizeTest(ElasticTest):
         self.stop(run)
         self.assertEqual([pid for pid in replicas if is_alive(pid)], [])
 
-    def test_logs_and_prefixes_follow_the_ranks(self):
+    def test_logs_and_prefixes_follow_a_replica_whose_rank_changes(self):
         run = self.start_elastic("1:2", devices=2, options=["--logs", "l"])
         first, second = self.wait_for_generation(run, 0, 2)
         os.kill(first, signal.SIGKILL)

@@ -147,7 +147,7 @@ class EnvironmentTest(RunTest):
         run = self.run_to_end("-n", 4, self.python("meet", MEET))
         self.assertEqual(run.out, ["[0] sum 6"])
 
-    def test_a_program_of_the_runtime_finds_its_peers(self):
+    def test_a_program_that_uses_the_runtime_finds_its_peers(self):
         run = self.run_to_end("-n", 3, REPLICA_PROGRAM, "--steps", 3)
         self.assertEqual(
             sorted(line for line in run.out if "done" in line), [f"[{rank}] done at step 3" for rank in range(3)]

@@ -32,7 +32,8 @@ import kubeflow_program
 os.write(int(os.environ["ADAPTDL_STATUS_FD"]), b'{{"epoch": 3, "loss": 0.5}}\\n')
 print("posted", kubeflow_program.post(29, 795, {{"loss": 0.2347}}), flush=True)
 """
-# Every replica stays until all three have posted, because the progress of the first replica that is still running is shown.
+# Every replica stays until all three have posted, because the progress that is shown is that of the running replica with the
+# lowest rank.
 SEVERAL = """
 import os, sys, time
 sys.path.insert(0, {directory!r})
@@ -66,7 +67,7 @@ class KubeflowTest(RunTest):
             fields = dict(zip(heading.split(), row.split()))
             return fields["EPOCH"], fields["LOSS"]
 
-        # If a launcher does not answer at once, its run is shown as last recorded.
+        # If a launcher does not answer at once, its run is shown as it was last recorded.
         self.assertTrue(eventually(lambda: shown() == ("0.29", "0.2347")), shown())
         self.assertTrue(eventually(lambda: "remaining_s" in self.adaptdl("describe", "job")))
         token = self.runs / "job" / "token"

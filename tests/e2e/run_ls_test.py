@@ -33,7 +33,7 @@ class LsTest(VerbsTest):
 
     def test_ls_shows_the_progress_and_end_of_a_run(self):
         run = self.start_counting("job")
-        # If a launcher does not answer at once, its run is shown as last recorded.
+        # If a launcher does not answer at once, its run is shown as it was last recorded.
         row = eventually(lambda: next((row for row in self.rows() if row["EPOCH"].isdigit() and row["EPOCH"] != "0"), None))
         self.assertEqual((row["NAME"], row["STATE"], row["REPLICAS"], row["RESTARTS"]), ("job", "running", "2/2", "0"))
         self.assertRegex(row["EPOCH"], r"^\d+$")
@@ -126,7 +126,7 @@ class LsTest(VerbsTest):
         self.addCleanup(watch.wait)
         self.addCleanup(watch.kill)
         state = lambda: json.loads(watch.stdout.readline())[0]["state"]
-        # If a launcher does not answer at once, its run is shown as last recorded.
+        # If a launcher does not answer at once, its run is shown as it was last recorded.
         self.assertEqual(next(other for other in iter(state, None) if other != "starting"), "running")
         (self.directory / "end").touch()
         # Further lines with the state 'running' are possible, because the device-hours change every 5 s.

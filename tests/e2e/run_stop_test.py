@@ -188,7 +188,7 @@ class GracefulStopTest(RunTest):
                 self.assertLess(time.monotonic() - began, patience)
                 self.assertEqual(run.err[-1], "adaptdl: stopped; no checkpoint was saved because of --no-checkpoint")
 
-    def test_repeated_sigterms_count_as_one(self):
+    def test_repeated_sigterms_have_the_effect_of_one(self):
         run = self.start_counting("--checkpoint", "c")
         deadline = time.monotonic() + PATIENCE
         while run.process.poll() is None and time.monotonic() < deadline:  # until the process has ended
@@ -227,7 +227,7 @@ class NothingSavedTest(RunTest):
         run = self.start(
             "-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--forget", "--checkpoint-at", 2
         )
-        run.wait_for("saved step 2", 2)  # an older checkpoint does not count
+        run.wait_for("saved step 2", 2)  # an older checkpoint is not enough
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
         run.wait_for("error: the replicas stopped without saving a checkpoint")

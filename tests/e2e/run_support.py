@@ -21,7 +21,7 @@ import unittest
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 REPLICA_PROGRAM = os.environ["REPLICA_PROGRAM"]
-# In seconds. The limit is generous because test machines are slow at times; a test that passes does not wait for it.
+# In seconds. The limit is generous because test machines are slow at times; a test that passes does not wait that long.
 PATIENCE = 60
 
 # Under nohup(1) SIGHUP is ignored, and all processes that are started here would inherit that.

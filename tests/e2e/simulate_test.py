@@ -1,4 +1,4 @@
-"""Tests `adaptdl simulate`: its figures, cycle files and pictures, based on real measurements and on ones that are
+"""Tests `adaptdl simulate`: its statistics, cycle files and plots, based on real measurements and on ones that are
 created here."""
 
 import csv
@@ -110,7 +110,7 @@ class FiguresTest(SimulateTest):
         names = [row["workload"] for row in self.rows(self.directory / "light", "--policy", "fifo")]
         self.assertEqual(names, ["workload-2", "workload-10"])
 
-    def test_figures_match_the_job_completion_times(self):
+    def test_statistics_match_the_job_completion_times(self):
         out = self.directory / "cycles.jsonl"
         [row] = self.rows(self.workload(), "--policy", "tiresias", "--out", out)
         times = {}

@@ -59,7 +59,7 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertGreater(self.total(), 2 * 2)
         self.assertLess(self.total(), 2 * took)
 
-    def test_device_hours_of_a_run_count_devices_or_else_replicas(self):
+    def test_device_hours_of_a_run_count_its_devices_or_its_replicas_if_it_has_no_devices(self):
         for name, options in [("shared", ["--replicas", "2:2", "--devices", 2, "--device-kind", "cpu"]), ("plain", ["--replicas", 2])]:
             with self.subTest(name):
                 began = time.monotonic()

@@ -29,7 +29,7 @@ SEED = int(os.environ.get("ADAPTDL_TUNE_SEED", secrets.randbelow(1 << 32)))
 PEER = pathlib.Path(__file__).with_name("journal_peer.py")
 EPOCHS, PERIOD = 64, 4  # epochs of a trial, and epochs between its checkpoints
 TRIALS = 16
-MAX_LAUNCHER_KILLS = 3  # launcher kills per trial that a search sees; one more makes the trial fail
+MAX_LAUNCHER_KILLS = 3  # launcher kills per trial that a search notices; one more makes the trial fail
 DASHBOARD = ["bottle==0.13.4", "optuna-dashboard==0.21.0"]
 STATES = {"running": 0, "paused": 0, "complete": 1, "pruned": 2, "failed": 3, "waiting": 4}  # Optuna's numbers
 SHOWN = {"running": "Running", "paused": "Running", "complete": "Complete", "pruned": "Pruned", "failed": "Fail", "waiting": "Waiting"}
@@ -99,7 +99,7 @@ class TuneKillsTest(tune_support.TuneTest):
         self.journal = self.studies / "s" / "journal.log"
         self.choice = random.Random(SEED)
         self.ended = {}  # trials that have ended, with the epochs for which they were trained
-        self.launcher_kills = collections.Counter()  # kills that a search sees, by the name of the trial's run
+        self.launcher_kills = collections.Counter()  # kills that a search notices, by the name of the trial's run
         self.killed = set()  # names of all runs whose launchers have been killed
 
     def size(self):
@@ -124,8 +124,8 @@ class TuneKillsTest(tune_support.TuneTest):
             pass
 
     def kill_launchers(self, counted):
-        """Kills some of the launchers. If `counted` is true, a running search sees the kills: it then continues the trials, but not
-        indefinitely."""
+        """Kills some of the launchers. If `counted` is true, a running search notices the kills; it continues a trial after at most
+        MAX_LAUNCHER_KILLS of them."""
         for pid, name in self.launchers().items():
             if self.choice.random() < 0.5 and not (counted and self.launcher_kills[name] >= MAX_LAUNCHER_KILLS):
                 self.launcher_kills[name] += counted

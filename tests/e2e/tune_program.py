@@ -2,7 +2,7 @@
 """A trial that needs no library. Its accuracy rises with each epoch, and is highest for the learning rate 0.01.
 
 It saves a checkpoint on SIGTERM and, with --save-every, each time that number of epochs has been trained. For each epoch, it
-adds a line to trained.jsonl in its trial's directory, so that a test can see whether an epoch was trained twice.
+adds a line to trained.jsonl in its trial's directory, so that a test can check whether an epoch was trained twice.
 
 With --events, it logs its accuracy as a TensorBoard scalar, in a new file after each restart.
 

@@ -91,7 +91,7 @@ class TuneTest(tune_support.TuneTest):
         reported = self.reported("s")
         for trial in self.trials("s"):
             number, epochs = trial["number"], self.trained("s", trial["number"])
-            if trial["state"] == "pruned":  # a search that is killed misses what a paused trial reports before it ends
+            if trial["state"] == "pruned":  # a killed search misses what a paused trial reports before the trial ends
                 epochs = epochs[: len(reported[number])]
             self.assertEqual([step for step, _ in reported[number]], epochs)
             expected = [1 - abs(math.log10(trial["parameters"]["lr"]) + 2) / 10 - 0.5 / epoch for epoch in epochs]
@@ -285,7 +285,7 @@ echo '{"accuracy": 1}'
     def test_a_study_is_searched_by_one_process_at_a_time(self):
         search = self.start_tune("--study", "s", "--pruner", "none", *SPACE, *DEVICES, *self.program("--hold-after", 1))
         self.assertTrue(eventually(lambda: self.trained_so_far(0)))
-        self.assertIn("study 's' is being searched by another process", self.tune("--resume", "--study", "s", code=2))
+        self.assertIn("study 's' is in use by another process", self.tune("--resume", "--study", "s", code=2))
         self.assertEqual(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["state"], "searching")
         search.send_signal(signal.SIGTERM)
         self.assertEqual(search.wait(PATIENCE), 143)

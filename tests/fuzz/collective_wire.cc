@@ -1,8 +1,9 @@
 // Sends mutated bytes to running replicas, which must not crash, hang, use much memory, or be disturbed by strangers.
 //
 // Each round is one of three: strangers connect to a job, which must not be affected; an accepted replica sends mutated
-// frames to rank 0; a rank 0 sends mutated frames to a replica. One round in ten of the latter two is unmutated and
-// must succeed. Otherwise a call may only succeed or throw CollectiveError. Usage: collective_wire [SECONDS [SEED]]
+// frames to rank 0; a rank 0 sends mutated frames to a replica. In one of ten rounds of the latter two kinds, the
+// frames are not mutated, and the round must succeed. In all other rounds, a call must either succeed or throw
+// CollectiveError. Usage: collective_wire [SECONDS [SEED]]
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -119,7 +120,7 @@ std::string frame(wire::Type type, wire::Kind kind, std::uint64_t sequence, cons
   return wire::encode_head({type, kind, sequence, {}, purpose}, payload.size()) + payload;
 }
 
-// Returns the frames that a correct end sends for the calls of the other end.
+// Returns the frames that a correct peer sends for the calls of the other end.
 std::string good_frames(bool as_root) {
   std::string bytes = as_root ? frame(wire::Type::kStart, wire::Kind::kAllreduce, 0, "") : "";
   for (std::uint64_t call = 1; call <= kCalls; ++call)
@@ -173,7 +174,7 @@ std::string mutated(std::string bytes, Random& random) {
   return bytes;
 }
 
-// Makes all calls of one replica and returns whether they succeeded. They may only throw CollectiveError.
+// Makes all calls of one replica and returns whether they succeeded. A call may throw only CollectiveError.
 bool make_calls(const Options& options, const std::function<void(std::uint16_t)>& on_listening = {}) {
   try {
     Communicator communicator(options, on_listening);

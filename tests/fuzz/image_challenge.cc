@@ -1,4 +1,4 @@
-// Reads any bytes as challenges, tokens and errors from a registry or token server. The error message is one line.
+// Reads any bytes as challenges, tokens and errors from a registry or token server. An error message must be one line.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -24,7 +24,7 @@ void build(const Dockerfile& file, const BuildSettings& settings) {
   if (plan.stages.empty() || plan.stages.back().number != file.stages.size() - 1) std::abort();
   std::map<std::size_t, StageState> states;
   for (const PlannedStage& stage : plan.stages) {
-    // The plan lists the stages that a stage depends on before it.
+    // In the plan, the stages that a stage depends on come before that stage.
     StageState begin = stage.base.stage ? states.at(*stage.base.stage) : StageState{};
     for (const auto& [from, source] : stage.sources)
       if (source.stage) static_cast<void>(states.at(*source.stage));

@@ -1,5 +1,5 @@
 // Reads any bytes as a TensorBoard event file and as an event: records that are cut off are recognized as partial, and
-// the tags of scalars are parts of the event.
+// the tags of scalars point into the event.
 #include <cstdint>
 #include <cstdlib>
 #include <functional>

@@ -3,8 +3,8 @@ its loss.
 
   failure_soak.py [--events N] [--seed N] [--deadline SECONDS]
 
-Prints each event with the time until the job was training again, and a table of these times by kind of event. It needs the
-environment variables of the end-to-end tests, which `meson test -C build --benchmark -v failure-soak` sets; SOAK_EVENTS and
+Prints each event with the time until the job was training again, and a table of these times by kind of event. The script needs
+the environment variables of the end-to-end tests, which `meson test -C build --benchmark -v failure-soak` sets; SOAK_EVENTS and
 SOAK_SEED set other defaults for --events and --seed.
 """
 

@@ -88,13 +88,13 @@ class DisturbedJob(RunTest):
     """
 
     hang_timeout = "3s"
-    preferred = None  # replicas, as far as the bounds permit; None: the policy decides
+    preferred = None  # number of replicas, as far as the bounds permit it; None: the policy decides
 
     def setUp(self):
         super().setUp()
         self.environment.update(OMP_NUM_THREADS="1")
 
-    # These methods start and observe the job.
+    # The methods below start and observe the job.
 
     def start_job(self):
         self.job = self.start(
@@ -165,7 +165,7 @@ class DisturbedJob(RunTest):
         # Replicas that leave may still exist for a while after they are no longer counted.
         return run["state"] == "running" and fits and len(self.replicas()) == run["replicas"] == run["wanted"]
 
-    # These methods disturb the job. Each hit_ method returns once the job is training again.
+    # The methods below disturb the job. Each hit_ method returns once the job is training again.
 
     def strike(self, number=0, *victims):
         """Sends a signal to the victims. The first call for an event starts the clock for the time until the job is training again."""
@@ -211,7 +211,7 @@ class DisturbedJob(RunTest):
         self.train_again(but=victims)
 
     def hit_replacement(self, training):
-        """Kills a replica, and then its replacement, while that is loading or joining."""
+        """Kills a replica, and then its replacement while the replacement is loading or joining."""
         before = set(self.replicas())
         newcomers = lambda: [pid for pid in self.replicas() if pid not in before]
         joined, may_load = self.joins(), self.random.random() < 0.3

@@ -117,7 +117,7 @@ class SoakTest(OperatorTest):
     def kill_node(self):
         node = self.choice.choice(NODES)
         runtime = node.replace("node", "containerd")
-        # If they survived, the node would later know how its containers ended.
+        # If containerd or a shim survived, the node would later know how its containers ended.
         self.kube_cluster("kill", runtime)
         kill_shims(node)
         self.power_off(node)

@@ -2,7 +2,7 @@
 
 The job must continue, or resume from its newest checkpoint once it is submitted again. It must train on each sample and
 leave nothing on any node. $SOAK_EVENTS is the number of kills (default: 50), with one drain after every five, and
-$SOAK_SEED the seed (default: random).
+$SOAK_SEED is the seed (default: random).
 """
 
 import collections

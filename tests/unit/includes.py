@@ -12,7 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-# Headers are searched in the directory of the file that includes them, then in these directories.
+# Headers are searched for in the directory of the file that includes them, then in these directories.
 ROOTS = [ROOT / path for path in ("runtime/include", "runtime/src", "sched", "cli", "trainer/include", "trainer/src")]
 COMPATIBILITY = ROOT / "trainer/compat"  # headers that replace those of libraries
 
@@ -42,7 +42,7 @@ def directory_of(path, top):
 
 allowed = {component: set(included) for [component], _, included in cells("| Component | What it does | May include |")}
 libraries = {header: set(components) for _, [header], components in cells("| Library | Header | Components |")}
-# Files that are directly in the component's directory may include all others.
+# Files that are directly in the component's directory may include those of all its subdirectories.
 layers = {ROOT / top: [*directories, "."] for [top], directories in cells("| Path | Directories, lowest first |")}
 modules = {}  # by directory
 found = {component: set() for component in allowed}

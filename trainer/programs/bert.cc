@@ -1,4 +1,4 @@
-// Learns a text by filling in masked words. This is the pre-training of BERT (Devlin et al., 2018,
+// Trains a language model to fill in masked words. This is the pre-training of BERT (Devlin et al., 2018,
 // https://arxiv.org/abs/1810.04805) at any size, with a vocabulary of whole words.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
@@ -146,7 +146,7 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
       }
       loss.backward();
       optimizer->step();
-      warmup.step_to(model.gns().progress());  // a large batch advances it by several steps
+      warmup.step_to(model.gns().progress());  // a large batch advances the warmup by several steps
       const auto samples = static_cast<double>(batch.data.size(0));
       stats += {{"loss", loss.item<double>() * samples}, {"samples", samples}};
     }

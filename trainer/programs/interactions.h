@@ -22,8 +22,8 @@ struct Interactions {
   bool has(std::int64_t u, std::int64_t i) const { return chosen.contains(u * items + i); }
 
   // Reads lines of user, item, rating and time, separated by "::" (MovieLens' ratings.dat) or a tab (*.rating). Every
-  // rating counts as a choice. Users with a single choice are left out. Throws UsageError, which names --data and the
-  // file, if the file cannot be read, and Error, which names the line, if a line is invalid.
+  // rating is treated as a choice. Users with a single choice are left out. Throws UsageError, which names --data and
+  // the file, if the file cannot be read, and Error, which names the line, if a line is invalid.
   static Interactions read(const std::string& path);
 
   // Generates 800 users with 25 choices each from 400 items, based on tastes in 6 dimensions.

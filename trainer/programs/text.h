@@ -14,13 +14,14 @@ namespace programs {
 enum class TextLevel { kWord, kCharacter };
 
 // Returns the tokens of a UTF-8 file: its characters, or its words in lower case. Punctuation marks and line ends
-// ("<eos>") count as words. Throws UsageError, which names --data and the file, if the file cannot be read or is empty.
+// ("<eos>") are words, too. Throws UsageError, which names --data and the file, if the file cannot be read or is empty.
 std::vector<std::string> read_tokens(const std::string& path, TextLevel level);
 
 // Assigns numbers to tokens, beginning with the `reserved` tokens, such as "<unk>".
 class Vocabulary {
  public:
-  // Numbers the `limit` most frequent tokens after the reserved tokens, by frequency, then in order of appearance.
+  // Numbers the reserved tokens first, then the `limit` most frequent tokens, by frequency and, if it is equal, in the
+  // order of appearance.
   static Vocabulary of(const std::vector<std::string>& tokens, std::vector<std::string> reserved, std::size_t limit);
   // Numbers the tokens of a file, one per line. Throws UsageError, which names `option` and the file, if the file
   // cannot be read.

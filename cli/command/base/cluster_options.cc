@@ -15,7 +15,7 @@ constexpr auto kProbeTimeout = std::chrono::milliseconds(1500);
 // The local runs that a name may refer to.
 struct LocalMatches {
   bool exact = false;   // a run has this name
-  bool prefix = false;  // the names of other runs begin with it
+  bool prefix = false;  // the names of other runs begin with this name
 };
 
 LocalMatches match_runs(const std::string& name) {

@@ -17,9 +17,9 @@ std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code);
 // Returns whether `app` works without a verb, that is, whether it has no verbs or also accepts arguments.
 bool works_alone(const CLI::App& app);
 
-// Follows the leading `words` through the verbs of `app`, and moves them to `path`. Stops at an option, when no words
-// are left, and at a word that is not a verb but may be an argument. Throws UsageError for any other word that is not a
-// verb.
+// Follows the leading `words` through the verbs of `app`, and moves these words to `path`. Stops at an option, when no
+// words are left, and at a word that is not a verb but may be an argument. Throws UsageError for any other word that is
+// not a verb.
 CLI::App& descend(CLI::App& app, std::vector<std::string>& words, std::string& path);
 
 // Returns a usage line, such as "adaptdl run [OPTION]... [--] PROGRAM [ARG]..." if `path` is "run".
@@ -41,7 +41,7 @@ std::vector<const CLI::Option*> visible_options(const CLI::App& app);
 // Returns an option's names as the user types them, short names first: {"-n", "--replicas"}.
 std::vector<std::string> option_words(const CLI::Option& option);
 
-// Returns the name of an option's value in help, such as "DIR", or "" if the option does not accept a value.
+// Returns the name that help shows for an option's value, such as "DIR", or "" if the option does not accept a value.
 std::string value_name(const CLI::Option& option);
 
 }  // namespace adaptdl::cli

@@ -97,7 +97,7 @@ void add_cp(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   add_context_options(app, options->cluster);
   app.add_option("--rank", options->rank,
-                 "Rank of the replica to copy through (default: the lowest rank that is running)")
+                 "Rank of the replica to copy through (default: the lowest rank of a running replica)")
       ->type_name("N");
   app.add_option("--container", options->container, "Container in the replica to copy through (default: the first)")
       ->type_name("NAME");

@@ -161,7 +161,7 @@ void logs(const LogsOptions& options) {
   const auto rank = parse_natural(options.rank, "--rank");
   const auto tail = parse_natural(options.tail, "--tail");
   if (!options.ray.empty() && tail && options.follow)
-    throw UsageError("logs: --tail and --follow cannot be used together with --ray");
+    throw UsageError("logs: with --ray, --tail and --follow cannot be used together");
   if (!options.ray.empty())
     return show_ray_logs(options.ray, {.job = options.run, .rank = rank, .tail = tail, .follow = options.follow});
   const Target target = find_target(options.cluster, options.run);

@@ -85,7 +85,7 @@ void add_jobs(Listing& listing, const LsOptions& options) {
   listing.context = where->context;
 }
 
-// Prints how to resume lost runs in full, because the table truncates its rows on a terminal.
+// Prints in full how to resume lost runs, because the table truncates its rows on a terminal.
 void print_how_to_resume(const Listing& listing) {
   if (!terminal_width(STDOUT_FILENO)) return;
   for (const sched::RunStatus& run : listing.runs) {

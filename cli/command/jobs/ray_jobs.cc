@@ -193,7 +193,7 @@ void run_on_ray_head(const std::string& address, const std::string& job, const s
   server.remove(helper);
   const std::size_t mark = output.find(fmt::format("\n{}\n", kMark));
   output.erase(0, mark == std::string::npos ? output.size() : mark + kMark.size() + 2);
-  // Ray writes this line to the same log at the same time, so it may be anywhere in the output.
+  // Ray writes this line to the same log while the command is running, so the line may be anywhere in the output.
   if (const std::size_t line = output.find(fmt::format("Running entrypoint for job {}:", helper));
       line != std::string::npos)
     output.erase(line, output.find('\n', line) + 1 - line);

@@ -78,7 +78,7 @@ void proxy(const TensorBoardCommandOptions& options) {
   kube::Client client(require_cluster(options.cluster));
   forward.name_space = client.access().name_space;
   const auto notice = [](const std::string& line) { print_notice("{}", line); };
-  kube::PortForward served(client, forward);  // created first, to report a port in use before the wait
+  kube::PortForward served(client, forward);  // before the wait, to report a port in use
   kube::wait_until_ready(client, forward.name_space, options.board.name, signals.token(), notice);
   if (signals.token().stop_requested()) return;
   served.find();

@@ -3,8 +3,8 @@
 // Templates may use a small subset of Helm's language: expressions {{ VALUE | FUNCTION | FUNCTION }}, where VALUE is
 // .Values.KEY, .Values.KEY.KEY, .Release.Name, .Release.Namespace or .Chart.AppVersion, and FUNCTION is `toJson` or
 // `replace "OLD" "NEW"`; and blocks that begin with a line {{- if VALUE }} and end with a line {{- end }}. Blocks may
-// not be nested. Anything else is an error, so that Helm renders every accepted template to the same values. JSON is
-// valid YAML, so the output of `toJson` may appear wherever a plain scalar is allowed, and is read as a single value.
+// not be nested. Anything else is an error, so that every accepted template has the same meaning in Helm. JSON is valid
+// YAML, so the output of `toJson` may appear wherever a plain scalar is allowed, and is read as a single value.
 #pragma once
 
 #include <filesystem>

@@ -5,7 +5,7 @@
 namespace adaptdl::cli {
 namespace {
 
-// Waits until the pod is deleted. The signals must be handled, because the first process in a container does not
+// Waits until the pod is deleted. Signals must be handled, because the first process in a container does not
 // receive signals that it does not handle.
 void wait_for_end() {
   sigset_t signals;

@@ -62,7 +62,7 @@ std::vector<sched::NodePrice> parse_prices(const std::string& text, const std::s
   return sched::parse_node_prices(value, "operator run: " + option);
 }
 
-// An empty text leaves `list` unchanged.
+// Empty text leaves `list` unchanged.
 void parse_list(const std::string& text, const std::string& option, std::vector<std::string>& list) {
   const json value = parse_value(text, option);
   if (value.is_null()) return;

@@ -122,8 +122,8 @@ void add_replica_options(CLI::App& app, RunOptions& options) {
          "1 without GPUs (default: auto)")
       ->type_name("N|MIN:MAX|auto");
   app.add_option("--start-replicas", options.start_replicas,
-                 "With MIN:MAX: initial number of replicas, until the program has been measured or is known to adapt "
-                 "to changes (default: as many as available)")
+                 "With MIN:MAX: initial number of replicas, kept until step times have been measured or the program is "
+                 "known to adapt to changes (default: one per available device, up to MAX)")
       ->type_name("N");
   app.add_option(
          "--devices", options.devices,

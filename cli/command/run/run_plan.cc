@@ -193,7 +193,9 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   }
   if (plan.nodes > 1) plan.shares_machine = false;
   if (plan.nodes > 1 && plan.elastic) {
-    throw UsageError("run: --replicas MIN:MAX works only on one machine; with --nodes, use the number per machine");
+    throw UsageError(
+        "run: --replicas MIN:MAX works only on one machine; with --nodes, use --replicas N, the number of replicas per "
+        "machine");
   }
   if (!options.token_file.empty()) {
     if (plan.nodes == 1)

@@ -39,7 +39,7 @@ struct Machine {
 Machine this_machine();
 
 // Checks everything that can be checked without running anything, and then creates the directories. Paths in the plan
-// are absolute; plan.checkpoints is empty if options.checkpoint is. Throws UsageError on the first invalid option.
+// are absolute; plan.checkpoints is empty if options.checkpoint is empty. Throws UsageError if an option is invalid.
 sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine);
 
 // Returns the last part of the program's path as a job name: up to 63 letters, digits, '.', '_' and '-'.

@@ -24,8 +24,8 @@ std::atomic<bool> stop_wanted = false;
 std::atomic<int> stopped_by = 0;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-// A signal ends the simulations at their next cycle, and partial files are removed. The same signal again kills the
-// process.
+// A signal ends the simulations at their next cycle, and partial files are removed. If the same signal arrives again,
+// it kills the process.
 void stop_on_signals() {
   struct sigaction action = {};
   action.sa_handler = [](int signal) {

@@ -38,7 +38,7 @@ using nlohmann::json;
 
 constexpr double kMaxDevices = 1024;  // maximum number of GPUs or CPUs per replica
 constexpr auto kMaxOutage = std::chrono::seconds(30);  // how long the job server may be unreachable
-// A job that was asked to stop has the time for its checkpoint and this much longer to end; then Ray kills it.
+// A job that was asked to stop must end within --checkpoint-timeout plus this margin; otherwise, Ray kills it.
 constexpr auto kStopMargin = std::chrono::seconds(30);
 
 int replica_limit(const std::string& text, const char* option, int otherwise) {
@@ -62,7 +62,7 @@ struct Plan {
 json read_runtime_env(const std::string& file) {
   const auto documents = kube::parse_yaml_documents(kube::read_file(file, "runtime environment"), file);
   if (documents.size() != 1 || !documents.front().value.is_object())
-    throw UsageError(fmt::format("submit: {} must contain one mapping, the fields of a runtime environment", file));
+    throw UsageError(fmt::format("submit: {} must contain one mapping with the fields of a runtime environment", file));
   const json& fields = documents.front().value;
   if (fields.contains("working_dir"))
     throw UsageError(
@@ -72,7 +72,7 @@ json read_runtime_env(const std::string& file) {
   const json variables = fields.value("env_vars", json::object());
   const auto is_text = [](const json& value) { return value.is_string(); };
   if (!variables.is_object() || !std::ranges::all_of(variables, is_text))
-    throw UsageError(fmt::format("submit: {}: env_vars must be a mapping of texts", file));
+    throw UsageError(fmt::format("submit: {}: env_vars must be a mapping whose values are strings", file));
   return fields;
 }
 
@@ -86,7 +86,7 @@ Plan make_plan(const RaySubmitOptions& options) {
   if (options.copy_checkpoints && options.no_checkpoint)
     throw UsageError("submit: --copy-checkpoints requires --checkpoint-path");
   if (!options.max_replicas.empty() && !options.max_cluster_size.empty())
-    throw UsageError("submit: --max-replicas and --max-cluster-size mean the same; use only one of them");
+    throw UsageError("submit: --max-replicas and --max-cluster-size have the same meaning; use only one of them");
   if (options.max_replicas.empty() && options.max_cluster_size.empty()) {
     throw UsageError(
         "submit: --ray requires --max-replicas N, the number of replicas for which the autoscaler may add nodes");
@@ -242,7 +242,7 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
       "With --ray: directory that all nodes share, in which checkpoints are saved and from which the job continues",
       "DIR");
   app.add_flag("--copy-checkpoints", options.copy_checkpoints,
-               "With --ray: the directory is only on the head node; copy checkpoints from and to the other nodes")
+               "With --ray: keep checkpoints on the head node only, and copy them from and to the other nodes")
       ->needs(ray);
   app.add_flag("--no-checkpoint", options.no_checkpoint,
                "With --ray: save no checkpoints; the program starts from the beginning if it must be restarted")

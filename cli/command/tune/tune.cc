@@ -209,7 +209,7 @@ void add_trial_job_options(CLI::App& app, TuneOptions& options) {
 
 void add_tune(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<TuneOptions>();
-  // The verbs come before prefix_command(), which they would inherit.
+  // The verbs are added before prefix_command(), so that they do not inherit it.
   add_study_verbs(app);
   app.prefix_command();
   add_study_options(app, *options);
@@ -222,7 +222,7 @@ void add_tune(CLI::App& app, int& exit_code) {
                  "directory)")
       ->type_name("FILE");
   app.add_flag("--resume", options->resume, "Continue the study named by --study");
-  app.add_flag("--json", options->json, "Print JSON: one object per line for each event, without notices");
+  app.add_flag("--json", options->json, "Print one JSON object per event, each on its own line, and no notices");
   app.add_flag("--dry-run", options->dry_run, "Check everything, but start nothing");
   app.footer(
       "The program receives each parameter in three ways: in its arguments, in place of {NAME}; in the environment\n"

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -36,7 +38,7 @@ constexpr int kUsageExit = 2;
 constexpr int kLookForResultsEvery = 50;  // ms between polls for results
 constexpr int kMaxSettleTries = 40;       // maximum number of polls while trials on this machine settle
 
-// Blocks stop signals, and the signal that continues the process after Ctrl-Z, and reads them.
+// Blocks and reads the stop signals and the signal that continues the process after Ctrl-Z.
 class SearchSignals {
  public:
   SearchSignals() {
@@ -48,9 +50,9 @@ class SearchSignals {
     if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) ::sigaddset(&signals, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &signals, &before_);
     fd_ = sched::Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!fd_) throw Error("cannot create a descriptor for signals");
+    if (!fd_) throw Error(fmt::format("cannot create a signal file descriptor: {}", std::strerror(errno)));
   }
-  // Drops late signals, because the search has already ended.
+  // Discards late signals, because the search has already ended.
   ~SearchSignals() {
     signalfd_siginfo info;
     while (::read(fd_.get(), &info, sizeof info) > 0) {

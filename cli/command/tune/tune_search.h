@@ -7,7 +7,7 @@
 
 namespace adaptdl::cli {
 
-// Throws UsageError if the study has used its device-hours and still has trials to run.
+// Throws UsageError if the study has used up its device-hours and still has trials to run.
 void check_device_hours(const TunePlan& plan, const sched::tune::Study& study);
 
 // Returns 0 when all of the study's trials have ended, 1 if none of them has a value, and 143 if a signal or a limit

@@ -7,7 +7,7 @@
 namespace adaptdl::image {
 
 // Returns the shortest equivalent path: without ".", double slashes or trailing slashes, and with ".." resolved where
-// possible; "." if nothing is left. Symbolic links are not considered.
+// possible; "." if nothing is left. Symbolic links are not resolved.
 std::string clean_path(std::string_view path);
 
 // Joins `directory` and `name` with a '/', unless one of them is empty.

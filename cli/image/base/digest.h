@@ -21,7 +21,7 @@ class Digester {
  public:
   // `algorithm` is sha256 or sha512. Throws Error for any other algorithm.
   explicit Digester(std::string_view algorithm = "sha256");
-  // Returns a Digester with the algorithm of `digest`. Throws Error if that is not a valid digest.
+  // Returns a Digester with the algorithm of `digest`. Throws Error if `digest` is not valid.
   static Digester of(std::string_view digest);
   ~Digester();
   Digester(const Digester& other);
@@ -30,7 +30,7 @@ class Digester {
   Digester& operator=(Digester&&) noexcept;
 
   void update(std::string_view bytes);
-  // Returns the digest of all bytes so far; more may follow.
+  // Returns the digest of all bytes so far; more bytes may follow.
   std::string digest() const;
 
  private:

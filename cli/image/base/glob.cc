@@ -8,7 +8,7 @@ namespace {
 
 constexpr char32_t kStrayByte = 0xdc00;  // in the surrogate range, which UTF-8 never encodes
 
-// Returns the length in bytes of the character at the start of the text; 0 if it is not valid UTF-8.
+// Returns the length in bytes of the character at the start of the text; 0 if that character is not valid UTF-8.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

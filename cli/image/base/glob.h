@@ -23,12 +23,12 @@ class Glob {
  public:
   using Range = std::pair<char32_t, char32_t>;  // first and last character
   void add_character(char32_t c);
-  // Adds a wildcard for one character, or for any number of them; `slash` specifies whether it also matches '/'.
+  // Adds a wildcard for one character, or for any number of characters; `slash` specifies whether it also matches '/'.
   void add_one(bool slash);
   void add_many(bool slash);
   void add_set(bool negated, std::vector<Range> ranges);  // one character from a set
   void add_directories();                                 // nothing, or anything that ends with '/'
-  void reverse();                                         // for matching from the end; not with add_directories()
+  void reverse();                                         // to match from the end; not allowed with add_directories()
 
   bool empty() const { return tokens_.empty(); }
   bool matches(std::u32string_view text) const;

@@ -21,7 +21,7 @@ enum class Links {
 // errno is set. Magic links, such as /proc/self/fd/3, always fail with ELOOP.
 net::Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode = 0);
 
-// Opens `path` in the directory at `root` with O_PATH, following links in it. Throws an Error that names `path`.
+// Opens `path` in the directory at `root` with O_PATH, following links in `path`. Throws an Error that names `path`.
 net::Fd open_inside(const std::filesystem::path& root, const std::string& path);
 
 }  // namespace adaptdl::image

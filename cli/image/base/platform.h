@@ -11,7 +11,7 @@ struct Platform {
   std::string architecture;
   std::string variant;  // "" for the architecture's default
 
-  // Parses a platform, and converts aliases to the names that images use: "x86_64" becomes amd64, "aarch64" and
+  // Parses a platform, and converts aliases to the names that images use: "x86_64" becomes amd64, and "aarch64" and
   // "arm64/v8" become arm64. A single part is an architecture or an operating system. Throws an Error that quotes the
   // text, without file or line.
   static Platform parse(std::string_view text);

@@ -94,7 +94,7 @@ struct BuildResult {
 // A step's description for the user: "[2/7] RUN make".
 struct StepInfo {
   std::size_t number = 0, count = 0;  // from 1 to `count`, across all displayed steps of the build
-  std::string stage;                  // the stage's name or number; empty if there is only one
+  std::string stage;                  // the stage's name or number; empty if there is only one stage
   std::string text;                   // as in the Dockerfile, on one line
 };
 

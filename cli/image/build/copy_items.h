@@ -19,7 +19,7 @@ struct CopyItem {
 struct CopySource {
   std::string text;             // as in the Dockerfile, expanded
   std::vector<CopyItem> items;  // directories before their contents
-  bool directory = false;       // whether a directory's contents are copied; with --parents, under its own path
+  bool directory = false;       // whether a directory's contents are copied; --parents keeps the directory's path
 };
 
 // Returns the sources in order. A wildcard without a match yields no source, and URLs are skipped. Throws Error,

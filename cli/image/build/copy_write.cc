@@ -73,7 +73,7 @@ class Writer {
     LayerReader reader(
         archive.given != nullptr ? archive.given->file.string() : fmt::format("/proc/self/fd/{}", fd.get()), name, {},
         stop_);
-    std::set<std::string> links, files;  // paths in the archive so far
+    std::set<std::string> links, files;  // paths of the archive's entries so far
     Entry entry;
     while (reader.next(entry)) {
       const std::string inside = entry.path;

@@ -45,7 +45,8 @@ void push_to(const BuiltImage& image, const Reference& target, const std::vector
     there[i] = registry.has_blob(target, layers[i].descriptor.digest, stopped);
     if (there[i]) progress.there(layers[i].descriptor.size);
   });
-  // Base image layers in the target's registry are not downloaded first, since the registry can usually mount them.
+  // Layers that may be in another repository of the target's registry are not downloaded first, since the registry can
+  // usually mount them.
   std::vector<BuiltLayer> wanted;
   for (std::size_t i = 0; i < layers.size(); ++i)
     if (!there[i] && repositories_with(layers[i], target, before).empty()) wanted.push_back(layers[i]);

@@ -79,7 +79,8 @@ class StageBuild {
   void workdir(const Step& step, const Workdir& workdir, const StepInfo& info);
   void run_step(const Step& step, const Run& run, const StepInfo& info);
 
-  // Applies the record for `key`, from the cache or from `make`. If `runs` is set, any file may have changed.
+  // Applies the record for `key`, taken from the cache or created by `make`. If `runs` is set, the step may have
+  // changed any file.
   void finish(const std::string& key, const StepInfo& info, const std::function<StepRecord()>& make, bool runs = false);
   std::string key_of(const nlohmann::json& parts) const;
   std::optional<Owner> owner(const std::string& name);

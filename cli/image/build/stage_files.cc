@@ -43,8 +43,8 @@ bool contains(const auto& list, std::string_view path) {
   return std::find(list.begin(), list.end(), path) != list.end();
 }
 
-// Returns the path that the image itself must have created if it contains `path`: "app" for "app/x", "opt/x" for
-// "opt/x/y"; "" if a distribution may contain it.
+// Returns the shortest prefix of `path` that no distribution contains, so that an image with this prefix must have
+// created it: "app" for "app/x", "opt/x" for "opt/x/y"; "" if a distribution may contain `path`.
 std::string own_place(const std::string& path) {
   const std::string root = path.substr(0, path.find('/'));
   if (!contains(kRoots, root)) return root;

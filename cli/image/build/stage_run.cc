@@ -57,8 +57,8 @@ std::vector<CopySource> StageBuild::context_sources(const std::string& source, s
   return sources;
 }
 
-// Writes a bind mount's files as a layer that is never part of an image, so that the files are unpacked once, without
-// ignored files, and belong to root.
+// Writes a bind mount's files, except for ignored files, as a layer that is never part of an image, so that the files
+// are unpacked only once and belong to root.
 BuiltLayer StageBuild::context_layer(const std::string& source) {
   const Copy copy{.destination = "/", .parents = true};
   CopyInput input;
@@ -166,8 +166,8 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     if (add_overlay_changes(sandbox.root.upper, writer) == 0) return record;
     const Layer layer = writer.finish();
     record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
-    // The upper directory can serve as the unpacked layer, unless the layer limits times. Only the attributes of the
-    // root may differ, and no layer describes them.
+    // The upper directory can serve as the unpacked layer, unless the times in the layer are limited. Only the
+    // attributes of the root directory may differ, and no layer describes those.
     const fs::path& upper = sandbox.root.upper;
     const std::string chain = chain_id(chain_id(built_.layers), layer.diff_id);
     if (!work_.options.source_date_epoch && !work_.cache.find_tree(chain) && ::chown(upper.c_str(), 0, 0) == 0 &&

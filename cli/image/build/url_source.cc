@@ -43,7 +43,7 @@ std::string file_name(const std::string& text) {
 
 std::string_view algorithm_of(std::string_view digest) { return digest.substr(0, digest.find(':')); }
 
-// `checksum` is the digest that the content will be compared with, or empty.
+// `checksum` is the digest that the caller compares the content with; it may be empty.
 Fetched download(const std::string& url, const std::string& checksum, const Fetched& known, const BuildCache& cache,
                  BuildReport& report, const std::stop_token& stop) {
   http::Connections connections;

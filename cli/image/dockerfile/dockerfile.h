@@ -25,7 +25,7 @@ struct Heredoc {
   bool strip_tabs = false;
 };
 
-// The command of RUN, CMD and ENTRYPOINT.
+// The command of a RUN, CMD or ENTRYPOINT.
 struct CommandLine {
   bool exec = false;               // written as JSON; if false, `words` contains one text for the shell
   std::vector<std::string> words;  // empty for an empty JSON array

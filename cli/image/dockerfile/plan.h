@@ -23,7 +23,7 @@ struct PlannedStage {
   std::size_t number = 0;
   Source base;
   Platform platform;
-  std::map<std::string, Source> sources;  // by --from or from=, as written in the instructions and triggers
+  std::map<std::string, Source> sources;  // keyed by --from or from=, as written in the instructions and triggers
   std::vector<Instruction> triggers;      // the base's ONBUILDs, which are executed first
 };
 

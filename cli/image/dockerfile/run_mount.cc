@@ -46,7 +46,7 @@ class MountReader {
 
   Mount read(std::string_view text) {
     for (const std::string& field : csv_fields(text)) read_option(field);
-    // The type may be a value that is not known yet.
+    // Values that are not known yet, perhaps even the type, are checked after the expansion.
     if (complete_) finish();
     return mount_;
   }

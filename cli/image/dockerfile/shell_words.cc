@@ -132,7 +132,7 @@ std::string Expander::double_quoted(bool keep_escapes) {
     }
     ++at_;
     if (c == '"') return rules_.keep_quotes ? result + '"' : result;
-    // In double quotes, only these characters can be escaped; before others, the escape is an ordinary character.
+    // In double quotes, only these characters can be escaped; before any other, the escape character is literal.
     if (is_escape(c) && (peek() == '"' || peek() == '$' || is_escape(peek()))) {
       if (keep_escapes) put(result, std::string(1, rules_.escape));
       c = next();

@@ -35,8 +35,8 @@ std::size_t parse_size(std::string_view text);
 // Parses a whole number from 0 to `most` in the given base.
 unsigned parse_number(std::string_view text, unsigned base, unsigned most);
 bool parse_bool(std::string_view text);  // as in Go: 1 t true 0 f false
-// Parses EXPOSE's ports, such as "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A port to publish, as
-// in "8080:80", is accepted and ignored.
+// Parses EXPOSE's ports, such as "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A host port, as in
+// "8080:80", is accepted and ignored.
 std::vector<std::string> parse_ports(std::string_view text);
 // Checks a signal: a number, or a name with or without "SIG".
 void check_signal(std::string_view text);

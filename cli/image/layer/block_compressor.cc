@@ -23,7 +23,7 @@ int level_of(const LayerOptions& options) {
     throw Error(
         fmt::format("invalid compression level {}: {} accepts 1 to {}", options.level, zstd ? "zstd" : "gzip", most));
   if (options.level != 0) return options.level;
-  // Gzip level 4 produces layers 3 % larger than level 6 but is much faster, and builds are interactive.
+  // Gzip level 4 produces layers 3 % larger than those of level 6 but is much faster, and builds are interactive.
   return zstd ? 3 : 4;
 }
 

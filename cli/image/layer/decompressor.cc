@@ -209,7 +209,7 @@ std::size_t Decompressor::read(char* data, std::size_t size) {
       input_.remove_prefix(count);
       return count;
     }
-    if (between_ && input_.front() == '\0') {  // padding after a stream; no stream begins with it
+    if (between_ && input_.front() == '\0') {  // padding after a stream; no stream begins with a zero byte
       input_.remove_prefix(1);
       continue;
     }

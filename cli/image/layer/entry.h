@@ -42,7 +42,7 @@ inline constexpr const char* kOverlayOpaque = "user.overlay.opaque";
 
 // Returns the attributes of `name` in an open directory ("." for the directory itself), without following a link.
 // `path` is stored as given. Of the extended attributes, only those that layers can contain are returned:
-// security.capability, and user.* except the overlay's. Sockets are returned, although layers cannot contain them.
+// security.capability, and user.* except user.overlay.*. Sockets are returned, although layers cannot contain them.
 // Throws an Error that names the path.
 Entry read_entry(int directory, const std::string& name, std::string path);
 // Returns a function that reads an open file, which must outlive the function. The function throws an Error that names

@@ -42,7 +42,8 @@ std::string map_text(const std::vector<IdRange>& ranges) {
   return text;
 }
 
-// Runs newuidmap or newgidmap, which may map the IDs in /etc/subuid and /etc/subgid. Returns why that failed, or "".
+// Runs newuidmap or newgidmap, which may map the IDs in /etc/subuid and /etc/subgid. Returns why the program failed, or
+// "" if it succeeded.
 std::string run_mapper(const std::string& program, pid_t process, const std::vector<IdRange>& ranges) {
   std::vector<std::string> words{program, std::to_string(process)};
   for (const IdRange& range : ranges)

@@ -33,7 +33,8 @@ class IdMapper {
   IdMapper(const IdMapper&) = delete;
   IdMapper& operator=(const IdMapper&) = delete;
 
-  // Maps the IDs; must be called in the new user namespace. Returns why files can belong to only one ID, or "".
+  // Maps the IDs; must be called in the new user namespace. Returns why files can belong to only one ID, or "" if the
+  // IDs were mapped.
   std::string map();
 
  private:

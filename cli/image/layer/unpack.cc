@@ -123,7 +123,7 @@ void remove_at(int directory, const std::string& name, const net::Fd& top, int d
   if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) return;
   if (errno != EISDIR && errno != EPERM) fail_unpack("remove", name);
   if (depth >= kDeepest) {
-    // Move it to the top directory, where it is found later.
+    // Move the directory to `top`, where remove_below() finds it later.
     const std::string to = fmt::format(".removed-{}-{}", ::getpid(), moved++);
     if (::renameat(directory, name.c_str(), top.get(), to.c_str()) != 0) fail_unpack("remove", name);
     return;

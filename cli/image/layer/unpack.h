@@ -39,10 +39,10 @@ struct Unpacked {
   std::size_t implicit_directories = 0;  // if 0, the result does not depend on `lower`
 };
 
-// Unpacks the blob's file to `directory`, which must not exist yet. The layer is unpacked to a draft next to it, which
-// is renamed when it is complete; if another process creates `directory` first, that directory is kept. An empty
-// `diff_id` matches any content. Throws an Error that names the layer if it is damaged, malicious or does not match
-// `diff_id`, and http::Stopped after a stop request.
+// Unpacks the blob's file to `directory`, which must not exist yet. The layer is unpacked to a draft directory next to
+// `directory`; the draft is renamed when it is complete. If another process creates `directory` first, that directory
+// is kept. An empty `diff_id` matches any content. Throws an Error that names the layer if it is damaged or malicious,
+// or does not match `diff_id`, and http::Stopped after a stop request.
 Unpacked unpack_layer(const std::filesystem::path& blob, const std::string& diff_id,
                       const std::filesystem::path& directory, const UnpackOptions& options = {});
 

@@ -12,7 +12,7 @@ namespace adaptdl::image {
 struct UserIds {
   uid_t user = 0;
   gid_t group = 0;
-  std::vector<gid_t> groups;  // the user's other groups in /etc/group; empty if `name` specifies a group
+  std::vector<gid_t> groups;  // the user's supplementary groups in /etc/group; empty if `name` specifies a group
   std::string home = "/";
 };
 

@@ -87,7 +87,7 @@ std::optional<TokenAnswer> parse_token(const std::string& text) {
     const auto found = answer.find(key);
     if (token.empty() && found != answer.end() && found->is_string()) token = found->get<std::string>();
   }
-  // The token is sent in a header, where other characters are not allowed.
+  // The token is sent in a header, where only visible ASCII characters are allowed.
   const auto visible = [](unsigned char c) { return c > ' ' && c < 0x7f; };
   if (token.empty() || !std::all_of(token.begin(), token.end(), visible)) return {};
   const auto lifetime = answer.find("expires_in");

@@ -50,7 +50,7 @@ bool is_schema_1(const json& content, std::string_view type) {
                                                              : version != content.end() && *version == 1;
 }
 
-// Removes parameters, such as "; charset=utf-8", and types that mean only JSON or arbitrary content.
+// Removes parameters, such as "; charset=utf-8". Returns "" for types that mean only JSON or arbitrary content.
 std::string_view essence(std::string_view type) {
   type = type.substr(0, type.find_first_of("; \t"));
   return type == "application/json" || type == "text/plain" || type == "application/octet-stream" ? "" : type;

@@ -24,7 +24,7 @@ bool all_of(std::string_view text, Test test) {
   return std::all_of(text.begin(), text.end(), test);
 }
 
-// Returns whether `use` returns true for all pieces between separators; stops at the first piece for which it does not.
+// Calls `use` with each piece between separators until a call returns false. Returns whether all calls returned true.
 template <class Use>
 bool each_piece(std::string_view text, char separator, Use use) {
   for (;;) {
@@ -107,7 +107,7 @@ Reference Reference::parse(std::string_view text) {
     rest = rest.substr(0, at);
     if (!is_digest(reference.digest))
       refuse_reference(text, "digest", reference.digest,
-                       "must be sha256: and 64, or sha512: and 128 lowercase hexadecimal digits");
+                       "must be sha256: with 64 or sha512: with 128 lowercase hexadecimal digits");
   }
   if (rest.find("://") != std::string_view::npos)
     refuse_reference(text, "name", rest, "must not be a URL; remove http:// or https://");

@@ -13,7 +13,7 @@
 namespace adaptdl::image {
 namespace {
 
-// Indexes of indexes are rare, and a longer chain is a mistake.
+// Indexes of indexes are rare, and deeper nesting is a mistake.
 constexpr int kMaxIndexDepth = 3;
 constexpr std::uint64_t kRealProgress = 64 << 10;
 

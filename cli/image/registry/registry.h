@@ -46,7 +46,8 @@ class Registry {
 
   // Returns the manifest or index that the reference names.
   std::variant<Manifest, Index> pull(const Reference& image, const std::stop_token& stop = {});
-  // Returns the manifest for `machine`, which the reference names or its index lists.
+  // Returns the manifest that the reference names or, if the reference names an index, the index's manifest for
+  // `machine`.
   Manifest pull_manifest(const Reference& image, const Platform& machine, const std::stop_token& stop = {});
   // Passes a blob's bytes to `sink`, in order, each byte once. Throws Error at the end if the bytes do not match the
   // digest.

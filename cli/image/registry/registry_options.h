@@ -18,7 +18,7 @@ namespace adaptdl::image {
 
 struct RegistryOptions {
   AuthOptions auth;
-  // Registries (host[:port]) without TLS. Registries on this machine are tried with TLS first, then without.
+  // Registries (host[:port]) without TLS. Other registries on this machine are tried with TLS first, then without.
   std::set<std::string> plain_http;
   // The mirrors of each registry, as host[:port][/prefix], in the order in which pulls try them, before the registry
   // itself. A mirror that begins with "http://" is contacted without TLS.

@@ -21,7 +21,7 @@ namespace {
 
 std::optional<BuildNamespace> probed;
 
-// Creates and enters namespaces whose mounts do not propagate to others. Returns errno, or 0.
+// Creates and enters namespaces whose mounts do not propagate to other namespaces. Returns errno, or 0.
 int enter(int flags) {
   if (::unshare(flags) != 0) return errno;
   return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : errno;

@@ -20,7 +20,7 @@ struct FoundPath {
   std::string path;  // relative to the root, without links; "" is the root
 };
 
-// Resolves `path` in the directory `root`, following links in it, and creates missing parts. All created parts are
+// Resolves `path` in the directory `root`, following links in `path`, and creates missing parts. All created parts are
 // directories, except that the last part is an empty file unless `directory` is true. Appends each created path to
 // `made`; with `keep_times`, the parent directories keep their times. On failure `file` is empty and errno is set:
 // ENOTDIR or EISDIR if the path has the wrong type, ELOOP for links in /proc. No other process may change the root

@@ -32,7 +32,7 @@ std::string read_pipe(int file) {
   return text;
 }
 
-// Asks the kernel to kill this process when the monitor dies, and exits if that has already happened.
+// Asks the kernel to kill this process when the monitor dies, and exits if the monitor has already died.
 void die_with_monitor(const Fd& monitor) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   pollfd gone{monitor.get(), 0, 0};

@@ -147,7 +147,7 @@ class SandboxMonitor {
     plan_.output.reset();
   }
 
-  // Returns process 1's report, or "" if process 1 died or the builder requests a stop.
+  // Returns process 1's report, or "" if process 1 dies or the builder requests a stop.
   std::string listen() {
     sigset_t stop;
     ::sigemptyset(&stop);

@@ -23,7 +23,7 @@ struct SandboxPlan {
   std::vector<std::string> caches;  // directories of the step's cache mounts, in order
   pid_t builder = 0;                // the process that forks the monitor
   net::Fd output;                   // for the command's output
-  net::Fd report;                   // from the monitor to the builder, as below
+  net::Fd report;                   // from the monitor to the builder, in the format below
 };
 
 // A report to the builder: kFailed and a message, or kEnded and the command's wait status. An empty report means that

@@ -289,7 +289,7 @@ class RootMaker {
 
   static Fd terminals() {
     constexpr std::uint64_t kFlags = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
-    try {  // group 5 is tty, unless it is not mapped
+    try {  // group 5 is tty; the call fails if this group is not mapped
       return new_mount("devpts", kFlags, {{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}});
     } catch (const Error&) {
       return new_mount("devpts", kFlags, {{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}});

@@ -65,8 +65,8 @@ constexpr const char* kAllowed =
     "timerfd_settime timerfd_settime64 times tkill truncate truncate64 ugetrlimit umask uname unlink unlinkat utime "
     "utimensat utimensat_time64 utimes vfork wait4 waitid waitpid write writev ";
 
-// Known calls that fail with EPERM. All other calls fail with ENOSYS, so that a C library falls back to older calls:
-// calls from newer kernels, and clone3, whose flags are in memory, which a filter cannot read.
+// Known calls that fail with EPERM. All other calls, such as those from newer kernels, fail with ENOSYS, so that a C
+// library falls back to older calls. The same applies to clone3, whose flags are in memory that a filter cannot read.
 constexpr const char* kRefused =
     "acct add_key bdflush bpf clock_settime clock_settime64 delete_module fanotify_init finit_module fsconfig fsmount "
     "fsopen fspick init_module io_pgetevents io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp "
@@ -187,7 +187,8 @@ std::vector<sock_filter> build_filters() {
                    [](std::uint32_t other) { return other != 0; });
   std::vector<sock_filter> whole;
   for (const std::uint32_t architecture : architectures) {
-    // The programs so far kill only calls from other architectures; the next program handles those calls instead.
+    // The programs so far kill a thread only for a call from another architecture; instead, the next program must
+    // handle such a call.
     for (std::size_t at = 0; at < whole.size(); ++at)
       if (whole[at].code == (BPF_RET | BPF_K) && whole[at].k == SECCOMP_RET_KILL_THREAD)
         whole[at] = BPF_STMT(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(whole.size() - at - 1));

@@ -8,8 +8,8 @@
 // different kinds (an allreduce and a broadcast) or for different purposes, all of them throw MismatchError.
 //
 // Failures: if a peer dies, leaves early or breaks the protocol, every pending and later call on every other replica
-// throws CollectiveError, which names that peer's rank. It does so within a second, or within about 25 s if the peer's
-// host disappears. No call hangs. The communicator cannot be used after such an error.
+// throws CollectiveError, which names that peer's rank. The calls throw within a second, or within about 25 s if the
+// peer's host disappears. No call hangs. The communicator cannot be used after such an error.
 // If only the call itself fails (its reduction throws, a value is too large), all replicas throw CallError, and later
 // calls work. docs/failures.md contains the complete list.
 //
@@ -52,8 +52,8 @@ class MismatchError : public CallError {
 using Bytes = std::string;
 
 // Reduces two values to one. It is called as reduce(reduce(v0, v1), v2), ... in rank order, on rank 0 only, by the
-// calling thread or the communicator's thread. It must not use the communicator. If it throws, the call throws
-// CallError with the same text on every replica.
+// calling thread or the communicator's thread. It must not use the communicator. If it throws, the collective call
+// throws CallError with the same text on every replica.
 using Reduce = std::function<Bytes(Bytes accumulated, const Bytes& next)>;
 using ReduceJson = std::function<nlohmann::json(nlohmann::json accumulated, const nlohmann::json& next)>;
 
@@ -64,7 +64,7 @@ nlohmann::json sum(nlohmann::json a, const nlohmann::json& b);
 
 // Options that define how a replica finds the others and how long it waits for them.
 struct Options {
-  // The host name or address at which rank 0 can be reached; "0.0.0.0" means this machine. If this is a loopback
+  // The host name or address at which rank 0 can be reached; "0.0.0.0" means this machine. If the value is a loopback
   // address or "localhost", rank 0 listens only there; otherwise, it listens on all interfaces.
   std::string master_addr = "127.0.0.1";
   // The port of rank 0. If 0, rank 0 chooses a free port and passes it to `on_listening`; all other ranks require a
@@ -86,7 +86,7 @@ struct Options {
   // has come up.
   std::chrono::milliseconds connect_pause{200};
   // The maximum time between the first and the last replica's arrival at a call. It must exceed the duration of any
-  // replica's slowest step. When it has passed, rank 0 reports which replicas are missing; the others wait 0.25 s
+  // replica's slowest step. When it has passed, rank 0 reports which replicas are missing; the other ranks wait 0.25 s
   // longer for that report.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   // The maximum size of a value or result in bytes; it must be the same on all replicas. A larger value is an error,
@@ -192,7 +192,7 @@ inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& r
                                 std::string_view purpose = {}) {
   return world().allreduce(value, reduce, purpose);
 }
-// Does not block, like Communicator::allreduce_async; get() on the result waits, like Future::get.
+// Like Communicator::allreduce_async, does not block; like Future::get, get() on the result waits.
 std::future<nlohmann::json> allreduce_async(const nlohmann::json& value, const ReduceJson& reduce = sum,
                                             std::string_view purpose = {});
 inline nlohmann::json broadcast(const nlohmann::json& value, std::string_view purpose = {}) {

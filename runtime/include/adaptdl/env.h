@@ -75,7 +75,7 @@ std::chrono::milliseconds checkpoint_every();
 // ADAPTDL_CHECKPOINT_KEEP: number of newest checkpoints to keep, >= 1. Default 2.
 int checkpoint_keep();
 
-// ADAPTDL_BACKEND: backend of LibTorch's process group, "gloo" or "nccl". If unset, it depends on the device.
+// ADAPTDL_BACKEND: backend of LibTorch's process group, "gloo" or "nccl". If unset, the backend depends on the device.
 std::optional<std::string> backend();
 
 // ADAPTDL_RAY: "1" in a job that `adaptdl submit --ray` started, for which from_ray() returns true. Default false.

@@ -3,8 +3,8 @@
 // A generation is an ordered list of replicas; a rank is a position in it. The supervisor announces generations
 // (protocol: docs/formats.md). A replica that is in the next generation leaves its group at a step boundary and forms a
 // new group with the other members. A replica that is not in it exits. A newcomer starts while the other replicas are
-// still training. From a member, it receives over the network the states that a checkpoint would contain, and continues
-// training from these states.
+// still training. A member sends it, over the network, the states that a checkpoint would contain, and the newcomer
+// continues training from these states.
 //
 // If a member dies, the group breaks: the collective calls of the other members fail. They request the next generation,
 // form its group, and compare their progress. A member that has missed a change to a state receives that state from
@@ -50,13 +50,13 @@ struct Generation {
 // Returns whether this replica follows generations. A replica follows generations if it has a supervisor, a job and an
 // id, and has not declined.
 bool follows() noexcept;
-// Stops following generations, for the reason `why`: from now on, the job is rescaled through checkpoints, which rank 0
-// announces. If this process is a newcomer, it cannot join the job: it reports this to the launcher or, in a cluster,
-// to the supervisor, and throws Error.
+// Stops following generations, for the reason `why`: from now on, the job is rescaled through checkpoints. Rank 0
+// reports this to the supervisor. If this process is a newcomer, it cannot join the job: it reports this to the
+// launcher or, in a cluster, to the supervisor, and throws Error.
 void decline(const std::string& why);
 
 // Reports to the supervisor whether this replica follows generations, without waiting for the answer. Must be called on
-// rank 0 once the group is connected.
+// rank 0 after the group has connected.
 void announce();
 
 // Returns the number of the generation that this replica is in or is joining.
@@ -69,8 +69,8 @@ const std::string& host() noexcept;
 // that queries the supervisor, so only one replica should call this function and inform the others. Never blocks.
 std::optional<Generation> announced();
 
-// Reports that the group is broken and waits for the next generation, which may not include this replica. Throws Error
-// if the supervisor cannot be reached for 5 minutes, or if its answer is invalid.
+// Reports that the group is broken and waits for the next generation, which might not include this replica. Throws
+// Error if the supervisor cannot be reached for 5 minutes, or if its answer is invalid.
 Generation await_next();
 
 // The progress of a replica.
@@ -84,7 +84,7 @@ struct Progress {
 // The result of form() and join().
 struct Formation {
   Progress furthest;                 // the progress of the most advanced member
-  std::vector<std::string> renewed;  // the states that form() received from that member
+  std::vector<std::string> renewed;  // the states that form() received from the most advanced member
 };
 
 // Forms the group of `next`, which replaces the current one: its communicator becomes this process's communicator, and

@@ -63,7 +63,7 @@ struct Limits {
 struct Configuration {
   double goodput = 0;          // samples per second, weighted by their efficiency
   std::size_t atomic_bsz = 0;  // samples per batch on each replica
-  int accum_steps = 0;         // atomic batches that precede the one after which the optimizer steps
+  int accum_steps = 0;         // atomic batches in a step, not counting the last one
 };
 
 // A job's goodput for any resources and batch size.

@@ -2,8 +2,8 @@
 //
 // If ADAPTDL_STATUS_FD is set, each report is a JSON object on one line, written to that descriptor. `adaptdl run`
 // shows the reported values in its status line. A report never blocks and never fails: the line is dropped if the pipe
-// is full or closed, or if it is longer than 4096 bytes, because a pipe could then split it. Numbers that are not
-// finite become null.
+// is full or closed, or if the line is longer than 4096 bytes, because a nearly full pipe could split it. Numbers that
+// are not finite become null.
 //
 // Threading: may be called from any thread.
 #pragma once

@@ -7,7 +7,7 @@
 // A process that ignored SIGINT when the handlers were installed (a background job of a shell script) continues to
 // ignore the terminal's Ctrl-C, which is not meant for it. A SIGINT from another process still requests a stop.
 //
-// SIGUSR1 requests a checkpoint at the next step boundary, after which training continues.
+// SIGUSR1 requests a checkpoint at the next step boundary. Training continues after the checkpoint.
 //
 // Threading: may be called from any thread; request_stop and stop_signal also from a signal handler.
 #pragma once
@@ -23,7 +23,7 @@ void install();
 int stop_signal() noexcept;
 
 // Requests a graceful stop as if `signal_number` had been received; only the first request takes effect. This request
-// does not count as the first of two SIGINTs: the next SIGINT is still a request, and only the one after that ends the
+// is not counted as the first of two SIGINTs: the next SIGINT is still a request, and only the one after that ends the
 // process.
 void request_stop(int signal_number) noexcept;
 

@@ -13,8 +13,8 @@
 namespace adaptdl {
 namespace {
 
-// Writes the library to a file in memory and returns its descriptor. The descriptor is never closed, because the
-// dynamic loader identifies a library by its path, so no other library may ever have the same path.
+// Writes the library to a file in memory and returns its descriptor. The descriptor is never closed: its number is part
+// of the path by which the dynamic loader identifies the library, so the number must not be reused for another library.
 int write_to_memory(const EmbeddedLibrary& library) {
   const auto fail = [&library] {
     throw Error(fmt::format("cannot load the library for {}: {}; free some memory, or raise `ulimit -n`",

@@ -123,7 +123,7 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
                                      : unit == "h"                 ? 3600e3
                                      : unit == "d"                 ? 86400e3
                                                                    : 0;
-  // from_chars also accepts "inf", "nan" and a minus sign; a duration begins with a digit or a point.
+  // from_chars also accepts "inf", "nan" and a minus sign; a duration begins with a digit or a decimal point.
   const bool begins_well = !text.empty() && ((text[0] >= '0' && text[0] <= '9') || text[0] == '.');
   if (error == std::errc::result_out_of_range) refuse("at most 100 years");
   if (error != std::errc{} || !begins_well || milliseconds_a_unit == 0)

@@ -17,8 +17,8 @@ bool is_nested_deeper(std::string_view text, int deepest);
 // Returns approximately how many values the text contains. Each value uses up to 100 bytes of memory once it is parsed.
 std::size_t count_values(std::string_view text);
 
-// Parses the text. Returns a discarded value (is_discarded()) if it is not valid JSON, contains a number that is out of
-// range, or is nested more than `deepest` levels deep.
+// Parses the text. If the text is not valid JSON, contains a number that is out of range, or is nested more than
+// `deepest` levels deep, returns a discarded value (is_discarded()).
 nlohmann::json parse_foreign_json(std::string_view text, int deepest = kMaxForeignJsonDepth);
 
 // Same as parse_foreign_json, but replaces arrays and objects that are nested more deeply with null.

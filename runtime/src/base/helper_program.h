@@ -1,6 +1,6 @@
 // Runs external helper programs, such as credential helpers and plugins, which answer a request on standard output.
 //
-// Threading: may be called while other threads run. A helper inherits this process's standard error.
+// Threading: may be called while other threads are running. A helper inherits this process's standard error.
 #pragma once
 
 #include <chrono>

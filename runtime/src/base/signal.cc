@@ -12,7 +12,7 @@
 namespace adaptdl::signal {
 namespace {
 
-// Signal handlers use these variables, and may only use lock-free atomics.
+// Signal handlers use these variables, and may use only lock-free atomics.
 std::atomic<int> stop_number{0};
 std::atomic<bool> save_wanted{false};
 std::atomic<bool> interrupted{false};

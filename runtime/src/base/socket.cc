@@ -111,8 +111,8 @@ Fd try_listen(const sockaddr* address, socklen_t size) {
   return fd;
 }
 
-// A socket that connects to a free local port can connect to itself: both ends have the same address, and no process
-// listens.
+// A socket that connects to a free local port can connect to itself: both ends have the same address, and no process is
+// listening.
 bool connected_to_itself(int fd) {
   Address own, other;
   return ::getsockname(fd, own.get(), &own.size) == 0 && ::getpeername(fd, other.get(), &other.size) == 0 &&

@@ -51,8 +51,8 @@ Listener listen_on(const std::string& host, std::uint16_t port);
 // Listens only on `address`, which must be an IP address of this machine, on a free port. Throws Error.
 Listener listen_at(const std::string& address);
 
-// Accepts the next pending connection and sets `from` to its address. On failure, returns an invalid descriptor and
-// sets errno.
+// Accepts the next pending connection and sets `from` to the peer's address. On failure, returns an invalid descriptor
+// and sets errno.
 Fd accept_from(int listener, std::string& from);
 
 // Tries each address of `host` once. An unspecified address (0.0.0.0, ::) means this machine. If none answers by

@@ -8,8 +8,8 @@
 namespace adaptdl::generation {
 
 // In a process that is joining, waits until the members admit it, and returns the states that the members send; the
-// states arrive while the caller reads them. Returns nullopt in any other process and on a second call. Throws Error if
-// the supervisor cannot be reached.
+// states arrive while the caller is reading them. Returns nullopt in any other process and on a second call. Throws
+// Error if the supervisor cannot be reached.
 std::optional<checkpoint::Snapshot> admission();
 
 // Receives everything that the members still have to send. Throws CollectiveError if the members are lost.

@@ -29,8 +29,8 @@ class Import {
 
   // Commits the checkpoint as the newest in the directory. If it comes from adaptdl's runtime, checks its files against
   // its manifest, and changes its number if the directory already has checkpoints with that number or higher ones. A
-  // checkpoint of another runtime, which has no manifest, keeps its name. Throws Damage if the files are not those in
-  // the manifest, and CheckpointError if they cannot be written or a checkpoint with that name exists. If this function
+  // checkpoint of another runtime, which has no manifest, keeps its name. Throws Damage if the files do not match the
+  // manifest, and CheckpointError if they cannot be written or a checkpoint with that name exists. If this function
   // throws or is not called, nothing is left of the checkpoint.
   Found commit();
 

@@ -127,7 +127,8 @@ void load_from(State& state, Snapshot& snapshot) {
 }
 
 // Loads the states named in `due` from the members of a running job, and then calls `more`. If the members are lost in
-// the meantime, the next sender's states may be from a later step, so all states loaded before are loaded again.
+// the meantime, the next sender's states may be from a later step, so the states that were already loaded are loaded
+// again.
 void load_joined(std::set<std::string> due, Choice& own, const std::function<void()>& more) {
   for (;;) {
     try {

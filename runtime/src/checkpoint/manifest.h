@@ -23,7 +23,7 @@ class NewerFormat : public CheckpointError {
 // The role of a file of a state, which the file's name encodes.
 struct FileRole {
   bool tensors = false;     // safetensors if true, JSON if false
-  std::optional<int> rank;  // the rank that saved it as its part; nullopt for the state's own file
+  std::optional<int> rank;  // the rank that saved this part; nullopt for the state's own file
 };
 
 // Encodes `name` as the beginning of a file name: letters, digits, '-' and '_' are kept, and every other byte becomes

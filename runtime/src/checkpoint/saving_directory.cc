@@ -16,7 +16,7 @@ namespace adaptdl::checkpoint {
 namespace fs = std::filesystem;
 
 SavingDirectory::SavingDirectory(const fs::path& parent, std::uint64_t number) : parent_(parent) {
-  // A cleanup may mistake the directory for a leftover before it is locked; the next attempt creates a new one.
+  // Before the directory is locked, a cleanup may mistake it for a leftover; the next attempt creates a new directory.
   constexpr int kTries = 10;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     path_ = parent / fmt::format("{}{}-{}-{}", kSavingPrefix, number, ::getpid(), random_suffix());

@@ -1,6 +1,7 @@
 // The directory of a checkpoint before it is renamed to its final name.
 //
-// The saving process holds a lock on the directory, which distinguishes it from what a killed process left behind.
+// The saving process holds a lock on the directory. The lock distinguishes it from a directory that a killed process
+// left behind.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ void write_states(Sink& sink, int replicas, const std::set<std::string>* names) 
     for (const FileDraft& file : each.files) each.size += file.size;
     outgoing.push_back(std::move(each));
   }
-  // Small states come first. If the receiver requests a large state before them, it holds only the small ones in
+  // Small states come first. If the receiver requests a large state first, it needs to hold only these small states in
   // memory.
   std::ranges::stable_sort(outgoing, {}, &Outgoing::size);
   json head = {{"replicas", replicas}, {"states", json::array()}};

@@ -24,9 +24,9 @@ namespace adaptdl::checkpoint {
 // Writes all states, or only those in `names`, to `sink`. `replicas` is the number of replicas that share them.
 void write_states(Sink& sink, int replicas, const std::set<std::string>* names = nullptr);
 
-// The receiving end. Bytes may be read in an order other than that of their arrival, but each byte only once. Bytes
-// that are read in the order of their arrival are written directly to the reader's buffer; large tensors should be read
-// this way. Bytes that arrive before they are requested are held in memory.
+// The receiving end. Bytes may be read in any order, but each byte only once. Bytes that are read in the order of their
+// arrival are written directly to the reader's buffer; large tensors should be read this way. Bytes that arrive before
+// they are requested are held in memory.
 //
 // Threading: must be used by one thread at a time.
 class StateStream {

@@ -34,7 +34,8 @@ class Introduction {
         address_(net::endpoint(options.master_addr, options.master_port)),
         deadline_(net::Clock::now() + options.connect_timeout) {}
 
-  // Retries until rank 0 accepts. Throws CollectiveError if rank 0 refuses or is not a replica, and at the deadline.
+  // Retries until rank 0 accepts. Throws CollectiveError if rank 0 refuses this replica, if the process at its address
+  // is not a replica, and at the deadline.
   net::Fd run();
   TimePoint deadline() const { return deadline_; }
 
@@ -241,7 +242,7 @@ Bytes Peer::wait(Future::State& state) {
 }
 
 // Waits until the connection is ready for `events` and receives what has arrived. If several threads wait for input,
-// one of them polls, and the others wait for what it receives.
+// one of them polls, and the others wait until it has received something.
 void Peer::drive(std::unique_lock<std::mutex>& lock, short events, TimePoint deadline) {
   const auto tick = std::min(deadline, net::Clock::now() + std::chrono::milliseconds(kTickMs));
   if (reading_ && events == POLLIN) {

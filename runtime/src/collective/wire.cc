@@ -36,7 +36,7 @@ std::string encode(const Answer& answer) {
 
 std::optional<Hello> parse_hello(std::string_view bytes) {
   if (bytes.size() < kHelloSize || bytes.size() > kMaxHello) return {};
-  // Error messages print the name on a terminal, so it must not contain control characters.
+  // The name appears in error messages on a terminal, so it must not contain control characters.
   const std::string_view job = bytes.substr(kHelloSize);
   if (std::any_of(job.begin(), job.end(), [](char c) { return c < ' ' || c == 127; })) return {};
   return Hello{get_little_endian<std::uint32_t>(&bytes[0]), get_little_endian<std::uint32_t>(&bytes[4]),

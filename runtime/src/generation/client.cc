@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kSlack{15};  // extra time for an answer that there is no next generation
+constexpr std::chrono::seconds kSlack{15};  // extra time for the answer that there is no next generation
 // In a cluster, the operator may first have to be restarted on another node.
 constexpr std::chrono::minutes kMaxDisconnected{5};
 constexpr std::chrono::milliseconds kRetryPause{100};

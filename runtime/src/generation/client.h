@@ -13,7 +13,7 @@ namespace adaptdl::generation {
 
 struct Question {
   int after = 0;
-  std::string replica;  // the replica that does nothing but wait for the answer; empty if no replica does
+  std::string replica;  // the replica that is blocked until the answer arrives; empty if none is
   bool broken = false;  // whether the group of `replica` is broken
   bool trains = false;  // whether all members of generation `after` are training
   std::chrono::seconds timeout{30};

@@ -33,7 +33,7 @@ using collective::CollectiveError;
 using collective::Communicator;
 using nlohmann::json;
 
-// Short, because members that arrive before rank 0 listens retry at this interval, and training waits for them.
+// Short, because training waits for the members that have to retry: those that arrive before rank 0 is listening.
 constexpr std::chrono::milliseconds kConnectPause{10};
 
 // This process's membership in generations.
@@ -50,7 +50,7 @@ struct Place {
 };
 
 Place& place() {
-  static auto* const only = new Place;  // never destroyed: threads may still connect while the process ends
+  static auto* const only = new Place;  // never destroyed: threads may still connect while the process exits
   return *only;
 }
 

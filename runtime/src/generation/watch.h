@@ -9,7 +9,7 @@
 
 namespace adaptdl::generation {
 
-// The thread starts with the first request and never ends. Threading: callable from any thread.
+// The thread starts with the first request and never ends. Threading: may be called from any thread.
 class Watch {
  public:
   static Watch& instance();

@@ -11,7 +11,7 @@ constexpr std::size_t first_of(Link link) { return link == Link::kBetweenNodes ?
 
 }  // namespace
 
-// Sums over the observations: of the squared errors, and of half the slopes of these squares.
+// The sums, over the observations, of the squared errors and of half the slopes of these squares.
 struct FitError::Sums {
   double grad = 0, optim = 0;
   Point grad_slope{}, optim_slope{};

@@ -133,7 +133,7 @@ int promising(const Row& made, const Row& time) noexcept {
   return best;
 }
 
-// Returns the best of the candidates `totals`. The exact time, which takes logarithms, is needed for only a few of
+// Returns the best of the candidates `totals`. The exact time, which requires logarithms, is needed for only a few of
 // them: the tangent at a good candidate bounds the times of all others from below, and most are worse even with these
 // lower bounds.
 Configuration best_of(const PerfParams& perf, const StepProgress& progress, const Bounds& bounds, int nodes,

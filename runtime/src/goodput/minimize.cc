@@ -20,7 +20,7 @@ struct Search {
   Minimum best;
 };
 
-// The optimizer may not end at the best point that it evaluated, so that point is recorded.
+// The optimizer might not end at the best of the points that it evaluated, so this function records the best one.
 double evaluate(unsigned, const double* at, double* slope, void* data) {
   auto& search = *static_cast<Search*>(data);
   Point point, slopes;

@@ -21,8 +21,8 @@ constexpr double kBetweenOverWithin = 1.1;  // min cost of a link between nodes 
 constexpr double kBlurs[] = {1e-1, 1e-2, 1e-3};
 constexpr std::size_t kRarely = 2;       // max observations of a rarely observed link; a link has two parameters
 constexpr double kRetrogression = 0.05;  // beta / alpha of a link at the start of a search
-// Max relative difference between errors that are considered equal, and max relative difference that a search is
-// expected to be able to eliminate.
+// Max relative difference between errors that are considered equal, and max relative difference that another search can
+// be expected to eliminate.
 constexpr double kErrorTie = 1e-7;
 constexpr double kNear = 1e-1;
 
@@ -144,8 +144,8 @@ Point with_retrogression(Point at) {
   return at;
 }
 
-// For times without noise, the minimum is on a ridge where one error is zero, and the search gets stuck there. The
-// search therefore follows the minima of an error that is blurred less and less.
+// For times without noise, the minimum is in a sharp valley where one error is zero, and the search gets stuck in this
+// valley. The search therefore follows the minima of an error that is blurred less and less.
 Minimum minimum_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
@@ -156,8 +156,8 @@ Minimum minimum_of(std::span<const Observation> observations, const FitError& er
   return on_bounds(sharp.value < least.value ? sharp : least, function, box);
 }
 
-// Minimizing the error alone would fit the parameters of a link that was observed only a few times to noise. Of two
-// explanations that are about equally good, this returns the more plausible one.
+// If a link was observed only a few times, minimizing the error alone would fit its parameters to noise. Of two
+// explanations that are about equally good, this function returns the more plausible one.
 Minimum more_plausible(const Minimum& least, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   Minimum found = least;
@@ -177,7 +177,7 @@ Minimum more_plausible(const Minimum& least, const FitError& error, const Box& b
     if (error.count(link) == 0 || error.count(link) > kRarely) continue;
     Box free = box;
     free.fix_link(link);
-    prefer(free, unit + FitError::kRetrogressionWeight);  // a fixed link, whose beta equals its alpha, has this penalty
+    prefer(free, unit + FitError::kRetrogressionWeight);  // a fixed link has this penalty: its beta equals its alpha
   }
   return found;
 }

@@ -36,8 +36,8 @@ struct Receiver {
   bool over = false, ended = false, begun = false;
   std::exception_ptr thrown;
 
-  // Returns whether the body is passed to the sink. The first call passes the headers to the sink. REQUIRES that the
-  // status has arrived.
+  // Returns whether the body is passed to the sink. The first call that returns true also passes the headers to it.
+  // REQUIRES that the status has arrived.
   bool is_streamed() {
     long status = 0;
     curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);

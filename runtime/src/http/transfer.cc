@@ -64,8 +64,8 @@ void set_tls(CURL* handle, const Tls& tls) {
   }
 }
 
-// libcurl takes the TLS server name only from the URL. Therefore, this puts the name into the URL, and directs the
-// connection to the real host with CONNECT_TO.
+// libcurl takes the TLS server name only from the URL. Therefore, this function puts the name into the URL, and directs
+// the connection to the real host with CONNECT_TO.
 void set_server_name(CURL* handle, Url url, const std::string& name, Transfer& transfer) {
   const std::string host = url.host(), port = url.port(),
                     server = name.find(':') == std::string::npos ? name : fmt::format("[{}]", name);
@@ -84,7 +84,7 @@ void set_proxy(CURL* handle, const Request& request, const std::string& host) {
   std::string proxy = request.proxy;
   if (proxy.rfind("socks5://", 0) == 0) proxy.insert(6, "h");  // perhaps only the proxy can resolve the name
   curl().easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
-  curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // the environment's exceptions are for the environment's proxy
+  curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // the environment's NO_PROXY applies only to its own proxy
 }
 
 void set_protocols(CURL* handle) {
@@ -142,7 +142,7 @@ void set_target(CURL* handle, const Request& request, Transfer& transfer) {
 }
 
 void set_request(CURL* handle, const Request& request, Transfer& transfer) {
-  append(transfer.headers, "Expect:");  // does not pause before the body
+  append(transfer.headers, "Expect:");  // sends the body without waiting for status 100
   set_target(handle, request, transfer);
   for (const std::string& header : request.headers) append(transfer.headers, header);
   curl().easy_setopt(handle, CURLOPT_HTTPHEADER, transfer.headers.get());

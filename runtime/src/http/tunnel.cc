@@ -110,12 +110,12 @@ struct Tunnel::Impl {
     pollfd ends[] = {{server, 0, 0}, {local.get(), 0, 0}};
     ends[0].events = static_cast<short>(when(!in_ended && in.has_room(), POLLIN) | when(out_blocked, POLLOUT));
     ends[1].events = static_cast<short>(when(!out_ended && out.has_room(), POLLIN) | when(!in.empty(), POLLOUT));
-    // Otherwise, a hang-up that cannot be handled yet would wake poll(2) again and again.
+    // Exclude an end that needs no events: a hang-up that cannot be handled yet would wake poll(2) again and again.
     if (ends[0].events == 0) ends[0].fd = -1;
     if (ends[1].events == 0 && out_ended) ends[1].fd = -1;
     ::poll(ends, 2, -1);
     if ((ends[1].revents & POLLHUP) && !out.has_room())
-      out_ended = true;  // the user has hung up, and the server does not read
+      out_ended = true;  // the user has hung up, and the server is not reading
   }
   void pump() {
     const SigpipeGuard guard;

@@ -24,7 +24,8 @@ class Url {
   // Returns the port, or the scheme's default port if the URL does not contain one.
   std::string effective_port() const;
 
-  // Replaces the URL by the target of a redirect, which may be relative to it. Returns false if the target is invalid.
+  // Replaces the URL with the target of a redirect, which may be relative to it. Returns false if the target is
+  // invalid.
   bool redirect(const std::string& target);
   // Replaces the host. Returns false if it is invalid.
   bool set_host(const std::string& host);

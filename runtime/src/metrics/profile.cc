@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kFirst = 10;  // steps that are compared with their median
-constexpr double kOdd = 3;          // a longer step is counted as this many times the typical time
+constexpr double kOdd = 3;          // a step is counted as at most this many times the typical time
 constexpr double kFade = 1000;      // steps after which the weight of all steps is halved
 
 // Adds a step of `seconds`, of which at most `bound` is counted; `sync` is reduced in proportion.

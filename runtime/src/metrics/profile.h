@@ -34,7 +34,7 @@ class Series {
 
  private:
   Sums sums_;                                 // sums of all steps, once there are enough steps
-  std::vector<std::array<double, 2>> first_;  // {seconds, sync} of each step, until then
+  std::vector<std::array<double, 2>> first_;  // {seconds, sync} of each step, until there are enough
 };
 
 class Profile {
@@ -42,8 +42,8 @@ class Profile {
   // Records a step in the way that metrics::record_step specifies.
   void record(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
 
-  // Returns the means to fit, for all configurations in which a step with synchronization was timed. After its waiting
-  // time is subtracted, such a step also provides an observation of a forward and backward pass.
+  // Returns the mean step times of all configurations in which a step with synchronization was timed, as input for the
+  // fit. After its waiting time is subtracted, such a step also provides an observation of a forward and backward pass.
   std::vector<goodput::Observation> observations() const;
   // Returns the maximum number of replicas with which a step was timed, or 0 if none was.
   int max_replicas() const;

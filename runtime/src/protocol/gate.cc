@@ -24,7 +24,8 @@ Gate::Gate(Options options, net::Fd listener, Judge judge)
       listener_(std::move(listener)),
       judge_(std::move(judge)) {
   if (!epoll_) throw Error("no file descriptors left for listening; raise `ulimit -n`");
-  // Load the library here, so that the owner gets the error if it is missing, not the thread that serves the gate.
+  // Load the library here, so that the error for a missing library is thrown in the owner, not in the thread that
+  // serves the gate.
   if (!options_.terms.secret.empty()) libcrypto();
   watch(listener_.get());
 }
@@ -82,7 +83,7 @@ void Gate::accept_all() {
                         net::Clock::now() + options_.handshake_time});
     if (!fresh) continue;
     watch(number);
-    receive(pending);  // a replica sends its opening immediately, so it has often arrived already
+    receive(pending);  // a replica sends its opening immediately, so the opening has often arrived
     if (!listener_) return;
   }
 }

@@ -1,8 +1,9 @@
 // Accepts connections on a listener and admits those that prove that they belong to the job.
 //
-// A connection is pending until its handshake is complete and its request is accepted. A pending connection occupies one
-// descriptor and the memory for one request, for a few seconds at most. The number of pending connections is limited: when
-// another one connects, the oldest is closed. A replica whose connection was closed in this way tries again.
+// A connection is pending until its handshake is complete and its request is accepted. A pending connection occupies
+// one descriptor and the memory for one request, for a few seconds at most. The number of pending connections is
+// limited: at the limit, each new connection replaces the oldest one. A replica whose connection was closed in this way
+// tries again.
 //
 // Threading: not thread-safe; the owner must guard it.
 #pragma once
@@ -45,10 +46,10 @@ class Gate {
   int fd() const noexcept { return epoll_.get(); }
   // Handles all pending events; never waits.
   void serve();
-  // Must be called once per second. Drops pending connections that took too long, and resumes accepting connections if it had
-  // stopped because no descriptors were left.
+  // Must be called once per second. Drops pending connections that have taken too long, and resumes accepting
+  // connections if it had stopped because no descriptors were left.
   void on_tick(net::Clock::time_point now);
-  // Why the last connection that used this protocol was refused, with its address; "" if none was refused.
+  // The reason for the last refusal of a connection that used this protocol, with its address; "" if none was refused.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
   // Closes the listener and drops all pending connections. Idempotent.
   void close() noexcept;

@@ -25,7 +25,7 @@ constexpr std::size_t kMaxPending = 256;  // in addition to the awaited ranks
 constexpr std::string_view kAccepted = "accepted";
 
 // Returns an invalid descriptor if the other end closed the connection, which happens when that end has too many
-// strangers.
+// pending connections.
 net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
                     net::Clock::time_point deadline) {
   const auto fail = [&](const std::string& why) {

@@ -27,22 +27,22 @@ struct ExecPlugin {
   enum class Input { kNever, kIfAvailable, kAlways };
   Input input = Input::kIfAvailable;  // whether the plugin may read the user's terminal
   std::string config;                 // JSON: the `config` of the cluster's extension client.authentication.k8s.io/exec
-  std::string directory;              // the kubeconfig's directory, from which a command with a slash is resolved
+  std::string directory;              // the kubeconfig's directory; a relative path in `command` is resolved against it
 };
 
 struct Access {
   std::string context;                 // name of the context; "in-cluster" for a service account
   std::string user;                    // name of the user entry, for messages
   std::string server;                  // https://host[:port][/path], without a trailing slash
-  std::string name_space = "default";  // the default namespace of requests
+  std::string name_space = "default";  // default namespace for requests
 
   Secret certificate_authority;  // empty: the system's authorities
   bool insecure_skip_tls_verify = false;
   std::string tls_server_name;  // the name expected in the server's certificate; empty: the host of `server`
-  std::string proxy_url;        // http, https or socks5; empty: the environment's proxy settings apply
+  std::string proxy_url;        // an http, https or socks5 URL; empty: the environment's proxy settings apply
 
   Secret client_certificate, client_key;
-  Secret token;  // sent as a bearer token; a file is re-read every minute and after a 401
+  Secret token;  // sent as a bearer token; a token file is re-read every minute and after a 401
   std::string username, password;
   std::optional<ExecPlugin> exec;
   std::string impersonate_user, impersonate_uid;

@@ -25,7 +25,7 @@ std::optional<Certificate> read_certificate(const std::string& pem) {
   const std::unique_ptr<X509, FreeCertificate> certificate(::PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
   tm expires{};
   if (!certificate || ::ASN1_TIME_to_tm(::X509_get0_notAfter(certificate.get()), &expires) != 1) {
-    ::ERR_clear_error();  // so that the next user of OpenSSL does not see the error
+    ::ERR_clear_error();  // so that a later call to OpenSSL does not report this error
     return {};
   }
   char name[256] = "";

@@ -79,8 +79,9 @@ class Client {
   void stream(const std::string& path, const Query& query, std::stop_token stop,
               const std::function<bool(std::string_view)>& sink);
 
-  // Opens a connection for a WebSocket without sending anything on it. TLS, proxy and client certificate are the same
-  // as those of other calls. The first request must carry `authorization_headers` (each "Name: value").
+  // Opens a connection for a WebSocket without sending anything on it. The TLS settings, the proxy and the client
+  // certificate are the same as for other calls. The first request must carry `authorization_headers`, each of the form
+  // "Name: value".
   std::unique_ptr<RawConnection> connect();
   std::vector<std::string> authorization_headers();
   // Throws the ApiError for an error response on a connection from connect().

@@ -1,4 +1,5 @@
-// Reads objects from outside the program: a field that is missing or has the wrong type is treated as empty.
+// Reads fields of JSON objects that other programs wrote: a field that is missing or has the wrong type is treated as
+// empty.
 //
 // The returned references are valid as long as the object is.
 #pragma once

@@ -17,7 +17,7 @@ struct AccessChoice {
   std::string name_space;  // empty: the context's namespace, or "default" if it has none
 };
 
-// Returns the files in $KUBECONFIG (colon-separated), or ~/.kube/config if it is unset or empty.
+// Returns the files in $KUBECONFIG (colon-separated), or ~/.kube/config if the variable is unset or empty.
 std::vector<std::filesystem::path> kubeconfig_files();
 
 // Returns the access that kubectl would use. Files are merged: for each setting, the first file that contains it wins,
@@ -26,7 +26,7 @@ std::vector<std::filesystem::path> kubeconfig_files();
 // KUBECONFIG nor a context is specified. Throws an Error that names the file, the line if known, and what to do.
 std::optional<Access> find_access(const AccessChoice& choice);
 
-// Like find_access, but for one text, whose relative paths are resolved from `directory`. For tests and fuzzing.
+// Like find_access, but reads one text. Relative paths in it are resolved against `directory`. For tests and fuzzing.
 Access parse_kubeconfig(std::string_view yaml, const std::filesystem::path& directory, const AccessChoice& choice);
 
 }  // namespace adaptdl::kube

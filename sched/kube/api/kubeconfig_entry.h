@@ -18,7 +18,7 @@ namespace adaptdl::kube {
 
 class Entry {
  public:
-  // Parses a whole text. Messages refer to the text as `name`; relative paths are resolved from `directory`. Throws
+  // Parses a whole text. Messages refer to the text as `name`; relative paths are resolved against `directory`. Throws
   // Error.
   static Entry parse(std::string_view text, const std::string& name, const std::filesystem::path& directory);
 
@@ -30,7 +30,7 @@ class Entry {
   // type.
   std::string text(std::string_view key) const;
   bool flag(std::string_view key) const;
-  // Returns a path under a key, resolved from the kubeconfig's directory; "" if the key is missing.
+  // Returns the path under a key, resolved against the kubeconfig's directory; "" if the key is missing.
   std::string path(std::string_view key) const;
   // Returns the value under a key, decoded from base64. Throws Error.
   std::string data(std::string_view key) const;

@@ -1,5 +1,5 @@
-// Decides whether, and when, a call to an API server is retried. These are pure functions, so that the rules can be
-// tested without a server.
+// Decides whether, and when, a call to an API server is retried. retry_pause() is a pure function, so that the
+// rules can be tested without a server.
 #pragma once
 
 #include <chrono>

@@ -117,7 +117,7 @@ std::optional<Time> parse_time(std::string_view text) {
   const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day))};
   if (!reader.good() || !reader.at_end() || !date.ok()) return {};
-  // system_clock has a smaller range than the years of RFC 3339.
+  // RFC 3339 permits years that system_clock cannot represent.
   if (year < 1678 || year > 2261) return {};
   return Time(std::chrono::sys_days(date)) + std::chrono::hours(hours) + std::chrono::minutes(minutes) +
          std::chrono::seconds(seconds) + std::chrono::duration_cast<Time::duration>(nanoseconds(nanos)) - offset;

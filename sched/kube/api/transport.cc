@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxAnswerSize = std::size_t{1} << 30;
-constexpr milliseconds kMinConnect(1000);  // long enough for the last attempt to succeed
+constexpr milliseconds kMinConnect(1000);  // so that even the last attempt has enough time to connect
 
 milliseconds since(Clock::time_point start) { return std::chrono::duration_cast<milliseconds>(Clock::now() - start); }
 

@@ -21,7 +21,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kShortest = 240, kLongest = 480;  // seconds; random, so that not all watches end at once
+constexpr int kShortest = 240, kLongest = 480;  // seconds; chosen at random, so that not all watches end at once
 constexpr milliseconds kFirstWatchPause{100}, kMaxWatchPause{4000};
 constexpr std::size_t kMaxLineLength = std::size_t{64} << 20;
 

@@ -21,8 +21,8 @@ struct Change {
     kAdded,
     kModified,
     kDeleted,
-    kSynced,      // no object: all objects of the first list or of a new list have been reported, or the server
-                  // responds again after kInterrupted, and the changes made in the meantime follow
+    kSynced,      // no object: all objects of the first list or of a new list have been reported; or the server
+                  // responds again after kInterrupted, and the changes made in the meantime will follow
     kInterrupted  // no object: the server is unreachable because of `message`; the watch is retried
   };
   Kind kind;

@@ -11,7 +11,7 @@ namespace adaptdl::kube {
 
 struct YamlDocument {
   nlohmann::json value;
-  std::map<std::string, int> lines;  // line of each value, from 1, by its JSON pointer
+  std::map<std::string, int> lines;  // line of each value (from 1), by the value's JSON pointer
 };
 
 // Returns all documents of a text except empty ones. Messages refer to the text as `name`. Throws an Error with the

@@ -1,6 +1,7 @@
 // The copier (copier/copier.cc) is a small program at the remote end of a copy. It receives large files, sends them
-// and computes their checksums faster than the tools in container images do. The input of each command begins with the
-// program. The program's file is removed before the program runs, so that no failure leaves the file behind.
+// and computes their checksums faster than the tools in container images do. Each command that uses the copier sends it
+// again, at the beginning of the command's input. The copier's file is removed before the copy begins, so that a failed
+// copy does not leave the file behind.
 //
 // The image's own tools are used if the copier cannot run (another architecture, no writable and executable directory)
 // or if sending it does not pay off.
@@ -48,7 +49,7 @@ class Copier {
   // these bytes. Throws NoCopier, Broken. REQUIRES: *this is true.
   Outcome receive(const std::string& path, std::uint64_t offset, std::uint64_t size, const Feed& feed);
 
-  // Returns a command that writes a file's bytes from `offset` to `size` to standard output, and a line with the
+  // Returns a command that writes a file's bytes in the range [offset, size) to standard output, and a line with the
   // checksum of the first `size` bytes to standard error. The command's input must be kCopierProgram. REQUIRES: *this
   // is true.
   std::vector<std::string> send(const std::string& path, std::uint64_t offset, std::uint64_t size) const;

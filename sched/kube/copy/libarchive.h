@@ -29,7 +29,7 @@ struct Libarchive {
 };
 #undef ADAPTDL_FUNCTION
 
-// Throws an Error that names the package to install if libarchive is not installed.
+// If libarchive is not installed, throws an Error that names the package to install.
 const Libarchive& libarchive();
 
 }  // namespace adaptdl::kube

@@ -20,7 +20,7 @@ struct PackedEntry {
   enum class Kind { kDirectory, kFile, kLink, kHardLink };
   Kind kind = Kind::kFile;
   std::string name;  // relative to the directory, "a/b"
-  std::string to;    // target of a link, or the first name of a hard link's file
+  std::string to;    // target of a symbolic link; for a hard link, the first name of its file
   mode_t mode = 0;
   std::time_t modified = 0;
   std::uint64_t size = 0;

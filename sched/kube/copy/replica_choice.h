@@ -8,7 +8,8 @@
 
 namespace adaptdl::kube {
 
-// Returns the newest group's running replica with the lowest rank, or with `rank` if given; null if there is none.
+// Returns the newest group's running replica that has the given rank or, if `rank` is null, the lowest rank. Returns
+// null if there is none.
 const Replica* choose_replica(std::span<const Replica> replicas, std::optional<int> rank);
 
 }  // namespace adaptdl::kube

@@ -69,7 +69,7 @@ using Feed = std::function<std::string_view()>;
 // has ended or the connection has broken.
 void feed_to(Process& process, const Feed& feed);
 
-// Runs a script until it ends, with the input from `feed` if it is set.
+// Runs a script until it ends. If `feed` is set, it provides the script's input.
 Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>& arguments, const Feed& feed = {});
 
 // Throws an Error that gives the reason from the shell's output and, if known, what to do.

@@ -3,7 +3,7 @@
 // Nothing is written outside that directory, whatever the archive contains. Absolute names, names with "..", paths
 // through a link, and hard links to files that the archive did not contain are errors; devices, pipes and sockets are
 // skipped. Each part of a name is opened below the previous one and never through a link, so nothing is written outside
-// even while other processes change the directory. Symbolic links are created as they are and never followed.
+// the directory even while other processes change it. Symbolic links are created as they are and never followed.
 //
 // A file receives its name only when it is complete, so no name ever refers to an incomplete file. Modes (except
 // set-user-ID and set-group-ID), times, links, hard links and empty directories are preserved; owners are not.

@@ -203,7 +203,7 @@ void try_upload(Shell& shell, Copier& copier, const fs::path& source, const std:
   part.take_place(status.st_mode, status.st_mtime);
 }
 
-// `before` bytes of the whole copy have already been sent.
+// `before` is the number of bytes of the whole copy that have already been sent.
 void upload_file(Shell& shell, Copier& copier, const fs::path& source, const std::string& target, std::uint64_t before,
                  std::optional<std::uint64_t> total, const CopyEvents& events) {
   try {

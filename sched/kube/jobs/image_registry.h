@@ -22,7 +22,7 @@ struct ImageRegistry {
 std::optional<ImageRegistry> choose_image_registry(const std::vector<nlohmann::json>& services);
 
 // Finds a cluster's registry. If the user is not permitted to list services in all namespaces, searches only
-// `name_space`, "adaptdl-registry" and "adaptdl". Throws an Error that suggests what to do if there is none.
+// `name_space`, "adaptdl-registry" and "adaptdl". If there is no registry, throws an Error that suggests what to do.
 ImageRegistry find_image_registry(Client& client, const std::string& name_space);
 
 }  // namespace adaptdl::kube

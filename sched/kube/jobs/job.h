@@ -27,7 +27,7 @@ struct Job {
   std::string reason, message;          // why the job is in this phase
   std::string condition;                // message of the newest condition that has one; may be empty
   std::vector<std::string> allocation;  // one node name per replica
-  std::optional<int> group;             // how many times the job was started before; its pods record this, too
+  std::optional<int> group;             // number of earlier starts of the job; its pods record this number, too
   std::optional<int> replicas, ready;
   std::optional<Time> completed;
   nlohmann::json train;  // the training hints; null if there are none
@@ -42,7 +42,7 @@ struct Replica {
   std::string name_space, job, name, uid, node;
   std::string owner;          // uid of its job
   int rank = -1, group = -1;  // -1 if the pod has no annotation
-  int number = -1;            // number in its group, which never changes, unlike the rank; default: the rank
+  int number = -1;            // number in its group; unlike the rank, it never changes; default: the rank
   int of = 0;                 // number of replicas in its group; 0 if unknown
   std::string container;      // the first container
   std::string phase;          // Pending Running Succeeded Failed Unknown

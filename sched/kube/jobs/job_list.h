@@ -15,8 +15,8 @@ struct JobQuery {
   std::vector<std::string> names;  // only these jobs of the namespace; empty: all jobs
 };
 
-// Lists jobs and pods concurrently, and then events if events could explain more. Names for which no job exists are
-// ignored. Throws the same errors as Client.
+// Lists jobs and pods concurrently, and then events if they could explain a job's state further. Names for which no job
+// exists are ignored. Throws the same errors as Client.
 //
 // Jobs given by name are read from the server's store. Everything else is read from the server's watch cache, which may
 // be slightly out of date but costs the server much less. If the number of jobs in the store differs from the number in

@@ -66,7 +66,7 @@ class JobLogs {
     const std::lock_guard lock(signal_.mutex);
     if (!wanted(replica) || !known_.insert(replica.uid).second) return;
     LogStreamOptions options{.since = {}, .tail = {}, .previous = query_.previous, .follow = query_.follow};
-    // A replica that appears later is shown from the beginning of its log.
+    // The log of a replica that appears later is shown from the beginning.
     if (present) {
       options.since = query_.since;
       options.tail = query_.tail;
@@ -110,8 +110,8 @@ class JobLogs {
     });
   }
 
-  // A watch fails if the server cannot be reached when the watch begins. If the other watch has begun by then, the
-  // server was only restarted in the meantime.
+  // A watch fails if the server cannot be reached when the watch begins. If the other watch has already begun, the
+  // server is probably restarting, so the failed watch is retried.
   void keep_watching(const Resource& resource, const ListOptions& options, const std::stop_token& stop,
                      const std::function<bool(Change&&)>& take) {
     while (!stop.stop_requested()) {

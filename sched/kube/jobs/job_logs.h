@@ -23,8 +23,8 @@ struct JobLogsQuery {
   std::string name_space, job;
   std::optional<int> rank;                    // only the replica of this rank
   std::optional<std::chrono::seconds> since;  // maximum age of lines
-  std::optional<int> tail;                    // maximum number of lines per replica that exists at the start
-  bool previous = false;                      // show the previous containers, which have ended
+  std::optional<int> tail;                    // maximum number of lines for each replica that exists at the start
+  bool previous = false;                      // show the logs of the previous containers, which have ended
   bool follow = false;                        // read until the job ends or is deleted
   bool until_suspended = false;               // with `follow`: also stop once the job is suspended and has no replicas
 };

@@ -155,7 +155,7 @@ const auto& phrases() {
   return all;
 }
 
-// Returns the problem with a volume claim that is reported in `message`, which is from the scheduler or an event.
+// Returns the problem with a volume claim that `message` reports. The message is from the scheduler or from an event.
 std::string volume_trouble(const std::string& message) {
   if (message.find("ersistent") == std::string::npos) return "";
   std::smatch found;
@@ -225,7 +225,7 @@ std::string pod_trouble(const json& pod) {
 
 namespace {
 
-// Explains an event about a pod on its node, or about pods that cannot be created; empty for other events.
+// Explains an event about a problem of a pod or about pods that cannot be created; empty for other events.
 std::string event_trouble(const Event& event) {
   if (is_any_of(event.reason, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"})) {
     const std::string volume = volume_trouble(event.message);
@@ -253,8 +253,8 @@ std::string event_trouble(const Event& event) {
   return "";
 }
 
-// Returns the newest event that is about the object and explains a problem. The "Error" that follows "Failed to pull"
-// is not such an event.
+// Returns the newest event that is about the object and explains a problem. The event "Error: ErrImagePull", which
+// follows "Failed to pull image", is not such an event.
 const Event* newest(std::span<const Event> events, const std::string& uid, std::string_view name_space,
                     std::string_view name, std::string_view kind) {
   const Event* found = nullptr;

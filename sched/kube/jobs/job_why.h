@@ -19,7 +19,7 @@ std::string pod_trouble(const nlohmann::json& pod);
 // 1.36. The pod continues to run, but its program may fail because of the device.
 std::string unhealthy_device(const nlohmann::json& pod);
 
-// Returns whether this reason for a waiting container means that its image cannot be pulled.
+// Returns whether a container that is waiting for this reason cannot start because its image cannot be pulled.
 bool is_pull_failure(std::string_view reason);
 
 // Returns the scheduler's message ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") in plain words.

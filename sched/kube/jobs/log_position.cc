@@ -25,7 +25,7 @@ bool LogPosition::take(Time time) {
   // New lines are not older than the first shown line, unless the log was rotated.
   if (!again_.empty() && time < *first_) return false;
   if (!first_) first_ = time;
-  // The clock was set back, so the log must be requested from the new time on.
+  // If the clock was set back, the log must be requested from the new time on.
   if (newest_ && time < begin() - kClockSetBack) first_ = newest_ = time;
   ++shown_[time];
   newest_ = newest_ ? std::max(*newest_, time) : time;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
 constexpr auto kMaxReopenPause = std::chrono::milliseconds(2000);
-// If the log is not followed: how long reading is retried while no new line arrives.
+// How long the reading of a log that is not followed is retried while no new line arrives.
 constexpr auto kPatience = std::chrono::seconds(8);
 // How long a deleted pod's log may be silent before reading stops.
 constexpr auto kPodFarewell = std::chrono::seconds(2);
@@ -143,7 +143,7 @@ LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previ
       const auto from = Clock::now();
       while (!ended.stop_requested()) {
         const auto until = std::max(from, last_line_) + kPodFarewell;
-        // Lines that have not been popped yet may block further ones.
+        // Lines that have not been popped yet may block further lines.
         if (lines_.empty() && Clock::now() >= until) return static_cast<void>(over.request_stop());
         signal_.changed.wait_for(lock, ended, kLookAtFarewellEvery, [] { return false; });
       }

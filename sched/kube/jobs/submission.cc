@@ -130,7 +130,7 @@ std::string Submission::name_space() const { return text_field(job, {"metadata",
 
 Submission make_submission(json job, const SubmissionOptions& options) {
   try {
-    if (Quantity::parse(options.storage_size) <= Quantity()) throw Error("nothing fits in");
+    if (Quantity::parse(options.storage_size) <= Quantity()) throw Error("must be positive");
   } catch (const Error&) {
     throw UsageError(
         fmt::format("submit: invalid --checkpoint-storage-size '{}': expected an amount of storage such as 10Gi",

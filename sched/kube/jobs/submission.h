@@ -62,8 +62,8 @@ class Submitter {
   // Returns the objects that the server would create for a submission, without creating them.
   Submission dry_run(const Submission& one);
   // For each submission, creates the claim and then the job, and makes the job own the claim. Returns the jobs. On an
-  // error or a stop (http::Stopped), deletes everything that it has created, and reports the objects that could not be
-  // deleted to `notice`.
+  // error or a stop (http::Stopped), deletes everything that it has created, and reports to `notice` the objects that
+  // could not be deleted.
   std::vector<nlohmann::json> create(std::vector<Submission> all, const std::stop_token& stop,
                                      const std::function<void(const std::string&)>& notice);
   // Deletes the objects that the `create` in progress has created so far.

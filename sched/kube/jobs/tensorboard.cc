@@ -95,7 +95,7 @@ std::string tensorboard_object_name(const std::string& name) {
 TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options) {
   const std::string name = tensorboard_object_name(options.name);
   try {
-    if (Quantity::parse(options.size) <= Quantity()) throw Error("nothing fits in");
+    if (Quantity::parse(options.size) <= Quantity()) throw Error("must be positive");
   } catch (const Error&) {
     throw UsageError(
         fmt::format("tensorboard: invalid --size '{}': expected an amount of storage such as 10Gi", options.size));

@@ -27,7 +27,7 @@ struct TensorBoardObjects {
   nlohmann::json deployment, claim, service;  // claim and service have no owner yet
 };
 
-// Returns "adaptdl-tensorboard-NAME", the name of all objects of a TensorBoard. Throws UsageError if it is not valid.
+// Returns "adaptdl-tensorboard-NAME", the name of all objects of a TensorBoard. Throws UsageError if `name` is invalid.
 std::string tensorboard_object_name(const std::string& name);
 // Throws UsageError for an invalid name or size.
 TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options);
@@ -52,9 +52,9 @@ std::vector<TensorBoard> list_tensorboards(Client& client, const std::string& na
 // Throws Error if the TensorBoard does not exist.
 TensorBoard get_tensorboard(Client& client, const std::string& name_space, const std::string& name);
 
-// Waits until the TensorBoard is ready or a stop is requested. `notice` receives a line at the start and each reason
-// why the TensorBoard is not ready. Throws Error if the TensorBoard does not exist, or if such reasons persist for
-// 60 s.
+// Waits until the TensorBoard is ready or a stop is requested. `notice` receives a line at the start and a line for
+// each reason why the TensorBoard is not ready. Throws Error if the TensorBoard does not exist, or if such reasons
+// persist for 60 s.
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
                       const std::function<void(const std::string&)>& notice);
 

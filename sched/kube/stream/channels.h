@@ -3,7 +3,7 @@
 // The channels use SPDY/3.1, which every API server supports (and which kubectl used before 1.31), or a WebSocket if a
 // proxy in between does not support SPDY. SPDY is preferred: nodes decode input from a WebSocket at half the speed, and
 // before Kubernetes 1.30 they do not recognize the end of that input. Also, opening a WebSocket is a GET request, which
-// fewer users are permitted to send than the POST request that opens SPDY.
+// fewer users are permitted to send than the POST request that opens a SPDY connection.
 //
 // Threading: every member must be called in the thread that runs the context, with at most one `receive` and one `send`
 // pending.

@@ -121,7 +121,7 @@ struct Session::Impl {
   void end(error_code error) {
     const std::scoped_lock lock(mutex);
     ended = true;
-    // After they have reported how a command ended, servers close the connection in various ways.
+    // After reporting how a command ended, servers close the connection in various ways.
     if (!status.empty() && error != kCutOff && error != kMalformed)
       outcome = outcome_of(status);
     else

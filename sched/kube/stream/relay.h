@@ -34,7 +34,7 @@ class Relay {
   std::unique_ptr<WebSocket> remote_;
   std::unique_ptr<boost::asio::steady_timer> silence_;  // started when the local client ends its output
   std::vector<char> from_remote_, from_local_;
-  std::size_t headers_[2] = {0, 0};  // number of bytes received of each channel's header
+  std::size_t headers_[2] = {0, 0};  // number of bytes of each channel's header received so far
   bool message_begins_ = true;
   unsigned char channel_ = 0;
   std::string error_;

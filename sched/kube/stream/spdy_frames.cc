@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kHead = 8;
 constexpr std::size_t kMaxControlSize = std::size_t{64} << 10;
-constexpr unsigned kVersion = 0x8003;  // including the bit that distinguishes control frames from data
+constexpr unsigned kVersion = 0x8003;  // including the bit that distinguishes control frames from data frames
 constexpr unsigned char kFin = 1;
 enum Control : unsigned { kSynStream = 1, kReset = 3, kPing = 6 };
 

@@ -36,9 +36,9 @@ class CheckpointWatch {
   // Returns the newest usable checkpoint in the directory, or nullopt if there is none.
   std::optional<CheckpointNote> newest() const;
 
-  // Returns the first value for ADAPTDL_NUM_RESTARTS. AdaptDL's Python package names its checkpoints after that number
-  // and cannot use the same name twice. If the directory contains such checkpoints, the result is therefore one more
-  // than the highest number; otherwise it is 0.
+  // Returns the value of ADAPTDL_NUM_RESTARTS for the first start. AdaptDL's Python package names its checkpoints after
+  // that number and cannot use the same name twice. If the directory contains such checkpoints, the result is therefore
+  // one more than the highest number; otherwise it is 0.
   int first_restart() const;
 
  private:

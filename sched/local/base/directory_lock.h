@@ -21,7 +21,7 @@ enum class Locking {
 // Locks the directory until `file` is closed.
 Locking lock_directory(const std::filesystem::path& directory, Fd& file);
 
-// Returns whether any process holds the lock. Does not acquire the lock, since another process that tries to lock it at
+// Returns whether any process holds the lock. Does not acquire the lock: a process that tries to lock the directory at
 // that moment would fail.
 bool is_locked(const std::filesystem::path& directory);
 

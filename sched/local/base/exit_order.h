@@ -1,8 +1,8 @@
 // ExitOrder determines the order in which processes end.
 //
 // The replica that fails first brings the other replicas down within milliseconds, and a busy launcher may not notice
-// until all of them have ended. The kernel records the order: it lists process descriptors (pidfds) in the order in
-// which they became ready.
+// the failure until all of them have ended. The kernel records the order: it lists process descriptors (pidfds) in the
+// order in which they became ready.
 #pragma once
 
 #include <sys/types.h>

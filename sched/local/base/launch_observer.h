@@ -22,7 +22,7 @@ class LaunchObserver {
   // Called with the job's current number of replicas.
   virtual void replicas(int) {}
   // Called with a line of a replica's output without its newline, or with a piece of a very long line. `ends` is true
-  // if the line ends with `text`.
+  // if `text` is the end of the line.
   virtual void line(int rank, Stream stream, std::string_view text, bool ends) = 0;
   // Called with a sentence from the launcher itself, such as a notice of a stop, a kill or a restart.
   virtual void notice(std::string_view text) = 0;

@@ -21,9 +21,9 @@ enum class DeviceKind {
 // A driver that gives a run access to the devices of a cluster (see ClusterRelay).
 struct Relay {
   int in = -1, out = -1;  // descriptors
-  std::string address;    // at which the other nodes reach this machine
-  bool copies_checkpoints = false;  // the nodes do not share the directory of checkpoints with this machine
-  // How long a program that must be restarted to use more nodes waits for further nodes after one has joined.
+  std::string address;    // address at which the other nodes reach this machine
+  bool copies_checkpoints = false;  // the nodes do not share the checkpoint directory with this machine
+  // How long a run waits for further nodes after one has joined, if its program must be restarted to use more nodes.
   std::chrono::milliseconds rescale_timeout = std::chrono::seconds(60);
 };
 

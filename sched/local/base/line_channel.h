@@ -48,7 +48,7 @@ class LineChannel {
   Fd in_, out_;
   LineSplitter lines_{kMaxMessage};
   std::string outgoing_;
-  std::size_t written_ = 0;  // number of bytes of outgoing_ that were written
+  std::size_t written_ = 0;  // number of bytes of outgoing_ that have been written
   bool valid_ = true;
 };
 

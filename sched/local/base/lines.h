@@ -16,7 +16,7 @@ class LineSplitter {
  public:
   static constexpr std::size_t kMaxLine = std::size_t{1} << 20;  // bytes
 
-  // Receives a line or a piece of one, without its '\n'. `ends` is true if the line ends there.
+  // Receives a line or a piece of one, without its '\n'. `ends` is true if `text` is the end of the line.
   using Sink = std::function<void(std::string_view text, bool ends)>;
 
   explicit LineSplitter(std::size_t max_line = kMaxLine) : max_line_(max_line) {}

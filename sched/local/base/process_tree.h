@@ -21,9 +21,9 @@ struct Member {
 // true.
 std::vector<Member> session_members(const std::set<pid_t>& sessions, bool without_leaders = false);
 
-// Sends SIGKILL to every living process of these sessions, and returns these processes. Must be called until it returns
-// an empty list, since it may miss a process that is being forked at that moment in another process group of the
-// session.
+// Sends SIGKILL to every living process of these sessions, and returns these processes. Must be called repeatedly until
+// it returns an empty list, since a call may miss a process that is being forked at that moment in another process
+// group of the session.
 std::vector<Member> kill_sessions(const std::set<pid_t>& sessions);
 
 // Sends a signal to the topmost processes of a session: those whose parents are not in the session, because its leader

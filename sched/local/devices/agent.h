@@ -6,7 +6,7 @@
 // agent.
 //
 // The running agent locks the file agent.lock next to the socket, and lists its runs there. If a new agent finds runs
-// in the list whose processes are alive, it waits a moment for them to report the devices that they hold before it
+// there whose processes are alive, it waits a moment for these runs to report the devices that they hold before it
 // allocates any.
 #pragma once
 

@@ -15,7 +15,7 @@
 namespace adaptdl::sched {
 
 constexpr std::size_t kMaxMessageLength = std::size_t{1} << 20;  // bytes
-constexpr std::size_t kMaxAgentDevices = 4096;                   // of a run
+constexpr std::size_t kMaxAgentDevices = 4096;                   // per run
 
 struct RunMessage {
   std::string id;  // identifies the run across connections

@@ -55,7 +55,7 @@ class AgentServer {
   boost::asio::steady_timer tick_{context_}, settle_{context_}, idle_{context_}, retry_{context_};
   const int lock_;
   const AgentTimes times_;
-  std::map<std::string, int> expected_;  // by run id: process id of a run of the previous agent that has yet to connect
+  std::map<std::string, int> expected_;  // by run id: process ids of the previous agent's runs that have yet to connect
   bool settled_ = false;
   bool deciding_ = false;
   std::set<std::shared_ptr<Session>> sessions_;

@@ -160,7 +160,7 @@ bool ClusterRelay::take() {
   }
   open_and_close();
   if (!has_devices()) {
-    // As at the start, the first devices that connect are not enough if more are about to connect.
+    // As at the start, the run must not begin on the first devices that connect if more are about to.
     allocated_.clear();
     if (std::ranges::none_of(links_, [](const auto& link) { return link.second == Link::kConnected; }))
       first_connected_ = {};

@@ -13,8 +13,9 @@
 //
 // The agent (agent.h) decides which devices the run should have, so that runs whose launchers are on the same machine
 // share the cluster. The run gives up the devices of nodes that are leaving. While a program that must be restarted to
-// use more nodes is running, the devices of nodes that have just joined are withheld from the agent, until there are
-// enough for all replicas or Relay::rescale_timeout has passed: further nodes may join, and one restart is enough.
+// use more nodes is running, the devices of nodes that have just joined are withheld from the agent until there are
+// enough for all replicas or Relay::rescale_timeout has passed, so that the run restarts only once for all nodes that
+// join.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -36,8 +37,8 @@ namespace adaptdl::sched {
 
 class ClusterRelay final : public AgentShare, public ReplicaLinks {
  public:
-  // The parameters and errors are those of AgentShare. Also throws Error if the descriptors of the plan's relay cannot be
-  // used.
+  // The parameters and errors are those of AgentShare. Also throws Error if the descriptors of the plan's relay are
+  // invalid.
   ClusterRelay(const LaunchPlan& plan, RunSize& size, const DeviceTime& device_time,
                const std::filesystem::path& program = AgentOptions().program);
 

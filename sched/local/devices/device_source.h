@@ -1,6 +1,6 @@
 // A DeviceSource allocates devices to a run, and takes back the devices that the run releases.
 //
-// The allocated devices are passed to the run's size, which the replicas follow. A device is reported as used from
+// The allocated devices are passed to the run's size, which the replicas follow. A device is reported as in use from
 // before a process is started on it until the last process on it has ended, so that a device never has two users.
 //
 // Threading: only the launcher's thread uses it.

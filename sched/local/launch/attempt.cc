@@ -221,7 +221,8 @@ void Attempt::publish_membership() {
 void Attempt::rescale(const std::string& change) {
   for (const auto& replica : replicas_.all()) {
     if (!replicas_.membership().is_member(replica->number()) || replica->handles_stop()) continue;
-    // The replica would die without a checkpoint. A replica that is still starting can be asked again in a moment.
+    // SIGTERM would end the replica without a checkpoint. A replica that is still starting can be asked again in a
+    // moment.
     if (!replica->is_starting() && !std::exchange(reported_unwilling_, true)) {
       context_.observer.notice(
           "the program does not handle SIGTERM and cannot be restarted from a checkpoint: "

@@ -33,7 +33,7 @@ struct LaunchContext {
   DeviceSource* share = nullptr;          // null: the run uses the devices of its plan
   // How many times the user requested the end of the run, by SIGINT, SIGTERM, SIGHUP or a stop request.
   int user_requests = 0;
-  // Whether replicas can join the program while it runs. It is assumed that they can until the program shows otherwise.
+  // Whether replicas can join the program while it is running. Assumed to be true until the program shows otherwise.
   bool can_join = true;
   // The earliest time at which a restart may change the number of replicas.
   std::chrono::steady_clock::time_point restart_after{};

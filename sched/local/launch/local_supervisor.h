@@ -1,4 +1,4 @@
-// LocalSupervisor runs a run's supervisor in the launcher's process, and passes the supervisor's reports to the
+// LocalSupervisor hosts a run's supervisor in the launcher's process, and passes the supervisor's reports to the
 // launcher's event loop.
 //
 // Threading: used by the launcher's thread. The server's thread stores the replicas' reports until the launcher takes

@@ -22,7 +22,7 @@ class ReplicaSet {
   // status descriptor. Throws the same errors as ReplicaHost::start(); no replica is left in that case.
   ReplicaSet(LaunchContext& context, int restarts, Replica::OnReport on_report);
 
-  // Returns the replicas that are not gone, and those gone replicas whose end also ends the run.
+  // Returns the replicas that are not gone, and the gone replicas whose end also ends the run.
   const std::vector<std::unique_ptr<Replica>>& all() const noexcept { return replicas_; }
   bool all_gone() const;
   // Returns whether `replica` has the lowest rank in the set, and therefore reports on behalf of the other replicas.

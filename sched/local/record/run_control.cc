@@ -256,7 +256,7 @@ class RunControlServer {
 
   const RunRecord& record_;
   fs::path path_;
-  std::size_t connections_ = 0;  // used by the server's thread; outlives io_, whose connections count themselves here
+  std::size_t connections_ = 0;  // used by the server's thread; outlives io_, since the connections in io_ update it
   asio::io_context io_{1};
   stream_protocol::acceptor acceptor_;
   asio::steady_timer writer_, retry_;

@@ -22,7 +22,7 @@ class RunLogs {
   // Receives a line without its newline, or a piece of a very long line.
   using Sink = std::function<void(int rank, std::string_view text)>;
 
-  // Reads only the log of `rank`, or the logs of all ranks if it is nullopt.
+  // Reads the log of `rank`, or the logs of all ranks if `rank` is nullopt.
   explicit RunLogs(std::filesystem::path directory, std::optional<int> rank = {})
       : directory_(std::move(directory)), only_(rank) {}
 

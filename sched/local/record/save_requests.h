@@ -1,9 +1,9 @@
 // SaveRequests handles requests to save a checkpoint without stopping, until the checkpoint is committed.
 //
-// A replica is asked to save with SIGUSR1. A replica that does not handle the signal would be killed by it, and is
-// therefore not asked. Only one replica is asked, since all replicas save when one of them requests it. If two replicas
-// were asked and noticed the signal at different steps, all replicas would save twice. If the replica ends before there
-// is a checkpoint, another replica is asked.
+// SIGUSR1 asks a replica to save. A replica that does not handle the signal would be killed by it, and is therefore not
+// asked. Only one replica is asked, since all replicas save when one of them requests it. If two replicas were asked
+// and noticed the signal at different steps, all replicas would save twice. If the replica ends before there is a
+// checkpoint, another replica is asked.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once
@@ -26,8 +26,8 @@ class SaveRequests {
 
   // Adds a request. All requests that are waiting at the same time are satisfied by the same checkpoint.
   void add(RunRequest request);
-  // Asks a replica to save if there are requests and none has been asked yet, and answers the requests that can be
-  // answered. Must be called at short intervals while the replicas run.
+  // Asks a replica to save if there are requests and no replica has been asked yet, and answers the requests that can
+  // be answered. Must be called at short intervals while the replicas are running.
   void tick(const std::vector<std::unique_ptr<Replica>>& replicas);
   // Records that a replica reported this checkpoint as committed.
   void reported(const std::filesystem::path& path) { watch_.reported(path); }

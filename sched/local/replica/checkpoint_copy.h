@@ -1,4 +1,4 @@
-// Copies a checkpoint between a RemoteHost and a replica server, whose nodes do not share a directory.
+// Copies a checkpoint between a RemoteHost and a replica server if their machines do not share a directory.
 //
 // The sender's messages have the key "part":
 //   {"part": "begin", "name": "checkpoint-7", "size": BYTES}
@@ -6,9 +6,10 @@
 //   {"part": "bytes", "base64": BYTES}      the file's next bytes
 //   {"part": "end"} | {"part": "abort"}     commits, or discards, the checkpoint
 // The receiver answers each "bytes" with {"part": "received"}. Only a few of them may be unanswered, so that neither
-// the channel nor a driver that forwards the messages holds much of the checkpoint in memory. It answers "end" with
-// {"part": "stored"} or, as soon as it cannot store the checkpoint, {"part": "failed", "why": TEXT}. All messages and
-// answers also have the key "copy", the number of the copy. Callers add a key that identifies these messages.
+// the channel nor a driver that forwards the messages holds much of the checkpoint in memory. The receiver answers
+// "end" with {"part": "stored"} or, as soon as it cannot store the checkpoint, {"part": "failed", "why": TEXT}. All
+// messages and answers also have the key "copy", the number of the copy. Callers add a key that identifies these
+// messages.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -35,7 +36,7 @@ class CheckpointSender {
   // Returns the next message, or nullopt while the receiver must answer first, and after the last message. Throws Error
   // if a file cannot be read, for example because the checkpoint was deleted.
   std::optional<nlohmann::json> next();
-  // Takes an answer of the receiver. Answers that belong to an earlier copy are ignored.
+  // Processes an answer from the receiver. Answers that belong to an earlier copy are ignored.
   void take(const nlohmann::json& answer);
 
   const std::filesystem::path& checkpoint() const noexcept { return path_; }
@@ -53,7 +54,7 @@ class CheckpointSender {
   const std::filesystem::path path_;
   const int copy_;
   checkpoint::Fd directory_;
-  std::vector<std::string> names_;  // of the files
+  std::vector<std::string> names_;  // names of the files
   std::uint64_t size_ = 0;
   std::size_t file_ = 0;  // the current file's index
   std::optional<checkpoint::InputFile> input_;
@@ -68,7 +69,7 @@ class CheckpointReceiver {
   // Stores checkpoints in `directory`, of which it keeps the newest `keep`.
   CheckpointReceiver(std::filesystem::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {}
 
-  // Takes a message of the sender, and returns the answer to it; null if there is none.
+  // Processes a message from the sender, and returns the answer to it, or null if there is none.
   nlohmann::json take(const nlohmann::json& message);
   // Returns the path of the checkpoint that was stored last; empty if none was.
   const std::filesystem::path& stored() const noexcept { return stored_; }

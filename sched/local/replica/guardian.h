@@ -2,8 +2,8 @@
 // started.
 //
 // A launcher that is killed by SIGKILL cannot clean up. The guardian holds the read end of a pipe whose only write end
-// is held by the launcher. When it reads end-of-file, the launcher has ended, and the guardian kills every session that
-// it watches. It has its own session (Ctrl-C does not reach it) and its own command line (`pkill -f "adaptdl run"` does
+// is held by the launcher. At end-of-file, the launcher has ended, and the guardian kills every session that it
+// watches. It has its own session (Ctrl-C does not reach it) and its own command line (`pkill -f "adaptdl run"` does
 // not match it), ignores SIGTERM and similar signals, and keeps none of the launcher's other descriptors open.
 //
 // Process ids: a session must be forgotten before its leader is reaped, since its id may be reused after that.

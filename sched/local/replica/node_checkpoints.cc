@@ -70,7 +70,7 @@ void NodeCheckpoints::step() {
       while (auto message = sender_->next()) send(std::move(*message));
       return;
     } catch (const Error&) {
-      // It was deleted, because newer ones were saved.
+      // The checkpoint was deleted because newer ones were saved.
       if (sender_) send({{"part", "abort"}, {"copy", copies_}});
       finish(false);
     }

@@ -1,5 +1,5 @@
-// NodeCheckpoints is the replica server's end of RemoteCheckpoints: it stores the checkpoint from which replicas start
-// in a directory of its own, and sends each checkpoint that they save to the RemoteHost.
+// NodeCheckpoints is the replica server's end of RemoteCheckpoints: in a directory of its own, it stores the checkpoint
+// from which replicas start, and it sends each checkpoint that they save to the RemoteHost.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -28,7 +28,7 @@ class NodeCheckpoints {
 
   // Removes all checkpoints. Must be called before each start of all replicas, while no replica is running.
   void begin();
-  // Takes a message about a checkpoint from the RemoteHost.
+  // Processes a message about a checkpoint from the RemoteHost.
   void take(const nlohmann::json& message);
   // Sends a checkpoint that a replica has saved, and then `report`, the message about it. If a newer checkpoint is
   // saved before the sending begins, only the newer one is sent, followed by both reports. All replicas report a

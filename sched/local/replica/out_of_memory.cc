@@ -25,14 +25,14 @@ std::uint64_t counter(const fs::path& file, std::string_view key) {
 
 std::vector<std::uint64_t> oom_kills(const fs::path& root) {
   std::vector<std::uint64_t> counts = {counter(root / "proc/vmstat", "oom_kill")};
-  // Lines are "hierarchy:controllers:path"; hierarchy 0 is version 2.
+  // Lines are "hierarchy:controllers:path"; hierarchy 0 is cgroup version 2.
   std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const fs::path path = fs::path(line.substr(second + 1)).relative_path();
-    // In a container the path may be the host's; the group itself is then mounted as the root.
+    // In a container, the path may be the host's; the group itself is then mounted as the root.
     for (const fs::path& group : {path, fs::path()}) {
       if (controllers.empty()) counts.push_back(counter(root / "sys/fs/cgroup" / group / "memory.events", "oom_kill"));
       if (controllers == "memory")

@@ -35,7 +35,7 @@ bool crashed(const ExitStatus& status) {
   return status.signalled && std::ranges::find(kSignals, status.code) != std::end(kSignals);
 }
 
-// Returns which replica this one lost last, according to the runtime's error message
+// Returns the rank of the replica that this one lost last, according to the runtime's error message
 // (runtime/src/collective/{root,peer}.cc). Warnings are ignored, since they report losses that the replica survived.
 std::optional<int> lost_replica(const ReplicaEnd& end) {
   if (crashed(end.status)) return {};

@@ -1,4 +1,4 @@
-// RemoteCheckpoints keeps a run's checkpoints on this machine if the nodes do not share the directory with it: the
+// RemoteCheckpoints keeps a run's checkpoints on this machine if the nodes do not share the checkpoint directory: the
 // newest checkpoint is copied to each device before the replicas start, and each new one from the device that saved it.
 //
 // Threading: only the launcher's thread uses it.
@@ -24,7 +24,7 @@ class RemoteCheckpoints {
   // Receives the number of a replica that cannot be started on the device, and the reason.
   using Refuse = std::function<void(const std::string& device, int number, const std::string& why)>;
 
-  // The plan must have a directory of checkpoints. The plan and the observer must outlive this object.
+  // The plan must have a checkpoint directory. The plan and the observer must outlive this object.
   RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& observer, Send send, Refuse refuse);
 
   // Must be called before each start of all replicas.
@@ -33,10 +33,10 @@ class RemoteCheckpoints {
   // the message is sent once every device on which replicas are about to start has the newest checkpoint. Throws Error
   // if the checkpoint cannot be read.
   void start(const std::string& device, nlohmann::json start, bool joins);
-  // Returns whether the message that starts this replica had not been sent yet. If so, it never will be.
+  // Discards the message that starts this replica if it has not been sent yet, and returns whether it was discarded.
   bool drop_start(const std::string& device, int number);
 
-  // Takes a message about a checkpoint from the device's server.
+  // Processes a message about a checkpoint from the device's server.
   void take(const std::string& device, const nlohmann::json& message);
   void lost(const std::string& device);
   // Returns the path, on this machine, of the checkpoint that the device saved last; empty if there is none.
@@ -44,8 +44,8 @@ class RemoteCheckpoints {
 
  private:
   struct Device {
-    std::optional<CheckpointSender> sender;  // of the newest checkpoint
-    bool has_newest = false;                 // or is about to
+    std::optional<CheckpointSender> sender;  // sends the newest checkpoint
+    bool has_newest = false;                 // or is about to have it
     std::string failure;                     // why it could not store the newest checkpoint
     std::deque<nlohmann::json> starts;       // not sent yet
     std::optional<CheckpointReceiver> receiver;
@@ -60,7 +60,7 @@ class RemoteCheckpoints {
   LaunchObserver& observer_;
   const Send send_;
   const Refuse refuse_;
-  std::optional<std::filesystem::path> newest_;  // at the last begin()
+  std::optional<std::filesystem::path> newest_;  // newest checkpoint at the last begin()
   std::map<std::string, Device> devices_;
   int copies_ = 0;
 };

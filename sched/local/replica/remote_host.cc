@@ -190,7 +190,7 @@ bool RemoteHost::drop_start(const std::string& device, int number) {
   return checkpoints_ && checkpoints_->drop_start(device, number);
 }
 
-// Replaces the path of a checkpoint on the device's node with that of its copy.
+// Replaces the path of a checkpoint on the device's node with the path of its copy on this machine.
 void RemoteHost::localize(const std::string& device, json& report) const {
   if (checkpoints_ && report.contains("path") && report.value("event", json()) == "checkpoint")
     report["path"] = checkpoints_->saved(device).string();
@@ -201,7 +201,8 @@ void RemoteHost::connected(const std::string& device, const std::string& address
   links_.send(device, {{"do", "plan"}, {"plan", node_plan_to_json(plan_)}});
 }
 
-// Events are stored until read() handles them, since free_port() is called while the caller changes the replicas.
+// Events are stored until read() handles them, since free_port() also receives events, and it is called while the
+// caller is changing the replicas.
 void RemoteHost::received(const std::string& device, const json& message) {
   if (message.at("is") == "checkpoint") {
     if (checkpoints_) checkpoints_->take(device, message);

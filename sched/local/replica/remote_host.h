@@ -38,9 +38,10 @@ class ReplicaLinks {
   virtual ~ReplicaLinks() = default;
   // Sends a message to a connected device's server. Does not block.
   virtual void send(const std::string& device, const nlohmann::json& message) = 0;
-  // Adds the descriptors to poll to `polled`. If `with_output` is false, the caller accepts no replica output for now.
+  // Adds to `polled` the descriptors that the caller must poll. If `with_output` is false, the caller accepts no
+  // replica output for now.
   virtual void add_to(std::vector<pollfd>& polled, bool with_output) const = 0;
-  // Passes all events since the last call to receive() to `listener`.
+  // Passes to `listener` all events that have arrived since the last call.
   virtual void receive(Listener& listener) = 0;
 };
 

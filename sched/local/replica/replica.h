@@ -48,7 +48,7 @@ class Replica {
   // Asks the replica to checkpoint and exit, with SIGTERM.
   virtual void ask_to_stop() = 0;
   // Like ask_to_stop(), but does nothing while the program is still starting and would be killed by the signal. The
-  // caller must then call it again later.
+  // caller must then call this function again later.
   void ask_to_stop_when_ready() {
     if (!is_starting()) ask_to_stop();
   }

@@ -34,7 +34,8 @@ class ReplicaHost {
   // fails.
   virtual std::unique_ptr<Replica> start(int number, const ReplicaPlace& place, Replica::OnReport on_report) = 0;
 
-  // Adds the descriptors to poll to `polled`, including those for output only if `with_output` is true.
+  // Adds to `polled` the descriptors that the caller must poll; those for output are added only if `with_output` is
+  // true.
   virtual void add_to(std::vector<pollfd>& polled, bool with_output) const = 0;
   // Returns how long the caller may wait for these descriptors before the next tick().
   virtual std::chrono::milliseconds wait_limit() const = 0;

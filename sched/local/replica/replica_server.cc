@@ -52,7 +52,7 @@ class Forwarder final : public LaunchObserver {
 
 class ReplicaServer {
  public:
-  // `checkpoints` is null if the nodes share the directory of checkpoints. The arguments must outlive this object.
+  // `checkpoints` is null if the nodes share the checkpoint directory. The arguments must outlive this object.
   ReplicaServer(LineChannel& channel, const LaunchPlan& plan, NodeCheckpoints* checkpoints)
       : channel_(channel), plan_(plan), checkpoints_(checkpoints), forwarder_(channel), host_(plan, forwarder_) {
     host_.begin();
@@ -97,7 +97,7 @@ class ReplicaServer {
   void kill_all() {
     kill();
     for (const auto deadline = Clock::now() + kKillWait; !replicas_.empty(); step()) {
-      if (Clock::now() > deadline) throw Error(fmt::format("{} replicas cannot be killed", replicas_.size()));
+      if (Clock::now() > deadline) throw Error(fmt::format("cannot kill {} of the replicas", replicas_.size()));
     }
   }
 
@@ -153,7 +153,7 @@ class ReplicaServer {
     if (sends_unreported_ && !ends.empty()) checkpoints_->send_unreported();
   }
 
-  // Sends the ends once the RemoteHost has the checkpoints that the replicas saved.
+  // Reports the ends of replicas once the RemoteHost has the checkpoints that the replicas saved.
   void send_ends() {
     if (checkpoints_ != nullptr && checkpoints_->sending()) return;
     for (const ReplicaEnd& end : std::exchange(ends_, {}))

@@ -32,7 +32,7 @@ class Histogram {
 
 class PrometheusText {
  public:
-  // Names and values of labels. Prometheus itself uses the names job, instance and le.
+  // Names and values of labels. The names job, instance and le are reserved for Prometheus.
   using Labels = std::vector<std::pair<std::string_view, std::string_view>>;
 
   // Begins a metric. `type` is counter, gauge or histogram, and `help` is one line.

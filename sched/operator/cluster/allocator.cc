@@ -114,8 +114,8 @@ std::vector<JobClass> classes_of(const AllocatorCluster& cluster, const std::set
   return classes;
 }
 
-// Returns the nodes that a job keeps while nodes are allocated to jobs that may use fewer nodes: its whole allocation
-// if it is pinned, otherwise the nodes of its minimum number of replicas.
+// Returns the nodes that a job keeps while nodes are allocated to the jobs of a class with fewer nodes: its whole
+// allocation if it is pinned, otherwise the nodes of its minimum number of replicas.
 Allocation kept(const AllocatorJob& job) {
   if (is_pinned(job)) return job.current;
   const auto count = std::min(job.current.size(), static_cast<std::size_t>(std::max(job.info.min_replicas, 1)));
@@ -244,7 +244,8 @@ JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
     std::vector<NodeInfo> nodes;
     for (const NodeFacts* node : usable.of(*job)) {
       NodeInfo& info = nodes.emplace_back(to_info(*node, free[node->name]));
-      info.preemptible = cluster.surplus.contains(node->name);  // preemptible nodes are used last
+      // Surplus nodes are marked preemptible so that they are used last.
+      info.preemptible = cluster.surplus.contains(node->name);
     }
     const Allocation allocation = allocate_job(job->info, nodes);
     if (allocation.empty()) continue;

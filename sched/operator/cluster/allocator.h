@@ -55,9 +55,9 @@ struct AllocatorCluster {
   double now = 0;  // seconds
   std::vector<AllocatorJob> jobs;
   std::vector<NodeFacts> nodes;
-  std::map<std::string, Resources> used;  // held by pods that belong to none of `jobs`, by node
-  // The part of `used`, by node, that will soon be released by pods of jobs that are suspended, are deleted or have
-  // ended.
+  std::map<std::string, Resources> used;  // resources of pods that belong to none of `jobs`, by node
+  // The part of `used`, by node, that the pods of jobs that are suspended, are being deleted or have ended will soon
+  // release.
   std::map<std::string, Resources> released_soon;
   std::optional<NodePool> pool;   // empty if no nodes are added or removed
   std::set<std::string> surplus;  // surplus nodes of the last cycle; first fit prefers other nodes

@@ -293,7 +293,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
       Resources requests = pod.requests;
       devices_.complete_requests(pod.claims, false, requests);
       job.requests[pod.node] += requests;
-      // The job cannot start elsewhere until the pod has ended, and the pod's node cannot confirm that it has.
+      // The job cannot start elsewhere until the pod has ended, which the pod's node cannot confirm.
       const auto node = nodes_.find(pod.node);
       if (stopping[found->second] && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {
@@ -310,8 +310,8 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     if (pod == pods_.end()) return DeviceInventory::Owner::kUnknownPod;
     return index.contains(pod->second.job) ? DeviceInventory::Owner::kReplica : DeviceInventory::Owner::kOtherPod;
   };
-  // The amounts are not added up, because devices that other pods request by an extended resource's name are in claims,
-  // too.
+  // The amounts are not added up, because devices that other pods request by the name of an extended resource are in
+  // the pods' requests and in claims alike.
   for (const auto& [node, devices] : devices_.allocated(owner)) {
     for (const auto& [resource, amount] : devices) {
       std::int64_t& used = cluster.used[node][resource];

@@ -68,7 +68,7 @@ class ClusterState {
   // Returns the usage of all existing jobs.
   std::vector<kube::UsageRecord> usage() const;
   // For the jobs that were deleted since the last call, returns the usage up to their deletion. Only the last 10,000
-  // jobs are kept.
+  // deleted jobs are kept.
   std::vector<kube::UsageRecord> take_deleted_usage();
   // Returns the hints of a job (namespace/name) that are newer than those in its status; empty if there are none.
   using HintsOf = std::function<nlohmann::json(const std::string& job, const std::string& uid)>;
@@ -104,7 +104,7 @@ class ClusterState {
   std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by job id
   std::map<std::string, NodeFacts> nodes_;                    // by node name, without the devices in devices_
   DeviceInventory devices_;
-  std::map<std::string, kube::Time> missing_since_;  // by node name: since when the node has had no object
+  std::map<std::string, kube::Time> missing_since_;  // by node name: the time since which the node has had no object
   std::set<std::string> deleted_;                    // uids of deleted objects
   std::deque<std::string> deleted_order_;
   std::vector<kube::UsageRecord> deleted_usage_;

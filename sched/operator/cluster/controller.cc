@@ -218,7 +218,7 @@ void Controller::announce(const std::string& key) {
 }
 
 // Returns the token of the job's pods or, if it has no pods, the token that is created when the job becomes known.
-// Registers the job with the supervisor if it is new or its token has changed.
+// If the job is new or its token has changed, registers the job with the supervisor.
 std::string Controller::token_of(const std::string& key, const ClusterState::JobView& view) {
   const std::string uid = text_field(view.job, {"metadata", "uid"});
   const int group = kube::int_field(view.job, {"status", "group"}).value_or(-1);

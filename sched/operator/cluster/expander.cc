@@ -43,7 +43,7 @@ std::optional<NodePool> Expander::read_pool() {
   return pool_;
 }
 
-// Deletes the placeholders on closed nodes, and marks those on surplus nodes to end first.
+// Deletes the placeholders on closed nodes, and marks those on surplus nodes so that they end first.
 void Expander::move_placeholders(const PoolDecision& decision) {
   const bool fewer = decision.desired_nodes < replicas_;
   const kube::ListOptions placeholders{.label_selector = selector_, .field_selector = {}};

@@ -19,7 +19,7 @@
 namespace adaptdl::sched {
 
 struct ExpanderSettings {
-  std::string name_space, name;  // of the Deployment
+  std::string name_space, name;  // the Deployment
   NodePool pool;                 // `pod`, `last_desired` and `prices` are set by read_pool()
 };
 

@@ -1,5 +1,5 @@
-// Elects one of several operators as the active one: the holder of a Lease, in the same way as Kubernetes' own
-// components.
+// Elects one of several operators as the active one, the holder of a Lease, in the same way as Kubernetes' own
+// components do.
 //
 //   holder    renews the lease every `retry`; without a renewal for `deadline`, it must stop immediately
 //   others    take the lease if it has not been renewed for its duration, according to their own clocks
@@ -47,7 +47,7 @@ class LeaseRules {
   std::optional<nlohmann::json> next(const nlohmann::json& lease, Clock::time_point now, kube::Time wall_time);
   // Records that the lease that next() returned was written by a request that was sent at `asked`.
   void written(Clock::time_point asked) { held_until_ = asked + settings_.deadline; }
-  // Returns until when this operator holds the lease, or nothing if it has never held the lease.
+  // Returns the time until which this operator holds the lease, or nothing if it has never held the lease.
   std::optional<Clock::time_point> held_until() const { return held_until_; }
   // Returns the lease as it must be written to release it, or nothing if this operator is not the holder.
   std::optional<nlohmann::json> released(const nlohmann::json& lease) const;

@@ -23,7 +23,7 @@ struct NodePool {
   nlohmann::json pod;  // a pod whose node selector, affinity and tolerations determine the nodes of the pool
   int min_nodes = 0, max_nodes = 0;
   std::optional<int> last_desired;  // the last decision, which is kept if it still makes sense
-  // The resources of a new node that jobs can use; if empty, the resources of the pool's largest node.
+  // The resources that jobs can use on a new node; if empty, the resources of the pool's largest node.
   Resources node_resources;
   // Limit on the total price of the pool's nodes. If it is set and the price of a new node is 0, no node is added.
   std::optional<double> max_cost_per_hour;
@@ -42,7 +42,7 @@ struct PoolDecision {
   std::string reason;  // one clause
 };
 
-// Returns the resources of each node that are available to jobs, because no other pods hold them.
+// Returns, for each node, the resources that are available to jobs because no other pods hold them.
 std::map<std::string, Resources> resources_for_jobs(const AllocatorCluster& cluster);
 
 // Decides on the size of the pool. REQUIRES policy.chooses_size().

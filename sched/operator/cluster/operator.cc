@@ -123,7 +123,7 @@ void Operator::run(std::stop_token stop) {
       record_usage();
     });
   }
-  election_.reset();  // all threads that act have ended
+  election_.reset();  // the threads that change the cluster have ended
   if (validator_) validator_->drain();
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);

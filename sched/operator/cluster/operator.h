@@ -52,7 +52,7 @@ struct OperatorOptions {
   std::string address = "0.0.0.0";            // IP address that the supervisor listens on
   std::uint16_t port = 8080;                  // 0: any free port
   std::optional<std::uint16_t> metrics_port;  // port of GET /metrics at the same address; empty: not served
-  std::string policy;                         // the default policy if empty
+  std::string policy;                         // empty: the default policy
   PolicyOptions policy_options;
   std::chrono::milliseconds interval = std::chrono::minutes(1);  // between scheduling cycles
   int workers = 8;
@@ -131,7 +131,7 @@ class Operator final : private SupervisorListener {
   std::atomic<bool> leads_ = false;
   std::unique_ptr<Controller> controller_;
   std::string metrics_text_;         // used by the thread of metrics_server_ only
-  Clock::time_point metrics_until_;  // used by the same thread only: until when the text is served
+  Clock::time_point metrics_until_;  // the time until which this text is served; used by the same thread only
   std::unique_ptr<Supervisor> metrics_server_;
   // Used by the allocator's thread only: the time at which a leaving node last caused a cycle, and the time at which it
   // causes the next one.

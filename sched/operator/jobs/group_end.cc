@@ -35,7 +35,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
     // A program that is asked to stop exits with 143, which is not a failure, even if the job is not preemptible.
     if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
       return restart_group("ReplicaLost", who + " is being deleted");
-    // No event reports that a node without an object is now considered gone.
+    // No event reports that a node has had no Node object for so long that it is considered gone.
     if (pod->live() && !pod->node.empty() && !responds(at, pod->node)) end.look_again = at.now + kNodeCheck;
   }
   return end;

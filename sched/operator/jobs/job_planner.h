@@ -45,8 +45,8 @@ class JobPlanner {
   bool remove_live();
   // Returns the number of the last group of pods; -1 if there was none.
   int last_group() const;
-  // Corrects the group if another client has changed it, so that no number is used twice. Returns whether the next step
-  // must begin with the corrected group.
+  // Corrects the job's group number if another client has changed it, so that no number is used twice. Returns whether
+  // the next step must begin with the corrected number.
   bool correct_group();
   void look_again(kube::Time when);
   void add_event(bool warning, const std::string& reason, const std::string& message);
@@ -96,12 +96,12 @@ class JobPlanner {
 
   // ---- Stopping
 
-  // `pause`: whether the job must pause after repeated stops for such reasons. `wait`: the minimum pause.
+  // `pause`: whether repeated stops for this reason make the job pause. `wait`: the minimum pause.
   void stop(const std::string& reason, const std::string& message, const Allocation& next, bool pause,
             std::chrono::seconds wait = {});
   void stopping();
   void follow_last_members();
-  // Returns a pod whose end its node cannot confirm; null if there is none.
+  // Returns a pod whose node cannot confirm that the pod has ended; null if there is none.
   const PodFacts* on_lost_node() const;
 
   const JobSituation& at_;

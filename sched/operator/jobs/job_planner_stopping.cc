@@ -14,7 +14,7 @@ namespace {
 using kube::field;
 using std::chrono::seconds;
 
-// A group that ran at least this long ends a series of failed starts.
+// A group that ran for at least this long ends a series of failed starts.
 constexpr seconds kSettled{60};
 
 }  // namespace

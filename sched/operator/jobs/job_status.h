@@ -52,8 +52,8 @@ class JobStatus {
   void set_unplaceable(bool is);
   // Returns whether the job holds resources, according to its usage.
   bool holds() const;
-  // Record that the job has held resources at this rate, or no resources, since `when`. They have no effect if there is
-  // nothing to account for.
+  // Record that the job has held resources at this rate, or no resources, since `when`. These functions have no effect
+  // if there is nothing to account for.
   void hold(const UsageRate& rate, kube::Time when);
   void release(kube::Time when);
   // Records that the job holds resources at this rate from now on. REQUIRES holds().

@@ -44,12 +44,12 @@ struct JobDecision {
   Allocation nodes;  // empty if the job must wait
   std::string reason;
   bool placeable = true;  // false if the nodes could not hold the job even if they were empty
-  std::string uid;        // of the job, which another job with the same name may have replaced
+  std::string uid;        // the job's uid: another job with the same name may have replaced the job
 };
 
 // Describes why the API server or an admission webhook refused to create a pod.
 struct PodRefusal {
-  std::optional<int> replica;  // number of a replica that joins the job later; empty if it is there from the start
+  std::optional<int> replica;  // the replica's number if it joins a running group, otherwise empty
   bool quota = false;          // the pod exceeds a quota of the namespace, so a retry may succeed
   std::string message;
 };
@@ -78,12 +78,12 @@ struct JobSituation {
   const std::vector<PodFacts>& pods;    // all pods that the job owns
   std::optional<JobDecision> decision;  // empty if there is no new decision
   std::optional<PodRefusal> refusal;    // empty if no pod was refused
-  nlohmann::json hints;                 // from its replicas; null if there are none
+  nlohmann::json hints;                 // from the job's replicas; null if there are none
   std::function<NodeState(const std::string&)> node_state;
   kube::Time now;
   kube::Time leads_since;  // when this operator began to receive reports
   ReplicaReports reports;
-  std::function<UsageRate(const Allocation&)> usage_rate;  // what an allocation holds; empty if not accounted for
+  std::function<UsageRate(const Allocation&)> usage_rate;  // an allocation's rate; empty if usage is not accounted for
 };
 
 struct PodRemoval {
@@ -110,7 +110,7 @@ struct Plan {
   std::vector<JobEvent> events;
   std::optional<kube::Time> look_again;  // when to reconcile the job again
 
-  // Whether the status starts a new group. The pods must be listed first, because watches may be delayed.
+  // Whether the status starts a new group. If so, the pods must be listed first, because watches may be delayed.
   bool starts = false;
   // Addresses of the group by rank; empty until all of them are known.
   std::vector<std::string> addresses;

@@ -83,11 +83,12 @@ class MembersPlanner {
 
  private:
   Membership make_membership(const LifecycleSettings& settings) {
-    // A job that is not preemptible does not survive the loss of a member: the allocator does not replace its nodes.
+    // A job that is not preemptible does not survive the loss of a member: the allocator does not replace the job's
+    // nodes.
     Membership::Options options{
         .survives = job_.preemptible, .hang_wait = kHangWaitInCluster, .join_limit = settings.start_timeout};
-    // After a change of operators, replicas must first report again that their group broke. Until then, none of them is
-    // considered hung.
+    // After a new operator has taken over, replicas must first report again that their group broke. Until then, none of
+    // them is considered hung.
     if (at_.now - at_.leads_since < kReportsRepeated) options.hang_wait = std::chrono::hours(1'000'000);
     const MembershipTarget target{.devices = job_.allocation, .min = min_replicas()};
     return stored_ ? Membership(options, target, budget_, stored_->state) : Membership(options, target, budget_);
@@ -256,7 +257,7 @@ class MembersPlanner {
     for (const MembershipAction& action : membership_.decide(now_)) {
       switch (action.kind) {
         case MembershipAction::Kind::kStart:
-          break;  // the replica is among those without a pod
+          break;  // the creation of its pod is planned below
         case MembershipAction::Kind::kIssue:
           plan_.changed = true;
           if (!stopping_) plan_.events.push_back({false, "Rescaled", action.why});

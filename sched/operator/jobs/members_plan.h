@@ -28,8 +28,8 @@ PodPlace place_of(const nlohmann::json& job, int number);
 
 struct MembersPlan {
   StoredMembership membership;  // must be stored in the status
-  Allocation target;            // the nodes that the job should have; by rank once it has them
-  Allocation nodes;             // of the members, by rank
+  Allocation target;            // the nodes that the job should have; ordered by rank once the job has them
+  Allocation nodes;             // the members' nodes, by rank
   // Pods of the members by rank, null for a member without a pod. If `whole` is true, a member is done, is being
   // deleted, or has ended in a way that the others do not survive, so the caller must check whether the group as a
   // whole has ended.
@@ -47,15 +47,15 @@ struct MembersPlan {
   std::optional<generation::Generation> generation;  // the current one, once the addresses of its members are known
 };
 
-// REQUIRES that the job's phase is Running. Throws Error if its stored membership is invalid.
+// REQUIRES that the job's phase is Running. Throws Error if the job's stored membership is invalid.
 MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
 
 // Returns the membership of a running job whose members have never changed.
 StoredMembership initial_membership(const kube::Job& job);
 
-// Plans the end of a job's members, whose pods are asked to exit. Newcomers are removed. Members that have lost others,
-// or lose them before they end, form a generation in which they save a checkpoint. REQUIRES that the job's phase is
-// Stopping and that it has a valid membership.
+// Plans the end of a job's members, whose pods are asked to exit. Newcomers are removed. Members that have lost other
+// members, or lose them before they end themselves, form a generation in which they save a checkpoint. REQUIRES that
+// the job's phase is Stopping and that the job has a valid membership.
 MembersPlan plan_last_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
 
 }  // namespace adaptdl::sched

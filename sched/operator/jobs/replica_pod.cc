@@ -135,8 +135,8 @@ void add_environment(json& container, const Variables& variables) {
   mounts.push_back({{"name", kSharedMemory}, {"mountPath", "/dev/shm"}});
 }
 
-// Lets the callback of Hugging Face's Trainer and Kubeflow's SDK report progress to the supervisor, unless the
-// container already names another server for that.
+// Lets Kubeflow's SDK and the callback of Hugging Face's Trainer report progress to the supervisor, unless the
+// container already names another server for these reports.
 void report_by_kubeflow(json& container, const json& job, const PodSettings& settings) {
   json& env = array_at(container, "env");
   for (const json& variable : env) {

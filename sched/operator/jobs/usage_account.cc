@@ -27,7 +27,8 @@ void account_usage(const JobSituation& situation, const kube::Job& job, bool mem
     if (members_change && job.phase == "Running") status.change_hold(situation.usage_rate(nodes));
     return;
   }
-  // Not all pods of a group are created at the same time. In other phases, the allocation belongs to the next group.
+  // The pods of a group are not created all at once, so a starting or running job holds its whole allocation. In other
+  // phases, the allocation belongs to the next group.
   const bool whole = job.phase == "Starting" || job.phase == "Running";
   // The operator may have been replaced after it had created the first pod.
   const bool first = job.phase == "Starting" && !status.created();

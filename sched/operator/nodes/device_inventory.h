@@ -54,9 +54,9 @@ class DeviceInventory {
   void complete_node(Resources& resources) const;
 
   enum class Owner { kReplica, kOtherPod, kUnknownPod };
-  // Returns the devices of each node that are allocated to claims. If a replica owns a claim, its devices are counted
-  // only under names that the claim does not request. Claims of unknown pods, which have ended, are not counted.
-  // `owner` is called with a pod's uid.
+  // Returns, for each node, the devices that are allocated to claims. If a replica owns a claim, the claim's devices
+  // are counted only under names that the claim does not request. Claims of unknown pods, which have ended, are not
+  // counted. `owner` is called with a pod's uid.
   std::map<std::string, Resources> allocated(const std::function<Owner(const std::string& uid)>& owner) const;
 
  private:

@@ -148,7 +148,9 @@ NodeFacts parse_node(const json& node, const DrainSigns& signs) {
 Resources pod_requests(const json& pod) {
   Resources total;
   for (const json& container : array_field(pod, {"spec", "containers"})) total += container_requests(container);
-  Resources sidecars, peak;  // sidecars: keep running; peak: maximum while other init containers are running
+  // The requests of the init containers that keep running (`sidecars`), and the maximum requests while another init
+  // container is running (`peak`).
+  Resources sidecars, peak;
   for (const json& container : array_field(pod, {"spec", "initContainers"})) {
     Resources now = sidecars;
     now += container_requests(container);

@@ -57,7 +57,8 @@ bool is_gpu(const std::string& resource);
 double in_kubernetes_units(const std::string& resource, std::int64_t amount);
 
 Resources& operator+=(Resources& sum, const Resources& more);
-// Subtracts `times` times `less`, but not below 0. Resources that `sum` does not contain are ignored.
+// Subtracts `less` from `sum`, `times` times. No amount falls below 0, and resources that `sum` does not contain are
+// ignored.
 void subtract(Resources& sum, const Resources& less, std::int64_t times = 1);
 
 }  // namespace adaptdl::sched

@@ -72,7 +72,7 @@ struct SummaryReader : json::json_sax_t {
   }
 
   std::size_t depth_ = 0;
-  std::array<std::string, kDepth> keys_;  // of the enclosing objects, from the outermost; empty for an array
+  std::array<std::string, kDepth> keys_;  // keys of the enclosing objects, outermost first; an empty key for an array
 };
 
 bool is_empty(const json& value) {

@@ -39,8 +39,8 @@ struct ReviewVerdict {
 // server does not answer or the operator lacks a permission.
 ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& settings);
 
-// Returns the JSON patch that adds the annotation kube::kSubmitterAnnotation to a new job, and that reverts changes
-// that later requests make to the annotation. Empty if nothing must be changed.
+// Returns the JSON patch that adds the annotation kube::kSubmitterAnnotation to a new job, or that reverts a change
+// to the annotation by a later request. Empty if nothing must be changed.
 nlohmann::json submitter_patch(const nlohmann::json& request);
 
 // Returns why parsing the AdmissionReview could use too much memory or stack; empty if it may be parsed.

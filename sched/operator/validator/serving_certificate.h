@@ -57,7 +57,7 @@ class CertificateRules {
 
  private:
   ServingCertificate served_, candidate_;
-  Clock::time_point trusted_since_;  // since when the candidate is trusted
+  Clock::time_point trusted_since_;  // when the candidate became trusted
 };
 
 }  // namespace adaptdl::sched

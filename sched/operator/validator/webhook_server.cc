@@ -59,7 +59,7 @@ constexpr seconds kRequestTime{10};  // for a handshake, for the rest of a reque
 constexpr seconds kIdleTime{120};
 constexpr seconds kCloseTime{1};
 constexpr std::chrono::milliseconds kReservePause{5};
-// If a client has announced a body but has not sent it within this time, it must make way for others.
+// A client that has announced a body but has not sent it within this time must make way for other clients.
 constexpr std::chrono::milliseconds kSlowBody{500};
 constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example if no descriptors are free
 
@@ -75,7 +75,7 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-// Reserves bytes of kMaxBodies until this object is destroyed.
+// Reserves a part of kMaxBodies until this object is destroyed.
 class ReservedBytes {
  public:
   explicit ReservedBytes(std::atomic<std::int64_t>& total) : total_(total) {}
@@ -120,7 +120,7 @@ class WaitingConnections {
    private:
     WaitingConnections& list_;
     std::uint64_t number_ = 0;
-    std::shared_ptr<bool> waits_ = std::make_shared<bool>(true);  // used on the strand of the connection
+    std::shared_ptr<bool> waits_ = std::make_shared<bool>(true);  // used only on the connection's strand
   };
 
   // Closes the first connection if it has waited for `min_time`, unless its client sends something first. Returns false
@@ -178,7 +178,8 @@ struct WebhookServer::Impl {
   std::atomic<int> connections = 0, answering = 0;
   std::atomic<std::int64_t> bodies = 0;  // bytes
   std::atomic<bool> draining = false;
-  WaitingConnections waiting, sending;  // all connections that are waiting for clients; those waiting for bodies
+  // All connections that are waiting for their clients (`waiting`), and those that are waiting for a body (`sending`).
+  WaitingConnections waiting, sending;
   asio::io_context context{kThreads};
   tcp::acceptor acceptor{context};
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// An HTTPS server for webhooks of the API server. It answers POST requests with a function that may block.
+// An HTTPS server for webhooks of the API server. To answer a POST request, it calls a function that may block.
 //
 // Requests are limited in size and time, and connections in number. Connections without a request are kept for longer
 // than the API server keeps them, so that no request arrives on a connection that is being closed. If there are too

@@ -1,8 +1,9 @@
 // How much faster a job progresses with more replicas: its goodput relative to its goodput on one replica, with the
 // best batch size for each number of replicas (GoodputFunction::optimize()).
 //
-// The model distinguishes one node from several, but not how many there are, so two rows of values cover all
-// placements. A value is computed when it is first needed and then cached, so that millions of calls are cheap.
+// The model distinguishes only between one node and several nodes, not between numbers of nodes, so two rows of values
+// cover all placements. A value is computed when it is first needed and then cached, so that millions of calls are
+// cheap.
 //
 // Threading: must be used by one thread at a time, even for const functions, which share a cache.
 #pragma once

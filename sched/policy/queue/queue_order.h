@@ -28,8 +28,8 @@ Decision keep_pinned(const Problem& problem, FreeNodes& free);
 std::string describe(const Allocation& allocation);
 
 // Explains why a job that needs `replicas` replicas has none. If `replicas` is 0, the job's bounds contradict each
-// other or kMaxReplicasPerJob. Otherwise, there is no room now, or not even on `empty`, which contains all nodes
-// without any jobs.
+// other or kMaxReplicasPerJob. Otherwise, there is not enough room now, or would not be even on `empty`, which contains
+// all nodes without any jobs.
 std::string shortage_reason(const FreeNodes& empty, const JobInfo& job, int replicas);
 
 }  // namespace adaptdl::sched

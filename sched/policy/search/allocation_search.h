@@ -1,9 +1,9 @@
 // Searches for the best allocation under an objective that is a sum over jobs. Several policies share this search.
 //
 // A job's value depends on how many replicas it has, on whether they are on one node or several, and on whether its
-// allocation changes. A sum of speedups is such an objective, and so is the p-th power of a power mean. The search
-// solves the smallest problems exactly. For larger ones, it chooses the best sizes by dynamic programming, places each
-// job on few nodes and with few changes, and improves the result by local search. It is deterministic.
+// allocation changes. A sum of speedups is a sum over jobs, and so is the p-th power of a power mean. The search solves
+// the smallest problems exactly. For larger ones, it chooses the best sizes by dynamic programming, places each job on
+// few nodes and with few changes, and improves the result by local search. It is deterministic.
 #pragma once
 
 #include <cstdint>

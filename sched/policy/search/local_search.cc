@@ -145,7 +145,7 @@ class LocalSearch {
   void add_targets(int job, int replicas, double worth, std::vector<Placement>& found) {
     const SearchJob& about = problem_.jobs[index(job)];
     struct Candidate {
-      double cost;  // of clearing the node, per replica of this job that then fits
+      double cost;  // cost of clearing the node, per replica of this job that then fits
       int room, node;
     };
     std::vector<Candidate> candidates;

@@ -20,7 +20,7 @@ struct SearchFrame {
   // longer allow it. A job without a previous allocation is not pinned, and neither is a job that no longer fits
   // alongside the jobs created before it.
   SearchProblem problem;
-  std::vector<std::string> node_names;  // of problem.nodes
+  std::vector<std::string> node_names;  // names of problem.nodes
   std::vector<std::string> resources;   // the names of the resources in `demand` and `capacity`
 };
 
@@ -28,7 +28,7 @@ struct SearchFrame {
 // below the job's minimum.
 SearchFrame make_search_frame(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas);
 
-// For each job, returns which fraction of the cluster's total of the job's dominant resource one replica takes. The
+// For each job, returns the fraction that one replica takes of the job's dominant resource in the whole cluster. The
 // fraction is 0 if the replica requests nothing, and infinite if it requests a resource that no node has.
 std::vector<double> dominant_shares(const SearchProblem& problem);
 

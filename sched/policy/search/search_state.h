@@ -38,7 +38,7 @@ class SearchState {
   void place(int job, Placement placement);
   void remove(int job);
 
-  // Find room for `replicas` replicas of a job, on the fullest single node with enough room, or on few nodes. If there
+  // Find room for `replicas` replicas of a job: on the fullest single node with enough room, or on few nodes. If there
   // is a choice, nodes that the job was on come first. REQUIRES that the job has no placement.
   std::optional<Placement> find_one_node(int job, int replicas) const;
   std::optional<Placement> find_many_nodes(int job, int replicas) const;

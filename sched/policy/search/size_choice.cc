@@ -21,7 +21,7 @@ struct Option {
 
 struct Capacity {
   int units = 0;
-  std::vector<int> taken;  // by one replica of each job; above `units` if it does not fit
+  std::vector<int> taken;  // units that one replica of each job takes; above `units` if it does not fit
 };
 
 // Returns how many replicas with the demand of `job` fit on the nodes, counted node by node.

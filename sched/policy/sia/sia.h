@@ -2,7 +2,7 @@
 //
 // A job gets one of a few configurations, each a GPU type and a number of replicas: a power of two on one node, or as
 // many as fill several nodes. The goodput G of a configuration follows from the job's model, with the computation time
-// divided by the speed of the GPU type. It is divided by the job's smallest goodput, and multiplied by r if the
+// divided by the speed of the GPU type. G is divided by the job's smallest goodput, and multiplied by r if the
 // configuration requires a restart:
 //
 //   u(job, configuration) = (r G(job, configuration) / min G(job))^p,   r = max((age - restarts S) / (age + S), 0.05)

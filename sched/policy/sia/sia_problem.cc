@@ -16,9 +16,9 @@ namespace {
 
 // A job that was restarted very often can still be moved, but only for a twentyfold gain.
 constexpr double kMinRestartFactor = 0.05;
-// The extra cost of having no replicas, relative to the job's worst configuration. At p = -1, another job saves the
-// same amount when it first doubles its goodput. (With the paper's 0.1, running jobs grow before new ones start, and
-// short jobs wait for hours.)
+// The extra cost of having no replicas, relative to the job's worst configuration. At p = -1, a job saves the same
+// amount if it doubles the goodput of its worst configuration. (With the paper's 0.1, running jobs grow before new ones
+// start, and short jobs wait for hours.)
 constexpr double kCostOfWaiting = 0.5;
 // Above this number of nodes, sizes grow in steps of a quarter, so that the programs for large clusters stay small.
 constexpr int kEveryNumberOfNodes = 16;

@@ -54,7 +54,7 @@ struct Weights {
   double fairness = -0.5;  // the exponent p
 };
 
-// Subtracts what pinned jobs hold from the nodes, and computes the configurations of all other jobs.
+// Subtracts the resources of pinned jobs from the nodes, and computes the configurations of all other jobs.
 Model make_model(const Problem& problem, const Weights& weights);
 
 // Returns how many more replicas of the job fit on the node, up to the job's maximum and kMaxReplicasPerJob.

@@ -165,7 +165,7 @@ bool are_compatible(const Distribution& one, const Distribution& other) {
 
 nlohmann::json external_value(const Distribution& distribution, double internal) {
   if (std::holds_alternative<FloatRange>(distribution)) return internal;
-  // The number is truncated, as by Python's int().
+  // The number is truncated, as Python's int() does.
   if (std::holds_alternative<IntRange>(distribution)) {
     if (!(std::abs(internal) < 0x1p63))
       throw Error(fmt::format("{} is not a valid value for an integer parameter", internal));

@@ -45,7 +45,7 @@ class JournalFile {
 
   std::filesystem::path path_;
   std::uint64_t inode_ = 0;   // the device may differ between mounts of the same NFS, so it is not compared
-  std::uint64_t offset_ = 0;  // of the first unread line
+  std::uint64_t offset_ = 0;  // offset of the first unread line
   std::uint64_t lines_ = 0;   // number of lines read
   std::string tail_;          // the last bytes before `offset_`
 };

@@ -11,7 +11,7 @@
 namespace adaptdl::sched::tune {
 
 // Returns nullopt if the text is not a valid time. A time without an offset is assumed to be in this process's time
-// zone, same as in Optuna 5.
+// zone, as in Optuna 5.
 std::optional<Time> parse_journal_time(std::string_view text);
 
 // Returns the time in UTC, with microseconds and the offset.

@@ -11,8 +11,8 @@ namespace {
 
 // The standard deviation of fewer changes than this is not meaningful.
 constexpr std::size_t kMinChanges = 3;
-// A report from this fraction of a step on is treated as a report at the step, because programs report at the ends of
-// epochs.
+// A report at this fraction of a step or later is treated as a report at the step, because programs report at the ends
+// of epochs.
 constexpr double kNearStep = 0.95;
 // The number of equally likely final values at which a trial's chance is computed.
 constexpr int kPoints = 128;

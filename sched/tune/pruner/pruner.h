@@ -24,7 +24,7 @@ namespace adaptdl::sched::tune {
 struct PrunerOptions {
   int factor = 4;                    // one in `factor` trials at a rung is promoted; >= 2
   std::optional<double> first_rung;  // the step of rung 0, > 0; if unset, the first step above 0 that is reported
-  int brackets = 3;                  // for hyperband: number of different first rungs of trials; >= 1
+  int brackets = 3;                  // for hyperband: number of brackets, which differ in their first rung; >= 1
   int startup_trials = 5;            // for median: nothing is pruned before this many trials have completed
 };
 

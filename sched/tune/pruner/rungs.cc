@@ -6,7 +6,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-constexpr double kNear = 0.95;  // a report from this fraction of a rung's step on is treated as a report at the rung
+constexpr double kNear = 0.95;  // a report at this fraction of a rung's step or later belongs to the rung
 
 std::optional<double> first_step(const Study& study) {
   const auto kept = study.user_attributes.find(kFirstRung);

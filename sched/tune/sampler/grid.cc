@@ -9,7 +9,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// Returns the place of an index in a random order of [0, size). A Feistel network permutes the numbers with an even
+// Returns the position of an index in a random order of [0, size). A Feistel network permutes the numbers with an even
 // number of bits (Luby and Rackoff, "How to construct pseudorandom permutations", 1988). Results that are not below the
 // size are permuted again until they are (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 std::uint64_t permuted(std::uint64_t index, std::uint64_t size, std::uint64_t seed) {

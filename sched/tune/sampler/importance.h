@@ -4,8 +4,8 @@
 //
 // A parameter matters to the extent that its values are distributed differently in the best tenth of the trials than in
 // all trials: its importance is the Pearson divergence of the two densities. The densities are Parzen estimates over at
-// most 50 places of the parameter's range, with the bandwidth of Scott's rule. Only the order of the trials matters,
-// not the size of their differences.
+// most 50 equally spaced points in the parameter's range, with the bandwidth of Scott's rule. Only the order of the
+// trials matters, not the size of their differences.
 //
 // The order is the one from which TPE learns (trial_split.h): trials that ended early rank behind completed ones, and
 // among themselves by how far they got. They are included because, with asynchronous successive halving, so few trials
@@ -29,7 +29,7 @@ inline constexpr std::size_t kMinImportanceTrials = 10;  // their best tenth is 
 
 struct ParameterImportance {
   std::string parameter;
-  double fraction = 0;  // of the total importance; all fractions add up to 1
+  double fraction = 0;  // fraction of the total importance; all fractions add up to 1
 };
 
 struct Importances {

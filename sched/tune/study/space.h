@@ -1,7 +1,7 @@
 // The search space of a study: the parameters of its trials, and the values from which these are drawn.
 //
 // Values are JSON as a user writes them: numbers, and for choices also strings, true, false and null. Internal values
-// are numbers, same as in Optuna's storage: a choice is stored as its index, and any other value unchanged.
+// are numbers, as in Optuna's storage: a choice is stored as its index, and any other value unchanged.
 #pragma once
 
 #include <cstdint>

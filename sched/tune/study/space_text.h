@@ -15,7 +15,7 @@
 //   seed: 7
 //
 // Errors: UsageError with a one-line message that names the parameter. If the parameter is in a file, the message
-// begins with its place in the file.
+// begins with its location in the file.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ struct SpaceFile {
   std::optional<std::uint64_t> seed;
 };
 
-// Parses a space file. `where` returns the place of the value at a JSON pointer, for messages, such as "space.yaml:3".
+// Parses a space file. For messages, `where` returns the location of the value at a JSON pointer, such as
+// "space.yaml:3".
 SpaceFile parse_space(const nlohmann::json& document, const std::function<std::string(const std::string&)>& where);
 
 // Completes a space: puts each parameter after the parameters in its conditions, and resolves conditions on parameters

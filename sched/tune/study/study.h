@@ -24,12 +24,12 @@ constexpr bool is_finished(TrialState state) { return state != TrialState::kRunn
 using Time = std::chrono::system_clock::time_point;
 
 struct Trial {
-  int id = 0;      // among all trials of the storage
+  int id = 0;      // unique among all trials of the storage
   int number = 0;  // within the study, from 0
   TrialState state = TrialState::kRunning;
-  std::map<std::string, Distribution> distributions;  // of the parameters in `parameters`
+  std::map<std::string, Distribution> distributions;  // distributions of the parameters in `parameters`
   Values parameters;
-  std::vector<double> values;                   // of the objectives; only finished trials may have them
+  std::vector<double> values;                   // values of the objectives; only finished trials may have them
   std::map<std::int64_t, double> intermediate;  // by step; NaN where null was reported
   std::map<std::string, nlohmann::json> user_attributes, system_attributes;
   std::optional<Time> started, ended;
@@ -49,7 +49,7 @@ bool is_paused(const Trial& trial);
 bool is_running(const Trial& trial);
 
 struct Study {
-  int id = 0;  // among all studies of the storage
+  int id = 0;  // unique among all studies of the storage
   std::string name;
   std::vector<Direction> directions;
   std::map<std::string, nlohmann::json> user_attributes, system_attributes;

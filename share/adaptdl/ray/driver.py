@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 NODES_EVERY = 1.0  # seconds
 REQUEST_EVERY = 30.0  # seconds
-# Followed by a job's id, this is a key whose value is a bundle and the number of such bundles that the job could use.
+# Prefix of a key that ends in a job's id. The key's value is a bundle and the number of such bundles that the job could use.
 WANTED = "adaptdl-wanted-"
 PLACE_TIMEOUT = 60.0  # seconds after which the driver stops trying to place an actor
 MAX_LINE = 16 << 20  # bytes; more than LineChannel::kMaxMessage
@@ -205,7 +205,7 @@ class Driver:
 
     @contextlib.contextmanager
     def warning(self):
-        """Turns errors of Ray's library into a warning, because the job can continue. Repeated warnings are printed once."""
+        """Turns an error from Ray's library into a warning, because the job can continue. Repeated warnings are printed once."""
         try:
             yield
             self.trouble = None

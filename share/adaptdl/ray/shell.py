@@ -130,4 +130,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # not waiting for threads of Ray's library
+    os._exit(0)  # does not wait for threads of Ray's library

@@ -104,7 +104,7 @@ class StudyView(optuna.storages.BaseStorage):
             trial.system_attrs = {**trial.system_attrs, "fixed_params": {}}
 
     def copy_of_current(self, trial_id):
-        """Replaces the sampled trial with a copy and returns the copy. The sampler may hold a list with the old trial."""
+        """Replaces the sampled trial with a copy and returns the copy. The sampler may hold a list that contains the old trial."""
         if trial_id != self.current:
             raise RuntimeError("a sampler cannot change a trial that it does not sample")
         index = self.indices[trial_id]

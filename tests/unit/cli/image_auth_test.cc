@@ -89,7 +89,7 @@ TEST_CASE("the error for an invalid credentials file gives the reason without re
         "cannot read the credentials in config.json: the helper for 'r' is not a string");
 }
 
-TEST_CASE("REGISTRY_AUTH_FILE overrides the default credential files: Docker's, then that of containers") {
+TEST_CASE("REGISTRY_AUTH_FILE overrides the default files: Docker's config.json, then containers/auth.json") {
   std::map<std::string, std::string> variables = {{"HOME", "/h"}, {"XDG_RUNTIME_DIR", "/run/1"}};
   const auto variable = [&](const char* name) -> const char* {
     const auto found = variables.find(name);

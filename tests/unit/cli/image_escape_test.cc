@@ -24,7 +24,7 @@ namespace {
 
 const std::string kUp = "../../../../../../../../../../..";
 
-// A step's root with files of the host next to it, which no step may read or change.
+// A step's root directory, beside files of the host that no step may read or change.
 struct Machine : Steps {
   Machine() {
     write(outside() / "secret", "of the machine");

@@ -71,7 +71,7 @@ TEST_CASE("the error for an invalid name states which part is invalid") {
         "invalid image name 'a.b/x:': tag '' must be 1 to 128 letters, digits, '_', '.' or '-', and must not begin "
         "with '.' or '-'");
   CHECK(refusal("x@sha256:1") ==
-        "invalid image name 'x@sha256:1': digest 'sha256:1' must be sha256: and 64, or sha512: and 128 "
+        "invalid image name 'x@sha256:1': digest 'sha256:1' must be sha256: with 64 or sha512: with 128 "
         "lowercase hexadecimal digits");
   CHECK(refusal("https://a.b/x") ==
         "invalid image name 'https://a.b/x': name 'https://a.b/x' must not be a URL; remove http:// or https://");

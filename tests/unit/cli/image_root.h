@@ -37,7 +37,7 @@ inline std::string read(const fs::path& file) {
 }
 
 // Finds mounts that have appeared since the object was created. Mounts of other processes may disappear at any time,
-// for example when their mount point is removed in another namespace, but none can appear.
+// for example when their mount point is removed in another namespace, but no new ones can appear.
 class Mounts {
  public:
   std::set<std::string> added() const {

@@ -1,4 +1,4 @@
-// Tests the mounts of RUN: what a step finds there, and what remains afterwards.
+// Tests the mounts of RUN: what a step finds in them, and what remains afterwards.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 

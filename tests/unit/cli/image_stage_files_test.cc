@@ -35,7 +35,7 @@ TEST_CASE("for an unread base, paths that its distribution or history may create
     CHECK_MESSAGE(files.find(path) == PathKind::kUnknown, path);
 }
 
-TEST_CASE("after a RUN, only paths added since are known") {
+TEST_CASE("after a RUN, only paths added later are known") {
   StageFiles files;
   files.add({"app"}, {});
   files.forget();

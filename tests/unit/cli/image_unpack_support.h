@@ -1,5 +1,5 @@
 // Shared by the tests of unpacking layers. A program that includes this header becomes root before main, while it has
-// only one thread: if its user is another one, it enters a user namespace.
+// only one thread; if another user started it, it enters a user namespace for this.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -45,7 +45,7 @@ inline std::string listing(const fs::path& directory) {
   return fmt::format("{}", fmt::join(lines, ""));
 }
 
-// Returns the error of unpacking the layer, or "". Checks that nothing outside of the root changes.
+// Returns the error from unpacking the layer, or "". Checks that nothing outside of the root changes.
 inline std::string why(const std::string& layer, const std::function<void(const fs::path&)>& check = {},
                        UnpackOptions options = {}, const std::string& diff_id = "") {
   const Temporary temporary;

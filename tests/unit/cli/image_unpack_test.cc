@@ -46,14 +46,14 @@ TEST_CASE("unpacked files have the modes, times, links and contents of the layer
         }) == "");
 }
 
-TEST_CASE("whiteouts and opaque markers are converted to overlayfs's, and invalid ones are rejected") {
+TEST_CASE("whiteouts and opaque markers are converted to overlayfs's format, and invalid ones are rejected") {
   CHECK(why(Tar().file(".wh.gone").file("dir/.wh.gone").file("dir/.wh..wh..opq").whole(), [](const fs::path& root) {
           CHECK(run("cd " + root.string() + " && stat -c '%F %t %T' gone dir/gone") ==
                 "character special file 0 0\ncharacter special file 0 0\n");
           CHECK(run("getfattr --only-values -n user.overlay.opaque " + (root / "dir").string() + " 2>/dev/null || true")
                     .find('y') != std::string::npos);
         }) == "");
-  // Whiteouts do not remove entries of their own layer, whatever the order, but hide those of the layers below.
+  // Whatever the order, whiteouts hide entries of the layers below, but not entries of their own layer.
   for (const bool first : {false, true}) {
     Tar tar;
     if (first) tar.file(".wh.d").file(".wh.f");

@@ -151,7 +151,9 @@ TEST_CASE("an elastic run uses the available devices and restarts after failures
   elastic.master = "host:1";
   elastic.no_checkpoint = true;
   elastic.replicas = "1:2";
-  refused(elastic, "run: --replicas MIN:MAX works only on one machine; with --nodes, use the number per machine");
+  refused(elastic,
+          "run: --replicas MIN:MAX works only on one machine; with --nodes, use --replicas N, the number of replicas "
+          "per machine");
 }
 
 TEST_CASE("--devices is a list of devices or, without GPUs, their number") {

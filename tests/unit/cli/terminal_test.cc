@@ -32,7 +32,7 @@ struct Terminal {
 TEST_CASE_FIXTURE(Terminal, "colour is used on a terminal unless NO_COLOR or TERM=dumb is set") {
   CHECK(use_colour(slave));
   ::setenv("NO_COLOR", "", 1);
-  CHECK(use_colour(slave));  // an empty value counts as unset
+  CHECK(use_colour(slave));  // an empty value is treated as unset
   ::setenv("NO_COLOR", "1", 1);
   CHECK_FALSE(use_colour(slave));
   CHECK(is_capable_terminal(slave));

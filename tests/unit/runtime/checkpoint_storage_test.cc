@@ -1,5 +1,5 @@
 // Tests saving to a disk that is full, and to a directory that is missing or cannot be written: earlier checkpoints are
-// kept, and the error has the reason.
+// kept, and the error states the reason.
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>

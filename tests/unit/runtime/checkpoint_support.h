@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 namespace ckpt = adaptdl::checkpoint;
 using nlohmann::json;
 
-// Sets ADAPTDL_CHECKPOINT_PATH to a temporary directory, which is removed at the end.
+// Sets ADAPTDL_CHECKPOINT_PATH to a temporary directory, which the destructor removes.
 class Directory {
  public:
   Directory() {

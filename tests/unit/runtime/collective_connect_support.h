@@ -1,5 +1,5 @@
 // Shared by the tests of how replicas connect: sockets that act as strangers, other services, or replicas, and the
-// messages before a replica is accepted, spelled out as in docs/formats.md.
+// messages that are exchanged before a replica is accepted, encoded as in docs/formats.md.
 #pragma once
 
 #include <arpa/inet.h>
@@ -89,7 +89,7 @@ class Socket {
   int fd_;
 };
 
-// Returns the opening of either end, spelled out as in docs/formats.md.
+// Returns an opening, the first message of either end, encoded as in docs/formats.md.
 inline std::string opening(std::uint32_t version = 3) {
   return "adaptdl\n" + little_endian(version) + std::string(32, 'n');
 }
@@ -112,7 +112,7 @@ inline std::string hello(std::uint32_t rank, std::uint32_t size, const std::stri
 
 inline std::string accepted() { return sealed(little_endian(std::uint32_t{0})); }
 
-// Accepts rank 1 of a job with two replicas, up to the answer.
+// Performs the handshake with rank 1 of a job with two replicas, but does not send the answer.
 inline void let_in(const Socket& connection) {
   connection.receive(opening().size());
   connection.send(opening());

@@ -120,7 +120,7 @@ TEST_CASE("the error for a connect timeout names the missing replicas and the re
   CHECK(peer_error == error);
 }
 
-TEST_CASE("the error for a rank 0 that cannot be reached or resolved contains its address") {
+TEST_CASE("the error for a rank 0 whose address cannot be reached or resolved contains the address") {
   Socket holder;
   Options options = test_options(2);
   options.rank = 1;

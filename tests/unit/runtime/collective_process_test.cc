@@ -63,7 +63,7 @@ void kill_while_others_wait(int size, int victim) {
     test.say_error([&] { sum.get(); });
   });
   expect_ready(children);
-  std::this_thread::sleep_for(50ms);  // most replicas are blocked by now; the result must not depend on it
+  std::this_thread::sleep_for(50ms);  // most replicas are blocked by now, but the result must not depend on that
   const std::int64_t killed = now_ms();
   children[static_cast<std::size_t>(victim)].signal(SIGKILL);
   for (int rank = 0; rank < size; ++rank) {

@@ -30,7 +30,7 @@ class Variable {
 
 }  // namespace
 
-TEST_CASE("unset and empty variables have their defaults") {
+TEST_CASE("unset and empty variables yield the defaults") {
   const auto check = [] {
     CHECK_FALSE(env::checkpoint_path());
     CHECK_FALSE(env::share_path());

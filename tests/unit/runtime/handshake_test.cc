@@ -47,7 +47,7 @@ struct Talk {
   ConnectingEnd asks;
   AcceptingEnd answers;
   Step connected = Step::kIncomplete, accepted = Step::kIncomplete;
-  std::string heard, told, rest;  // what each end received, the accepting one first; what follows the answer
+  std::string heard, told, rest;  // what the accepting end and the connecting end received; what follows the answer
 };
 
 // Computes a proof as docs/formats.md describes it.

@@ -1,4 +1,4 @@
-// A runtime directory of its own for tests that start the agent.
+// A separate runtime directory for tests that start the agent.
 #pragma once
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ struct AgentHome {
   std::filesystem::path socket() const { return directory.path() / "adaptdl" / adaptdl::sched::kAgentSocket; }
 
   TemporaryDirectory directory;
-  std::set<int> agents;  // process ids, which the test adds
+  std::set<int> agents;  // process IDs, which the test adds
 };
 
 }  // namespace testing

@@ -82,7 +82,7 @@ TEST_CASE("other users cannot use the agent") {
   };
   CHECK(as_nobody() == 2);
   // Other users are rejected even if directory and socket are open to all. On a busy machine, a run that is waiting
-  // for its agent starts a second one, which restricts the directory again before finding out that it is not needed.
+  // for its agent starts a second agent, which restricts access to the directory again before it finds the first one.
   int reached = 2;
   for (int tries = 0; tries < 20 && reached == 2; ++tries) {
     for (const auto& path : {home.directory.path(), home.socket().parent_path(), home.socket()})

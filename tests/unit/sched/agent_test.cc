@@ -45,7 +45,7 @@ TEST_CASE("the first run starts the agent, which allocates devices and exits whe
     REQUIRE(await({&run}, [&] { return run.devices.size() == 4; }));
     CHECK(run.devices == Devices{"0", "1", "2", "3"});
     CHECK_FALSE(run.reason.empty());
-    // On a busy machine, an earlier agent may have exited because it was idle when the run connected.
+    // On a busy machine, this may be a second agent: the first one may have exited as idle before the run connected.
     agent = run.client.agent_pid().value();
     // The agent has its own session, and has inherited no descriptor from this process.
     CHECK(::getsid(agent) != ::getsid(0));

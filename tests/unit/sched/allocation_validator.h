@@ -10,7 +10,7 @@ namespace adaptdl::sched {
 
 // Promises that a policy makes in addition to those that every policy must keep.
 struct Promises {
-  // A job has at most one replica, its minimum, or twice the replicas it was profiled with, whichever is largest.
+  // A job has no more replicas than the largest of 1, its minimum, and twice the number it was profiled with.
   bool profiled_limit = true;
   bool separates = true;  // see Policy::separates_distributed_jobs
 };

@@ -79,7 +79,7 @@ TEST_CASE("log lines that are read again are recognized, and only later ones are
   CHECK(values(scene.open().take_stored()) == std::vector<double>{0.1, 0.2, 0.2, 0.2, 0.1, 0.1});
 }
 
-TEST_CASE("a line truncated by a crash is removed, and counts as new when read again") {
+TEST_CASE("a line truncated by a crash is removed, and is treated as new when it is read again") {
   const Scene scene;
   {
     OutputRecord record = scene.open();

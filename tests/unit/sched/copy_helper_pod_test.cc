@@ -83,7 +83,7 @@ TEST_CASE("a helper pod for a job without a volume is rejected") {
   CHECK_THROWS_AS(helper_pod_object(json::parse(R"({"metadata": {"name": "x", "uid": "u"}})"), "x", ""), Error);
 }
 
-TEST_CASE("a helper pod is leftover if it has ended or is past its deadline") {
+TEST_CASE("a helper pod is a leftover if it has ended or is past its deadline") {
   const auto now = *parse_time("2026-01-01T12:00:00Z");
   const auto pod = [](const char* phase, const char* created) {
     return json{{"status", {{"phase", phase}}}, {"metadata", {{"creationTimestamp", created}}}};
@@ -93,7 +93,7 @@ TEST_CASE("a helper pod is leftover if it has ended or is past its deadline") {
   CHECK(is_leftover(pod("Failed", "2026-01-01T11:59:00Z"), now));
 }
 
-TEST_CASE("the replica to copy from is the lowest running rank of the newest group") {
+TEST_CASE("the replica to copy from is the running one with the lowest rank in the newest group") {
   std::vector<Replica> replicas{replica(1, 0), replica(2, 1), replica(2, 0, "Pending"), replica(2, 2)};
   REQUIRE(choose_replica(replicas, {}) != nullptr);
   CHECK(choose_replica(replicas, {})->name == "2-1");

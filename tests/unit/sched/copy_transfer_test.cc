@@ -92,7 +92,7 @@ TEST_CASE_FIXTURE(Fixture, "files are copied with content and mode, even with sp
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "an upload to a link replaces its target, or a dangling link itself") {
+TEST_CASE_FIXTURE(Fixture, "an upload to a link replaces the link's target, or the link itself if it is dangling") {
   with_tools([&](LocalShell& shell) {
     for (const std::string name : {"file", "-n", "a\nline\n"}) {
       CAPTURE(name);

@@ -32,7 +32,7 @@ TEST_CASE("a device in use is assigned only if no other is available") {
 
 TEST_CASE("a run moves to other devices to make room for a run with fewer choices") {
   CHECK(assign({{2, kFour, {"2", "3"}}, {1, {"3"}, {}}}) == std::vector<Devices>{{"2", "0"}, {"3"}});
-  // Devices move across several runs: the last run can only use "1"; its owner can use "2", whose owner can use "0".
+  // Devices move across several runs: the last run can use only "1", whose owner can use "2", whose owner can use "0".
   CHECK(assign({{1, {"2", "0"}, {"2"}}, {1, {"1", "2"}, {"1"}}, {1, {"1"}, {}}}) ==
         std::vector<Devices>{{"0"}, {"2"}, {"1"}});
 }

@@ -12,8 +12,8 @@ using namespace device_shares_support;
 
 namespace {
 
-// Returns the hints of a program that has run on up to 8 replicas. On more than one, a step takes `sync` seconds
-// longer.
+// Returns the hints of a program that has run on up to 8 replicas. On more than one replica, a step takes `sync`
+// seconds longer.
 nlohmann::json measured_hints(double sync) {
   return {{"initBatchSize", 1024},
           {"maxProfiledReplicas", 8},
@@ -96,7 +96,7 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
   for (const bool measured : {false, true}) {
     CAPTURE(measured);
     Machine machine;
-    // Each run prefers `count` of four devices, but would get only one by the policy's decision.
+    // Each run prefers `count` of four devices, but the policy alone would give it only one.
     const auto prefer = [&](UserId id, int count) {
       DeviceUser& user = machine.users[id];
       user.max = count;

@@ -59,7 +59,7 @@ TEST_CASE("a device is given to the next run only after the previous one release
   CHECK(machine.has(2) == Devices{"2", "3"});
 }
 
-TEST_CASE("a device counts as in use until its run acknowledges a share without it") {
+TEST_CASE("a device is considered in use until its run acknowledges a share without it") {
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.decide();

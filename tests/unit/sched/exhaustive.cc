@@ -26,7 +26,7 @@ class Search {
       values_.emplace_back();
       for (const Row& row : rows_[j]) values_[j].push_back(value(job, row));
     }
-    // bounds_[j] is an upper bound of the value of jobs j and later.
+    // bounds_[j] is an upper bound on the total value of jobs j and later.
     bounds_.assign(rows_.size() + 1, 0);
     for (std::size_t j = rows_.size(); j-- > 0;)
       bounds_[j] = bounds_[j + 1] + *std::max_element(values_[j].begin(), values_[j].end());

@@ -11,10 +11,10 @@ namespace adaptdl::sched {
 // Number of replicas on each node of the problem.
 using Row = std::vector<int>;
 
-// Tries every way to give each job no replicas, or between its minimum and `most`, such that all resources suffice,
-// non-preemptible jobs stay where they are, and no node has more than one distributed job. Returns the largest sum of
-// `value(job, row)`. Slow: suitable for up to 4 jobs on 4 nodes of a few GPUs. REQUIRES that the previous allocations
-// are possible.
+// Tries all allocations that give each job either no replicas or between its minimum and `most`, such that all
+// resources suffice, non-preemptible jobs stay where they are, and no node has more than one distributed job. Returns
+// the largest sum of `value(job, row)`. Slow: suitable for up to 4 jobs on 4 nodes of a few GPUs. REQUIRES that the
+// previous allocations are possible.
 double best_by_trying_all(const Problem& problem, const std::function<int(const JobInfo&)>& most,
                           const std::function<double(const JobInfo&, const Row&)>& value);
 

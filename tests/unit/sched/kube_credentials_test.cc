@@ -73,7 +73,7 @@ Access with_plugin(const Directory& directory, const std::string& script) {
   return result;
 }
 
-// Returns the line of a script that prints the status, in which shell variables are expanded.
+// Returns a shell command that prints the status and expands the variables in it.
 std::string answers(const std::string& status) {
   return "cat <<END\n{\"kind\": \"ExecCredential\", \"apiVersion\": \"client.authentication.k8s.io/v1\", \"status\": " +
          status + "}\nEND\n";
@@ -151,7 +151,7 @@ TEST_CASE("tokens and impersonated groups that contain line breaks are rejected"
   CHECK(refusal(other) == "the identity to impersonate contains a line break or another control character");
 }
 
-TEST_CASE("a token file is read again after its token was rejected") {
+TEST_CASE("a token file is read again after its token is rejected") {
   const Directory directory;
   Access rotated = access();
   rotated.token.file = directory.write("token", "first\n");
@@ -168,7 +168,7 @@ TEST_CASE("a token file is read again after its token was rejected") {
   CHECK(credentials.current().version == second.version);
 }
 
-TEST_CASE("a fixed token is not retried after it was rejected") {
+TEST_CASE("a fixed token is not retried after it is rejected") {
   Access fixed = access();
   fixed.token.value = "abc";
   Credentials credentials(fixed);

@@ -149,7 +149,7 @@ TEST_CASE("an exceeded quota or another failure to create pods is reported for t
         "cannot create its pods: admission webhook said no");
 }
 
-TEST_CASE("a failure is reported as an exit code, signal, out of memory or eviction") {
+TEST_CASE("a failure is reported as an exit code, a signal, an OOM kill or an eviction") {
   const json failed = {{"phase", "Failed"}, {"reason", "PodFailure"}, {"message", "job-u-0-1 Failed"}};
   CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 7}, {"reason", "Error"}}))}) ==
         "exited with code 7");
@@ -166,7 +166,7 @@ TEST_CASE("a failure is reported as an exit code, signal, out of memory or evict
         "Invalid: inconsistent pods in group");
 }
 
-TEST_CASE("exit code 143 of a stopping job is not a failure unless it is non-preemptible") {
+TEST_CASE("exit code 143 of a stopping job is not a failure unless the job is non-preemptible") {
   json job = make_job({{"phase", "Stopping"}});
   const json asked = terminated({{"exitCode", 143}, {"reason", "Error"}});
   CHECK(why(job, {make_pod(0, asked)}) == "its replicas are saving a checkpoint before they end");
@@ -183,7 +183,7 @@ TEST_CASE("a suspended job is reported as suspended, unless it is being deleted"
   CHECK(why(job) == "is being deleted");
 }
 
-TEST_CASE("a job that no scheduler has handled and a deletion held by finalizers are reported") {
+TEST_CASE("a job that no scheduler has handled and a deletion held up by finalizers are reported") {
   CHECK(why(make_job()) == "no scheduler has acted on it; is the AdaptDL scheduler running in this cluster?");
   CHECK(why(make_job({{"phase", "Pending"}})) == "waiting for free nodes");
   json job = make_job({{"phase", "Running"}});

@@ -78,7 +78,7 @@ TEST_CASE("lines before the requested ones are not shown after a reconnect") {
   CHECK(position.take(begin + std::chrono::milliseconds(7)));  // a line that arrives late, after all others
 }
 
-TEST_CASE("lines that are written after the clock was set back are shown, even after a reconnect") {
+TEST_CASE("lines written after the clock is set back are shown, even after a reconnect") {
   const Time begin = *parse_time("2026-01-31T12:00:09.5Z");
   LogPosition position;
   CHECK(position.take(begin));

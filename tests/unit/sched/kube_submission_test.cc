@@ -188,7 +188,7 @@ TEST_CASE("the image registry is a service with a node port 'registry', preferab
       doctest::Contains("several image registries (a/x, b/y)"), Error);
 }
 
-TEST_CASE("each UUID is of version 4 and different from the last") {
+TEST_CASE("each UUID has version 4 and differs from the previous one") {
   const std::string uuid = make_uuid();
   REQUIRE(uuid.size() == 36);
   CHECK(uuid[14] == '4');

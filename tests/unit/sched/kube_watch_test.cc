@@ -129,7 +129,7 @@ std::string event(const std::string& type, const json& what) {
 
 std::string gone() { return event("ERROR", {{"kind", "Status"}, {"code", 410}, {"message", "too old"}}); }
 
-// Returns a response that continues after the events, but sends nothing more.
+// Returns a response with the events, after which the server keeps the connection open.
 std::string and_open(const std::string& events) {
   return "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + events + "open\n";
 }

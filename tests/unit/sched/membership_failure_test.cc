@@ -34,7 +34,7 @@ TEST_CASE("if too few members survive, they wait for replacements") {
   CHECK(started.size == 2);
   CHECK(run.decide(1s).empty());
   run.membership.broken(0, 0, run.now);
-  CHECK(run.decide(kHangWait).empty());  // a waiting member does not count as hung
+  CHECK(run.decide(kHangWait).empty());  // a waiting member is not considered hung
   run.membership.waits(started.replica, run.now);
   CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
 }
@@ -59,7 +59,7 @@ TEST_CASE("several deaths at once cause one new generation, and the last member'
   CHECK_FALSE(run.membership.ended(1, End::kKilled, run.now));
 }
 
-TEST_CASE("a SIGKILL does not use the failure budget, but other failures do") {
+TEST_CASE("a SIGKILL does not consume the failure budget, but other failures do") {
   Run run({"0", "1", "2", "3"}, 1, {.survives = true}, 1);
   run.train();
   CHECK(run.membership.ended(3, End::kKilled, run.now));
@@ -80,7 +80,7 @@ TEST_CASE("a death ends a run whose survival is disabled or whose program does n
   CHECK_FALSE(deaf.membership.ended(1, End::kKilled, deaf.now));
 }
 
-TEST_CASE("a run that needs replacements fails after these repeatedly failed to join") {
+TEST_CASE("a run that needs replacements fails if they repeatedly fail to join") {
   Run run({"0", "1"}, 2);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
@@ -163,7 +163,7 @@ TEST_CASE("a member that hangs during a stop is killed, and the others regroup t
   CHECK(run.only(Kind::kIssue).members == Numbers{0});
 }
 
-TEST_CASE("a failure during a stop ends the run, and so does any death after giving up") {
+TEST_CASE("a failure during a stop ends the run, and so does any death after give_up()") {
   Run failed({"0", "1"});
   failed.train();
   failed.membership.stop();
@@ -227,7 +227,7 @@ TEST_CASE("a member that reports a broken group after the others have finished i
   CHECK(killed.hung);
 }
 
-TEST_CASE("survivors of a fatal death can save only if they follow generations, have trained and can restart") {
+TEST_CASE("after a death that ends a run, survivors save if they follow generations, have trained and can restart") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
   CHECK_FALSE(run.membership.can_save_without(0));  // no step has been completed yet

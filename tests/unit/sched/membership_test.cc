@@ -178,7 +178,7 @@ TEST_CASE("canceling a growth only kills the newcomers") {
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("a newcomer's death ends only itself, and after three in a row no more are started") {
+TEST_CASE("a newcomer's death ends no other replica, and after three deaths in a row no more newcomers start") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});

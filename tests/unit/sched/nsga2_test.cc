@@ -57,7 +57,7 @@ TEST_CASE("crowding is the distance between a point's neighbors, relative to the
   for (const Standing& each : survivors(points, 4, random)) crowding[each.individual] = each.crowding;
   CHECK(crowding[0] == std::numeric_limits<double>::infinity());
   CHECK(crowding[3] == std::numeric_limits<double>::infinity());
-  // Of the two equal points, one is at distance 0 from its neighbors.
+  // Of the two equal points, one gets the distance between its neighbors, and the other one gets 0.
   CHECK(std::max(crowding[1], crowding[2]) == doctest::Approx(1));
   CHECK(std::min(crowding[1], crowding[2]) == 0);
 }

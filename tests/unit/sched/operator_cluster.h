@@ -153,7 +153,7 @@ struct Cluster {
   virtual void announce(const Plan&) {}
   // Returns whether the pod may be deleted without a grace period.
   virtual bool may_be_killed(const PodFacts& pod) const { return state_of(pod.node) == NodeState::kGone; }
-  // Returns whether replicas fail when they lose others.
+  // Returns whether replicas fail when they lose a peer.
   virtual bool fails_with_others() const { return true; }
   // Ends all replicas that are training with this one, all in the same way.
   virtual void end_together(PodFacts& pod, PodEnd how) { end(pod, how); }

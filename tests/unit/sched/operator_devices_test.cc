@@ -268,7 +268,7 @@ TEST_CASE("the resources of a future node include its devices under all their na
   CHECK(none == Resources{{"cpu", 1}});
 }
 
-TEST_CASE("devices allocated to claims count as used, but only once for a replica's own claims") {
+TEST_CASE("devices allocated to claims are counted as used, but those of a replica's own claims only once") {
   DeviceInventory inventory = inventory_of_two_nodes();
   Owner owner = Owner::kOtherPod;
   const auto held = [&] {

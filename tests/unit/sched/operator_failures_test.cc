@@ -115,7 +115,7 @@ TEST_CASE("exit code 143 fails a job that is not preemptible, unless the pod was
   CHECK(evicted.phase() == "Stopping");
 }
 
-TEST_CASE("a failure counts only once the loss of a peer's node would have been detected") {
+TEST_CASE("a failure fails the job only once the loss of a peer's node would have been detected") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 5s);
   const Plan plan = scene.plan();
@@ -140,7 +140,7 @@ TEST_CASE("a failure counts only once the loss of a peer's node would have been 
   }
 }
 
-TEST_CASE("a failure without a timestamp fails the job while its peers still run") {
+TEST_CASE("a failure without a timestamp fails the job even while other replicas are running") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, std::nullopt);
   for (int i = 0; i < 5 && scene.phase() == "Running"; ++i, scene.now += 1h) scene.step();
@@ -264,7 +264,7 @@ TEST_CASE("pods that remain unscheduled for the start timeout cause a reallocati
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
   scene.step();
-  CHECK(scene.phase() == "Starting");  // the timeout counts from the problem, not from the start
+  CHECK(scene.phase() == "Starting");  // the timeout starts with the problem, not with the group
   scene.now += scene.settings.start_timeout - 1s;
   SUBCASE("the problem disappears and recurs") {
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kNone);
@@ -282,7 +282,7 @@ TEST_CASE("pods that remain unscheduled for the start timeout cause a reallocati
   CHECK(scene.allocation().empty());
 }
 
-TEST_CASE("until all pods were created, a missing pod is created in the same group") {
+TEST_CASE("until all pods have been created, a missing pod is created in the same group") {
   Scene scene = starting({"a", "b"});
   scene.pods.erase(scene.pods.begin());
   const Plan plan = scene.step();

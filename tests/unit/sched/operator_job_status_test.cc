@@ -1,4 +1,4 @@
-// Tests the status of jobs, and the pace of hints.
+// Tests the status of jobs, and when hints are written to it.
 #include <doctest/doctest.h>
 
 #include <chrono>

@@ -249,7 +249,7 @@ TEST_CASE("a job immediately leaves a node that is about to be removed") {
   CHECK(scene.phase() == "Stopping");
   CHECK(scene.text("message") == "node a is about to be removed");
   CHECK(scene.allocation() == Allocation{"b", "b"});
-  // If enough replicas are on other nodes, those on the node leave at once without a restart.
+  // If enough replicas are on other nodes, the replicas on node a leave at once, without a restart.
   LiveScene other({"a", "b"});
   other.nodes["a"] = NodeState::kLeaving;
   other.decision = nodes({"b", "c"});

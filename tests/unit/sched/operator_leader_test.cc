@@ -40,7 +40,8 @@ LeaseRules rules(const std::string& identity) {
   return LeaseRules({.name_space = "ns", .name = "operator", .identity = identity});
 }
 
-// Attempts to acquire or renew the lease, which takes no time. Returns whether the lease was written.
+// Attempts to acquire or renew the lease at the time `now`; the attempt itself takes no time. Returns whether the lease
+// was written.
 bool attempt(LeaseRules& operator_rules, Store& store, Clock::time_point now) {
   const json read = store.lease;
   const auto mine = operator_rules.next(read, now, kWall);

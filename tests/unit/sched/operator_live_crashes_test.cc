@@ -110,7 +110,7 @@ struct LiveCluster : Cluster {
     });
   }
 
-  // A replica that is training with all others must get the time to save.
+  // A replica that is training with all others must be given time to save.
   bool may_be_killed(const PodFacts& pod) const override { return Cluster::may_be_killed(pod) || !trains(pod); }
   void remove(const PodRemoval& removal) override {
     Cluster::remove(removal);
@@ -171,7 +171,7 @@ struct LiveCluster : Cluster {
     if (joins) replicas[pod.name].joins = place_of(job, pod.number).generation;
   }
 
-  // Repeats the allocator's decision until the operator has followed it.
+  // Runs `rounds` rounds, in which the allocator repeats its decision until the operator has followed it.
   void run(const Allocation& allocation, int rounds = 15) {
     for (int round = 0; round < rounds; ++round, now += 5s) {
       if (job["status"]["allocation"] != json(allocation)) decision = JobDecision{allocation, "chosen", true};

@@ -86,7 +86,8 @@ struct LiveScene : Scene {
 
 using Ids = std::vector<std::string>;
 
-// Returns a job that is growing from {a} to {a, b}, for which the generation with both has been announced.
+// Returns a job that is growing from {a} to {a, b}, for which the generation with both members has been
+// announced.
 inline LiveScene forming() {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});

@@ -91,7 +91,7 @@ TEST_CASE("a job moves to another node while training") {
   CHECK(scene.pods.size() == 2);
   scene.wait(1);
   scene.settle();
-  CHECK(scene.members() == Ids{"0-0", "0-1"});  // the newcomer gets the states from the leaver
+  CHECK(scene.members() == Ids{"0-0", "0-1"});  // the newcomer gets the states from the leaving replica
   scene.train();
   scene.settle();
   CHECK(scene.members() == Ids{"0-1"});

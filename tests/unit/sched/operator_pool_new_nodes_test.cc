@@ -80,7 +80,7 @@ TEST_CASE("operator_pool: a new node whose devices are not registered yet does n
   CHECK(desired(cluster) == 3);
 }
 
-TEST_CASE("operator_pool: the first node is kept while its devices may appear, and none is added for them") {
+TEST_CASE("operator_pool: the first node is kept while its devices may still appear, and no node is added for them") {
   AllocatorCluster cluster = make_cluster(0);
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   CHECK(desired(cluster) == 1);

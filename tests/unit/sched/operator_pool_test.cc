@@ -1,4 +1,4 @@
-// Tests how many nodes the operator requests from a cluster autoscaler, and what that means for jobs.
+// Tests how many nodes the operator requests from a cluster autoscaler, and how this affects jobs.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -130,13 +130,13 @@ TEST_CASE("operator_pool: nodes that are not ready, cordoned or about to be remo
   CHECK(decisions.pool->surplus.empty());
 }
 
-TEST_CASE("operator_pool: no node is added that no job would use, even if the others are fully used") {
+TEST_CASE("operator_pool: a node that no job would use is not added, even if all others are fully used") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {on(make_job("a", kGpus), {"n0", "n0", "n0", "n0"})};
   CHECK(desired(cluster) == 1);
   cluster.jobs[0].info.preemptible = false;
   CHECK(desired(cluster) == 1);
-  // On the node outside of the pool, only resources that nodes of the pool lack are fully used.
+  // Only the GPUs of the node outside of the pool are fully used, and nodes of the pool would have no GPUs.
   cluster = make_cluster(0);
   cluster.pool->node_resources = {{"cpu", 8000}};
   cluster.nodes = {make_node("fixed", "fixed")};

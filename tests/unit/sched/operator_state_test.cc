@@ -130,7 +130,7 @@ TEST_CASE("pods of other workloads hold their requested resources until they end
   CHECK(state.cluster({}, kNow).used.empty());
 }
 
-TEST_CASE("pods of ended and deleted jobs count as pods of other workloads") {
+TEST_CASE("pods of ended and deleted jobs are treated as pods of other workloads") {
   for (const bool deleted : {false, true}) {
     ClusterState state;
     json job = make_job({{"phase", deleted ? "Running" : "Failed"}});
@@ -210,7 +210,7 @@ TEST_CASE("a job's pod that is not a replica is ignored, but it holds resources"
   CHECK(state.cluster({}, kNow).used.at("a").at("gpu") == 2);
 }
 
-TEST_CASE("an allocation above the job's maximum counts only if its pods exist") {
+TEST_CASE("an allocation above the job's maximum is ignored unless its pods exist") {
   ClusterState state;
   state.put_node(make_node());
   state.put_job(make_job({{"phase", "Running"}, {"allocation", json(5, "a")}}));
@@ -278,7 +278,7 @@ TEST_CASE("a node triggers its jobs only when it is created or deleted, or its r
   CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
 }
 
-TEST_CASE("only a ready node counts as cordoned or about to be removed") {
+TEST_CASE("only a ready node is reported as cordoned or about to be removed") {
   ClusterState state({.taints = {"going"}, .conditions = {}});
   for (const bool ready : {true, false}) {
     json node = make_node(ready);
@@ -291,7 +291,7 @@ TEST_CASE("only a ready node counts as cordoned or about to be removed") {
   }
 }
 
-TEST_CASE("a deleted node counts as gone only after a delay") {
+TEST_CASE("a deleted node is reported as gone only after a delay") {
   ClusterState state;
   state.put_node(make_node());
   state.drop_node(make_node());

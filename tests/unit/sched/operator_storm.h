@@ -138,7 +138,7 @@ class Storm {
     }
   }
 
-  // Returns whether a peer in the pod's group is visibly lost.
+  // Returns whether the pod's group has lost a peer although no replica of the group has failed.
   bool breaks(const PodFacts& pod) const {
     const auto& pods = cluster_.pods;
     const auto peers = std::ranges::count_if(pods, [&](const PodFacts& peer) {

@@ -1,4 +1,5 @@
-// Tests jobs that are suspended while pods, nodes, the operator or the job itself fail, or another client changes them.
+// Tests jobs that are suspended while pods, nodes, the operator or the job itself fail, or while another client changes
+// the job or its pods.
 #include <doctest/doctest.h>
 
 #include <set>

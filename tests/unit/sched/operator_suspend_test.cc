@@ -197,7 +197,7 @@ TEST_CASE("operator_suspend: a non-boolean spec.suspend does not suspend a job")
   }
 }
 
-TEST_CASE("operator_suspend: members that are forming a generation when the job is suspended finish it and save") {
+TEST_CASE("operator_suspend: if a job is suspended while its members form a generation, they finish it and save") {
   LiveScene scene = suspended(forming());
   scene.generation.reset();
   scene.settle();

@@ -1,4 +1,4 @@
-// Tests what jobs are charged for: GPU hours and cost.
+// Tests what jobs are charged for: GPU-hours and cost.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -99,7 +99,7 @@ TEST_CASE("operator_usage: a job is charged for each group's replicas while any 
   scene.now += 3h;
   scene.step();
   CHECK_FALSE(scene.job["status"].contains("usage"));
-  // With its first pod, the job is charged for 2 replicas for 30 minutes; they run for 20 of these minutes.
+  // As soon as it has a pod, the job is charged for 2 replicas: here for 30 minutes, of which they run for 20.
   scene.pods = {make_pod(0, "a")};
   scene.pods[0].running = false;
   scene.step();

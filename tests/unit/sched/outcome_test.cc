@@ -143,7 +143,7 @@ TEST_CASE("a replica that another replica reports as lost counts as the earlier 
   CHECK(judge({.ends = {consequence, exited(2, 7)}}, false).first_failure->rank == 0);
 }
 
-TEST_CASE("the description of an end names the exit code, the signal or out-of-memory") {
+TEST_CASE("the description of an end gives the exit code or the signal, and whether memory ran out") {
   CHECK(describe_end(exited(0, 3)) == "exited with code 3");
   CHECK(describe_end(signalled(0, SIGSEGV)) == "was killed by SIGSEGV (segmentation fault)");
   ReplicaEnd end = signalled(0, SIGKILL);

@@ -33,7 +33,8 @@ struct Comparison {
   std::vector<Published> published;  // results of the same workloads
 };
 
-// Simulates a policy on all workloads with published results of `reference`. `only`: "LOAD/WORKLOAD", or "LOAD/".
+// Simulates a policy on the workloads with published results of `reference`. `only` selects one workload,
+// "LOAD/WORKLOAD", or those of one load, "LOAD/"; "" selects all.
 Comparison compare(const std::string& policy_name, const std::string& reference, double restart_cost = 30,
                    const std::string& only = "") {
   const Applications applications = load_traces(osdi21() / "traces");

@@ -62,7 +62,8 @@ TEST_CASE("consecutive cycles respect every constraint while jobs and nodes come
     std::shared_ptr<const PolicyState> state;
     Allocations previous;
     for (int cycle = 0; cycle < 12; ++cycle) {
-      std::mt19937_64 random(static_cast<std::uint64_t>(cycle / 2));  // each problem twice; problems share names
+      // Each problem is used in two cycles, and all problems use the same names of jobs and nodes.
+      std::mt19937_64 random(static_cast<std::uint64_t>(cycle / 2));
       Problem problem = any_problem(random);
       problem.previous = previous;
       const Decision decision = policy->optimize(problem, state);

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Sets environment variables during its lifetime, and unsets Ray's other ones. HOME is an empty directory.
+// Sets environment variables during its lifetime, and unsets Ray's other variables. HOME is an empty directory.
 class Environment {
  public:
   explicit Environment(const std::vector<std::pair<const char*, std::string>>& values = {}) {
@@ -215,7 +215,7 @@ TEST_CASE("a job that does not exist is not found, and a duplicate name is a usa
                   UsageError);
 }
 
-TEST_CASE("the end of a job is awaited up to a limit, a stop, or the removal of the job") {
+TEST_CASE("a wait for the end of a job has a time limit, and also ends on a stop request or if the job is removed") {
   const auto job = [](const char* status) {
     return Answer{200, json{{"submission_id", "x"}, {"status", status}}.dump()};
   };
@@ -285,7 +285,7 @@ TEST_CASE("a package contains the project's files and the additional ones, and r
   CHECK(fs::file_size(out / "data/link") == 4);
 }
 
-TEST_CASE("packages with the same content have the same name, whatever the dates of their files are") {
+TEST_CASE("packages with the same content have the same name, whatever the dates of their files") {
   const Environment environment;
   const fs::path project = environment.home() / "project";
   write(project / "file", "text");

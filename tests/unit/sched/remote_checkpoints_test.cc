@@ -141,7 +141,7 @@ TEST_CASE("each start of all replicas continues from the newest checkpoint of th
           R"(ls "$ADAPTDL_CHECKPOINT_PATH"; [ $ADAPTDL_REPLICA_RANK = 1 ] || save $((ADAPTDL_NUM_RESTARTS + 1)))",
       {"a", "b"}, checkpoints.path());
   for (int restarts = 0; restarts < 3; ++restarts) {
-    // The replicas exchange their nodes.
+    // The replicas swap nodes at each restart.
     const std::vector<std::string> devices =
         restarts % 2 == 0 ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{"b", "a"};
     if (restarts > 0) scene.host.begin();

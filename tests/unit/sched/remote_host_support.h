@@ -1,4 +1,4 @@
-// A RemoteHost, and the replica servers beside it that it is connected to, for tests.
+// For tests: a RemoteHost that is connected to replica servers on the same machine.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ using namespace adaptdl::sched;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-// Connects a host to replica servers that run beside it.
+// Connects a host to replica servers that run on the same machine.
 class DirectLinks final : public ReplicaLinks {
  public:
   ~DirectLinks() override {

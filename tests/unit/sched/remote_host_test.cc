@@ -101,7 +101,7 @@ TEST_CASE("a program that a node cannot start fails its replica with the reason"
   CHECK(describe_end(missing.ends[0]).find("/nonexistent/program") != std::string::npos);
 }
 
-TEST_CASE("when a node's server dies, its replicas are killed and lost, and the others continue") {
+TEST_CASE("when a node's server dies, its replicas are killed and reported as lost, and the others continue") {
   Scene scene("echo $$; sleep 1000", {"a", "b"});
   Replica& lost = scene.start(0, "a", 0);
   Replica& other = scene.start(1, "b", 1);
@@ -170,7 +170,7 @@ TEST_CASE("a node returns a different free port each time") {
   CHECK(second > 0);
 }
 
-TEST_CASE("plans, places and ends survive serialization") {
+TEST_CASE("launch plans, replica places and replica ends survive serialization") {
   LaunchPlan plan;
   plan.program = "/p";
   plan.arguments = {"p", "--x"};

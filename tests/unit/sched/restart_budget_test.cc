@@ -35,7 +35,7 @@ TEST_CASE("the pause doubles up to a maximum and resets after a minute without f
   CHECK(budget.back_off(now + 1s) == 500ms);
 }
 
-TEST_CASE("a restart is useless after the same failure twice before any training") {
+TEST_CASE("a restart is useless if the same failure occurred twice before any training") {
   RestartBudget budget(9);
   CHECK_FALSE(budget.in_vain(kExit3, "no such file", false));
   CHECK(budget.in_vain(kExit3, "no such file", false));

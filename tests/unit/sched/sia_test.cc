@@ -56,7 +56,8 @@ Decision decide(const Problem& problem, const PolicyOptions& options = {}) {
   return make_sia(options)->optimize(problem, nullptr);
 }
 
-// Returns whether the job must keep its allocation, because all its nodes exist. (Nodes do not shrink in these tests.)
+// Returns whether the job must keep its allocation: it is not preemptible, and all of its nodes still exist. (Nodes do
+// not shrink in these tests.)
 bool pinned(const Problem& problem, const JobInfo& one) {
   const auto previous = problem.previous.find(one.name);
   if (one.preemptible || previous == problem.previous.end() || previous->second.empty()) return false;
@@ -177,7 +178,8 @@ TEST_CASE("solutions of small problems are optimal, as verified by enumeration")
     check_constraints(problem, decision);
 
     const sia::Model model = sia::make_model(problem, {options.restart_cost, options.fairness});
-    // Since nodes of a type are equal and sizes are powers of two or whole nodes, whatever fits by type can be placed.
+    // Nodes of a type are equal, and sizes are powers of two or whole nodes, so allocations that fit the total capacity
+    // of each type can be placed.
     std::vector<std::int64_t> capacity(2, 0);
     for (const sia::Node& one : model.cluster.nodes) capacity[one.type] += one.free[0];
     double best = 0;

@@ -52,7 +52,7 @@ struct Served {
 
 }  // namespace
 
-TEST_CASE("progress from Hugging Face's callback is reported under the keys of progress.h, with its replica") {
+TEST_CASE("progress from Hugging Face's callback is reported under the keys of progress.h, with the replica's ID") {
   Served served;
   CHECK(served.post(kCallback, kPath + "?replica=0-1").status == 200);
   const json expected = {{"progress", 29},         {"targetProgress", 100}, {"remaining_s", 795}, {"loss", 0.2347},

@@ -219,7 +219,7 @@ TEST_CASE("a waiting request gets a 404 response when its job is removed") {
   CHECK(waiting.get() == 404);
 }
 
-TEST_CASE("a wrong token is always rejected, and a missing one if so configured and for generations") {
+TEST_CASE("a wrong token is always rejected; a missing one is rejected for generations and if so configured") {
   for (const auto without : {WithoutToken::kServed, WithoutToken::kServedToOwner, WithoutToken::kRefused}) {
     Served served({.without_token = without});
     served.supervisor.add_job("ns/secret", "s3cret");
@@ -294,7 +294,7 @@ TEST_CASE("another user needs the token, even on connections that are closed ear
   CHECK(hints("") == 2);
   CHECK(hints("Authorization: Bearer wrong\r\n") == 4);
 
-  // The kernel attributes a socket that its process has closed to root.
+  // Once a process has closed its socket, the kernel reports root as the socket's owner.
   as_nobody([&] {
     for (int i = 0; i < 200; ++i) {
       RawClient client(served.supervisor.port());

@@ -108,7 +108,7 @@ TEST_CASE("trials without a finite value are ignored") {
     CHECK(fraction == tune_importance_test::fraction(found, name));
 }
 
-TEST_CASE("trials that tie with the last of the best tenth count among the best") {
+TEST_CASE("trials that tie with the last trial of the best tenth are also among the best") {
   Study study = study_of(20);
   for (Trial& trial : study.trials) trial.values = {trial.number < 5 ? 1.0 : 2.0};
   CHECK(parameter_importances(study).best == 5);

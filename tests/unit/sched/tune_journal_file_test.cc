@@ -38,7 +38,7 @@ TEST_CASE("an incomplete last line is ignored, and removed before the next appen
     write_text(scene.file, whole + line.substr(0, size));
     Journal journal(scene.file);
     CHECK(journal.find("a")->trials.size() == 1);
-    // A line that lacks only its newline counts once the newline is appended.
+    // A line that lacks only its newline is ignored until the next append completes it.
     const int id = journal.create_trial(0, TrialState::kRunning);
     CHECK(id == (size == line.size() ? 2 : 1));
     CHECK(Journal(scene.file).find("a")->trials.size() == static_cast<std::size_t>(id) + 1);

@@ -35,8 +35,8 @@ void pause(Trial& trial, int rung) {
   trial.user_attributes[kRung] = rung;
 }
 
-// Trains trials with the values `curve`(number, step) like a search, `parallel` at a time, until nothing is left to do.
-// Returns for how many steps each trial was trained.
+// Trains trials as a search does, `parallel` at a time, until nothing is left to do; their values are
+// `curve`(number, step). Returns for how many steps each trial was trained.
 std::vector<int> search(Study& study, const Pruner& pruner, int trials, int parallel, int steps, auto curve) {
   std::vector<int> trained(static_cast<std::size_t>(trials), 0);
   const auto running = [&] { return std::ranges::count_if(study.trials, is_running); };

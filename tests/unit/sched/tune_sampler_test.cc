@@ -195,7 +195,7 @@ TEST_CASE("only applicable parameters are sampled, and given values are kept") {
   }
 }
 
-// Users notice if these values change: a study that is continued or repeated gets other trials.
+// Users notice if these values change: a study that is continued or repeated gets different trials.
 TEST_CASE("samples for a given seed match the recorded values") {
   const auto last = [](const std::string& name) {
     return json(search(*make_sampler(name, 1), kMixed, 30, mixed_objective).trials.back().parameters).dump();
@@ -298,9 +298,9 @@ TEST_CASE("QMC can sample more parameters than it has dimensions") {
   CHECK(make_sampler("qmc", 1)->sample(space, {}, 3, {})->size() == 70);
 }
 
-TEST_CASE("combinations are counted and listed by applicable parameters only") {
+TEST_CASE("combinations are counted and listed without parameters that do not apply") {
   const Combinations all(kConditional, {});
-  CHECK(all.size() == 9 + 2 + 3);  // sgd with each momentum, one in two variants; adam
+  CHECK(all.size() == 9 + 2 + 3);  // sgd: one for each momentum, but two for 0.5; adam: one for each beta
   std::set<Values> different;
   for (std::uint64_t i = 0; i < all.size(); ++i) different.insert(all.at(i));
   CHECK(different.size() == all.size());

@@ -12,7 +12,7 @@ using namespace testing;
 
 namespace {
 
-TEST_CASE("the device-seconds of each run count once, even if the search is killed repeatedly") {
+TEST_CASE("the device-seconds of each run are counted once, even if the search is killed repeatedly") {
   std::mt19937 random(11);
   for (int round = 0; round < 10; ++round) {
     // If the median rule ends a trial, the trial's run continues for a while.
@@ -32,7 +32,7 @@ TEST_CASE("the device-seconds of each run count once, even if the search is kill
   }
 }
 
-TEST_CASE("device-seconds count even if another process ends the trial at the same moment") {
+TEST_CASE("device-seconds are counted even if another process ends the trial at the same moment") {
   Scene scene("none", 1, 1);
   Journal other(scene.directory.path() / "journal.log");
   FakeRunner runner(scene.kept, 3, [&](const Values& values, int step) {

@@ -1,4 +1,4 @@
-// Tests that a search detects launchers of an earlier one, so that it does not start their trials too.
+// Tests that a search detects launchers of an earlier search, so that it does not start their trials too.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 

@@ -47,7 +47,7 @@ TEST_CASE("the highest figure of each run counts, and several runs add up") {
   CHECK(scene.trial(0).user_attributes.at(kCountedRun) == nlohmann::json({{"run", "b"}, {"before", 150}}));
 }
 
-TEST_CASE("a run counts once, even if the search is killed repeatedly") {
+TEST_CASE("a run is counted once, even if the search is killed repeatedly") {
   Scene scene;
   for (const auto& [run, seconds, total] : {std::tuple("a", 20.0, 20.0),
                                             {"a", 50.0, 50.0},
@@ -63,7 +63,7 @@ TEST_CASE("a run counts once, even if the search is killed repeatedly") {
   }
 }
 
-TEST_CASE("a slightly higher figure counts at once, but is stored only with the run's last one") {
+TEST_CASE("a slightly higher figure is counted at once, but is stored only if it is the run's last one") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 9, false);
@@ -80,7 +80,7 @@ TEST_CASE("a slightly higher figure counts at once, but is stored only with the 
   CHECK(ledger.total() == 5061);
 }
 
-TEST_CASE("usage after the end of a trial counts once") {
+TEST_CASE("usage after the end of a trial is counted once") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 20);
@@ -89,7 +89,7 @@ TEST_CASE("usage after the end of a trial counts once") {
   scene.take(ledger, 0, "b", 12);
   CHECK(scene.stored(0) == 32);
   CHECK(ledger.total() == 32);
-  // None of this run was counted before its trial ended.
+  // No usage of this run was counted before its trial ended.
   scene.end(1);
   for (const double seconds : {4.0, 5.0}) {
     DeviceLedger next(scene.study());
@@ -101,7 +101,7 @@ TEST_CASE("usage after the end of a trial counts once") {
   }
 }
 
-TEST_CASE("a figure counts even if another process ends the trial before it is stored") {
+TEST_CASE("a figure is counted even if another process ends the trial before the figure is stored") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 20);

@@ -1,4 +1,4 @@
-// Tests what a search makes of how its trials end and of the values that they report: failures, killed processes, and
+// Tests how a search handles the ends of its trials and the values that they report: failures, killed processes, and
 // metrics that are missing or NaN.
 #include <doctest/doctest.h>
 

@@ -144,7 +144,7 @@ TEST_CASE("sparse gradients are averaged, accumulated and measured") {
         const double expected = row == 1 ? 2 * 2 / 4.0 : row == 2 || row == 3 ? 1 / 4.0 : 0;
         EXPECT(std::abs(change[row][0].item<double>() - expected) < 1e-5);
       }
-      // The squared norms are 12, 12, 3 and 3; that of their mean is 3 (1 + 1/16 + 1/16).
+      // The squared norms of the gradients are 12, 12, 3 and 3; the squared norm of their mean is 3 (1 + 1/16 + 1/16).
       const double local = 7.5, total = 3 * 1.125;
       EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - (4 * total - local) / 3) < 1e-5);
       EXPECT(std::abs(model.gns().raw_var_avg()[0] - (local - total) / 3) < 1e-5);

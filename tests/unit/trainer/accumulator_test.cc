@@ -174,7 +174,8 @@ TEST_CASE("numbers are exchanged, saved and loaded bit for bit, including NaN, i
   });
   job.run_to(0, 3, [&](int) {
     Accumulator accumulator, given;
-    // This synchronization is replayed. The value that was set in it before the restart is part of the next one's sums.
+    // This synchronization is replayed. The value that was set during it before the restart is included only in the
+    // sums of the next one.
     { auto synchronized = accumulator.synchronized(); }
     expect_values(accumulator);
     expect_values(given);

@@ -133,7 +133,7 @@ TEST_CASE("scaling rules return the factors of their papers") {
       AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
       return rule->scale_lr(16)[0];
     };
-    // Without any estimate, the noise counts as zero, so there is nothing to gain.
+    // Without any estimate, the noise is assumed to be zero, so there is nothing to gain.
     EXPECT(std::abs(factors_of(std::make_shared<adaptdl::AdaScale>()) - 1) < 1e-5);
     EXPECT(std::abs(factors_of(std::make_shared<adaptdl::AdamScale>()) - 1) < 1e-5);
     EXPECT(factors_of(std::make_shared<adaptdl::LinearScale>()) == 16);

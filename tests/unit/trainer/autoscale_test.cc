@@ -1,4 +1,5 @@
-// Tests loops with an adaptive batch size: its changes, the accumulation of steps, and epochs that end by progress.
+// Tests loops with an adaptive batch size: its changes, the accumulation of steps, and epochs that end at a target
+// progress.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>

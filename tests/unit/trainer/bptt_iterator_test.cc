@@ -271,7 +271,7 @@ TEST_CASE("a finished pass is skipped after a restart, and a pass interrupted by
   };
   job.run_to(kCheckpointed, 1, [&](int) { program(true); });
   job.run_to(0, 1, [&](int) { program(false); });
-  CHECK(job.notes() == std::vector<std::string>{"0", "5", "10"});  // a stop is agreed on one boundary later
+  CHECK(job.notes() == std::vector<std::string>{"0", "5", "10"});  // one more step runs before a stop is agreed on
 }
 
 TEST_CASE("resuming with a text of another length fails and names the loader") {

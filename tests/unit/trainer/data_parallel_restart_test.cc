@@ -1,4 +1,5 @@
-// Tests that model, optimizer and scheduler resume from a checkpoint, and that one of another program is rejected.
+// Tests that model, optimizer and scheduler resume from a checkpoint, and that a checkpoint of another program is
+// rejected.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -244,7 +244,7 @@ inline Event parse(const std::string& data) {
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
-  // A file name ends with the process and the number of the file in that process. Several files of a process may be
+  // A file name ends with the process ID and the number of the file in that process. Several files of a process may be
   // written at the same time.
   const auto number = [](const auto& file) { return std::stoi(file.extension().string().substr(1)); };
   std::map<std::string, std::filesystem::file_time_type> begun;  // start time of each process

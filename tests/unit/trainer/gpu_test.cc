@@ -1,5 +1,5 @@
-// Tests the trainer's parts on a GPU: its default devices, estimates, times, batches and tensors. One GPU suffices:
-// NCCL allows one replica per GPU, so replicas that share it use Gloo.
+// Tests parts of the trainer on a GPU: default devices, noise estimates, step times, batches and tensors. One GPU
+// suffices: NCCL allows one replica per GPU, so replicas that share it use Gloo.
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/torch.h>

@@ -1,6 +1,6 @@
-// Tests that training on a GPU has the right result: that of plain LibTorch, of a CPU, of a job without restarts, and
-// of a net that keeps its activations. One GPU suffices: NCCL allows one replica per GPU, so replicas that share it use
-// Gloo.
+// Tests that training on a GPU gives the same result as training with plain LibTorch, on a CPU, without restarts, or
+// with a net that keeps its activations. One GPU suffices: NCCL allows one replica per GPU, so replicas that share it
+// use Gloo.
 #include <fmt/format.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

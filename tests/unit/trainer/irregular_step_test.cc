@@ -53,7 +53,7 @@ TEST_CASE("a NaN gradient is skipped, and the next gradient is not compared with
       model(gradient.unsqueeze(0)).sum().backward();
       optimizer.step();
     }
-    // The squared norms are 1, and that of their mean is 1/2.
+    // The last two gradients have squared norm 1, and their mean has squared norm 1/2.
     EXPECT(std::abs(model.gns().raw_sqr_avg()[0]) < 1e-6);
     EXPECT(std::abs(model.gns().raw_var_avg()[0] - 1) < 1e-6);
     EXPECT(std::abs(model.gns().progress() - 4) < 1e-6);
@@ -126,7 +126,7 @@ TEST_CASE("manual accumulation is rejected with an adaptive batch size, but disc
   });
 }
 
-TEST_CASE("after a step skipped for an overflow, the next accumulated step counts") {
+TEST_CASE("after a step that is skipped because of an overflow, the next accumulated step makes progress") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");

@@ -268,7 +268,8 @@ TEST_CASE("the batch size changes within a stream, which repeats until the epoch
       }
     });
   }
-  // Rank 0 has the even numbers: 50 examples per pass. 20 steps make a progress of 40: 5 of 2 examples, 15 of 3 x 7.
+  // Rank 0 has the even numbers: 50 examples per pass. The progress of 40 takes 20 steps: 5 of 2 examples each, and
+  // 15 of 3 x 7.
   std::vector<std::size_t> read;
   std::size_t batches = 0;
   for (const auto& note : job.notes()) {

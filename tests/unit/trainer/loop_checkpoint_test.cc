@@ -182,7 +182,7 @@ TEST_CASE("a failed periodic checkpoint is a warning, and a failed final checkpo
     EXPECT(batches == 10);
   });
   unsetenv("ADAPTDL_CHECKPOINT_EVERY");
-  CHECK(says(job.errors(), "warning: the periodic checkpoint failed, training continues: no checkpoint was saved"));
+  CHECK(says(job.errors(), "warning: the periodic checkpoint failed; training continues: no checkpoint was saved"));
 }
 
 TEST_CASE("when a replica dies, the others fail") {

@@ -1,4 +1,4 @@
-"""Prints the reference values for lr_scheduler_test.cc, which PyTorch's own schedulers compute (run it with torch 2.11)."""
+"""Prints the reference values for lr_scheduler_test.cc, computed by the schedulers of PyTorch (run with torch 2.11)."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-// Tests the rates of schedulers, against PyTorch's, and the options that are rejected.
+// Tests that the learning rates of schedulers match PyTorch's, and that invalid options are rejected.
 #include "adaptdl/torch/lr_scheduler.h"
 
 #include <doctest/doctest.h>
@@ -272,7 +272,7 @@ TEST_CASE("a warm-up can be followed by LibTorch's StepLR, but then does not sup
   CHECK_THROWS_AS(scheduler.step_to(9), UsageError);
 }
 
-TEST_CASE("a warm-up keeps a learning rate that was reduced by the plateau scheduler after it") {
+TEST_CASE("a warm-up keeps a learning rate that the subsequent plateau scheduler has reduced") {
   auto optimizer = two_groups();
   ReduceLROnPlateau plateau(optimizer, {.factor = 0.5, .patience = 0});
   LinearWarmup scheduler(optimizer, plateau, {.steps = 2, .start_factor = 0.5});

@@ -1,4 +1,4 @@
-// Tests results of a forward pass: of any type, and of a TorchScript module.
+// Tests models whose forward pass returns any type, and TorchScript modules.
 #include <torch/script.h>
 #include <torch/torch.h>
 

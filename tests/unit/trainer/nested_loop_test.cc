@@ -1,5 +1,5 @@
-// Tests evaluation inside the training loop: a full pass over another loader, which neither stops nor rescales may
-// interrupt.
+// Tests evaluation inside the training loop: a full pass over another loader, which neither a stop nor a rescale
+// may interrupt.
 #include <fmt/format.h>
 #include <torch/torch.h>
 

@@ -194,7 +194,7 @@ void wait_to_be_killed() {
   for (;;) ::pause();
 }
 
-// Gloo's own connections would wait until the timeout.
+// With Gloo's own connections, the operation would fail only after the timeout.
 #if defined(ADAPTDL_GLOO_PAIRS_LISTEN) || defined(ADAPTDL_GLOO_DEVICE_LISTENS)
 TEST_CASE("an operation fails if a peer dies in the middle of a message") {
   // On a busy machine, the whole message may arrive before its sender is killed; then the test is repeated.

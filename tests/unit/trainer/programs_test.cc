@@ -206,7 +206,7 @@ TEST_CASE("a text is split into words or whole characters") {
   }
 }
 
-TEST_CASE("a vocabulary numbers the most frequent tokens after the reserved ones, or those of a file") {
+TEST_CASE("a vocabulary numbers the reserved tokens first, then the most frequent tokens or the tokens of a file") {
   const Tokens tokens = {"b", "a", "c", "a", "b", "a", "d"};
   const auto vocabulary = Vocabulary::of(tokens, {"<unk>", "<mask>"}, 3);
   CHECK(vocabulary.size() == 5);

@@ -241,7 +241,8 @@ TEST_CASE("an index past the end of the dataset is rejected") {
         message = error.what();
       }
       EXPECT(says(message,
-                  "data loader 'adaptdl-dataloader-epochnone-mine' cannot resume at sample 2000 of a dataset of 1000"));
+                  "data loader 'adaptdl-dataloader-epochnone-mine' cannot resume at sample 2000 of a dataset of 1000 "
+                  "samples"));
     }
   });
 }

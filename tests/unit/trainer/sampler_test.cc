@@ -38,7 +38,7 @@ Samples dealt_to_all(const ElasticSampler& sampler, int replicas) {
   return all;
 }
 
-// Checks that each of `samples` is dealt at least once, and at most `replicas` - 1 samples in addition.
+// Checks that each of `samples` is dealt at least once, and that at most `replicas` - 1 samples are dealt in addition.
 void check_promise(const Samples& dealt, const Samples& samples, int replicas) {
   std::map<std::size_t, int> times;
   for (const auto sample : dealt) ++times[sample];

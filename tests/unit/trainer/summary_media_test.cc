@@ -76,7 +76,7 @@ std::vector<std::int64_t> steps_of(const std::vector<Event>& events) {
   return steps;
 }
 
-// Returns the step from which the file of these events voids earlier events; nullopt if it voids none.
+// Returns the step from which the file of these events discards earlier events; nullopt if it discards none.
 std::optional<std::int64_t> session_of(const std::vector<Event>& events) {
   if (events.size() < 3 || !events[2].starts_session) return std::nullopt;
   return events[2].step;

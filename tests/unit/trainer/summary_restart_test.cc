@@ -37,7 +37,8 @@ using testing::Event;
 using testing::events_of;
 using testing::files_in;
 
-// Returns the step from which a file voids earlier events, if it does. TensorBoard ignores the first session of a file.
+// Returns the step from which a file discards earlier events; nullopt if it discards none. TensorBoard ignores the
+// first session of a file.
 std::optional<std::int64_t> session_of(const std::vector<Event>& events) {
   if (events.size() < 3 || !events[1].starts_session || !events[2].starts_session) return std::nullopt;
   CHECK(events[1].step == std::numeric_limits<std::int64_t>::max());

@@ -184,8 +184,8 @@ void ElasticLoop::train() {
 bool ElasticLoop::training() const noexcept { return training_loop == this; }
 
 void ElasticLoop::step_boundary(std::optional<std::size_t> batches_left) {
-  // Just after the replicas changed, some replicas pass the number of batches left before the change, and others the
-  // number left after it.
+  // Just after a change of the replicas, some replicas pass the number of batches left before the change, and others
+  // the number left after it.
   pass({.batches_left = batches_left, .last = batches_left == 1u && !new_replicas_}, [&] {
     batch_size_.choose();
     return std::optional<Boundary>({.batches_left = batches_left, .last = false});

@@ -93,13 +93,13 @@ class ElasticLoop {
   bool skipped_ = false;
   int accumulated_ = 0;      // batches of the current step that precede this one
   int batches_by_hand_ = 1;  // batches that the program combines into the current step
-  bool in_batch_ = false;    // whether a batch was handed out and has not ended
+  bool in_batch_ = false;    // whether a batch has been handed out and has not ended yet
   bool last_batch_ = false;  // whether the current batch is the last of the loop
   bool commit_ = true;       // whether to record the time of the batch
   bool boundary_passed_ = false;
   bool data_end_ = false;
   std::uint64_t regroups_ = 0;  // number of regroups when the loop last checked
-  bool new_replicas_ = false;   // whether the replicas changed since the data was laid out
+  bool new_replicas_ = false;   // whether the replicas have changed since the data was laid out
 };
 
 // Returns the running loop (the inner loop if two loops are nested), or null if there is none.

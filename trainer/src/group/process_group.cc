@@ -169,8 +169,8 @@ std::string gloo_address(const std::string& master, bool one_host) {
   return outside.empty() ? "127.0.0.1" : outside;
 }
 
-// `address`: the address at which other replicas reach this replica; rank 0 serves the store there. `host`: where the
-// other replicas reach rank 0 in the collective.
+// `address`: the address at which other replicas reach this replica; rank 0 serves the store there. `host`: the host at
+// which the other replicas reach rank 0 in the collective.
 c10::intrusive_ptr<RendezvousStore> make_store(const std::string& address, const std::string& host, int rank,
                                                std::chrono::milliseconds timeout) {
   std::shared_ptr<RendezvousServer> server;

@@ -14,8 +14,8 @@ namespace adaptdl::internal {
 
 // Sets the address and port of rank 0 in `options`, and the secret if it is missing, and initializes the collective
 // with `options`. `host`: if this is rank 0, the address at which the other replicas reach it. Throws Error if the file
-// cannot be written or contains anything else, CollectiveError if it does not appear in time, and the errors of
-// collective::initialize.
+// cannot be written or contains anything but such an address, CollectiveError if the file does not appear in time, and
+// the errors of collective::initialize.
 void initialize_by_file(const std::filesystem::path& path, const std::string& host, collective::Options& options);
 
 }  // namespace adaptdl::internal

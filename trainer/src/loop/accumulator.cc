@@ -155,8 +155,8 @@ class Accumulator::SumState : public checkpoint::State {
     }
   }
 
-  // Returns the results of each synchronization outside loader loops, either in the running epoch or outside the epoch
-  // loop.
+  // Returns the results of the synchronizations outside loader loops: those of the running epoch or, if no epoch is
+  // running, those made outside the epoch loop.
   std::vector<Map>& recorded() {
     const auto epoch = current_epoch();
     // A finished epoch is never replayed.

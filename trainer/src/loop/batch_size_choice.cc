@@ -40,7 +40,7 @@ bool allows(const BatchSizeRange& range, int replicas, const BatchSize& size) {
   if (size == even) return true;
   const auto pieces = static_cast<std::size_t>(size.accumulation_steps) + 1;
   const auto total = size.local_bsz * pieces * static_cast<std::size_t>(replicas);
-  // Rounding a total up to whole samples per piece adds less than one sample for each piece of each replica.
+  // Rounding up to whole samples per batch adds less than one sample to each of the step's batches on each replica.
   return size.local_bsz >= limits.min_local_bsz.value_or(1) &&
          size.local_bsz <= limits.max_local_bsz.value_or(size.local_bsz) && total >= range.batch_size &&
          total < limits.max_batch_size.value_or(range.batch_size) + pieces * static_cast<std::size_t>(replicas) &&

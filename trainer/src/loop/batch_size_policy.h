@@ -1,4 +1,4 @@
-// Which batch sizes a data loader may use, and which one it uses now.
+// Which batch sizes a data loader may use, and which one it is using.
 //
 // The program gives the initial batch size and, if it may change, its limits. BatchSizeChoice, in the loader's state,
 // holds the size that rank 0 chose within them. The loop adopts this size only where it divides its data into batches.
@@ -34,7 +34,7 @@ class BatchSizePolicy {
   // Returns whether the total may grow beyond batch_size().
   bool adaptive() const noexcept { return max_batch_size_ && *max_batch_size_ > batch_size_; }
 
-  // Chooses a batch size for the current replicas, unless the present choice is valid for them. All replicas must call it.
+  // Chooses a batch size for the current replicas, unless the present one is valid for them. All replicas must call it.
   void choose();
   // Returns the batch size that rank 0 proposes at a boundary; see BatchSizeChoice::propose.
   std::optional<BatchSize> propose(bool pass_ends);

@@ -34,8 +34,8 @@ void LoopPosition::check_dataset(const std::string& loader, std::size_t samples)
   }
   if (place_.index >= samples && place_.index > 0 && saved == 0) {
     throw Error(fmt::format(
-        "data loader '{}' cannot resume at sample {} of a dataset of {}; use the data that the checkpoint was saved "
-        "with, or start from the beginning with another checkpoint directory",
+        "data loader '{}' cannot resume at sample {} of a dataset of {} samples; use the data that the checkpoint was "
+        "saved with, or start from the beginning with another checkpoint directory",
         loader, place_.index, samples));
   }
   saved = samples;

@@ -21,7 +21,7 @@ class LoopPosition {
   void begin_nested() noexcept;
   void end_nested() noexcept { place_ = outside_; }
 
-  // The samples that all replicas have read, and a number for the loader's own use.
+  // The number of samples that all replicas together have read, and a number for the loader's own use.
   std::size_t index() const noexcept { return place_.index; }
   void set_index(std::size_t index) noexcept { place_.index = index; }
   std::size_t end_index() const noexcept { return place_.end_index; }

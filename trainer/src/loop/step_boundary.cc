@@ -219,10 +219,10 @@ class Boundaries {
       try {
         save("");
       } catch (const checkpoint::CheckpointError& error) {
-        log::warn(fmt::format("the {} checkpoint failed, training continues: {}",
+        log::warn(fmt::format("the {} checkpoint failed; training continues: {}",
                               agreed.save != 0 ? "requested" : "periodic", error.what()));
       }
-      last_save_ = Clock::now();  // even after a failure, so that it is not retried at every step
+      last_save_ = Clock::now();  // even after a failure, so that the save is not retried at every step
     }
     if (agreed.generation > static_cast<std::uint32_t>(generation::current())) follow(world);
   }
@@ -262,7 +262,7 @@ class Boundaries {
     const bool saved = save(fmt::format(", stopping on {}", name));
     if (!saved && world.rank() == 0) log::warn("ADAPTDL_CHECKPOINT_PATH is not set: nothing was saved");
     try {
-      // Without this, a replica could mistake another replica's exit for a failure before it has finished itself.
+      // Without this, a replica that has not finished yet could mistake another replica's exit for a failure.
       collective::teardown();
     } catch (const Error& error) {
       log::warn(fmt::format("while stopping: {}", error.what()));

@@ -25,7 +25,7 @@ struct Wishes {
 // between two boundaries. The call at the boundary then returns the same wishes again.
 const Wishes& receive_agreement();
 // Continues, saves, changes the replicas or stops, as agreed. If the replicas changed (see regroups()), earlier
-// agreements are void, and the loop must divide its data among the new replicas before it submits wishes.
+// agreements no longer apply, and the loop must divide its data among the new replicas before it submits wishes.
 void settle_boundary();
 // Submits this replica's wishes for the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopProgress& progress);
@@ -34,8 +34,8 @@ void submit_wishes(const Wishes& wishes, const LoopProgress& progress);
 // errors of checkpoint::save_all_states. Does nothing if there are several replicas but no group.
 void save_result();
 
-// In a newcomer, joins the other replicas, which are at the same boundary, after settle_boundary. Must be called where
-// the program would make its first collective call. Does nothing in later calls and in other processes.
+// In a newcomer, joins the other replicas, which are at the same boundary, at the end of settle_boundary(). Must be
+// called where the program would make its first collective call. Does nothing in later calls and in other processes.
 void join_if_newcomer();
 
 // --- When replicas are lost ---
@@ -48,8 +48,8 @@ void join_if_newcomer();
 // Returns how often this process has changed its group.
 std::uint64_t regroups() noexcept;
 // Returns whether all replicas take part in the next boundary. If not, another replica has already passed it, and what
-// was agreed there was lost with the group. This replica then passes the boundary without communication, and the step
-// after it keeps its previous layout.
+// was agreed there was lost with the group. This replica then passes the boundary without communication, and keeps
+// the layout of its data for the next step.
 bool boundary_is_real() noexcept;
 // Marks the current step as void.
 void note_void_step() noexcept;

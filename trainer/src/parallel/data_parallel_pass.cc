@@ -97,7 +97,7 @@ void DataParallel::Impl::report_invalid() {
                             name(), where));
   if (internal::replica_rank() != 0 || ++warned > kMaxWarnings) return;
   log::warn(
-      fmt::format("'{}': NaN or infinite gradients{}; such steps count neither as progress nor for the noise "
+      fmt::format("'{}': NaN or infinite gradients{}; such steps change neither the progress nor the noise "
                   "scale, and no periodic checkpoint is saved after them",
                   name(), where));
 }

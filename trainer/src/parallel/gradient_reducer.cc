@@ -39,8 +39,8 @@ void GradientReducer::connect() {
   reduction_ = compat::make_reducer(params_, buckets_, process_group_ptr(), options_, names_);
 }
 
-// Calls the reducer, and converts its error about missing gradients. The reducer reports them in the next forward
-// pass, even for passes that GradientStatistics does not see.
+// Calls the reducer, and converts its error about missing gradients. The reducer reports missing gradients in the
+// next forward pass, even those of passes that GradientStatistics does not observe.
 void GradientReducer::call(const std::function<void(c10d::Reducer&)>& function) const {
   try {
     function(*reduction_.reducer);

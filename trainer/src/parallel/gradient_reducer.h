@@ -42,7 +42,7 @@ class GradientReducer {
   // rebuilds them earlier, so that buckets() contains the order of the next step.
   void update_buckets();
   const compat::Buckets& buckets() const noexcept { return buckets_; }
-  // Sets the buckets that connect() uses; if empty, LibTorch's initial buckets.
+  // Sets the buckets that connect() uses; if `buckets` is empty, it uses LibTorch's initial buckets.
   void set_buckets(compat::Buckets buckets) { buckets_ = std::move(buckets); }
 
   // Throws the UsageError for parameters that received no gradient in a backward pass.

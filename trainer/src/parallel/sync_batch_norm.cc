@@ -135,7 +135,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   {
     torch::NoGradGuard no_grad;
     moments = moments_of(wide.detach());
-    // If a replica was lost, the sums include only some replicas. The step will then be repeated.
+    // If a replica has been lost, the sums include only some replicas. The step will then be repeated.
     if (!internal::group_is_broken()) {
       check_count(moments.count);
       if (options.track_running_stats())

@@ -84,8 +84,8 @@ void GradientStatistics::begin_step() {
   mean_.clear();
 }
 
-// Begins a step before the previous step's gradients were taken: the program has either dropped these gradients or adds
-// to them.
+// Begins a step although the previous step's gradients have not been taken: the program has either dropped these
+// gradients or is adding to them.
 void GradientStatistics::set_aside() {
   if (options_.measure && unreduced_) {
     local_earlier_ = local_.tensor().clone();

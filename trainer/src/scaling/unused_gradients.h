@@ -1,4 +1,4 @@
-// Averages the gradients that c10d::Reducer leaves out, because a replica did not use their parameters in the reduced
+// Averages the gradients that c10d::Reducer leaves out because a replica did not use their parameters in the reduced
 // pass. Which parameters these are may differ between the replicas.
 //
 // Each function is a collective call. `unused`: by parameter, whether this replica did not use it in the reduced pass.
@@ -19,7 +19,7 @@ void average_unused(const compat::ProcessGroupPtr& group, int replicas, const st
                     const std::vector<bool>& unused);
 
 // Adds the gradients that are held for parameters that a replica did not use in the last batch, because the Reducer
-// does not see these. `held`: the gradients by parameter; undefined if none are held.
+// does not include these. `held`: the gradients by parameter; undefined if none are held.
 void reduce_unused(const compat::ProcessGroupPtr& group, int replicas, const std::vector<at::Tensor>& params,
                    const std::vector<bool>& unused, const std::vector<at::Tensor>& held);
 

@@ -1,5 +1,5 @@
 // Support for changes to the job's replicas: the users of the process group, and versions of the states that replicas
-// can only change together.
+// can change only together.
 //
 // Threading: only the training thread may use these classes and functions.
 #pragma once

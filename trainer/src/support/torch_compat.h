@@ -38,7 +38,7 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
                                    const std::string& secret, std::shared_ptr<Losses> losses);
 
 // Ends the communicators of an NCCL group, which would otherwise log a warning. REQUIRES that all replicas call it and
-// none was lost.
+// none has been lost.
 void shut_down(const ProcessGroupPtr& group);
 
 // Parameters by index, one vector per bucket, in the order in which the buckets are reduced.

@@ -20,9 +20,9 @@ void end_event_replay();
 void register_events();
 
 // Must be called when a writer for `log_dir` opens. `purge_step`: the step that the user requested, if any. `parent`:
-// for a run of add_scalars, the directory of its SummaryWriter. Returns the step from which the events in earlier files
-// are void, if any. All steps are void if the checkpoint contains this directory without events, or only its parent, or
-// if the job restarted without a checkpoint.
+// for a run of add_scalars, the directory of its SummaryWriter. Returns the step from which TensorBoard must discard
+// the events in earlier files, if any. It must discard all of them if the checkpoint contains this directory without
+// events, or only its parent, or if the job restarted without a checkpoint.
 std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step,
                                           const std::string& parent = {});
 

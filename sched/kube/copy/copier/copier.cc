@@ -5,10 +5,10 @@
 //   copier sum FILE SIZE             prints the XXH3-128 of the first SIZE bytes
 //   copier receive FILE OFFSET SIZE  writes the next SIZE bytes of standard input to FILE from OFFSET on, and prints
 //                                   their XXH3-128
-//   copier send FILE OFFSET SIZE     writes the bytes of FILE from OFFSET to SIZE to standard output, and the XXH3-128
-//                                   of the first SIZE bytes to standard error
+//   copier send FILE OFFSET SIZE     writes the bytes of FILE in the range [OFFSET, SIZE) to standard output, and the
+//                                   XXH3-128 of the first SIZE bytes to standard error
 //
-// On an error, it exits with 1 and writes a line to standard error.
+// On an error, the copier exits with 1 and writes a line to standard error.
 #define XXH_INLINE_ALL
 #include <fcntl.h>
 #include <unistd.h>

@@ -154,7 +154,7 @@ class Accumulator {
   Value get(const std::string& name, Value fallback = 0) const;
   // Removes a value and returns it. Throws UsageError in accumulation mode, or if no value has that name.
   Value pop(const std::string& name);
-  // Removes a value. Returns whether it existed, which is false in accumulation mode.
+  // Removes a value. Returns whether it existed; always false in accumulation mode.
   bool erase(const std::string& name);
   // Removes all values. Does nothing in accumulation mode.
   void clear();

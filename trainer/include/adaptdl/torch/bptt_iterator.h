@@ -19,10 +19,10 @@
 // kIgnored.
 //
 // Elasticity: if the batch size per replica is unchanged, an interrupted pass resumes at the same row on any number of
-// replicas, and no row is lost or repeated. If the batch size is different, so are the columns, and the pass resumes at
-// the proportional row of the new columns, rounded up. Some tokens are then read twice in this pass, and others are
-// skipped. The same applies when an adaptive batch size (autoscale_batch_size) changes in the middle of a pass. A loop
-// is always exactly one pass, regardless of how much statistical progress it makes.
+// replicas, and no row is lost or repeated. If the batch size is different, the columns are cut again, and the pass
+// resumes at the same fraction of their length, rounded up to a whole row. Some tokens are then read twice in this
+// pass, and others are skipped. The same applies when an adaptive batch size (autoscale_batch_size) changes in the
+// middle of a pass. A loop is always exactly one pass, regardless of how much statistical progress it makes.
 //
 // Errors: UsageError for invalid tokens or options, and the errors of AdaptiveDataLoaderHelper.
 // Threading: only the training thread may use the object.

@@ -13,8 +13,8 @@
 //   each batch, the job may checkpoint and exit (see AdaptiveDataLoaderHelper::step_boundary). After a restart, the
 //   loader skips the finished loops of the epoch, and resumes the interrupted loop at the sample that it had reached.
 // - A loop that is left by `break` is considered finished. All replicas must leave the loop at the same batch.
-// - With autoscale_batch_size, the loader chooses the total batch size for the best goodput while the loop runs, and
-//   the loop ends when it has made enough statistical progress: it may read the data several times, or end in the
+// - With autoscale_batch_size, the loader chooses the total batch size for the best goodput while the loop is running,
+//   and the loop ends when it has made enough statistical progress: it may read the data several times, or end in the
 //   middle of a pass (docs/adaptive-training.md).
 //
 // Data sets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`, such as
@@ -22,9 +22,10 @@
 // is the result of `get_batch`, passed through `collate`. By default, `collate` stacks a vector of examples into one
 // example, like LibTorch's Stack, and returns everything else unchanged.
 //
-// Threads: `workers` threads fetch and collate the next batches while the training thread trains. As in LibTorch, each
-// worker uses its own copy of the data set; all workers share one `collate`. A worker's exception is rethrown in the
-// training thread, at the batch that caused it. Without workers, the training thread fetches and collates the batches.
+// Threads: `workers` threads fetch and collate the next batches while the training thread is training. As in LibTorch,
+// each worker uses its own copy of the data set; all workers share one `collate`. A worker's exception is rethrown in
+// the training thread, at the batch that caused it. Without workers, the training thread fetches and collates the
+// batches.
 //
 // Random numbers: dealing and prefetching do not use LibTorch's default generator. Data sets should use
 // sample_generator().
@@ -118,7 +119,7 @@ class LoaderLoop {
   // Creates the batch of these samples and stores it in the slot.
   using Fetch = std::function<void(std::size_t worker, c10::ArrayRef<std::size_t> samples, std::size_t slot)>;
 
-  // Returns how many slots a loop needs: one for each batch that is fetched ahead.
+  // Returns how many slots a loop needs: one for each batch that is fetched ahead, or one if there are no workers.
   static std::size_t count_slots(const DataLoaderOptions& options) noexcept;
 
   // Begins a loop. The arguments that are passed by reference must outlive the loop.

@@ -25,7 +25,8 @@
 // their creation, which is the same on every replica and after every restart.
 //
 // Batch size: the batch size is fixed or, with autoscale_batch_size, chosen repeatedly for the best goodput while the
-// loop runs. Rank 0 decides, and every replica applies the decision at the same boundary (docs/adaptive-training.md).
+// loop is running. Rank 0 decides, and every replica applies the decision at the same boundary
+// (docs/adaptive-training.md).
 //
 // Accumulation: a step may consist of several batches, whose gradients are summed. Decisions, checkpoints and stops
 // happen only before the first batch of a step, so an incomplete step is never saved.
@@ -77,8 +78,8 @@ class AdaptiveDataLoaderHelper {
 
   // --- The loop ---
 
-  // A running loop, which is finished when this object is destroyed. However, if an exception destroys the object, the
-  // loop can be resumed at the first batch of the interrupted step.
+  // A running loop, which is finished when this object is destroyed. However, if the object is destroyed because of an
+  // exception, the loop can be resumed at the first batch of the interrupted step.
   class Context {
    public:
     // Begins a loop, like context().
@@ -192,7 +193,7 @@ class AdaptiveDataLoaderHelper {
   // Returns the number of samples per step over all replicas that was given to the constructor. If the batch size is
   // autoscaled, this is the initial batch size.
   std::size_t batch_size() const noexcept;
-  // Returns the maximum given to autoscale_batch_size, or nullopt if that was not called.
+  // Returns the maximum given to autoscale_batch_size, or nullopt if that function was not called.
   std::optional<std::size_t> max_batch_size() const noexcept;
   // Returns whether the total may grow beyond batch_size, so that epochs end after enough statistical progress.
   bool adaptive() const noexcept;
@@ -207,7 +208,8 @@ class AdaptiveDataLoaderHelper {
   std::size_t current_batch_size() const noexcept;
   // Returns how many batches are accumulated before the batch with which the optimizer steps.
   int accumulation_steps() const noexcept;
-  // Return whether the current batch's gradients are only accumulated, or whether the optimizer steps with this batch.
+  // Return whether the current batch's gradients are only accumulated, and whether the optimizer steps with this batch,
+  // respectively.
   bool is_accum_step() const noexcept;
   bool is_optim_step() const noexcept;
   // Returns whether this batch is known to be the last of the loop. Always false for a loop that ends after enough

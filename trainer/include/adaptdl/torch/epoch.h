@@ -29,7 +29,7 @@ namespace adaptdl {
 // The result of remaining_epochs_until, for use in a range-based for loop.
 class EpochRange {
  public:
-  // Runs the loop. Its value is the epoch whose body is running.
+  // Runs the loop. The iterator refers to the epoch whose body is running.
   class Iterator {
    public:
     using value_type = int;
@@ -41,7 +41,7 @@ class EpochRange {
     ~Iterator();
 
     int operator*() const noexcept { return epoch_; }
-    // Finishes this epoch and opens the next one. After the last epoch, saves a checkpoint instead.
+    // Finishes this epoch, and then opens the next one or, after the last epoch, saves a checkpoint.
     Iterator& operator++();
     bool operator==(std::default_sentinel_t) const noexcept { return !open_; }
 

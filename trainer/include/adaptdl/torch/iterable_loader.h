@@ -26,9 +26,9 @@
 // necessary.
 //
 // Threads: by default, the training thread reads the stream, at most one step ahead. If `prefetch` is set, another
-// thread reads more batches while the training thread trains. The two threads never use the data set at the same time,
-// and only the training thread calls reset() and collates batches. Exceptions in the reading thread are rethrown in the
-// training thread.
+// thread reads more batches while the training thread is training. The two threads never use the data set at the same
+// time, and only the training thread calls reset() and collates batches. Exceptions in the reading thread are rethrown
+// in the training thread.
 // Errors and lifetime: same as for AdaptiveDataLoader. An empty stream results in an empty loop or, if the batch size
 // is adaptive, in a UsageError.
 #pragma once

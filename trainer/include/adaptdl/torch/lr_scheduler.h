@@ -142,7 +142,7 @@ class CosineAnnealingLR final : public LRSchedule {
 struct OneCycleOptions {
   // The highest rate: one value for all parameter groups, or one for each. Base rates have no effect.
   std::vector<double> max_lr;
-  // Length of the cycle, >= 1. It ends at position total_steps - 1, after which the rates stay at their lowest.
+  // Length of the cycle, >= 1. The cycle ends at position total_steps - 1, after which the rates stay at their lowest.
   // (Python's scheduler raises an error after that, but an elastic job may take more steps than planned.)
   double total_steps = 0;
   double pct_start = 0.3;            // fraction of the cycle, 0 to 1, in which the rates rise
@@ -152,7 +152,7 @@ struct OneCycleOptions {
   double max_momentum = 0.95;        // momentum at the lowest rate
   double div_factor = 25;            // max_lr / first rate
   double final_div_factor = 10'000;  // first rate / last rate
-  bool three_phase = false;          // fall to the first rate as fast as the rates rose, then to the last rate
+  bool three_phase = false;          // fall to the first rate as fast as the rates rose, and then to the last
 };
 
 // The 1cycle policy (Smith and Topin, 2018): the rate rises from a low value to the highest, then falls to a far lower
@@ -209,7 +209,7 @@ struct ReduceLROnPlateauOptions {
   int patience = 10;                 // tolerated calls without improvement
   double threshold = 1e-4;           // minimum change that is considered an improvement
   bool absolute_threshold = false;   // whether threshold is a difference rather than a fraction of the best metric
-  int cooldown = 0;                  // number of calls after a reduction in which a lack of improvement is ignored
+  int cooldown = 0;                  // after a reduction, number of calls in which a lack of improvement is ignored
   std::vector<double> min_lr = {0};  // lowest rate: one value for all parameter groups, or one for each
   double eps = 1e-8;                 // a reduction is skipped if it is not greater than this
 };

@@ -95,7 +95,7 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   // Must be called before and after each forward pass of the model. `outputs`: the tensors from which the loss is
-  // computed. `complete`: whether `outputs` contains all such tensors. Throws UsageError if it does not and
+  // computed. `complete`: whether `outputs` contains all such tensors. Throws UsageError if `complete` is false and
   // find_unused_parameters is set.
   void before_forward();
   void after_forward(const std::vector<at::Tensor>& outputs, bool complete = true);

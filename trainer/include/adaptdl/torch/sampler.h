@@ -6,11 +6,11 @@
 // p of the order is dealt to rank (p - s) mod K, so each replica reads positions s + rank, s + rank + K, ... After each
 // replica has read m positions, exactly the positions s ... s + m*K - 1 have been read.
 //
-// Guarantees: in a pass, every sample is dealt exactly once, and at most K-1 of them a second time, to give all
-// replicas the same number of samples. If a pass is interrupted when each replica has read m samples, and is resumed at
-// index s + m*K on any number of replicas, this also holds, with K as the last number of replicas: no sample is lost,
-// and repeated samples come last. (With more replicas than samples, a sample may be repeated several times, but there
-// are at most K-1 repetitions.)
+// Guarantees: in a pass, every sample is dealt once, and at most K-1 of them a second time, to give all replicas the
+// same number of samples. This also holds, with K as the final number of replicas, if the pass is interrupted when each
+// replica has read m samples, and is resumed at index s + m*K on any number of replicas: no sample is lost, and
+// repeated samples come last. (With more replicas than samples, a sample may be repeated several times, but there are
+// at most K-1 repetitions.)
 //
 // An index counts the samples that all replicas have read since the start of the epoch: `index` / N is the pass, and
 // `index` mod N is the position in its order.

@@ -61,8 +61,8 @@ std::optional<std::filesystem::path> tensorboard_directory();
 // Options of SummaryWriter.
 struct SummaryWriterOptions {
   // The step from which TensorBoard discards the events in earlier files of the directory. If unset, this is the step
-  // after the last step in the checkpoint. By default, a job that was restarted without a checkpoint therefore discards
-  // all steps, and a new job discards none.
+  // after the last step in the checkpoint. Therefore, if a job was restarted without a checkpoint, TensorBoard discards
+  // all earlier steps by default; in a new job, it discards none.
   std::optional<std::int64_t> purge_step;
   // Maximum time that an event waits in memory. If 0, each event is written immediately. Shorter times cause more
   // writes.
@@ -126,8 +126,9 @@ class SummaryWriter {
   // Logs one scalar per name, such as {{"train", 0.3}, {"test", 0.4}}, so that TensorBoard shows the curves in one
   // chart. Each name is a separate run with the tag `main_tag` in log_dir/<main_tag>_<name>, where '_' replaces each
   // '/'. The run's file and thread are created when the run is first logged to. If the file cannot be created, a single
-  // warning is logged. Rank, `purge_step` and restarts work in the same way as for the writer, except that in a resumed
-  // job, the steps that a run logged after the checkpoint are discarded only when the run is logged to again.
+  // warning is logged. Rank, `purge_step` and restarts have the same effect as for the writer, with one exception: in a
+  // resumed job, the steps that a run logged after the checkpoint are discarded only at the next call that logs to this
+  // run.
   void add_scalars(std::string_view main_tag, const std::map<std::string, double>& values, std::int64_t step);
 
   // Logs an image of shape [channels, height, width] or [height, width], on any device. 1 channel is gray, 3 are RGB,
@@ -150,9 +151,9 @@ class SummaryWriter {
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
 
   // Logs this run's row in the table of hyperparameters. `metrics` are results by which runs can be compared; they are
-  // also written as scalars. With metrics, TensorBoard shows the run as finished, so call this at the end; without
-  // metrics, TensorBoard shows it as running. If there are several calls for one directory, TensorBoard shows the
-  // hyperparameters of the first call.
+  // also written as scalars. With metrics, TensorBoard shows the run as finished, so call this function at the end;
+  // without metrics, TensorBoard shows it as running. If there are several calls for one directory, TensorBoard shows
+  // the hyperparameters of the first call.
   void add_hparams(const HParams& hparams, const std::map<std::string, double>& metrics = {}, std::int64_t step = 0);
 
   // Logs the graph of a model, with the shapes of its tensors. model.forward(inputs...) is traced in one pass in
