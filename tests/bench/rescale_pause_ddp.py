@@ -35,12 +35,12 @@ def save(path, net, optimizer, epoch):
     os.replace(f"{path}.new", path)
 
 
-def main(name, stamps, snapshot):
+def train(name, stamps, snapshot):
+    """Trains in the process group that the caller has initialized."""
     torch.manual_seed(1)
     stamps = os.open(stamps, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     net = make_model(name)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
-    torch.distributed.init_process_group("gloo")
     rank, replicas = torch.distributed.get_rank(), torch.distributed.get_world_size()
     epoch = step = 0
     if os.path.exists(snapshot):
@@ -67,4 +67,5 @@ def main(name, stamps, snapshot):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    torch.distributed.init_process_group("gloo")
+    train(*sys.argv[1:])

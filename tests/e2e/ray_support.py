@@ -58,6 +58,12 @@ class RayCluster:
         [raylet] = [pid for pid in self._processes(f"ADAPTDL_TEST_NODE={name}") if b"/raylet\0" in self._read(pid, "cmdline")[:300]]
         os.kill(raylet, signal.SIGKILL)
 
+    def stop(self, name):
+        """Ends a node, as if its machine had been shut down."""
+        process = self.nodes.pop(name)
+        process.terminate()
+        process.wait(PATIENCE)
+
     def drain(self, name, seconds):
         node = self.query(f"next(n['NodeID'] for n in ray.nodes() if n['Alive'] and n['Labels'].get('adaptdl-test') == {name!r})")
         self._ray("drain-node", "--address", self.address, "--node-id", node, "--reason", "DRAIN_NODE_REASON_PREEMPTION",
