@@ -274,11 +274,12 @@ std::optional<sched::Relay> parse_relay(const std::optional<std::string>& text) 
   if (!text) return std::nullopt;
   try {
     const auto relay = nlohmann::json::parse(*text);
-    return sched::Relay{.in = relay.at("in").get<int>(),
-                        .out = relay.at("out").get<int>(),
-                        .address = relay.at("address").get<std::string>(),
-                        .copies_checkpoints = relay.at("copy_checkpoints").get<bool>(),
-                        .rescale_timeout = std::chrono::milliseconds(relay.at("rescale_timeout_ms").get<int>())};
+    return sched::Relay{
+        .in = relay.at("in").get<int>(),
+        .out = relay.at("out").get<int>(),
+        .address = relay.at("address").get<std::string>(),
+        .copies_checkpoints = relay.at("copy_checkpoints").get<bool>(),
+        .rescale_timeout = std::chrono::milliseconds(relay.at("rescale_timeout_ms").get<std::int64_t>())};
   } catch (const nlohmann::json::exception& error) {
     throw UsageError(fmt::format("run: invalid ADAPTDL_RELAY '{}': {}", *text, error.what()));
   }

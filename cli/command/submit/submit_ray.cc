@@ -83,6 +83,12 @@ Plan make_plan(const RaySubmitOptions& options) {
     throw UsageError(
         "submit: --ray requires either --checkpoint-path DIR, a directory that all nodes share, or --no-checkpoint");
   }
+  if (!options.no_checkpoint && !fs::path(options.checkpoint_path).is_absolute()) {
+    throw UsageError(
+        fmt::format("submit: --checkpoint-path must be an absolute path, not '{}': the working directory of "
+                    "the job changes with each submission",
+                    options.checkpoint_path));
+  }
   if (options.copy_checkpoints && options.no_checkpoint)
     throw UsageError("submit: --copy-checkpoints requires --checkpoint-path");
   if (!options.max_replicas.empty() && !options.max_cluster_size.empty())

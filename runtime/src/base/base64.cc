@@ -1,5 +1,6 @@
 #include "base/base64.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -8,18 +9,29 @@ namespace {
 
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
+constexpr std::size_t kNoLetter = 64;
+// The value of each byte as a letter.
+constexpr auto kValues = [] {
+  std::array<std::uint8_t, 256> values{};
+  values.fill(kNoLetter);
+  for (std::size_t i = 0; i < kLetters.size(); ++i)
+    values[static_cast<unsigned char>(kLetters[i])] = static_cast<std::uint8_t>(i);
+  return values;
+}();
+
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 }  // namespace
 
 std::optional<std::string> decode_base64(std::string_view text) {
   std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
   std::uint32_t bits = 0;
   std::size_t letters = 0, padding = 0;
   for (const char c : text) {
     if (is_space(c)) continue;
-    const std::size_t value = c == '=' ? 0 : kLetters.find(c);
-    if (value == std::string_view::npos || (padding > 0 && c != '=')) return {};
+    const std::size_t value = c == '=' ? 0 : kValues[static_cast<unsigned char>(c)];
+    if (value == kNoLetter || (padding > 0 && c != '=')) return {};
     padding += c == '=';
     bits = bits << 6 | static_cast<std::uint32_t>(value);
     if (++letters % 4 != 0) continue;

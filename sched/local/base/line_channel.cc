@@ -31,12 +31,15 @@ void LineChannel::write() {
   while (written_ < outgoing_.size()) {
     const ssize_t size = ::write(out_.get(), outgoing_.data() + written_, outgoing_.size() - written_);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return;
+    if (size < 0 && errno == EAGAIN) break;
     // If the other process is gone, receive() reports it.
     written_ = size < 0 ? outgoing_.size() : written_ + static_cast<std::size_t>(size);
   }
-  outgoing_.clear();
-  written_ = 0;
+  // While data is added all the time, the channel is never empty.
+  if (written_ > outgoing_.size() / 2) {
+    outgoing_.erase(0, written_);
+    written_ = 0;
+  }
 }
 
 bool LineChannel::receive(const std::function<void(const nlohmann::json&)>& sink) {

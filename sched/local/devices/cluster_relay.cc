@@ -84,7 +84,11 @@ void ClusterRelay::admit_nodes() {
   for (const auto& [id, node] : nodes_) devices += node.leaving ? 0 : node.devices;
   const json& hints = request().hints;
   const bool follows = hints.is_object() && hints.value("liveRescale", false);
-  const bool restarts = !allocated_.empty() && !follows;
+  const bool stays = std::ranges::all_of(allocated_, [this](const std::string& device) {
+    const auto node = nodes_.find(node_of(device));
+    return node != nodes_.end() && !node->second.leaving;
+  });
+  const bool restarts = !allocated_.empty() && stays && !follows;
   if (restarts && devices < size().max_wanted() && Clock::now() - withheld_since_ < rescale_timeout_) return;
   for (const auto& [id, node] : nodes_) admitted_.insert(id);
 }

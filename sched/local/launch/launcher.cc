@@ -101,8 +101,10 @@ std::string describe_restart(const LaunchResult& result, const RestartBudget& bu
   const std::string from = result.checkpoint ? fmt::format("from {}", result.checkpoint->path.filename().string())
                                              : "from the beginning, as there is no checkpoint";
   const auto& failure = result.outcome.first_failure;
+  const bool late = result.outcome.verdict == Verdict::kGraceExpired;
   const std::string what = failure ? fmt::format("replica {} {}", failure->rank, describe_end(*failure))
-                                   : std::string("the replicas did not stop within the grace period");
+                           : late  ? std::string("the replicas did not stop within the grace period")
+                                   : std::string("the last checkpoint of the replicas was lost");
   const std::string count = counts(result) ? fmt::format("restart {} of {}", budget.used(), budget.max())
                                            : std::string("not counted: killed from outside");
   return fmt::format("{}: restarting all replicas {} ({})", what, from, count);
@@ -197,7 +199,9 @@ LaunchResult run_to_end(LaunchContext& context) {
     if (attempt.stop_requested()) return result;
     if (starts_at_new_size(context, attempt, result)) continue;
     const Verdict verdict = result.outcome.verdict;
-    const bool failed = verdict == Verdict::kFailed || (attempt.rescales() && verdict == Verdict::kGraceExpired);
+    const bool unsaved = verdict == Verdict::kGraceExpired ||
+                         (verdict == Verdict::kNothingSaved && context.plan.copies_checkpoints);  // the copy failed
+    const bool failed = verdict == Verdict::kFailed || (attempt.rescales() && unsaved);
     if (!failed || !starts_after_failure(context, attempt, result)) return result;
   }
 }

@@ -19,16 +19,14 @@ using nlohmann::json;
 
 }  // namespace
 
-CheckpointSender::CheckpointSender(fs::path checkpoint, int copy)
-    : path_(std::move(checkpoint)), copy_(copy), directory_(checkpoint::open_directory(path_)) {
+CheckpointSender::CheckpointSender(fs::path checkpoint, int copy) : path_(std::move(checkpoint)), copy_(copy) {
+  const checkpoint::Fd directory = checkpoint::open_directory(path_);
   std::error_code error;
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
-    names_.push_back(it->path().filename().string());
-    size_ += it->file_size(error);
-    if (error) break;
+    files_.push_back(std::make_unique<checkpoint::InputFile>(directory, path_, it->path().filename().string()));
+    size_ += files_.back()->size();
   }
   if (error) throw Error(fmt::format("cannot read {}: {}", path_.string(), error.message()));
-  std::ranges::sort(names_);
 }
 
 std::optional<json> CheckpointSender::next() {
@@ -40,21 +38,19 @@ std::optional<json> CheckpointSender::next() {
 
 json CheckpointSender::part() {
   if (!std::exchange(begun_, true)) return {{"part", "begin"}, {"name", path_.filename().string()}, {"size", size_}};
-  if (!input_ && file_ < names_.size()) {
-    input_.emplace(directory_, path_, names_[file_]);
-    offset_ = 0;
-    return {{"part", "file"}, {"name", names_[file_]}};
-  }
-  if (!input_) {
+  if (files_.empty()) {
     ended_ = true;
     return {{"part", "end"}};
   }
-  std::string bytes(std::min<std::uint64_t>(kPiece, input_->size() - offset_), '\0');
-  input_->read(offset_, std::as_writable_bytes(std::span(bytes)));
+  const checkpoint::InputFile& file = *files_.front();
+  if (!std::exchange(named_, true)) return {{"part", "file"}, {"name", file.path().filename().string()}};
+  std::string bytes(std::min<std::uint64_t>(kPiece, file.size() - offset_), '\0');
+  file.read(offset_, std::as_writable_bytes(std::span(bytes)));
   offset_ += bytes.size();
-  if (offset_ == input_->size()) {
-    input_.reset();
-    ++file_;
+  if (offset_ == file.size()) {
+    files_.pop_front();
+    offset_ = 0;
+    named_ = false;
   }
   ++unanswered_;
   return {{"part", "bytes"}, {"base64", encode_base64(bytes)}};

@@ -16,11 +16,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "checkpoint/files.h"
 #include "checkpoint/import.h"
@@ -29,12 +30,12 @@ namespace adaptdl::sched {
 
 class CheckpointSender {
  public:
-  // `copy` must differ from the numbers of earlier copies over the same channel. Throws Error if the checkpoint cannot
-  // be read.
+  // Opens all files, so that the checkpoint can be sent even if it is deleted. `copy` must differ from the numbers of
+  // earlier copies over the same channel. Throws Error if the checkpoint cannot be read.
   CheckpointSender(std::filesystem::path checkpoint, int copy);
 
   // Returns the next message, or nullopt while the receiver must answer first, and after the last message. Throws Error
-  // if a file cannot be read, for example because the checkpoint was deleted.
+  // if a file cannot be read.
   std::optional<nlohmann::json> next();
   // Processes an answer from the receiver. Answers that belong to an earlier copy are ignored.
   void take(const nlohmann::json& answer);
@@ -53,14 +54,11 @@ class CheckpointSender {
 
   const std::filesystem::path path_;
   const int copy_;
-  checkpoint::Fd directory_;
-  std::vector<std::string> names_;  // names of the files
-  std::uint64_t size_ = 0;
-  std::size_t file_ = 0;  // the current file's index
-  std::optional<checkpoint::InputFile> input_;
-  std::uint64_t offset_ = 0;
+  std::deque<std::unique_ptr<checkpoint::InputFile>> files_;  // not sent completely; the first one is the current one
+  std::uint64_t size_ = 0;                                    // of all files, in bytes
+  std::uint64_t offset_ = 0;                                  // in the current file
   int unanswered_ = 0;
-  bool begun_ = false, ended_ = false, done_ = false;
+  bool begun_ = false, named_ = false, ended_ = false, done_ = false;  // named: the current file's name has been sent
   std::string failure_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "adaptdl/checkpoint.h"
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "local/base/checkpoint_watch.h"
@@ -12,7 +13,20 @@
 namespace adaptdl::sched {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
+
+std::optional<fs::path> find_newest(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::exists(directory, ignored)) return std::nullopt;
+  if (const auto newest = CheckpointWatch(directory).newest(); newest && newest->foreign) return newest->path;
+  if (const auto whole = checkpoint::newest_whole(directory)) return whole->path;
+  if (checkpoint::list(directory).empty()) return std::nullopt;
+  throw checkpoint::CheckpointError(fmt::format(
+      "no intact checkpoint in {}; restore one from a backup, or, to start from the beginning, choose another "
+      "directory",
+      directory.string()));
+}
 
 }  // namespace
 
@@ -24,8 +38,7 @@ RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& obs
       refuse_(std::move(refuse)) {}
 
 void RemoteCheckpoints::begin() {
-  const auto newest = CheckpointWatch(directory_).newest();
-  newest_ = newest ? std::optional(newest->path) : std::nullopt;
+  newest_ = find_newest(directory_);
   for (auto& [name, device] : devices_) {
     device.sender.reset();
     device.has_newest = false;
@@ -36,6 +49,7 @@ void RemoteCheckpoints::begin() {
 
 void RemoteCheckpoints::start(const std::string& device, json start, bool joins) {
   Device& entry = devices_[device];
+  entry.superseded = false;
   if (!joins && newest_ && !std::exchange(entry.has_newest, true)) {
     entry.sender.emplace(*newest_, ++copies_);
     send_pieces(device);
@@ -50,6 +64,13 @@ bool RemoteCheckpoints::drop_start(const std::string& device, int number) {
          std::erase_if(found->second.starts, [number](const json& start) { return start.at("number") == number; }) > 0;
 }
 
+bool RemoteCheckpoints::is_queued(const std::string& device, int number) const {
+  const auto found = devices_.find(device);
+  return found != devices_.end() && std::ranges::any_of(found->second.starts, [number](const json& start) {
+           return start.at("number") == number;
+         });
+}
+
 void RemoteCheckpoints::take(const std::string& device, const json& message) {
   Device& entry = devices_[device];
   const auto part = message.at("part").get<std::string>();
@@ -61,12 +82,28 @@ void RemoteCheckpoints::take(const std::string& device, const json& message) {
     entry.sender.reset();
     return send_starts();
   }
-  if (!entry.receiver) entry.receiver.emplace(directory_, keep_);
-  json answer = entry.receiver->take(message);
-  if (answer.is_null()) return;
-  if (answer.at("part") == "failed")
-    observer_.notice(fmt::format("warning: a checkpoint is lost: {}", answer.at("why").get<std::string>()));
-  send(device, std::move(answer));
+  if (part == "begin" && !entry.superseded) {
+    for (auto& [name, other] : devices_) other.superseded = name != device;
+  }
+  json answer = receive(entry, message);
+  std::string why = answer.is_object() ? answer.value("why", "") : "";
+  if (part == "abort") why = message.value("why", "");
+  if (!why.empty()) observer_.notice(fmt::format("warning: a checkpoint is lost: {}", why));
+  if (!answer.is_null()) send(device, std::move(answer));
+}
+
+// Returns the answer to a message about a checkpoint that the device saved; null if there is none. If a replica on
+// another device has become the first one and has saved a checkpoint, a checkpoint that still arrives from this device
+// is older, and is dropped.
+json RemoteCheckpoints::receive(Device& device, const json& message) {
+  if (!device.superseded) {
+    if (!device.receiver) device.receiver.emplace(directory_, keep_);
+    return device.receiver->take(message);
+  }
+  if (device.receiver) device.receiver->take({{"part", "abort"}});
+  const auto part = message.at("part").get<std::string>();
+  if (part != "bytes" && part != "end") return nullptr;
+  return {{"part", part == "end" ? "stored" : "received"}, {"copy", message.at("copy")}};
 }
 
 void RemoteCheckpoints::lost(const std::string& device) {

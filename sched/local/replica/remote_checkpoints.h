@@ -27,7 +27,9 @@ class RemoteCheckpoints {
   // The plan must have a checkpoint directory. The plan and the observer must outlive this object.
   RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& observer, Send send, Refuse refuse);
 
-  // Must be called before each start of all replicas.
+  // Chooses the checkpoint from which the replicas continue: the newest one whose bytes are all correct, as replicas do
+  // that share the directory. Must be called before each start of all replicas. Throws CheckpointError if there are
+  // checkpoints, but none is intact, or if one cannot be read for a reason other than damage.
   void begin();
   // Sends the message `start`, which starts a replica on the device. If the replica is not to join running replicas,
   // the message is sent once every device on which replicas are about to start has the newest checkpoint. Throws Error
@@ -35,6 +37,9 @@ class RemoteCheckpoints {
   void start(const std::string& device, nlohmann::json start, bool joins);
   // Discards the message that starts this replica if it has not been sent yet, and returns whether it was discarded.
   bool drop_start(const std::string& device, int number);
+
+  // Returns whether the message that starts this replica has not been sent yet.
+  bool is_queued(const std::string& device, int number) const;
 
   // Processes a message about a checkpoint from the device's server.
   void take(const std::string& device, const nlohmann::json& message);
@@ -49,11 +54,13 @@ class RemoteCheckpoints {
     std::string failure;                     // why it could not store the newest checkpoint
     std::deque<nlohmann::json> starts;       // not sent yet
     std::optional<CheckpointReceiver> receiver;
+    bool superseded = false;  // another device has saved a checkpoint since; this device's checkpoints are older
   };
 
   void send(const std::string& device, nlohmann::json message) const;
   void send_pieces(const std::string& device);
   void send_starts();
+  nlohmann::json receive(Device& device, const nlohmann::json& message);
 
   const std::filesystem::path directory_;
   const int keep_;

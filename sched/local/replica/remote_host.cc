@@ -51,8 +51,8 @@ class RemoteReplica final : public Replica {
     return true;
   }
   bool handles_save() const override { return !end_ && handles_save_; }
-  bool is_starting() const override { return !end_ && starting_; }
-  bool handles_stop() const override { return end_ || handles_stop_; }
+  bool is_starting() const override { return !end_ && starting_ && !host_.is_queued(device_, number()); }
+  bool handles_stop() const override { return end_ || handles_stop_ || host_.is_queued(device_, number()); }
   void kill(bool hung) override {
     if (!hung) killed_ = true;
     if (host_.drop_start(device_, number())) return end_unstarted();
@@ -188,6 +188,10 @@ void RemoteHost::send_start(const std::string& device, json start, bool joins) {
 
 bool RemoteHost::drop_start(const std::string& device, int number) {
   return checkpoints_ && checkpoints_->drop_start(device, number);
+}
+
+bool RemoteHost::is_queued(const std::string& device, int number) const {
+  return checkpoints_ && checkpoints_->is_queued(device, number);
 }
 
 // Replaces the path of a checkpoint on the device's node with the path of its copy on this machine.

@@ -86,6 +86,7 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
 
   void send_start(const std::string& device, nlohmann::json start, bool joins);
   bool drop_start(const std::string& device, int number);
+  bool is_queued(const std::string& device, int number) const;
   void localize(const std::string& device, nlohmann::json& report) const;
 
   void connected(const std::string& device, const std::string& address) override;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -64,15 +63,21 @@ class ReplicaServer {
     if (what == "begin") return begin();
     if (what == "port") return send_port();
     if (what == "checkpoint" && checkpoints_ != nullptr) return checkpoints_->take(message);
-    if (what == "kill_all") return kill();
+    if (what == "kill_all") {
+      holds_ends_ = false;
+      return host_.kill_all();
+    }
     const int number = message.at("number").get<int>();
     if (what == "start") return start(number, place_from_json(message.at("place")));
     const auto found = replicas_.find(number);
     if (found == replicas_.end()) return;  // it is already gone
     Replica& replica = *found->second.replica;
-    if (what == "stop") return replica.ask_to_stop();
+    if (what == "stop") {
+      if (checkpoints_ != nullptr) checkpoints_->send_only_newest();
+      return replica.ask_to_stop();
+    }
     if (what == "kill") {
-      abandon_checkpoints();
+      holds_ends_ = false;
       return replica.kill(message.at("hung").get<bool>());
     }
     if (what == "save") replica.ask_to_save();
@@ -95,24 +100,14 @@ class ReplicaServer {
 
   // Kills all replicas, and waits until they are gone.
   void kill_all() {
-    kill();
+    holds_ends_ = false;
+    host_.kill_all();
     for (const auto deadline = Clock::now() + kKillWait; !replicas_.empty(); step()) {
       if (Clock::now() > deadline) throw Error(fmt::format("cannot kill {} of the replicas", replicas_.size()));
     }
   }
 
  private:
-  void kill() {
-    abandon_checkpoints();
-    host_.kill_all();
-  }
-
-  // A killed replica ends without delay: its last checkpoints are not sent.
-  void abandon_checkpoints() {
-    sends_unreported_ = false;
-    if (checkpoints_ != nullptr) checkpoints_->abandon();
-  }
-
   struct Entry {
     std::unique_ptr<Replica> replica;
     json handles;  // as last sent
@@ -126,7 +121,7 @@ class ReplicaServer {
   void start(int number, ReplicaPlace place) {
     // The driver has limited this process to the device's GPU. `place.device` is the device's name in the cluster.
     if (plan_.device_kind == DeviceKind::kGpu) place.device.clear();
-    sends_unreported_ = checkpoints_ != nullptr;
+    holds_ends_ = checkpoints_ != nullptr;
     const auto on_report = [this](const Replica& replica, const json& report) {
       json message = {{"is", "report"}, {"number", replica.number()}, {"report", report}};
       const bool saved = report.value("event", json()) == "checkpoint" && report.value("path", json()).is_string();
@@ -150,12 +145,12 @@ class ReplicaServer {
     }
     order_simultaneous(ends);
     ends_.insert(ends_.end(), ends.begin(), ends.end());
-    if (sends_unreported_ && !ends.empty()) checkpoints_->send_unreported();
+    if (holds_ends_ && !ends.empty()) checkpoints_->send_unreported();
   }
 
   // Reports the ends of replicas once the RemoteHost has the checkpoints that the replicas saved.
   void send_ends() {
-    if (checkpoints_ != nullptr && checkpoints_->sending()) return;
+    if (holds_ends_ && checkpoints_->sending() && std::ranges::none_of(ends_, is_failure)) return;
     for (const ReplicaEnd& end : std::exchange(ends_, {}))
       channel_.send({{"is", "ended"}, {"number", end.number}, {"end", end_to_json(end)}});
   }
@@ -191,7 +186,7 @@ class ReplicaServer {
   LineChannel& channel_;
   const LaunchPlan& plan_;
   NodeCheckpoints* const checkpoints_;
-  bool sends_unreported_ = false;
+  bool holds_ends_ = false;  // until the checkpoints have been sent; false once a replica was killed
   Forwarder forwarder_;
   LocalHost host_;
   std::map<int, Entry> replicas_;
@@ -213,8 +208,8 @@ int serve_replicas(Fd in, Fd out) {
     if (server) return server->handle(message);
     plan = node_plan_from_json(message.at("plan"));
     if (plan->copies_checkpoints) {
-      plan->checkpoints = std::filesystem::current_path() / fmt::format(".adaptdl-checkpoints-{}", ::getpid());
-      checkpoints.emplace(channel, *plan->checkpoints);
+      checkpoints.emplace(channel, std::filesystem::current_path());
+      plan->checkpoints = checkpoints->directory();
     }
     server.emplace(channel, *plan, checkpoints ? &*checkpoints : nullptr);
   };

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "adaptdl/checkpoint.h"
 #include "adaptdl/error.h"
 #include "remote_host_support.h"
 
@@ -62,15 +63,34 @@ class Directory {
   fs::path path_;
 };
 
-// Returns the directory in which the replica server of a device stores checkpoints.
-fs::path node_directory(const Scene& scene, const std::string& device) {
-  return fs::current_path() / (".adaptdl-checkpoints-" + std::to_string(scene.links.pid(device)));
+// Returns the directories in which replica servers store checkpoints.
+std::vector<fs::path> node_directories() {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(fs::current_path())) {
+    if (entry.path().filename().string().starts_with(".adaptdl-checkpoints-")) found.push_back(entry.path());
+  }
+  return found;
 }
 
 // Waits until the server of the device has handled all messages so far, and lets the host handle the answers.
 void exchange_messages(Scene& scene, const std::string& device) {
   for (int i = 0; i < 20; ++i) scene.host.free_port(device);
 }
+
+// Returns the directory of the only replica server, which serves device "a".
+fs::path node_directory(Scene& scene) {
+  exchange_messages(scene, "a");
+  const std::vector<fs::path> found = node_directories();
+  REQUIRE(found.size() == 1);
+  return found.front();
+}
+
+// A state of a program that uses adaptdl's runtime.
+struct Number final : checkpoint::State {
+  Number() : State("number") {}
+  void save(checkpoint::Writer& writer) const override { writer.json("value", 7); }
+  void load(const checkpoint::Reader&) override {}
+};
 
 }  // namespace
 
@@ -179,16 +199,107 @@ TEST_CASE("a replica that is stopped or killed while the checkpoint is copied ne
 TEST_CASE("a replica that is killed while its checkpoint is copied ends without delay") {
   const Directory checkpoints;
   Scene scene(std::string(kSave) + "save 1; report 1; save 2; sleep 1000", {"a"}, checkpoints.path());
+  const fs::path directory = node_directory(scene);
   Replica& replica = scene.start(0, "a", 0);
   // Without the host's answers, the copy makes no progress.
-  const fs::path directory = node_directory(scene, "a");
   const auto until = std::chrono::steady_clock::now() + 60s;
   while (!fs::exists(directory / "checkpoint-2") && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(10ms);
   replica.kill(false);
   REQUIRE(scene.eventually([&] { return replica.gone(); }));
-  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-1"));
-  CHECK(fs::is_empty(checkpoints.path()));
+  CHECK(scene.ends[0].status == ExitStatus{.signalled = true, .code = SIGKILL});
+  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-2"));
+  // Its node still sends the checkpoint that was saved before.
+  REQUIRE(scene.eventually([&] { return fs::exists(checkpoints / "checkpoint-1"); }));
+}
+
+TEST_CASE("a replica that fails ends without delay, and its checkpoint still arrives") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) + "save 1; report 1; exit 3", {"a"}, checkpoints.path());
+  const Replica& replica = scene.start(0, "a", 0);
+  REQUIRE(scene.eventually([&] { return !scene.ends.empty(); }));
+  CHECK(scene.ends[0].status == ExitStatus{.signalled = false, .code = 3});
+  REQUIRE(scene.eventually([&] { return replica.gone() && fs::exists(checkpoints / "checkpoint-1"); }));
+}
+
+TEST_CASE("replicas that are asked to stop send their last checkpoint before older ones") {
+  const Directory checkpoints;
+  Scene scene(std::string(kSave) +
+                  "trap 'save 3; report 3; exit 143' TERM; save 1; report 1; save 2; report 2; echo ready; "
+                  "while :; do sleep 0.02; done",
+              {"a"}, checkpoints.path());
+  const fs::path directory = node_directory(scene);
+  Replica& replica = scene.start(0, "a", 0);
+  const auto until = std::chrono::steady_clock::now() + 60s;
+  while (!fs::exists(directory / "checkpoint-2") && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(10ms);
+  replica.ask_to_stop();
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(scene.reports[0].size() == 3);
+  CHECK(fs::exists(checkpoints / "checkpoint-3"));
+  CHECK(scene.lines.notices.empty());
+}
+
+TEST_CASE("the bytes of a checkpoint are checked, and a damaged one is passed over in favor of an older one") {
+  const Directory checkpoints;
+  ::setenv("ADAPTDL_CHECKPOINT_PATH", checkpoints.path().c_str(), 1);
+  {
+    const Number number;
+    for (int i = 0; i < 2; ++i) REQUIRE(checkpoint::save_all_states());
+  }
+  ::unsetenv("ADAPTDL_CHECKPOINT_PATH");
+  const auto damage = [&](const std::string& name) {
+    std::string text = read_all(checkpoints / name / "number.json");
+    text.at(text.find('7')) = '8';
+    std::ofstream(checkpoints / name / "number.json") << text;
+  };
+  damage("checkpoint-1");
+  Scene scene(R"(ls "$ADAPTDL_CHECKPOINT_PATH")", {"a"}, checkpoints.path());
+  const Replica& replica = scene.start(0, "a", 0);
+  REQUIRE(scene.eventually([&] { return replica.gone(); }));
+  CHECK(scene.lines.out[0] == "checkpoint-0\n");
+  damage("checkpoint-0");
+  CHECK_THROWS_AS(scene.host.begin(), checkpoint::CheckpointError);
+}
+
+TEST_CASE("a checkpoint that arrives after another node has saved a newer one is dropped") {
+  const Directory checkpoints;
+  const LaunchPlan plan = Scene::make_plan("", checkpoints.path());
+  Lines lines;
+  std::vector<std::string> answers;
+  const auto answer = [&](const std::string& device, const json& message) {
+    answers.push_back(device + " " + message.value("part", "start"));
+  };
+  RemoteCheckpoints remote(plan, lines, answer, [](const std::string&, int, const std::string&) {});
+  const auto take = [&](const std::string& device, json message) {
+    message["copy"] = 1;
+    remote.take(device, message);
+  };
+  const auto begin = [&](const std::string& device, const std::string& name) {
+    take(device, {{"part", "begin"}, {"name", name}, {"size", 3}});
+    take(device, {{"part", "file"}, {"name", "state"}});
+  };
+  const json bytes = {{"part", "bytes"}, {"base64", "YWJj"}}, end = {{"part", "end"}};
+  begin("a", "checkpoint-4");
+  begin("b", "checkpoint-5");
+  take("a", bytes);
+  take("a", end);
+  begin("a", "checkpoint-6");
+  take("a", bytes);
+  take("a", end);
+  take("b", bytes);
+  take("b", end);
+  CHECK(answers ==
+        std::vector<std::string>{"a received", "a stored", "a received", "a stored", "b received", "b stored"});
+  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-4"));
+  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-6"));
+  CHECK(read_all(checkpoints / "checkpoint-5/state") == "abc");
+  // A replica that starts on the device later saves newer checkpoints.
+  remote.start("a", {{"do", "start"}, {"number", 2}}, true);
+  begin("a", "checkpoint-7");
+  take("a", bytes);
+  take("a", end);
+  CHECK(fs::exists(checkpoints / "checkpoint-7"));
 }
 
 TEST_CASE("if a node is lost while the checkpoint is copied to it, the other replicas start") {
@@ -224,13 +335,13 @@ TEST_CASE("a node that cannot store the checkpoint fails its replica with the re
   const Directory checkpoints;
   checkpoints.add(3, "x");
   Scene scene("echo started", {"a"}, checkpoints.path());
-  exchange_messages(scene, "a");
-  fs::remove_all(node_directory(scene, "a"));
-  std::ofstream(node_directory(scene, "a")) << "not a directory";
+  const fs::path directory = node_directory(scene);
+  fs::remove_all(directory);
+  std::ofstream(directory) << "not a directory";
   const Replica& replica = scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return replica.gone(); }));
   CHECK(describe_end(scene.ends[0]).find("could not be started: ") == 0);
-  CHECK(describe_end(scene.ends[0]).find(node_directory(scene, "a").string()) != std::string::npos);
+  CHECK(describe_end(scene.ends[0]).find(directory.string()) != std::string::npos);
   CHECK(scene.lines.out[0].empty());
 }
 
@@ -242,14 +353,19 @@ TEST_CASE("a checkpoint that cannot be read fails the start") {
   CHECK_THROWS_AS(scene.start(0, "a", 0), Error);
 }
 
-TEST_CASE("a node's checkpoints are removed when its server ends") {
+TEST_CASE("a node's checkpoints are removed when its server ends, or by the next server") {
   const Directory checkpoints;
   Scene scene(std::string(kSave) + "save 1; sleep 1000", {"a"}, checkpoints.path());
-  const fs::path directory = node_directory(scene, "a");
+  const fs::path directory = node_directory(scene);
   scene.start(0, "a", 0);
   CHECK(scene.eventually([&] { return fs::exists(directory / "checkpoint-1"); }));
-  CHECK(scene.links.disconnect("a") == 0);
-  CHECK_FALSE(fs::exists(directory));
+  ::kill(scene.links.pid("a"), SIGKILL);
+  REQUIRE(scene.eventually([&] { return scene.host.devices().empty(); }));
+  CHECK(fs::exists(directory));
+  scene.links.connect("b");
+  REQUIRE(scene.eventually([&] { return !fs::exists(directory) && node_directories().size() == 1; }));
+  CHECK(scene.links.disconnect("b") == 0);
+  CHECK(node_directories().empty());
 }
 
 }  // namespace remote_checkpoints_test
