@@ -10,6 +10,7 @@ import subprocess
 
 import cluster_support
 from cluster_support import ADAPTDL, PATIENCE
+from submit_registry_test import RegistryTest  # noqa: F401  `submit` would find the storage class of a test that runs at the same time
 from submit_support import Submitting
 
 
