@@ -88,7 +88,7 @@ void RemoteCheckpoints::take(const std::string& device, const json& message) {
   json answer = receive(entry, message);
   std::string why = answer.is_object() ? answer.value("why", "") : "";
   if (part == "abort") why = message.value("why", "");
-  if (!why.empty()) observer_.notice(fmt::format("warning: a checkpoint is lost: {}", why));
+  if (!why.empty()) observer_.notice(fmt::format("warning: cannot store a checkpoint: {}", why));
   if (!answer.is_null()) send(device, std::move(answer));
 }
 
