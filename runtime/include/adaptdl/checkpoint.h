@@ -239,7 +239,7 @@ void export_tensors(const std::filesystem::path& checkpoint, const std::filesyst
                     const std::optional<std::string>& state = {}, const std::string& prefix = {});
 
 // Deletes all checkpoints except the newest `keep` (>= 1) whole ones, and deletes the remains of interrupted saves.
-// Reads every byte of the checkpoints it keeps; if there is no whole checkpoint, deletes no checkpoint. Checkpoints in
+// Reads every byte of the checkpoints it keeps; if none is whole, deletes none. Checkpoints in
 // a newer format and checkpoints with I/O errors are kept. With `dry_run`, nothing is deleted. Returns the paths that
 // were, or would be, deleted. Throws UsageError if `keep` is less than 1, and CheckpointError if a checkpoint cannot be
 // read or deleted.

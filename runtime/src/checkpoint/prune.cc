@@ -43,8 +43,8 @@ std::uint64_t size_of(const fs::path& checkpoint) {
   return size;
 }
 
-// Returns the checkpoints to delete: all except those that are kUnknown and the newest `keep` whole ones, every byte of
-// which is checked. Returns nothing if there is no whole checkpoint.
+// Returns the checkpoints to delete: all except the kUnknown ones and the newest `keep` whole ones, of which it checks
+// every byte. If none is whole, returns nothing.
 std::vector<Found> not_to_keep(const std::vector<Found>& newest_first, int keep) {
   std::vector<Found> others;
   int kept = 0;

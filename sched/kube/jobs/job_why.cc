@@ -225,7 +225,7 @@ std::string pod_trouble(const json& pod) {
 
 namespace {
 
-// Explains an event about a problem of a pod or about pods that cannot be created; empty for other events.
+// Explains an event that reports a problem with a pod, or pods that cannot be created. Returns "" for other events.
 std::string event_trouble(const Event& event) {
   if (is_any_of(event.reason, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"})) {
     const std::string volume = volume_trouble(event.message);

@@ -102,7 +102,7 @@ class SummaryWritersState final : public checkpoint::State {
   std::set<std::string> opened_;
 };
 
-// Never destroyed, because exits run no destructors, and a writer may be a global object.
+// Never destroyed, because a writer may be a global that outlives other globals.
 SummaryWritersState& writers_state() {
   static auto* const state = new SummaryWritersState;
   return *state;
