@@ -5,6 +5,7 @@
 
 #include "adaptdl/log.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/newest.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/store.h"
 
@@ -100,16 +101,10 @@ std::vector<std::string> verify(const fs::path& checkpoint) {
 }
 
 std::optional<Entry> newest_whole(const fs::path& directory) {
-  for (const Found& candidate : scan(directory).checkpoints) {
-    try {
-      Snapshot snapshot(candidate.path);
-      snapshot.check_sizes();
-      snapshot.check_contents();
-      return Entry{candidate.number, candidate.path, snapshot.manifest(), {}};
-    } catch (const Damage&) {
-    }
-  }
-  return {};
+  const Newest newest = find_newest(directory, false);
+  if (!newest.snapshot) return {};
+  const fs::path& path = newest.snapshot->path();
+  return Entry{checkpoint_number(path.filename().string()).value(), path, newest.snapshot->manifest(), {}};
 }
 
 void export_tensors(const fs::path& checkpoint, const fs::path& file, const std::optional<std::string>& only,

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "adaptdl/collective.h"
@@ -13,6 +12,7 @@
 #include "adaptdl/log.h"
 #include "checkpoint/admission.h"
 #include "checkpoint/group.h"
+#include "checkpoint/newest.h"
 #include "checkpoint/registry.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/store.h"
@@ -37,53 +37,14 @@ std::optional<Choice>& choice() {
   return value;
 }
 
-std::string no_whole_text(const fs::path& directory, const std::vector<std::string>& reasons) {
-  return fmt::format(
-      "no intact checkpoint in {} ({}); restore one from a backup, or, to start from the beginning, move the "
-      "checkpoint-* directories away or choose another directory",
-      directory.string(), fmt::join(reasons, "; "));
-}
-
-// Tries the checkpoints, newest first. Returns false if one was deleted in the meantime; the caller must then scan
-// again.
-bool try_candidates(const Scan& found, int rank, Choice& result) {
-  result.passed_over.clear();
-  for (const Found& candidate : found.checkpoints) {
-    try {
-      Snapshot snapshot(candidate.path, rank);
-      snapshot.check_sizes();
-      snapshot.check_contents();
-      result.snapshot = std::move(snapshot);
-      return true;
-    } catch (const Damage& damage) {
-      std::error_code error;
-      if (!fs::exists(fs::symlink_status(candidate.path, error))) return false;
-      result.passed_over.emplace_back(damage.what());
-    }
-  }
-  return true;
-}
-
 Choice choose(const fs::path& directory, int rank) {
-  Choice result;
-  result.directory = directory;
-  // A job that saves to the directory at the same time deletes old checkpoints as it adds new ones.
-  constexpr int kMaxLooks = 10;
-  Scan found;
-  for (int look = 0;; ++look) {
-    found = scan(directory, true);
-    if (try_candidates(found, rank, result)) break;
-    if (look == kMaxLooks)
-      throw CheckpointError(
-          fmt::format("cannot load a checkpoint from {}: another process keeps deleting the checkpoints there",
-                      directory.string()));
-  }
+  Newest newest = find_newest(directory, true, rank);
   if (rank == 0) {
-    for (const std::string& name : found.ignored)
+    for (const std::string& name : newest.ignored)
       log::warn(fmt::format("ignoring {}: 'checkpoint-' is not followed by a number", (directory / name).string()));
   }
-  if (!result.snapshot && !found.checkpoints.empty())
-    throw CheckpointError(no_whole_text(directory, result.passed_over));
+  require_intact(directory, newest);
+  Choice result{directory, std::move(newest.snapshot), std::move(newest.passed_over), {}, false, false};
   if (rank != 0) return result;
   if (!result.snapshot) {
     log::info(fmt::format("no checkpoint in {}: starting from the beginning", directory.string()));
