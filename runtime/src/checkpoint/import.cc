@@ -87,4 +87,19 @@ Found Import::commit() {
   return result;
 }
 
+Found link_checkpoint(const fs::path& from, const fs::path& directory) {
+  const std::uint64_t number = number_of(from.filename().string());
+  Found result{number, directory / from.filename()};
+  make_directories(directory);
+  SavingDirectory saving(directory, number);
+  try {
+    for (const auto& entry : fs::directory_iterator(from))
+      fs::create_hard_link(entry.path(), saving.path() / entry.path().filename());
+  } catch (const fs::filesystem_error& error) {
+    throw CheckpointError(fmt::format("cannot link the files of {}: {}", from.string(), error.code().message()));
+  }
+  saving.commit(result.path);
+  return result;
+}
+
 }  // namespace adaptdl::checkpoint

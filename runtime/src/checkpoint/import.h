@@ -45,4 +45,9 @@ class Import {
   std::map<std::string, FileInfo> files_;  // by name; without values while the file is being written
 };
 
+// Adds the checkpoint at `from`, which must be on the same file system, to `directory` under the same name. The two
+// share their files, so that this takes no time and no space. Throws CheckpointError if the files cannot be shared, or
+// if the directory has a checkpoint with that name.
+Found link_checkpoint(const std::filesystem::path& from, const std::filesystem::path& directory);
+
 }  // namespace adaptdl::checkpoint

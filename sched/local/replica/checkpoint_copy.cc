@@ -81,6 +81,8 @@ json CheckpointReceiver::take(const json& message) {
 
 json CheckpointReceiver::store(const json& message) {
   const auto part = message.at("part").get<std::string>();
+  if (part == "link")
+    return answer_stored(checkpoint::link_checkpoint(message.at("path").get<std::string>(), directory_));
   if (part == "begin") {
     incoming_.reset();
     incoming_.emplace(directory_, message.at("name").get<std::string>(), message.at("size").get<std::uint64_t>());
@@ -96,13 +98,17 @@ json CheckpointReceiver::store(const json& message) {
   } else if (part == "end") {
     const checkpoint::Found found = incoming_->commit();
     incoming_.reset();
-    stored_ = found.path;
     checkpoint::prune_after_save(directory_, found, keep_);
-    return {{"part", "stored"}};
+    return answer_stored(found);
   } else {
     incoming_.reset();
   }
   return nullptr;
+}
+
+json CheckpointReceiver::answer_stored(const checkpoint::Found& found) {
+  stored_ = found.path;
+  return {{"part", "stored"}, {"path", found.path.string()}};
 }
 
 }  // namespace adaptdl::sched

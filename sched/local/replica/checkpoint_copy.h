@@ -5,11 +5,13 @@
 //   {"part": "file", "name": NAME}
 //   {"part": "bytes", "base64": BYTES}      the file's next bytes
 //   {"part": "end"} | {"part": "abort"}     commits, or discards, the checkpoint
+// or, if the receiver's machine has the checkpoint in another directory, which the receiver may share:
+//   {"part": "link", "path": PATH}
 // The receiver answers each "bytes" with {"part": "received"}. Only a few of them may be unanswered, so that neither
 // the channel nor a driver that forwards the messages holds much of the checkpoint in memory. The receiver answers
-// "end" with {"part": "stored"} or, as soon as it cannot store the checkpoint, {"part": "failed", "why": TEXT}. All
-// messages and answers also have the key "copy", the number of the copy. Callers add a key that identifies these
-// messages.
+// "end" and "link" with {"part": "stored", "path": PATH} or, as soon as it cannot store the checkpoint, {"part":
+// "failed", "why": TEXT}. All messages and answers also have the key "copy", the number of the copy. Callers add a key
+// that identifies these messages.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -74,6 +76,7 @@ class CheckpointReceiver {
 
  private:
   nlohmann::json store(const nlohmann::json& message);
+  nlohmann::json answer_stored(const checkpoint::Found& found);
 
   const std::filesystem::path directory_;
   const int keep_;

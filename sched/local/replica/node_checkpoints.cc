@@ -98,7 +98,7 @@ void NodeCheckpoints::take(const json& message) {
     return step();
   }
   json answer = receiver_.take(message);
-  if (part == "end") newest_ = number_of(receiver_.stored());
+  if (part == "end" || part == "link") newest_ = number_of(receiver_.stored());
   if (!answer.is_null()) send(std::move(answer));
 }
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "adaptdl/checkpoint.h"
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
+#include "checkpoint/newest.h"
 #include "local/base/checkpoint_watch.h"
 
 namespace adaptdl::sched {
@@ -17,22 +17,24 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 std::optional<fs::path> find_newest(const fs::path& directory) {
-  std::error_code ignored;
-  if (!fs::exists(directory, ignored)) return std::nullopt;
   if (const auto newest = CheckpointWatch(directory).newest(); newest && newest->foreign) return newest->path;
-  if (const auto whole = checkpoint::newest_whole(directory)) return whole->path;
-  if (checkpoint::list(directory).empty()) return std::nullopt;
-  throw checkpoint::CheckpointError(fmt::format(
-      "no intact checkpoint in {}; restore one from a backup, or, to start from the beginning, choose another "
-      "directory",
-      directory.string()));
+  const checkpoint::Newest newest = checkpoint::find_newest(directory, true);
+  checkpoint::require_intact(directory, newest);
+  return newest.snapshot ? std::optional(newest.snapshot->path()) : std::nullopt;
+}
+
+// Returns how many checkpoints the run keeps, by its settings or the environment.
+int checkpoints_to_keep(const LaunchPlan& plan) {
+  for (const auto& [name, value] : plan.settings)
+    if (name == "ADAPTDL_CHECKPOINT_KEEP") return std::stoi(value);
+  return env::checkpoint_keep();
 }
 
 }  // namespace
 
 RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& observer, Send send, Refuse refuse)
     : directory_(plan.checkpoints.value()),
-      keep_(env::checkpoint_keep()),
+      keep_(checkpoints_to_keep(plan)),
       observer_(observer),
       send_(std::move(send)),
       refuse_(std::move(refuse)) {}
@@ -40,22 +42,79 @@ RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& obs
 void RemoteCheckpoints::begin() {
   newest_ = find_newest(directory_);
   for (auto& [name, device] : devices_) {
+    device.supply = Supply::kNone;
     device.sender.reset();
-    device.has_newest = false;
+    device.path.clear();
     device.failure.clear();
     device.starts.clear();
   }
 }
 
-void RemoteCheckpoints::start(const std::string& device, json start, bool joins) {
+void RemoteCheckpoints::start(const std::string& device, const std::string& address, json start, bool joins) {
   Device& entry = devices_[device];
+  entry.address = address;
   entry.superseded = false;
-  if (!joins && newest_ && !std::exchange(entry.has_newest, true)) {
-    entry.sender.emplace(*newest_, ++copies_);
-    send_pieces(device);
-  }
+  if (!joins && newest_ && entry.supply == Supply::kNone) supply(device);
   entry.starts.push_back(std::move(start));
   send_starts();
+}
+
+// Begins to give the device the newest checkpoint. Over the network, each node receives it only once.
+void RemoteCheckpoints::supply(const std::string& name) {
+  Device& device = devices_.at(name);
+  for (const auto& [other_name, other] : devices_) {
+    if (other_name == name || other.address != device.address) continue;
+    if (other.supply == Supply::kReceives) {
+      device.supply = Supply::kWaits;
+      return;
+    }
+    if (!other.path.empty() && device.supply != Supply::kLinks) {
+      device.supply = Supply::kLinks;
+      device.link = ++copies_;
+      return send(name, {{"part", "link"}, {"path", other.path}, {"copy", device.link}});
+    }
+  }
+  device.supply = Supply::kReceives;
+  device.sender.emplace(*newest_, ++copies_);
+  send_pieces(name);
+}
+
+void RemoteCheckpoints::take_answer(const std::string& name, const json& answer) {
+  Device& device = devices_.at(name);
+  if (device.sender) {
+    device.sender->take(answer);
+    if (!device.sender->done()) return send_pieces(name);
+    end_supply(name, answer.value("path", ""), device.sender->failure());
+  } else if (device.supply == Supply::kLinks && answer.at("copy") == device.link) {
+    // A device that cannot share the files, for example because they were deleted, gets its own.
+    if (answer.at("part") == "failed") return supply_again(name);
+    end_supply(name, answer.at("path").get<std::string>(), "");
+  }
+}
+
+void RemoteCheckpoints::end_supply(const std::string& name, std::string path, std::string failure) {
+  Device& device = devices_.at(name);
+  device.supply = Supply::kDone;
+  device.sender.reset();
+  device.path = std::move(path);
+  device.failure = std::move(failure);
+  supply_waiting(device.address);
+  send_starts();
+}
+
+// Supplies the devices that waited for another device of their node.
+void RemoteCheckpoints::supply_waiting(const std::string& address) {
+  for (const auto& [name, device] : devices_) {
+    if (device.supply == Supply::kWaits && device.address == address) supply_again(name);
+  }
+}
+
+void RemoteCheckpoints::supply_again(const std::string& name) {
+  try {
+    supply(name);
+  } catch (const Error& error) {
+    end_supply(name, "", error.what());
+  }
 }
 
 bool RemoteCheckpoints::drop_start(const std::string& device, int number) {
@@ -74,14 +133,7 @@ bool RemoteCheckpoints::is_queued(const std::string& device, int number) const {
 void RemoteCheckpoints::take(const std::string& device, const json& message) {
   Device& entry = devices_[device];
   const auto part = message.at("part").get<std::string>();
-  if (part == "received" || part == "stored" || part == "failed") {
-    if (!entry.sender) return;
-    entry.sender->take(message);
-    if (!entry.sender->done()) return send_pieces(device);
-    entry.failure = entry.sender->failure();
-    entry.sender.reset();
-    return send_starts();
-  }
+  if (part == "received" || part == "stored" || part == "failed") return take_answer(device, message);
   if (part == "begin" && !entry.superseded) {
     for (auto& [name, other] : devices_) other.superseded = name != device;
   }
@@ -107,7 +159,11 @@ json RemoteCheckpoints::receive(Device& device, const json& message) {
 }
 
 void RemoteCheckpoints::lost(const std::string& device) {
-  devices_.erase(device);
+  const auto found = devices_.find(device);
+  if (found == devices_.end()) return;
+  const std::string address = found->second.address;
+  devices_.erase(found);
+  supply_waiting(address);
   send_starts();
 }
 
@@ -128,14 +184,15 @@ void RemoteCheckpoints::send_pieces(const std::string& device) {
     while (auto message = entry.sender->next()) send(device, std::move(*message));
   } catch (const Error& error) {
     send(device, {{"part", "abort"}, {"copy", copies_}});
-    entry.failure = error.what();
-    entry.sender.reset();
-    send_starts();
+    end_supply(device, "", error.what());
   }
 }
 
 void RemoteCheckpoints::send_starts() {
-  if (std::ranges::any_of(devices_, [](const auto& each) { return each.second.sender.has_value(); })) return;
+  const auto is_supplied = [](const auto& each) {
+    return each.second.supply == Supply::kNone || each.second.supply == Supply::kDone;
+  };
+  if (!std::ranges::all_of(devices_, is_supplied)) return;
   for (auto& [name, device] : devices_) {
     for (const json& start : std::exchange(device.starts, {})) {
       if (device.failure.empty()) {

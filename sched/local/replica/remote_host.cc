@@ -182,7 +182,7 @@ std::unique_ptr<Replica> RemoteHost::start(int number, const ReplicaPlace& place
 }
 
 void RemoteHost::send_start(const std::string& device, json start, bool joins) {
-  if (checkpoints_) return checkpoints_->start(device, std::move(start), joins);
+  if (checkpoints_) return checkpoints_->start(device, address(device), std::move(start), joins);
   links_.send(device, start);
 }
 

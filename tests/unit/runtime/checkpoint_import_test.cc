@@ -125,4 +125,28 @@ TEST_CASE("names that would lead out of the checkpoint's directory are rejected"
   CHECK_THROWS_AS(incoming.begin_file("a"), ckpt::CheckpointError);
 }
 
+TEST_CASE("a linked checkpoint shares the files of its original, and survives it") {
+  const Copies copies(3);
+  const fs::path original = copies.directory / "checkpoint-1";
+  const ckpt::Found found = ckpt::link_checkpoint(original, copies.target);
+  CHECK(found.number == 1);
+  CHECK(copies.copied() == std::vector<std::string>{"checkpoint-1"});
+  for (const auto& entry : fs::directory_iterator(original))
+    CHECK(fs::equivalent(entry.path(), found.path / entry.path().filename()));
+  fs::remove_all(original);
+  CHECK(ckpt::verify(found.path).empty());
+}
+
+TEST_CASE("a checkpoint that cannot be linked leaves nothing behind") {
+  const Copies copies(2);
+  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "checkpoint-7", copies.target), ckpt::CheckpointError);
+  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "model", copies.target), ckpt::CheckpointError);
+  fs::create_directory(copies.directory / "checkpoint-1/directory");
+  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "checkpoint-1", copies.target), ckpt::CheckpointError);
+  CHECK(copies.copied().empty());
+  ckpt::link_checkpoint(copies.directory / "checkpoint-0", copies.target);
+  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "checkpoint-0", copies.target), ckpt::CheckpointError);
+  CHECK(copies.copied() == std::vector<std::string>{"checkpoint-0"});
+}
+
 }  // namespace checkpoint_import_test

@@ -5,22 +5,23 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/error.h"
+#include "remote_checkpoints_support.h"
 #include "remote_host_support.h"
 
 namespace remote_checkpoints_test {
 
+using namespace remote_checkpoints_support;
 using namespace remote_host_support;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -34,35 +35,6 @@ save() {
 }
 report() { echo "{\"event\": \"checkpoint\", \"path\": \"$ADAPTDL_CHECKPOINT_PATH/checkpoint-$1\"}" >&$ADAPTDL_STATUS_FD; }
 )";
-
-std::string read_all(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
-
-class Directory {
- public:
-  Directory() {
-    std::string path = (fs::temp_directory_path() / "adaptdl-remote-XXXXXX").string();
-    REQUIRE(::mkdtemp(path.data()) != nullptr);
-    path_ = path;
-  }
-  ~Directory() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
-  // Writes a checkpoint of a runtime without manifests.
-  void add(int number, const std::string& content) const {
-    const fs::path checkpoint = path_ / ("checkpoint-" + std::to_string(number));
-    fs::create_directory(checkpoint);
-    std::ofstream(checkpoint / "state") << content;
-  }
-
- private:
-  fs::path path_;
-};
 
 // Returns the directories in which replica servers store checkpoints.
 std::vector<fs::path> node_directories() {
@@ -262,44 +234,16 @@ TEST_CASE("the bytes of a checkpoint are checked, and a damaged one is passed ov
   CHECK_THROWS_AS(scene.host.begin(), checkpoint::CheckpointError);
 }
 
-TEST_CASE("a checkpoint that arrives after another node has saved a newer one is dropped") {
+TEST_CASE("the devices of a node share the files of one copy") {
   const Directory checkpoints;
-  const LaunchPlan plan = Scene::make_plan("", checkpoints.path());
-  Lines lines;
-  std::vector<std::string> answers;
-  const auto answer = [&](const std::string& device, const json& message) {
-    answers.push_back(device + " " + message.value("part", "start"));
-  };
-  RemoteCheckpoints remote(plan, lines, answer, [](const std::string&, int, const std::string&) {});
-  const auto take = [&](const std::string& device, json message) {
-    message["copy"] = 1;
-    remote.take(device, message);
-  };
-  const auto begin = [&](const std::string& device, const std::string& name) {
-    take(device, {{"part", "begin"}, {"name", name}, {"size", 3}});
-    take(device, {{"part", "file"}, {"name", "state"}});
-  };
-  const json bytes = {{"part", "bytes"}, {"base64", "YWJj"}}, end = {{"part", "end"}};
-  begin("a", "checkpoint-4");
-  begin("b", "checkpoint-5");
-  take("a", bytes);
-  take("a", end);
-  begin("a", "checkpoint-6");
-  take("a", bytes);
-  take("a", end);
-  take("b", bytes);
-  take("b", end);
-  CHECK(answers ==
-        std::vector<std::string>{"a received", "a stored", "a received", "a stored", "b received", "b stored"});
-  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-4"));
-  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-6"));
-  CHECK(read_all(checkpoints / "checkpoint-5/state") == "abc");
-  // A replica that starts on the device later saves newer checkpoints.
-  remote.start("a", {{"do", "start"}, {"number", 2}}, true);
-  begin("a", "checkpoint-7");
-  take("a", bytes);
-  take("a", end);
-  CHECK(fs::exists(checkpoints / "checkpoint-7"));
+  checkpoints.add(3, std::string(6'000'000, 'x'));
+  Scene scene(R"(cd "$ADAPTDL_CHECKPOINT_PATH"; ls; stat -c %i checkpoint-3/state)", {"a", "b", "c"},
+              checkpoints.path());
+  for (int rank = 0; rank < 3; ++rank) scene.start(rank, std::string(1, static_cast<char>('a' + rank)), rank);
+  REQUIRE(scene.eventually([&] { return std::ranges::all_of(scene.replicas, &Replica::gone); }));
+  CHECK(scene.lines.out[0].starts_with("checkpoint-3\n"));
+  CHECK(scene.lines.out[1] == scene.lines.out[0]);
+  CHECK(scene.lines.out[2] == scene.lines.out[0]);
 }
 
 TEST_CASE("if a node is lost while the checkpoint is copied to it, the other replicas start") {

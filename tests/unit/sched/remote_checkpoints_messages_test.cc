@@ -1,0 +1,96 @@
+// Tests which messages RemoteCheckpoints sends to replica servers, and how it handles theirs.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "local/replica/remote_checkpoints.h"
+#include "remote_checkpoints_support.h"
+#include "remote_host_support.h"
+
+namespace remote_checkpoints_messages_test {
+
+using namespace remote_checkpoints_support;
+using namespace remote_host_support;
+
+TEST_CASE("a checkpoint that arrives after another node has saved a newer one is dropped") {
+  const Directory checkpoints;
+  const LaunchPlan plan = Scene::make_plan("", checkpoints.path());
+  Lines lines;
+  std::vector<std::string> answers;
+  const auto answer = [&](const std::string& device, const json& message) {
+    answers.push_back(device + " " + message.value("part", "start"));
+  };
+  RemoteCheckpoints remote(plan, lines, answer, [](const std::string&, int, const std::string&) {});
+  const auto take = [&](const std::string& device, json message) {
+    message["copy"] = 1;
+    remote.take(device, message);
+  };
+  const auto begin = [&](const std::string& device, const std::string& name) {
+    take(device, {{"part", "begin"}, {"name", name}, {"size", 3}});
+    take(device, {{"part", "file"}, {"name", "state"}});
+  };
+  const json bytes = {{"part", "bytes"}, {"base64", "YWJj"}}, end = {{"part", "end"}};
+  begin("a", "checkpoint-4");
+  begin("b", "checkpoint-5");
+  take("a", bytes);
+  take("a", end);
+  begin("a", "checkpoint-6");
+  take("a", bytes);
+  take("a", end);
+  take("b", bytes);
+  take("b", end);
+  CHECK(answers ==
+        std::vector<std::string>{"a received", "a stored", "a received", "a stored", "b received", "b stored"});
+  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-4"));
+  CHECK_FALSE(fs::exists(checkpoints / "checkpoint-6"));
+  CHECK(read_all(checkpoints / "checkpoint-5/state") == "abc");
+  // A replica that starts on the device later saves newer checkpoints.
+  remote.start("a", "10.0.0.1", {{"do", "start"}, {"number", 2}}, true);
+  begin("a", "checkpoint-7");
+  take("a", bytes);
+  take("a", end);
+  CHECK(fs::exists(checkpoints / "checkpoint-7"));
+}
+
+TEST_CASE("devices receive a copy of their own on other nodes, or if they cannot share the files") {
+  const Directory checkpoints;
+  checkpoints.add(3, "x");
+  const LaunchPlan plan = Scene::make_plan("", checkpoints.path());
+  Lines lines;
+  std::vector<std::string> sent;
+  std::map<std::string, int> copies;  // by device
+  const auto send = [&](const std::string& device, const json& message) {
+    sent.push_back(device + " " + message.value("part", "start"));
+    copies[device] = message.value("copy", 0);
+  };
+  RemoteCheckpoints remote(plan, lines, send, [](const std::string&, int, const std::string&) {});
+  const auto answer = [&](const std::string& device, json message) {
+    message["copy"] = copies.at(device);
+    remote.take(device, message);
+  };
+  const json stored = {{"part", "stored"}, {"path", "/somewhere/checkpoint-3"}};
+  const json failed = {{"part", "failed"}, {"why", "not on the same file system"}};
+  using Sent = std::vector<std::string>;
+  const auto start = [&](const std::string& device, const std::string& address, int number) {
+    remote.start(device, address, {{"do", "start"}, {"number", number}}, false);
+    return std::exchange(sent, {});
+  };
+  remote.begin();
+  CHECK(start("a", "10.0.0.1", 0) == Sent{"a begin", "a file", "a bytes", "a end"});
+  CHECK(start("b", "10.0.0.1", 1).empty());
+  CHECK(start("c", "10.0.0.2", 2) == Sent{"c begin", "c file", "c bytes", "c end"});
+  answer("c", stored);
+  CHECK(sent.empty());
+  answer("a", stored);
+  CHECK(std::exchange(sent, {}) == Sent{"b link"});
+  answer("b", failed);
+  CHECK(std::exchange(sent, {}) == Sent{"b begin", "b file", "b bytes", "b end"});
+  answer("b", stored);
+  CHECK(sent == Sent{"a start", "b start", "c start"});
+}
+
+}  // namespace remote_checkpoints_messages_test
