@@ -14,6 +14,7 @@
 #include "adaptdl/error.h"
 #include "base/printable.h"
 #include "image/base/draft_file.h"
+#include "image/layer/tar_header.h"
 
 namespace adaptdl::image {
 namespace {
@@ -24,7 +25,10 @@ using nlohmann::json;
 constexpr std::size_t kOutputPiece = std::size_t{1} << 20;
 constexpr const char* kLayout = R"({"imageLayoutVersion":"1.0.0"})";
 
-std::string blob_name(const std::string& digest) { return "blobs/sha256/" + std::string(hex_of(digest)); }
+std::string blob_name(std::string digest) {
+  std::ranges::replace(digest, ':', '/');
+  return "blobs/" + digest;
+}
 
 // Returns the name as Docker shows it, with a tag.
 std::string docker_name(const Reference& tag) { return tag.tag.empty() ? tag.brief() + ":latest" : tag.brief(); }
@@ -75,40 +79,20 @@ class TarFile {
     end(size);
   }
   void finish() {
-    put(std::string(2 * kBlock, '\0'));
+    put(std::string(2 * kTarBlock, '\0'));
     draft_.commit();
   }
 
  private:
   void put(std::string_view bytes) { draft_.write(bytes); }
-  void end(std::uint64_t size) { put(std::string((kBlock - size % kBlock) % kBlock, '\0')); }
+  void end(std::uint64_t size) { put(std::string(tar_padding(size), '\0')); }
   void begin(const std::string& name, std::uint64_t size) {
-    std::string header(kBlock, '\0');
-    const auto set = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
-    set(0, name);
-    set(100, "0000644");
-    set(108, "0000000");
-    set(116, "0000000");
-    if (size < kMaxOctal) {
-      set(124, fmt::format("{:011o}", size));
-    } else {
-      for (int i = 0; i < 8; ++i) header[static_cast<std::size_t>(135 - i)] = static_cast<char>(size >> (8 * i));
-      header[124] = '\x80';  // marks a binary number
-    }
-    set(136, "00000000000");
-    set(148, std::string(8, ' '));
-    header[156] = '0';
-    set(257, std::string("ustar\0"
-                         "00",
-                         8));
-    unsigned sum = 0;
-    for (const char c : header) sum += static_cast<unsigned char>(c);
-    set(148, fmt::format("{:06o}", sum) + '\0');
-    put(header);
+    Entry entry;
+    entry.path = name;
+    entry.size = size;
+    put(tar_header(entry));
   }
 
-  static constexpr std::size_t kBlock = 512;
-  static constexpr std::uint64_t kMaxOctal = std::uint64_t{1} << 33;
   DraftFile draft_;
 };
 
@@ -120,9 +104,11 @@ void write_oci_directory(const BuiltImage& image, const std::vector<Reference>& 
       (!fs::is_directory(directory) || !fs::is_empty(directory)))
     throw Error(fmt::format("{} exists and is not an OCI directory; remove it or choose another", directory.string()));
   try {
-    fs::create_directories(directory / "blobs/sha256");
+    for (const std::string& digest : {image.config_digest, image.digest})
+      fs::create_directories((directory / blob_name(digest)).parent_path());
     for (const BuiltLayer& layer : image.layers) {
       const fs::path to = directory / blob_name(layer.descriptor.digest);
+      fs::create_directories(to.parent_path());
       if (fs::exists(to) && fs::file_size(to) == layer.descriptor.size) continue;
       copy_file(cache.blobs().path_of(layer.descriptor.digest), to, layer.descriptor.size);
     }
