@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <regex>
 #include <thread>
 
 #include "base/foreign_json.h"
@@ -77,6 +78,13 @@ std::string reason_in(const std::string& body) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
   const std::size_t line = text.rfind('\n');
   return one_line(std::string(text.substr(line == std::string_view::npos ? 0 : line + 1).substr(0, kMaxReason)));
+}
+
+// Returns the maximum size of a package, such as "500.00MiB", if the server's answer names it, or "".
+std::string package_limit_in(const std::string& body) {
+  static const std::regex limit(R"(exceeds the maximum size of (\d[\w.]*\w))");
+  std::smatch match;
+  return std::regex_search(body, match, limit) ? match.str(1) : "";
 }
 
 }  // namespace
@@ -162,12 +170,13 @@ std::string JobServer::upload(const std::string& name, const std::filesystem::pa
     return count;
   };
   const http::Response response = send(request);
-  if (response.status == 413 || response.status == 500) {
-    throw Error(
-        fmt::format("cannot upload the package of {} MB to {}: {}; exclude files from the project, or read data "
-                    "from shared storage",
-                    (request.read_size + 999'999) / 1'000'000, http::without_user(access_.url),
-                    response.status == 413 ? "too large" : reason_in(response.body)));
+  const std::string limit = package_limit_in(response.body);
+  if (response.status == 413 || !limit.empty()) {
+    throw Error(fmt::format(
+        "the package of {:.2f}MiB is too large for the Ray cluster {}{}; list large files in .dockerignore, "
+        "and read data from shared storage",
+        static_cast<double>(request.read_size) / (1 << 20), http::without_user(access_.url),
+        limit.empty() ? "" : ", which allows " + limit));
   }
   if (response.status < 200 || response.status > 299) expect(response, "upload the package");
   return uri;

@@ -16,6 +16,7 @@
 #include "adaptdl/error.h"
 #include "http/http.h"
 #include "http/tunnel.h"
+#include "ray/job_server.h"
 
 namespace adaptdl::ray {
 namespace {
@@ -35,6 +36,17 @@ std::pair<std::string, std::string> split_url(const std::string& url) {
   return {std::move(host), slash == std::string::npos ? "" : url.substr(slash)};
 }
 
+// Returns why the server has declined to send the output. For an unknown job, Ray 2.60 answers with the status 200.
+std::string why_declined(const Access& access, const std::string& id, unsigned status) {
+  const std::string server = http::without_user(access.url);
+  if (status == 401 || status == 403)
+    return fmt::format("the Ray job server {} requires a valid token; set RAY_AUTH_TOKEN", server);
+  if (JobServer(access).find(id))
+    return fmt::format("cannot read the output of job '{}': the Ray job server {} answered {}", id, server, status);
+  return fmt::format("job '{}' is not in the Ray cluster {} anymore: it was deleted, or the cluster was restarted", id,
+                     server);
+}
+
 class Connection {
  public:
   Connection(const Access& access, const std::string& id) : tunnel_(request_for(access)), stream_(context_) {
@@ -52,14 +64,8 @@ class Connection {
     beast::websocket::response_type response;
     beast::error_code error;
     stream_.handshake(response, host, prefix + "/api/jobs/" + http::escape(id) + "/logs/tail", error);
-    if (error == beast::websocket::error::upgrade_declined) {
-      const unsigned status = response.result_int();
-      throw Error(status == 401 || status == 403
-                      ? fmt::format("the Ray job server {} requires a valid token; set RAY_AUTH_TOKEN",
-                                    http::without_user(access.url))
-                      : fmt::format("cannot read the output of job '{}': the Ray job server {} answered {}", id,
-                                    http::without_user(access.url), status));
-    }
+    if (error == beast::websocket::error::upgrade_declined)
+      throw Error(why_declined(access, id, response.result_int()));
     if (error) throw http::ConnectionError(error.message());
   }
 

@@ -1,5 +1,6 @@
 """Runs a real Ray cluster with all its nodes on this machine."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -35,9 +36,13 @@ class RayCluster:
         self.url = f"http://127.0.0.1:{DASHBOARD_PORT}"
         self.environment = {**os.environ, **environment, "TMPDIR": str(self.directory), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
                             "RAY_ADDRESS": self.address, "ADAPTDL_TEST_RAY": str(self.directory)}
+        self.start_head()
+        self.added = 0
+
+    def start_head(self):
+        (self.directory / "t" / "ray_current_cluster").unlink(missing_ok=True)  # a machine that replaces a failed head does not have it
         self._start("head", "--head", f"--port={HEAD_PORT}", "--num-cpus=0", "--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}",
                     f"--temp-dir={self.directory}/t", *self._ports(0))
-        self.added = 0
 
     @staticmethod
     def _ports(i):
@@ -57,6 +62,15 @@ class RayCluster:
         """Kills the raylet of a node, as if its machine had failed."""
         [raylet] = [pid for pid in self._processes(f"ADAPTDL_TEST_NODE={name}") if b"/raylet\0" in self._read(pid, "cmdline")[:300]]
         os.kill(raylet, signal.SIGKILL)
+
+    def kill_all(self, name):
+        """Kills all processes of a node, as if its machine had lost power."""
+        while processes := self._processes(f"ADAPTDL_TEST_NODE={name}"):
+            for pid in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        self.nodes.pop(name).wait()
 
     def stop(self, name):
         """Ends a node, as if its machine had been shut down."""
@@ -96,10 +110,8 @@ class RayCluster:
         while left := self._processes(f"ADAPTDL_TEST_RAY={self.directory}"):
             assert time.monotonic() < deadline, left
             for pid in left:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             time.sleep(0.05)
 
     def _ray(self, *arguments):

@@ -235,6 +235,40 @@ class RayTest(unittest.TestCase):
         self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--runtime-env", environment, self.project, "--", "true", code=2,
                      error="environment.yaml: working_dir cannot be set")
 
+    def test_a_job_whose_head_failed_continues_from_its_checkpoint_when_it_is_submitted_again(self):
+        options = ["--max-replicas", 1, "--checkpoint-path", self.directory / "checkpoints"]
+        self.cluster.add_node()
+        self.submit(*options)
+        self.wait_for(1)
+        self.adaptdl("delete", self.job)
+        self.submit(*options)
+        self.wait_for(1)
+        follow = subprocess.Popen([ADAPTDL, "logs", "--ray", self.cluster.url, self.job, "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertTrue(follow.stdout.readline())
+        self.cluster.kill_all("head")
+        self.adaptdl("ls", code=1, error=f"cannot reach the Ray job server {self.cluster.url}: connection refused")
+        self.cluster.start_head()
+        self.assertEqual(self.adaptdl("ls"), "no jobs\n")
+        self.adaptdl("logs", self.job, code=1, error=f"job '{self.job}' not found")
+        self.assertRegex(follow.communicate(timeout=PATIENCE)[1], r"\Aadaptdl: error: job '[^\n]*' is not in the Ray cluster [^\n]* anymore[^\n]*\n\Z")
+        # The replicas end when their node notices that its head is gone.
+        self.assertTrue(eventually(lambda: not self.cluster.processes_of(r"\./program "), PATIENCE))
+        self.cluster.add_node()
+        self.submit(*options)
+        self.wait_for(1)
+        self.until.touch()
+        self.wait_for_state("Succeeded")
+        self.assertIn(f"continuing from {self.directory}/checkpoints/checkpoint-0", self.text())
+
+    def test_a_package_that_exceeds_the_limit_of_the_cluster_is_reported_in_one_line(self):
+        self.cluster.end()
+        self.cluster = ray_support.RayCluster(self.python, self.directory, RAY_max_grpc_message_size="20000000")
+        self.addCleanup(self.cluster.end)
+        (self.project / "weights").write_bytes(os.urandom(20_000_000))
+        self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", self.project, "--", "./program", code=1,
+                     error=r"the package of \d+\.\d\dMiB is too large for the Ray cluster \S+, which allows 19\.07MiB; list large files in \.dockerignore")
+        self.assertEqual(self.adaptdl("ls"), "no jobs\n")
+
     def test_a_failed_job_and_invalid_submissions_are_reported_in_one_line(self):
         self.cluster.add_node()
         self.assertIn("cannot run ./nothing: no such file", self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))

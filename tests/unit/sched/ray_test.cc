@@ -192,10 +192,18 @@ TEST_CASE("errors of the job server name its URL and the reason in one line") {
         }).find("RuntimeError: disk full") != std::string::npos);
   const Environment environment;
   write(environment.home() / "p.zip", "content");
-  Server server({{404, ""}, {413, "too large"}});
+  const std::string too_large =
+      "Traceback:\n  at x\nValueError: Package size (600.00MiB) exceeds the maximum size of 500.00MiB. To exclude "
+      "large "
+      "files, add them to '.gitignore'.\n";
+  Server server(
+      {{404, ""}, {413, "no"}, {404, ""}, {500, too_large}, {404, ""}, {500, "x\nRuntimeError: disk full\n"}});
   JobServer client(access_to(server));
   const auto upload = [&] { client.upload("p.zip", environment.home() / "p.zip", {}, [](std::uint64_t) {}); };
-  CHECK(error_of(upload).find("too large") != std::string::npos);
+  const std::string package = "the package of 0.00MiB is too large for the Ray cluster " + server.url();
+  CHECK(error_of(upload).starts_with(package + "; "));
+  CHECK(error_of(upload).starts_with(package + ", which allows 500.00MiB; "));
+  CHECK(error_of(upload).ends_with(server.url() + " answered 500: RuntimeError: disk full"));
 }
 
 TEST_CASE("an unreachable server is reported at once, or after the given time for retries") {
