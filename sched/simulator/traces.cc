@@ -58,8 +58,7 @@ std::vector<StepTimes::ScalabilityRow> load_scalability(const fs::path& file) {
   for (std::size_t row = 0; row < csv.rows(); ++row) {
     const int nodes = csv.count(row, "num_nodes"), replicas = csv.count(row, "num_replicas");
     if (replicas < nodes) {
-      csv.fail(row, "num_replicas",
-               fmt::format("{} replicas on {} nodes; expected at least one per node", replicas, nodes));
+      csv.fail(row, "num_replicas", fmt::format("fewer replicas ({}) than nodes ({})", replicas, nodes));
     }
     rows.push_back({nodes, replicas, static_cast<double>(csv.count(row, "local_bsz")), step_time(csv, row)});
   }

@@ -83,8 +83,8 @@ struct SupervisorOptions {
   // Time limit from the first byte of a request to its last, and for sending an answer. A longer limit tolerates slower
   // networks; a shorter one closes slow connections sooner.
   std::chrono::milliseconds request_time = std::chrono::seconds(10);
-  // Time limit for a connection without a request. Replicas open one connection per request, so this limit may be
-  // short.
+  // Time limit for a connection without a request. A short limit suffices, because replicas open a connection for each
+  // request.
   std::chrono::milliseconds idle_time = std::chrono::seconds(60);
 };
 

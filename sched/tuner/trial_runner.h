@@ -51,10 +51,10 @@ class TrialRunner {
   virtual void set_share(int number, const RunShare& share) = 0;
   // Returns whether the trial was started and poll() has not returned its end yet.
   virtual bool is_active(int number) const = 0;
-  // Returns some or all of the events since the last call. A trial's results are delivered before its end; a new
-  // TrialRunner delivers all of them again in the same order. A run's usage is delivered from time to time and before
-  // the trial's end, or without an end if the run was stopped while no search was running. The caller must store ends
-  // and last usages before the next call. Does not block.
+  // Returns the events since the last call, or some of them; the others follow. A trial's results precede its end. A
+  // new TrialRunner returns all results and ends again, in the same order. The usage of a trial's run is reported from
+  // time to time and before the trial's end; if the run was stopped while no search was running, no end follows. The
+  // caller must store ends and last usages before the next call. Does not block.
   virtual std::vector<TrialEvent> poll() = 0;
   // Removes the data from which the trial could continue. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;

@@ -157,7 +157,7 @@ class BadRegistries(Journey):
         self.assertLess(time.monotonic() - began, 30)  # before the build would give up on the registry
         self.assertEqual(process.returncode, 130)
 
-    def test_a_push_is_retried_after_the_registry_stalls_and_completes(self):
+    def test_a_push_is_retried_and_completes_after_the_registry_stalls(self):
         server = self.registry()
         self.write("FROM scratch\nCOPY f /f\n", f=12 * MEGABYTE)
         undisturbed = self.build()

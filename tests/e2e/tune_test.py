@@ -233,7 +233,7 @@ echo '{"accuracy": 1}'
         self.tune("--study", "s", "--trials", 2, *SPACE, *DEVICES, *self.program("--epochs", 2))
         self.assertEqual(len(self.trials("s")), 2)
         self.assertEqual(self.adaptdl("tune", "importance", "s", code=1),
-                         "adaptdl: error: study 's' has 2 trials with a value, but importances require at least 10\n")
+                         "adaptdl: error: importances require at least 10 trials with a value, but study 's' has 2\n")
 
     def test_an_optuna_sampler_requires_optuna(self):
         packages = self.directory / "packages"

@@ -12,8 +12,8 @@
 
 namespace adaptdl::cli {
 
-// Sets the settings of a new study's jobs from the options and the job file. Throws UsageError on the first invalid
-// option or file, and Error if no cluster is configured.
+// Fills in the part of the plan that a new study's jobs need, from the options and the job file. Throws UsageError if
+// an option or the file is invalid, and Error if no cluster is configured.
 void set_cluster_settings(TunePlan& plan, const TuneOptions& options);
 
 // Throws UsageError if an option is given that requires --cluster. REQUIRES that --cluster is not given.

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxTextSize = std::size_t{8} << 20;
 
 void check_text(std::string_view text, const std::string& file) {
   if (text.size() > kMaxTextSize) throw Error(fmt::format("{}: larger than {} MiB", file, kMaxTextSize >> 20));
-  if (!is_utf8(text)) throw Error(fmt::format("{}: not valid UTF-8 text; save it in that encoding", file));
+  if (!is_utf8(text)) throw Error(fmt::format("{}: not valid UTF-8; save it as UTF-8", file));
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
     throw Error(fmt::format("{}:{}: not a Dockerfile: contains a zero byte", file,
                             1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(zero), '\n')));

@@ -22,7 +22,7 @@ bool is_any_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::ranges::find(words, word) != words.end();
 }
 
-// Returns the text in one line, without the gRPC prefix that a server adds to another server's error.
+// Returns the text as one line, without the prefix "rpc error: code = CODE desc = " of errors that a server passes on.
 std::string tidy(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   static const std::regex noise(R"(rpc error: code = \w+ desc = )");

@@ -40,7 +40,7 @@ bool dominates(const Objectives& a, const Objectives& b);
 struct Standing {
   std::size_t individual = 0;
   std::size_t front = 0;  // 0 if no other individual dominates it
-  double crowding = 0;    // distance to its neighbors in its front; infinite at the ends
+  double crowding = 0;    // distance between its neighbors in its front; infinite at the ends
 };
 
 // Returns the `count` survivors, or all individuals if there are fewer: whole fronts, then the least crowded

@@ -208,8 +208,8 @@ Importances parameter_importances(const Study& study) {
   Trials trials = TrialSplit(study, -1).ended;
   std::erase_if(trials, [](const Trial* trial) { return !is_compared(*trial); });
   if (trials.size() < kMinImportanceTrials)
-    throw Error(fmt::format("study '{}' has {} trials with a value, but importances require at least {}", study.name,
-                            trials.size(), kMinImportanceTrials));
+    throw Error(fmt::format("importances require at least {} trials with a value, but study '{}' has {}",
+                            kMinImportanceTrials, study.name, trials.size()));
   const auto best = best_tenth(study, trials);
   std::set<std::string> names;
   for (const Trial* trial : trials)

@@ -15,7 +15,7 @@ The process writes a line of JSON when it has started, and one for each line of 
     {"finish": NUMBER}                                      {"attributes": {"trial": {...}, "study": {...}}}
 
 The sampler sees only the first COUNT trials of the study, and trial NUMBER if that is a later one. The TEXT of a
-distribution has the format of the journal. At any time, an error is reported as {"error": TEXT}.
+distribution has the format of the journal. Any answer may be {"error": TEXT} instead.
 """
 
 import copy

@@ -50,7 +50,7 @@ TEST_CASE("discover retries when the connection breaks") {
   CHECK(supervisor::discover(server.url(), "ns/job", 0) == std::vector<std::string>{"a"});
 }
 
-TEST_CASE("discover fails on any other status with the URL and the response") {
+TEST_CASE("for any other status, discover's error contains the URL and the response") {
   const std::string body = "no such\njob";
   Server server({{400, body}, {403, body}, {404, body}, {500, body}, {302, body}});
   for (const int status : {400, 403, 404, 500, 302}) {

@@ -137,7 +137,7 @@ TEST_CASE("impossible step times are rejected") {
   CHECK(row("1,4,0.1,0.1") == "app/placements.csv:2:9: sync_time must be less than step_time, which includes it");
   CHECK(row("1,4,0.1,nan").starts_with("app/placements.csv:2:9: "));
   CHECK(wrong("scalability.csv", "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,3,4,0.1,0\n") ==
-        "app/scalability.csv:2:3: 3 replicas on 4 nodes; expected at least one per node");
+        "app/scalability.csv:2:3: fewer replicas (3) than nodes (4)");
 }
 
 TEST_CASE("training curves that do not increase are rejected") {

@@ -140,7 +140,7 @@ TEST_CASE("a parameter with a single value has no importance") {
 
 TEST_CASE("a study with too few or indistinguishable trials is rejected") {
   CHECK_THROWS_WITH_AS(parameter_importances(study_of(9)),
-                       "study 's' has 9 trials with a value, but importances require at least 10", Error);
+                       "importances require at least 10 trials with a value, but study 's' has 9", Error);
   CHECK_NOTHROW(parameter_importances(study_of(10)));
   Study study = study_of(12);
   for (Trial& trial : study.trials) trial.values = {1};

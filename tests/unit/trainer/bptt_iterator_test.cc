@@ -174,7 +174,7 @@ TEST_CASE("with a constant local batch size, restarts on 1 to 4 replicas lose no
   }
 }
 
-TEST_CASE("with another batch size the pass resumes at the proportional row, rounded up") {
+TEST_CASE("with another batch size, the pass resumes at the same fraction of the text, rounded up to a row") {
   for (const auto& [columns_before, columns_after] : {std::pair{6, 3}, {3, 6}, {4, 7}, {1, 5}, {5, 1}}) {
     CAPTURE(columns_before);
     CAPTURE(columns_after);
@@ -203,7 +203,7 @@ TEST_CASE("with another batch size the pass resumes at the proportional row, rou
   }
 }
 
-TEST_CASE("when the batch size changes within a pass, all replicas continue at the proportional row") {
+TEST_CASE("when the batch size changes within a pass, all replicas continue at the same fraction of the text") {
   static constexpr std::int64_t kTokens = 2000, kLength = 6;
   const ElasticJob job;
   job.run_to(0, 2, [&](int) {

@@ -178,10 +178,10 @@ TEST_CASE("misuse and invalid options are rejected with an explanation") {
     EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = 0}); }),
                 "batch_size must be at least 1 (samples over all replicas), got 0"));
     EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = -3}); }), "all replicas), got -3"));
-    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = -1}); }),
-                "workers must be at least 0 (threads; 0 for none), got -1"));
+    EXPECT(
+        says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = -1}); }), "workers must be at least 0, got -1"));
     EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = 1, .prefetch = -1}); }),
-                "prefetch must be at least 0 (batches; 0 for two per worker), got -1"));
+                "prefetch must be at least 0, got -1"));
     EXPECT(says(error_of<UsageError>([] { AdaptiveDataLoader<Words>(Words(), {.workers = 1}); }), "cannot be copied"));
     EXPECT(says(error_of<UsageError>([] { AdaptiveDataLoaderHelper(0); }), "batch_size"));
   });

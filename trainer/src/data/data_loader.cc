@@ -126,11 +126,8 @@ DataLoaderOptions checked(DataLoaderOptions options, bool copyable) {
   if (options.batch_size < 1)
     throw UsageError(
         fmt::format("batch_size must be at least 1 (samples over all replicas), got {}", options.batch_size));
-  if (options.workers < 0)
-    throw UsageError(fmt::format("workers must be at least 0 (threads; 0 for none), got {}", options.workers));
-  if (options.prefetch < 0)
-    throw UsageError(
-        fmt::format("prefetch must be at least 0 (batches; 0 for two per worker), got {}", options.prefetch));
+  if (options.workers < 0) throw UsageError(fmt::format("workers must be at least 0, got {}", options.workers));
+  if (options.prefetch < 0) throw UsageError(fmt::format("prefetch must be at least 0, got {}", options.prefetch));
   if (options.workers > 0 && !copyable) {
     throw UsageError(
         "each data loader worker requires a copy of the dataset, but this dataset cannot be copied; use workers = 0");

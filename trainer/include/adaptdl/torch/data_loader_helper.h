@@ -195,7 +195,8 @@ class AdaptiveDataLoaderHelper {
   std::size_t batch_size() const noexcept;
   // Returns the maximum given to autoscale_batch_size, or nullopt if that function was not called.
   std::optional<std::size_t> max_batch_size() const noexcept;
-  // Returns whether the total may grow beyond batch_size, so that epochs end after enough statistical progress.
+  // Returns whether the number of samples per step may grow beyond batch_size(). If so, an epoch ends once it has made
+  // as much statistical progress as one with batch_size() samples per step.
   bool adaptive() const noexcept;
   // Return the values given to autoscale_batch_size.
   const LocalBszBounds& local_bsz_bounds() const noexcept;
