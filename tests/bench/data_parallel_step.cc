@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <vector>
 
-#include "../../trainer/src/group/process_group.h"
 #include "adaptdl/torch/parallel.h"
 #include "adaptdl/torch/process_group.h"
+#include "group/process_group.h"
 
 namespace {
 
