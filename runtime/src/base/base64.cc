@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 namespace adaptdl {
 namespace {
@@ -24,33 +25,47 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; 
 }  // namespace
 
 std::optional<std::string> decode_base64(std::string_view text) {
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3);
+  std::string bytes(text.size() / 4 * 3, '\0');
+  char* out = bytes.data();
+  const auto value_of = [&](std::size_t at) { return kValues[static_cast<unsigned char>(text[at])]; };
+  const auto put = [&](std::uint32_t bits) {
+    for (const int shift : {16, 8, 0}) *out++ = static_cast<char>(bits >> shift & 0xff);
+  };
   std::uint32_t bits = 0;
-  std::size_t letters = 0, padding = 0;
-  for (const char c : text) {
+  std::size_t at = 0, letters = 0, padding = 0;
+  while (at < text.size()) {
+    // Most texts consist of groups of four letters.
+    for (; letters % 4 == 0 && padding == 0 && text.size() - at >= 4; at += 4) {
+      const std::uint32_t a = value_of(at), b = value_of(at + 1), c = value_of(at + 2), d = value_of(at + 3);
+      if ((a | b | c | d) >= kNoLetter) break;
+      put(a << 18 | b << 12 | c << 6 | d);
+    }
+    if (at == text.size()) break;
+    const char c = text[at];
+    const std::uint32_t value = c == '=' ? 0 : value_of(at);
+    ++at;
     if (is_space(c)) continue;
-    const std::size_t value = c == '=' ? 0 : kValues[static_cast<unsigned char>(c)];
     if (value == kNoLetter || (padding > 0 && c != '=')) return {};
     padding += c == '=';
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    if (++letters % 4 != 0) continue;
-    for (const int shift : {16, 8, 0}) bytes += static_cast<char>(bits >> shift & 0xff);
+    bits = bits << 6 | value;
+    if (++letters % 4 == 0) put(bits);
   }
   if (letters % 4 != 0 || padding > 2) return {};
-  for (; padding > 0; --padding) bytes.pop_back();
+  bytes.resize(static_cast<std::size_t>(out - bytes.data()) - padding);
   return bytes;
 }
 
 std::string encode_base64(std::string_view bytes) {
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < 3; ++i)
-      bits = bits << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0u);
-    for (std::size_t i = 0; i < 4; ++i) text += at + i <= bytes.size() ? kLetters[bits >> (18 - 6 * i) & 63] : '=';
-  }
+  std::string text((bytes.size() + 2) / 3 * 4, '=');
+  char* out = text.data();
+  const auto byte = [&](std::size_t at) { return static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at])); };
+  const auto put = [&](std::uint32_t bits, std::initializer_list<int> shifts) {
+    for (const int shift : shifts) *out++ = kLetters[bits >> shift & 63];
+  };
+  std::size_t at = 0;
+  for (; at + 3 <= bytes.size(); at += 3) put(byte(at) << 16 | byte(at + 1) << 8 | byte(at + 2), {18, 12, 6, 0});
+  if (bytes.size() - at == 1) put(byte(at) << 16, {18, 12});
+  if (bytes.size() - at == 2) put(byte(at) << 16 | byte(at + 1) << 8, {18, 12, 6});
   return text;
 }
 

@@ -1,5 +1,6 @@
 #include "local/base/line_channel.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +16,9 @@ namespace adaptdl::sched {
 LineChannel::LineChannel(Fd in, Fd out) : in_(std::move(in)), out_(std::move(out)) {
   set_nonblocking(in_);
   set_nonblocking(out_);
+  // With larger pipes, a long message needs fewer switches between the processes. This fails for sockets, and if the
+  // user's pipes already occupy too much memory.
+  for (const Fd* fd : {&in_, &out_}) ::fcntl(fd->get(), F_SETPIPE_SZ, kPipeSize);
 }
 
 void LineChannel::add_to(std::vector<pollfd>& polled) const {

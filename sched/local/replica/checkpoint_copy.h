@@ -50,7 +50,7 @@ class CheckpointSender {
 
  private:
   static constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes
-  static constexpr int kMaxUnanswered = 4;                     // pieces
+  static constexpr int kMaxUnanswered = 16;                    // pieces
 
   nlohmann::json part();
 

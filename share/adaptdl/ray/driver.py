@@ -35,7 +35,7 @@ class ReplicaServer:
 
     async def start(self, adaptdl):
         self.process = await asyncio.create_subprocess_exec(
-            "adaptdl-replicas", executable=os.path.abspath(adaptdl), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            "adaptdl-replicas", executable=os.path.abspath(adaptdl), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=MAX_LINE,
             env={**os.environ, "ADAPTDL_RAY": "1"})
         self.partial = b""
 
@@ -46,7 +46,7 @@ class ReplicaServer:
     async def receive(self):
         """Returns the lines received next, or an empty list once the server has ended."""
         while True:
-            data = await self.process.stdout.read(1 << 20)
+            data = await self.process.stdout.read(MAX_LINE)
             *lines, self.partial = (self.partial + data).split(b"\n")
             if lines or not data:
                 return [line.decode() for line in lines]
