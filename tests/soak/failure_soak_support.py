@@ -232,6 +232,7 @@ class DisturbedJob(RunTest):
         self.kill(victims)
         self.event.again = self.samples.told_since(line)
         self.train_again(but=victims)
+        self.repeat_all()
 
     def hit_launcher(self, _):
         line = len(self.samples.read().lines)
@@ -245,6 +246,7 @@ class DisturbedJob(RunTest):
         self.event.again = self.samples.told_since(line)
         self.start_job()
         self.train_again()
+        self.repeat_all()
 
     def hit_agent(self, _):
         old = self.agent()
@@ -257,6 +259,11 @@ class DisturbedJob(RunTest):
         self.strike()
         self.change_bounds(self.random.choice([bounds for bounds in BOUNDS if bounds != self.bounds]))
         self.train_again()
+
+    def repeat_all(self):
+        """Waits until the job has trained on all samples since its checkpoint again, so that none counts as an effect of the next event."""
+        enough = self.event.again + 2 * BATCH  # the replicas may report up to a step apart
+        self.until(lambda: self.samples.told_since(self.event.line) >= enough, "the job trains again on all samples since its checkpoint")
 
     def joins(self):
         """Returns how often newcomers were asked to join."""
