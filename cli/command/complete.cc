@@ -10,7 +10,7 @@
 #include "adaptdl/error.h"
 #include "command/base/cluster_options.h"
 #include "command/base/command.h"
-#include "command/base/describe.h"
+#include "command/base/help_text.h"
 #include "kube/api/json_fields.h"
 #include "kube/api/resource.h"
 #include "local/record/run_directory.h"

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "command/base/command.h"
-#include "command/base/describe.h"
+#include "command/base/help_text.h"
 #include "command/run/run_detach.h"
 #include "command/run/run_plan.h"
 #include "command/run/run_registration.h"

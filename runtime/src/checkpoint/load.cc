@@ -13,8 +13,8 @@
 #include "checkpoint/admission.h"
 #include "checkpoint/group.h"
 #include "checkpoint/newest.h"
-#include "checkpoint/registry.h"
 #include "checkpoint/snapshot.h"
+#include "checkpoint/states.h"
 #include "checkpoint/store.h"
 
 namespace adaptdl::checkpoint {

@@ -13,8 +13,8 @@
 #include "checkpoint/load.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/prune.h"
-#include "checkpoint/registry.h"
 #include "checkpoint/state_writer.h"
+#include "checkpoint/states.h"
 #include "checkpoint/store.h"
 
 namespace adaptdl::checkpoint {

@@ -9,7 +9,7 @@
 
 #include "checkpoint/draft.h"
 #include "checkpoint/group.h"
-#include "checkpoint/registry.h"
+#include "checkpoint/states.h"
 
 namespace adaptdl::checkpoint {
 namespace {

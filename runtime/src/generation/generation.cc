@@ -17,7 +17,7 @@
 #include "adaptdl/sched_hints.h"
 #include "checkpoint/admission.h"
 #include "checkpoint/load.h"
-#include "checkpoint/registry.h"
+#include "checkpoint/states.h"
 #include "collective/world.h"
 #include "generation/client.h"
 #include "generation/transfer.h"

@@ -5,7 +5,7 @@
 
 #include "adaptdl/error.h"
 #include "command/base/command.h"
-#include "command/base/describe.h"
+#include "command/base/help_text.h"
 #include "command/dispatch.h"
 
 namespace commands_test {

@@ -1,4 +1,4 @@
-#include "command/base/describe.h"
+#include "command/base/help_text.h"
 
 #include <fmt/format.h>
 

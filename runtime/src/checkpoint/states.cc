@@ -1,4 +1,4 @@
-#include "checkpoint/registry.h"
+#include "checkpoint/states.h"
 
 #include <fmt/core.h>
 
