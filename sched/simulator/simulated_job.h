@@ -1,5 +1,5 @@
-// A job in the simulator. It trains on any allocation according to its application's measurements, and learns from its
-// own training, as a real job would.
+// A job in the simulator. On each allocation, it trains at the speed that was measured for its application, and it
+// learns from its own training, as a real job would.
 //
 // It pays a restart cost for each new allocation, profiles every (nodes, replicas, local batch size) with which it
 // runs, fits its goodput model to these profiles, and, if its policy allows that, chooses its batch size according to

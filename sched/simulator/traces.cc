@@ -33,9 +33,10 @@ StepTime step_time(const Csv& csv, std::size_t row) {
 std::vector<int> placement(const Csv& csv, std::size_t row) {
   const std::string& text = csv.text(row, "placement");
   if (text.empty() || text.find_first_not_of("123456789") != std::string::npos) {
-    csv.fail(row, "placement",
-             fmt::format("invalid placement '{}': expected the replicas on each node, one digit from 1 to 9 per node",
-                         text));
+    csv.fail(
+        row, "placement",
+        fmt::format("invalid placement '{}': expected the number of replicas on each node, as one digit from 1 to 9",
+                    text));
   }
   std::vector<int> replicas;
   for (const char digit : text) replicas.push_back(digit - '0');

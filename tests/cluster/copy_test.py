@@ -338,7 +338,7 @@ class CopyTest(ClusterJobsTest):
                 self.copy(f"running:{SHARE}/{verb}", f"back-{verb}", KUBECONFIG=kubeconfig)
                 self.assertEqual(sha256_of(self.directory / f"back-{verb}"), sha256_of(here))
 
-    def test_a_missing_permission_to_exec_in_pods_is_reported(self):
+    def test_a_lack_of_permission_to_exec_in_pods_is_reported(self):
         kubeconfig, token = self.as_account("reader")
         line = self.refused("running:/etc/passwd", "x", KUBECONFIG=kubeconfig)
         self.assertIn('cannot create resource "pods/exec"', line)

@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(os.environ["SOURCE_ROOT"]) / "tests" / "soak
 import failure_soak  # noqa: E402
 from local_network import leave_network  # noqa: E402
 
-# The launcher waits longer after each failure before it starts new replicas. A new launcher starts with a short wait.
+# The launcher waits longer after each failure before it starts new replicas. With a new launcher, the wait is short again.
 ORDER = (
     "agent", "resize", "all", "launcher", "rank 0", "several", "stall", "replacement", "in a row", "replica", "rank 0",
     "resize",

@@ -46,7 +46,7 @@ KINDS = {
 @dataclasses.dataclass
 class Event:
     kind: str
-    line: int  # the first line of reported samples that can belong to the time after the event
+    line: int  # index of the first line of samples that may have been reported after the event
     seconds: float = 0.0  # until the job was training again
     blows: int = 0  # attacks on replicas, each of which may cost the step in progress
     again: int = 0  # samples that the job had reported since the checkpoint from which it resumed

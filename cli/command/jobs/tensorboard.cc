@@ -129,7 +129,8 @@ void add_tensorboard(CLI::App& app, int&) {
   verb->add_flag("--nodeport", options->board.node_port, "Also serve the TensorBoard on a port of every node");
   verb->callback([options] { create(*options); });
 
-  verb = add_tensorboard_verb(app, "list", "List TensorBoards, and why any of them are not ready", *options, false);
+  verb = add_tensorboard_verb(app, "list", "List TensorBoards, with the reason for each one that is not ready",
+                              *options, false);
   verb->add_option("-o,--output", options->output, "Output format")->type_name("json");
   verb->callback([options] { list(*options); });
 

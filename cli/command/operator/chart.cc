@@ -81,7 +81,7 @@ std::string evaluate(const std::string& expression, const json& scope) {
     else if (value.is_string())
       value = replaced(value.get<std::string>(), match[2], match[3]);
     else
-      throw Error("replace expects a string; use toJson before it");
+      throw Error("replace expects a string; apply toJson first");
   }
   if (!value.is_string()) throw Error(fmt::format("'{}' is not a string; use toJson", match[1].str()));
   return value.get<std::string>();

@@ -1,4 +1,5 @@
-// RunRegistration maintains the record of a run that `adaptdl run` starts, and completes the run's plan from it.
+// RunRegistration maintains the record of a run that `adaptdl run` starts, and uses the record to fill in the missing
+// parts of the run's plan.
 #pragma once
 
 #include <filesystem>

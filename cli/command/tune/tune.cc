@@ -158,7 +158,7 @@ void add_method_options(CLI::App& app, TuneOptions& options) {
   app.add_option("--sampler", options.sampler,
                  "Method for choosing new trials' parameters; NAME is a class in optuna.samplers (default: tpe)")
       ->type_name("tpe|random|grid|qmc|optuna:NAME");
-  app.add_option("--pruner", options.pruner, "Method for choosing the trials that stop early (default: asha)")
+  app.add_option("--pruner", options.pruner, "Method for choosing which trials to stop early (default: asha)")
       ->type_name("asha|hyperband|median|none");
   app.add_option("--factor", options.factor,
                  "With asha and hyperband: one in N trials continues past each rung (default: 4)")

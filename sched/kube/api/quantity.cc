@@ -155,13 +155,14 @@ std::int64_t Quantity::ceil_milli() const { return ceil_of(nano_, kNano / 1000);
 
 Quantity& Quantity::operator+=(const Quantity& other) {
   if (nano_ == 0) format_ = other.format_;
-  if (__builtin_add_overflow(nano_, other.nano_, &nano_)) throw Error("sum of quantities is too large");
+  if (__builtin_add_overflow(nano_, other.nano_, &nano_)) throw Error("the sum of the quantities is too large");
   return *this;
 }
 
 Quantity& Quantity::operator-=(const Quantity& other) {
   if (nano_ == 0) format_ = other.format_;
-  if (__builtin_sub_overflow(nano_, other.nano_, &nano_)) throw Error("difference of quantities is too large");
+  if (__builtin_sub_overflow(nano_, other.nano_, &nano_))
+    throw Error("the difference between the quantities is too large");
   return *this;
 }
 

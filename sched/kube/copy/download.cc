@@ -201,7 +201,7 @@ void download_directory(Shell& shell, const std::string& source, const RemoteFil
   if (!made) return;
   const timespec times[] = {{0, UTIME_OMIT}, {from.modified, 0}};
   if (::chmod(target.c_str(), from.mode & 0777) != 0 || ::utimensat(AT_FDCWD, target.c_str(), times, 0) != 0)
-    fail("set the mode of " + target.string());
+    fail("set the mode and time of " + target.string());
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ LaunchResult run_to_end(LaunchContext& context) {
   CheckpointWatch& checkpoints = context.checkpoints;
   const int first = checkpoints.first_restart();
   for (LaunchResult result;; ++result.restarts) {
-    // Before a restart, all devices may have been lost.
+    // By the time of a restart, all devices may have been lost.
     if (!wait_for_devices(context)) {
       result.outcome = {Verdict::kNotStarted, kFailedExit, {}};
       return result;

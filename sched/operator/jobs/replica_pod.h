@@ -25,7 +25,7 @@ inline constexpr const char* kReplicaAnnotation = "adaptdl/replica";
 inline constexpr const char* kTokenAnnotation = "adaptdl/token";
 inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 
-// Settings of the cluster's administrator that apply to all jobs.
+// The cluster administrator's settings, which apply to all jobs.
 struct PodSettings {
   std::string supervisor_url;
   // Default requests and limits of the first container, which runs the training program.

@@ -201,9 +201,9 @@ void sort_by_conditions(Space& space) {
   space.parameters = std::move(sorted);
 }
 
-// Removes conditions on parameters that are the same in every trial, because such conditions always or never hold, and
-// removes parameters with a condition that never holds. Returns whether a parameter was removed, which may decide the
-// conditions on that parameter.
+// If a parameter has the same value in every trial, each condition on it either always holds or never holds. Removes
+// the conditions that always hold, and the parameters with a condition that never holds. Returns whether a parameter
+// was removed, because that may decide the conditions on it.
 bool resolve_fixed(Space& space) {
   const auto dropped = std::erase_if(space.parameters, [&](Parameter& parameter) {
     bool never = std::ranges::any_of(

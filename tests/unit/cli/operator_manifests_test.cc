@@ -326,7 +326,7 @@ TEST_CASE("a template that Helm might read differently is rejected with file and
            {"{{ .Values.a.c | toJson }}", "unknown value '.Values.a.c'"},
            {"{{ .Values.a.b.c }}", "unknown value '.Values.a.b.c'"},
            {"{{ .Values.a }}", "'.Values.a' is not a string; use toJson"},
-           {"{{ .Values.a | replace \"a\" \"b\" }}", "replace expects a string; use toJson before it"},
+           {"{{ .Values.a | replace \"a\" \"b\" }}", "replace expects a string; apply toJson first"},
            {"{{ .Values.a", "'{{' without '}}'"}}) {
     const std::string message = "t.yaml:3: " + why;
     CHECK_THROWS_WITH_AS(render("a: {{ .Release.Name }}\n\nb: " + expression + "\n", values), message.c_str(), Error);

@@ -78,7 +78,7 @@ TEST_CASE("failure to start a helper is reported with its errno") {
   CHECK(denied.code == EACCES);
 }
 
-TEST_CASE("a helper terminated by a signal is reported with the signal") {
+TEST_CASE("if a signal terminates a helper, the outcome names the signal") {
   const HelperOutcome done = run_helper(shell("echo some; kill -TERM $$"), 10s);
   CHECK(done.end == End::kSignalled);
   CHECK(done.code == SIGTERM);

@@ -10,7 +10,8 @@
 namespace adaptdl::sched::optimus_test {
 namespace {
 
-// Returns a job with `seconds` left on one replica, of which the fraction `parallel` is divided among replicas.
+// Returns a job that needs `seconds` more on one replica; the fraction `parallel` of that time is divided among its
+// replicas.
 JobInfo job(const std::string& name, double time, double seconds, double parallel) {
   JobInfo result = tuned_job(name, time, 1);
   result.remaining_time = [=](int replicas) { return seconds * (1 - parallel + parallel / replicas); };

@@ -127,9 +127,10 @@ TEST_CASE("impossible step times are rejected") {
     return wrong("placements.csv", std::string("placement,local_bsz,step_time,sync_time\n").append(text) + "\n");
   };
   CHECK(row("1,4,0.1,0") == "");
-  CHECK(row("10,4,0.1,0") ==
-        "app/placements.csv:2:1: invalid placement '10': expected the replicas on each node, one digit from 1 to 9 per "
-        "node");
+  CHECK(
+      row("10,4,0.1,0") ==
+      "app/placements.csv:2:1: invalid placement '10': expected the number of replicas on each node, as one digit from "
+      "1 to 9");
   CHECK(row(",4,0.1,0").starts_with("app/placements.csv:2:1: "));
   CHECK(row("1,0,0.1,0").starts_with("app/placements.csv:2:3: "));
   CHECK(row("1,4,0,0") == "app/placements.csv:2:5: step_time must be greater than 0 seconds");

@@ -48,7 +48,7 @@ struct SharesScene {
   Study study;
 };
 
-TEST_CASE("equal shares add up to the devices, within the limits of a trial") {
+TEST_CASE("equal shares add up to the number of devices unless the limits of a trial prevent it") {
   CHECK(equal_replicas({ShareMode::kEqual, 4, 1, 4}, 3) == std::vector{2, 1, 1});
   CHECK(equal_replicas({ShareMode::kEqual, 8, 1, 3}, 2) == std::vector{3, 3});
   CHECK(equal_replicas({ShareMode::kEqual, 4, 2, 4}, 3) == std::vector{2, 2, 2});

@@ -92,7 +92,7 @@ void check_row(const Event& event, std::size_t row, const std::vector<double>& e
 
 }  // namespace
 
-// Tests that fork must come first, because LibTorch's threads do not survive a fork.
+// Test cases that call fork() must come first, because LibTorch's threads do not survive a fork.
 
 TEST_CASE("when a job resumes, runs of add_scalars discard steps logged after the checkpoint") {
   const testing::ElasticJob job;

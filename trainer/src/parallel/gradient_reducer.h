@@ -27,8 +27,8 @@ class GradientReducer {
 
   // Throws UsageError if the backend cannot sum the gradients. This is a collective call.
   void check_backend() const;
-  // Prepares the reduction in the current process group, and releases it. The other functions below REQUIRE that the
-  // reduction is prepared.
+  // connect() prepares the reduction in the current process group, and disconnect() releases it. The other functions
+  // below REQUIRE that the reduction is prepared.
   void connect();
   void disconnect() { reduction_ = {}; }
 

@@ -32,8 +32,8 @@
 // happen only before the first batch of a step, so an incomplete step is never saved.
 //
 // Evaluation: another loader's loop may run inside the training loader's loop, to evaluate every N steps. The inner
-// loop is always a whole pass from the beginning of its data. Stops, checkpoints and changes of the replicas wait until
-// it has ended, and the time of the enclosing batch is not recorded.
+// loop is always a whole pass from the beginning of its data. Until it has ended, the job does not stop, saves no
+// checkpoint and does not change its replicas. The time of the enclosing batch is not recorded.
 //
 // Rules: loops run inside an epoch loop; a nested loop is for evaluation only; no loader is created while a loop is
 // running. Violating a rule throws UsageError.
