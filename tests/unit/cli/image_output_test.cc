@@ -84,9 +84,9 @@ TEST_CASE("an archive contains each blob under its digest's algorithm, and lists
     found[entry.path] = content;
   }
   const auto listed = nlohmann::json::parse(found.at("manifest.json"));
-  for (const auto& [path, content] : blobs()) {
-    CAPTURE(path);
-    CHECK(found[path] == content);
+  for (const auto& blob : blobs()) {
+    CAPTURE(blob.first);
+    CHECK(found[blob.first] == blob.second);
   }
   CHECK(listed[0]["RepoTags"] == nlohmann::json::array({"name:tag"}));
   CHECK(listed[0]["Layers"] == nlohmann::json::array({"blobs/sha256/" + std::string(hex_of(sha256("first layer"))),
