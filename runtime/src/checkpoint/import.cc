@@ -87,17 +87,22 @@ Found Import::commit() {
   return result;
 }
 
-Found link_checkpoint(const fs::path& from, const fs::path& directory) {
+Found link_checkpoint(const fs::path& from, const fs::path& directory, std::uint64_t size) {
   const std::uint64_t number = number_of(from.filename().string());
   Found result{number, directory / from.filename()};
   make_directories(directory);
   SavingDirectory saving(directory, number);
+  std::uint64_t linked = 0;
   try {
-    for (const auto& entry : fs::directory_iterator(from))
-      fs::create_hard_link(entry.path(), saving.path() / entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(from)) {
+      const fs::path link = saving.path() / entry.path().filename();
+      fs::create_hard_link(entry.path(), link);
+      linked += fs::file_size(link);
+    }
   } catch (const fs::filesystem_error& error) {
     throw CheckpointError(fmt::format("cannot link the files of {}: {}", from.string(), error.code().message()));
   }
+  if (linked != size) throw Damage(fmt::format("the files of {} have {} bytes, not {}", from.string(), linked, size));
   saving.commit(result.path);
   return result;
 }

@@ -43,7 +43,7 @@ class LineChannel {
   void wait(std::chrono::milliseconds limit) const;
 
  private:
-  static constexpr int kPipeSize = 1 << 20;                        // bytes
+  static constexpr int kPipeSize = 256 << 10;                      // bytes
   static constexpr std::size_t kCongested = std::size_t{4} << 20;  // bytes
 
   Fd in_, out_;

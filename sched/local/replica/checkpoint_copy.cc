@@ -81,8 +81,11 @@ json CheckpointReceiver::take(const json& message) {
 
 json CheckpointReceiver::store(const json& message) {
   const auto part = message.at("part").get<std::string>();
-  if (part == "link")
-    return answer_stored(checkpoint::link_checkpoint(message.at("path").get<std::string>(), directory_));
+  if (part == "link") {
+    incoming_.reset();
+    return answer_stored(checkpoint::link_checkpoint(message.at("path").get<std::string>(), directory_,
+                                                     message.at("size").get<std::uint64_t>()));
+  }
   if (part == "begin") {
     incoming_.reset();
     incoming_.emplace(directory_, message.at("name").get<std::string>(), message.at("size").get<std::uint64_t>());

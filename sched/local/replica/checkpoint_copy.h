@@ -6,7 +6,7 @@
 //   {"part": "bytes", "base64": BYTES}      the file's next bytes
 //   {"part": "end"} | {"part": "abort"}     commits, or discards, the checkpoint
 // or, if the receiver's machine has the checkpoint in another directory, which the receiver may share:
-//   {"part": "link", "path": PATH}
+//   {"part": "link", "path": PATH, "size": BYTES}
 // The receiver answers each "bytes" with {"part": "received"}. Only a few of them may be unanswered, so that neither
 // the channel nor a driver that forwards the messages holds much of the checkpoint in memory. The receiver answers
 // "end" and "link" with {"part": "stored", "path": PATH} or, as soon as it cannot store the checkpoint, {"part":
@@ -43,6 +43,7 @@ class CheckpointSender {
   void take(const nlohmann::json& answer);
 
   const std::filesystem::path& checkpoint() const noexcept { return path_; }
+  std::uint64_t size() const noexcept { return size_; }
   // Returns whether the receiver has stored the checkpoint or has failed to.
   bool done() const noexcept { return done_; }
   // Returns why the receiver has failed; empty if it has not.
@@ -50,7 +51,7 @@ class CheckpointSender {
 
  private:
   static constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes
-  static constexpr int kMaxUnanswered = 16;                    // pieces
+  static constexpr int kMaxUnanswered = 8;                     // pieces
 
   nlohmann::json part();
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "adaptdl/env.h"
@@ -16,18 +17,26 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::optional<fs::path> find_newest(const fs::path& directory) {
+std::optional<fs::path> find_newest(const fs::path& directory, LaunchObserver& observer) {
   if (const auto newest = CheckpointWatch(directory).newest(); newest && newest->foreign) return newest->path;
   const checkpoint::Newest newest = checkpoint::find_newest(directory, true);
   checkpoint::require_intact(directory, newest);
-  return newest.snapshot ? std::optional(newest.snapshot->path()) : std::nullopt;
+  if (!newest.snapshot) return std::nullopt;
+  const fs::path& path = newest.snapshot->path();
+  for (const std::string& reason : newest.passed_over)
+    observer.notice(fmt::format("warning: {}: using {} instead", reason, path.string()));
+  return path;
 }
 
-// Returns how many checkpoints the run keeps, by its settings or the environment.
+// Returns how many checkpoints the run keeps, by its settings or the environment. The replicas reject an invalid
+// number.
 int checkpoints_to_keep(const LaunchPlan& plan) {
-  for (const auto& [name, value] : plan.settings)
-    if (name == "ADAPTDL_CHECKPOINT_KEEP") return std::stoi(value);
-  return env::checkpoint_keep();
+  const auto is_keep = [](const auto& setting) { return setting.first == "ADAPTDL_CHECKPOINT_KEEP"; };
+  const auto last = std::find_if(plan.settings.rbegin(), plan.settings.rend(), is_keep);
+  if (last == plan.settings.rend()) return env::checkpoint_keep();
+  int keep = 0;
+  std::from_chars(last->second.data(), last->second.data() + last->second.size(), keep);
+  return std::max(keep, 1);
 }
 
 }  // namespace
@@ -40,7 +49,7 @@ RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& obs
       refuse_(std::move(refuse)) {}
 
 void RemoteCheckpoints::begin() {
-  newest_ = find_newest(directory_);
+  newest_ = find_newest(directory_, observer_);
   for (auto& [name, device] : devices_) {
     device.supply = Supply::kNone;
     device.sender.reset();
@@ -71,11 +80,12 @@ void RemoteCheckpoints::supply(const std::string& name) {
     if (!other.path.empty() && device.supply != Supply::kLinks) {
       device.supply = Supply::kLinks;
       device.link = ++copies_;
-      return send(name, {{"part", "link"}, {"path", other.path}, {"copy", device.link}});
+      return send(name, {{"part", "link"}, {"path", other.path}, {"size", newest_size_}, {"copy", device.link}});
     }
   }
-  device.supply = Supply::kReceives;
   device.sender.emplace(*newest_, ++copies_);
+  device.supply = Supply::kReceives;
+  newest_size_ = device.sender->size();
   send_pieces(name);
 }
 

@@ -5,6 +5,7 @@
 // Threading: only the launcher's thread uses it.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -85,6 +86,7 @@ class RemoteCheckpoints {
   const Send send_;
   const Refuse refuse_;
   std::optional<std::filesystem::path> newest_;  // newest checkpoint at the last begin()
+  std::uint64_t newest_size_ = 0;                // in bytes; set once the checkpoint has been opened
   std::map<std::string, Device> devices_;
   int copies_ = 0;
 };

@@ -9,6 +9,14 @@ using namespace checkpoint_test;
 
 namespace {
 
+std::uint64_t size_of(const fs::path& checkpoint) {
+  std::uint64_t size = 0;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(checkpoint, ignored))
+    size += entry.is_regular_file() ? entry.file_size() : 0;
+  return size;
+}
+
 // A directory with checkpoints, and another directory to which they are copied.
 struct Copies {
   explicit Copies(int count) {
@@ -31,6 +39,9 @@ struct Copies {
     ckpt::Import incoming(target, name, 1000);
     feed(incoming, name, [](const std::string&, std::string&) {});
     return incoming.commit();
+  }
+  ckpt::Found link(const std::string& name) const {
+    return ckpt::link_checkpoint(directory / name, target, size_of(directory / name));
   }
   std::vector<std::string> copied() const {
     std::vector<std::string> names;
@@ -128,7 +139,7 @@ TEST_CASE("names that would lead out of the checkpoint's directory are rejected"
 TEST_CASE("a linked checkpoint shares the files of its original, and survives it") {
   const Copies copies(3);
   const fs::path original = copies.directory / "checkpoint-1";
-  const ckpt::Found found = ckpt::link_checkpoint(original, copies.target);
+  const ckpt::Found found = ckpt::link_checkpoint(original, copies.target, size_of(original));
   CHECK(found.number == 1);
   CHECK(copies.copied() == std::vector<std::string>{"checkpoint-1"});
   for (const auto& entry : fs::directory_iterator(original))
@@ -139,13 +150,14 @@ TEST_CASE("a linked checkpoint shares the files of its original, and survives it
 
 TEST_CASE("a checkpoint that cannot be linked leaves nothing behind") {
   const Copies copies(2);
-  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "checkpoint-7", copies.target), ckpt::CheckpointError);
-  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "model", copies.target), ckpt::CheckpointError);
+  CHECK_THROWS_AS(copies.link("checkpoint-7"), ckpt::CheckpointError);
+  CHECK_THROWS_AS(copies.link("model"), ckpt::CheckpointError);
   fs::create_directory(copies.directory / "checkpoint-1/directory");
-  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "checkpoint-1", copies.target), ckpt::CheckpointError);
+  CHECK_THROWS_AS(copies.link("checkpoint-1"), ckpt::CheckpointError);
+  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "checkpoint-0", copies.target, 1), ckpt::Damage);
   CHECK(copies.copied().empty());
-  ckpt::link_checkpoint(copies.directory / "checkpoint-0", copies.target);
-  CHECK_THROWS_AS(ckpt::link_checkpoint(copies.directory / "checkpoint-0", copies.target), ckpt::CheckpointError);
+  copies.link("checkpoint-0");
+  CHECK_THROWS_AS(copies.link("checkpoint-0"), ckpt::CheckpointError);
   CHECK(copies.copied() == std::vector<std::string>{"checkpoint-0"});
 }
 

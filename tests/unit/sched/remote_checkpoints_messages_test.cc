@@ -93,4 +93,35 @@ TEST_CASE("devices receive a copy of their own on other nodes, or if they cannot
   CHECK(sent == Sent{"a start", "b start", "c start"});
 }
 
+TEST_CASE("the run's last setting decides how many checkpoints are kept") {
+  const Directory from, to;
+  from.save(4);
+  LaunchPlan plan = Scene::make_plan("", to.path());
+  plan.settings = {{"ADAPTDL_CHECKPOINT_KEEP", "1"}, {"ADAPTDL_CHECKPOINT_KEEP", "3"}};
+  Lines lines;
+  RemoteCheckpoints remote(
+      plan, lines, [](const std::string&, const json&) {}, [](const std::string&, int, const std::string&) {});
+  int copy = 0;
+  for (const std::string& name : from.names()) {
+    CheckpointSender sender(from / name, ++copy);
+    while (const auto message = sender.next()) remote.take("a", *message);
+  }
+  CHECK(to.names() == std::vector<std::string>{"checkpoint-1", "checkpoint-2", "checkpoint-3"});
+  CHECK(lines.notices.empty());
+}
+
+TEST_CASE("a checkpoint of which only a part was received does not remain beside one whose files are shared") {
+  const Directory other, own;
+  other.add(3, "abc");
+  CheckpointReceiver receiver(own.path(), 2);
+  receiver.take({{"part", "begin"}, {"name", "checkpoint-3"}, {"size", 3}, {"copy", 1}});
+  receiver.take({{"part", "file"}, {"name", "state"}, {"copy", 1}});
+  CHECK(own.names().size() == 1);
+  const std::string path = (other / "checkpoint-3").string();
+  CHECK(receiver.take({{"part", "link"}, {"path", path}, {"size", 4}, {"copy", 2}})["part"] == "failed");
+  CHECK(own.names().empty());
+  CHECK(receiver.take({{"part", "link"}, {"path", path}, {"size", 3}, {"copy", 3}})["part"] == "stored");
+  CHECK(own.names() == std::vector<std::string>{"checkpoint-3"});
+}
+
 }  // namespace remote_checkpoints_messages_test

@@ -25,11 +25,11 @@ using namespace remote_host_support;
 
 namespace {
 
-// `save N` saves 6 MB, which need several messages, as checkpoint N of a runtime without manifests; `report N` reports
+// `save N` saves 10 MB, which need several messages, as checkpoint N of a runtime without manifests; `report N` reports
 // it.
 constexpr const char* kSave = R"(
 save() {
-  mkdir "$ADAPTDL_CHECKPOINT_PATH/.new" && head -c 6000000 /dev/zero | tr '\0' "$1" >"$ADAPTDL_CHECKPOINT_PATH/.new/state" &&
+  mkdir "$ADAPTDL_CHECKPOINT_PATH/.new" && head -c 10000000 /dev/zero | tr '\0' "$1" >"$ADAPTDL_CHECKPOINT_PATH/.new/state" &&
     : >"$ADAPTDL_CHECKPOINT_PATH/.new/empty" &&
     mv "$ADAPTDL_CHECKPOINT_PATH/.new" "$ADAPTDL_CHECKPOINT_PATH/checkpoint-$1"
 }
@@ -58,13 +58,6 @@ fs::path node_directory(Scene& scene) {
   return found.front();
 }
 
-// A state of a program that uses adaptdl's runtime.
-struct Number final : checkpoint::State {
-  Number() : State("number") {}
-  void save(checkpoint::Writer& writer) const override { writer.json("value", 7); }
-  void load(const checkpoint::Reader&) override {}
-};
-
 }  // namespace
 
 TEST_CASE("a checkpoint that a replica saves is stored before the replica's report and end arrive") {
@@ -81,7 +74,7 @@ TEST_CASE("a checkpoint that a replica saves is stored before the replica's repo
   CHECK(scene.reports[0] == std::vector<json>{{{"event", "checkpoint"}, {"path", copy.string()}}});
   CHECK(scene.ends[0].status == ExitStatus{.signalled = false, .code = 143});
   const std::string content = read_all(copy / "state");
-  CHECK(content.size() == 6'000'000);
+  CHECK(content.size() == 10'000'000);
   CHECK(content.find_first_not_of('1') == std::string::npos);
   CHECK(fs::file_size(copy / "empty") == 0);
   CHECK(scene.lines.notices.empty());
@@ -107,13 +100,13 @@ TEST_CASE("if checkpoints are saved faster than they can be copied, the newest o
 TEST_CASE("replicas start once the newest checkpoint has reached every node") {
   const Directory checkpoints;
   checkpoints.add(2, "old");
-  checkpoints.add(3, std::string(6'000'000, 'x'));
+  checkpoints.add(3, std::string(10'000'000, 'x'));
   Scene scene(R"(ls "$ADAPTDL_CHECKPOINT_PATH"; wc -c <"$ADAPTDL_CHECKPOINT_PATH/checkpoint-3/state")", {"a", "b"},
               checkpoints.path());
   const Replica& first = scene.start(0, "a", 0);
   const Replica& second = scene.start(1, "b", 1);
   REQUIRE(scene.eventually([&] { return first.gone() && second.gone(); }));
-  for (const int rank : {0, 1}) CHECK(scene.lines.out[rank] == "checkpoint-3\n6000000\n");
+  for (const int rank : {0, 1}) CHECK(scene.lines.out[rank] == "checkpoint-3\n10000000\n");
   CHECK(read_all(checkpoints / "checkpoint-2/state") == "old");  // nothing was saved, so nothing was deleted
 }
 
@@ -153,7 +146,7 @@ TEST_CASE("each start of all replicas continues from the newest checkpoint of th
 TEST_CASE("a replica that is stopped or killed while the checkpoint is copied never starts") {
   for (const bool all : {false, true}) {
     const Directory checkpoints;
-    checkpoints.add(3, std::string(6'000'000, 'x'));
+    checkpoints.add(3, std::string(10'000'000, 'x'));
     Scene scene("echo started", {"a"}, checkpoints.path());
     Replica& replica = scene.start(0, "a", 0);
     all ? scene.host.kill_all() : replica.ask_to_stop();
@@ -194,7 +187,7 @@ TEST_CASE("a replica that fails ends without delay, and its checkpoint still arr
   REQUIRE(scene.eventually([&] { return replica.gone() && fs::exists(checkpoints / "checkpoint-1"); }));
 }
 
-TEST_CASE("replicas that are asked to stop send their last checkpoint before older ones") {
+TEST_CASE("replicas that are asked to stop end once their last checkpoint has been copied") {
   const Directory checkpoints;
   Scene scene(std::string(kSave) +
                   "trap 'save 3; report 3; exit 143' TERM; save 1; report 1; save 2; report 2; "
@@ -214,12 +207,7 @@ TEST_CASE("replicas that are asked to stop send their last checkpoint before old
 
 TEST_CASE("the bytes of a checkpoint are checked, and a damaged one is passed over in favor of an older one") {
   const Directory checkpoints;
-  ::setenv("ADAPTDL_CHECKPOINT_PATH", checkpoints.path().c_str(), 1);
-  {
-    const Number number;
-    for (int i = 0; i < 2; ++i) REQUIRE(checkpoint::save_all_states());
-  }
-  ::unsetenv("ADAPTDL_CHECKPOINT_PATH");
+  checkpoints.save(2);
   const auto damage = [&](const std::string& name) {
     std::string text = read_all(checkpoints / name / "number.json");
     text.at(text.find('7')) = '8';
@@ -230,13 +218,15 @@ TEST_CASE("the bytes of a checkpoint are checked, and a damaged one is passed ov
   const Replica& replica = scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return replica.gone(); }));
   CHECK(scene.lines.out[0] == "checkpoint-0\n");
+  REQUIRE(scene.lines.notices.size() == 1);
+  CHECK(scene.lines.notices[0].ends_with("using " + (checkpoints / "checkpoint-0").string() + " instead"));
   damage("checkpoint-0");
   CHECK_THROWS_AS(scene.host.begin(), checkpoint::CheckpointError);
 }
 
 TEST_CASE("the devices of a node share the files of one copy") {
   const Directory checkpoints;
-  checkpoints.add(3, std::string(6'000'000, 'x'));
+  checkpoints.add(3, std::string(10'000'000, 'x'));
   Scene scene(R"(cd "$ADAPTDL_CHECKPOINT_PATH"; ls; stat -c %i checkpoint-3/state)", {"a", "b", "c"},
               checkpoints.path());
   for (int rank = 0; rank < 3; ++rank) scene.start(rank, std::string(1, static_cast<char>('a' + rank)), rank);
@@ -248,7 +238,7 @@ TEST_CASE("the devices of a node share the files of one copy") {
 
 TEST_CASE("if a node is lost while the checkpoint is copied to it, the other replicas start") {
   const Directory checkpoints;
-  checkpoints.add(3, std::string(6'000'000, 'x'));
+  checkpoints.add(3, std::string(10'000'000, 'x'));
   Scene scene("echo started", {"a", "b"}, checkpoints.path());
   ::kill(scene.links.pid("a"), SIGSTOP);
   const Replica& lost = scene.start(0, "a", 0);
