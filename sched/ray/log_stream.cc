@@ -43,8 +43,10 @@ std::string why_declined(const Access& access, const std::string& id, unsigned s
     return fmt::format("the Ray job server {} requires a valid token; set RAY_AUTH_TOKEN", server);
   if (JobServer(access).find(id))
     return fmt::format("cannot read the output of job '{}': the Ray job server {} answered {}", id, server, status);
-  return fmt::format("job '{}' is not in the Ray cluster {} anymore: it was deleted, or the cluster was restarted", id,
-                     server);
+  return fmt::format(
+      "job '{}' is not in the Ray cluster {} anymore: it was deleted, or the cluster was restarted; to continue, "
+      "submit it again",
+      id, server);
 }
 
 class Connection {

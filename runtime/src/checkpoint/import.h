@@ -46,7 +46,7 @@ class Import {
 };
 
 // Adds the checkpoint at `from`, which must be on the same file system, to `directory` under the same name. The two
-// share their files, so that this takes no time and no space. `size` is the size of the files in bytes. Throws
+// share their files, so no data is copied. `size` is the size of the files in bytes. Throws
 // CheckpointError if the files cannot be shared or have another size, for example because `from` is being deleted, or
 // if the directory has a checkpoint with that name.
 Found link_checkpoint(const std::filesystem::path& from, const std::filesystem::path& directory, std::uint64_t size);

@@ -17,9 +17,9 @@ struct Newest {
 };
 
 // Reads every byte of the newest checkpoint, and of older ones until one is intact. The snapshot holds open the part
-// that `rank` saved. Another process may add and delete checkpoints at the same time. Throws CheckpointError if the
-// directory, or a checkpoint that is newer than the result, cannot be read for a reason other than damage. With
-// `missing_is_empty`, treats a missing directory as empty.
+// that `rank` saved. Another process may add and delete checkpoints at the same time. With `missing_is_empty`, treats a
+// missing directory as empty. Throws CheckpointError if the directory, or a checkpoint that is newer than the result,
+// cannot be read for a reason other than damage, or if checkpoints are deleted faster than they can be read.
 Newest find_newest(const std::filesystem::path& directory, bool missing_is_empty, int rank = 0);
 
 // Throws CheckpointError if there are checkpoints, but none is intact. `newest` is the result for `directory`.

@@ -42,7 +42,7 @@ class CheckpointSender {
   // Processes an answer from the receiver. Answers that belong to an earlier copy are ignored.
   void take(const nlohmann::json& answer);
 
-  const std::filesystem::path& checkpoint() const noexcept { return path_; }
+  // Returns the size of the checkpoint's files in bytes.
   std::uint64_t size() const noexcept { return size_; }
   // Returns whether the receiver has stored the checkpoint or has failed to.
   bool done() const noexcept { return done_; }

@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::optional<fs::path> find_newest(const fs::path& directory, LaunchObserver& observer) {
+// Returns the checkpoint from which the replicas continue, and reports newer ones that are damaged.
+std::optional<fs::path> choose_checkpoint(const fs::path& directory, LaunchObserver& observer) {
   if (const auto newest = CheckpointWatch(directory).newest(); newest && newest->foreign) return newest->path;
   const checkpoint::Newest newest = checkpoint::find_newest(directory, true);
   checkpoint::require_intact(directory, newest);
@@ -49,7 +50,7 @@ RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& obs
       refuse_(std::move(refuse)) {}
 
 void RemoteCheckpoints::begin() {
-  newest_ = find_newest(directory_, observer_);
+  newest_ = choose_checkpoint(directory_, observer_);
   for (auto& [name, device] : devices_) {
     device.supply = Supply::kNone;
     device.sender.reset();
