@@ -29,20 +29,31 @@ void describe_machine(const fs::path& root, int group_kills, int machine_kills) 
 
 }  // namespace
 
-TEST_CASE("an OOM kill in the control group or anywhere on the machine is detected") {
+TEST_CASE("an OOM kill in the replicas' control group is detected, one in another group is not") {
   const testing::TemporaryDirectory root;
   describe_machine(root.path(), 3, 5);
   const sched::OomWatch watch(root.path());
   CHECK_FALSE(watch.killed_lately());
-  describe_machine(root.path(), 4, 5);
-  CHECK(watch.killed_lately());
   describe_machine(root.path(), 3, 6);
+  CHECK_FALSE(watch.killed_lately());
+  describe_machine(root.path(), 4, 7);
+  CHECK(watch.killed_lately());
+}
+
+TEST_CASE("an OOM kill on the machine is detected if the control group has no count, as the root group has none") {
+  const testing::TemporaryDirectory root;
+  write(root.path() / "proc/self/cgroup", "0::/\n");
+  write(root.path() / "proc/vmstat", "oom_kill 5\n");
+  const sched::OomWatch watch(root.path());
+  CHECK_FALSE(watch.killed_lately());
+  write(root.path() / "proc/vmstat", "oom_kill 6\n");
   CHECK(watch.killed_lately());
 }
 
 TEST_CASE("an OOM kill is detected with cgroup v1") {
   const testing::TemporaryDirectory root;
-  write(root.path() / "proc/self/cgroup", "8:pids:/\n4:cpuset,memory:/\n3:memory:/mine\n");
+  write(root.path() / "proc/self/cgroup", "8:pids:/\n4:cpuset,memory:/mine\n0::/\n");
+  write(root.path() / "proc/vmstat", "oom_kill 7\n");
   write(root.path() / "sys/fs/cgroup/memory/mine/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
   const sched::OomWatch watch(root.path());
   CHECK_FALSE(watch.killed_lately());
