@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "golden.h"
+
 namespace {
 
 bool ran_any = false;
@@ -31,6 +33,7 @@ REGISTER_LISTENER("ran-any", 1, RanAny);
 int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   const int result = context.run();
+  testing::write_golden_files();
   if (result == 0 && !ran_any) {
     std::fputs("no test case passes the filters\n", stderr);
     return 1;

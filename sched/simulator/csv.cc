@@ -14,6 +14,7 @@
 
 #include "adaptdl/error.h"
 #include "base/utf8.h"
+#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -121,7 +122,8 @@ Csv::Row Csv::parse(std::string_view line, std::size_t number) const {
   if (!header_.cells.empty() && row.cells.size() != header_.cells.size()) {
     const bool more = row.cells.size() > header_.cells.size();
     fail(number, more ? row.cells[header_.cells.size()].column : row.end,
-         fmt::format("the row has {} cells, but the header has {} columns; {}", row.cells.size(), header_.cells.size(),
+         fmt::format("the row has {}, but the header has {}; {}", counted(row.cells.size(), "cell"),
+                     counted(header_.cells.size(), "column"),
                      more ? "remove the extra cells" : "add the missing cells"));
   }
   return row;

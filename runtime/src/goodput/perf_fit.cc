@@ -45,10 +45,10 @@ void check_observations(std::span<const Observation> observations) {
     const bool sized = each.nodes >= 1 && each.replicas >= each.nodes && each.atomic_bsz >= 1;
     const auto timed = [](double seconds) { return std::isfinite(seconds) && seconds > 0; };
     if (!sized || !timed(each.accum_step_time) || !timed(each.optim_step_time))
-      throw UsageError(
-          fmt::format("cannot fit step times: invalid observation of {} nodes, {} replicas and batch size {} with step "
-                      "times {} s and {} s",
-                      each.nodes, each.replicas, each.atomic_bsz, each.accum_step_time, each.optim_step_time));
+      throw UsageError(fmt::format(
+          "cannot fit step times: invalid observation (nodes: {}, replicas: {}, batch size: {}, step times: "
+          "{} s and {} s)",
+          each.nodes, each.replicas, each.atomic_bsz, each.accum_step_time, each.optim_step_time));
   }
 }
 

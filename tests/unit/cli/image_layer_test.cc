@@ -11,6 +11,8 @@
 #include <set>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "http/http.h"
 #include "image/layer/layer_reader.h"
 #include "image_temporary.h"
@@ -256,8 +258,7 @@ TEST_CASE("whiteouts and opaque markers have their OCI names, which other entrie
   writer.opaque("dir");
   writer.opaque("");
   CHECK(writer.entries() == 4);
-  CHECK_THROWS_WITH_AS(writer.add(file("dir/.wh.x", 0)),
-                       "dir/.wh.x cannot be added to an image: names that begin with '.wh.' mark removed files", Error);
+  CHECK_GOLDEN(::testing::error_of([&] { writer.add(file("dir/.wh.x", 0)); }));
   CHECK_THROWS_AS(writer.add(file(".wh.x", 0)), Error);
   CHECK_THROWS_AS(writer.add(file(".wh.x/y", 0)), Error);
   writer.add(file("a.wh.x", 0));
@@ -271,15 +272,11 @@ TEST_CASE("a file that changes size while being read causes an error and leaves 
   const BlobStore store(temporary / "store");
   {
     LayerWriter writer(store);
-    CHECK_THROWS_WITH_AS(
-        writer.add(file("f", 5), text_content("abc")),
-        "f became shorter than 5 bytes while it was being read; build again when no process is writing to it", Error);
+    CHECK_GOLDEN(::testing::error_of([&] { writer.add(file("f", 5), text_content("abc")); }));
   }
   {
     LayerWriter writer(store);
-    CHECK_THROWS_WITH_AS(
-        writer.add(file("f", 2), text_content("abc")),
-        "f became longer than 2 bytes while it was being read; build again when no process is writing to it", Error);
+    CHECK_GOLDEN(::testing::error_of([&] { writer.add(file("f", 2), text_content("abc")); }));
   }
   {
     std::stop_source stop;
@@ -292,13 +289,10 @@ TEST_CASE("a file that changes size while being read causes an error and leaves 
   Entry odd = file("f", 0);
   odd.xattrs["user.a=b"] = "c";
   LayerWriter writer(store);
-  CHECK_THROWS_WITH_AS(writer.add(odd),
-                       "f has the extended attribute 'user.a=b', which a layer cannot contain because of the '=' in "
-                       "its name",
-                       Error);
+  CHECK_GOLDEN(::testing::error_of([&] { writer.add(odd); }));
   LayerOptions options;
   options.level = 13;
-  CHECK_THROWS_WITH_AS(LayerWriter(store, options), "invalid compression level 13: gzip accepts 1 to 12", Error);
+  CHECK_GOLDEN(::testing::error_of([&] { LayerWriter(store, options); }));
 }
 
 TEST_CASE("writing to a full disk fails with an error and leaves no files") {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "adaptdl/error.h"
+#include "golden.h"
 
 namespace image_plan_test {
 
@@ -52,9 +53,7 @@ TEST_CASE("a plan contains only the target and the stages and images it needs") 
   CHECK(plan_of(kStages, "1") == "1 : node@linux/arm64:2!");
 }
 
-TEST_CASE("the error for an unknown target lists the stages") {
-  CHECK(plan_of(kStages, "tset") == "Dockerfile has no stage 'tset'; its stages are build, unused, test, out, 4");
-}
+TEST_CASE("the error for an unknown target lists the stages") { CHECK_GOLDEN(plan_of(kStages, "tset")); }
 
 TEST_CASE("FROM is expanded with the ARGs before the first FROM and the platform variables") {
   const char* text =
@@ -74,14 +73,10 @@ TEST_CASE("a stage without --platform has the platform of the stage it is based 
 }
 
 TEST_CASE("an invalid FROM is reported with its line and cause") {
-  CHECK(plan_of("ARG A=1\n\nFROM $B\n") ==
-        "Dockerfile:3: FROM $B: no value for B; set it with an ARG before the first FROM, or with --build-arg");
-  CHECK(plan_of("FROM a\nARG tag=1\nFROM b:$tag\n") ==
-        "Dockerfile:3: FROM b:$tag: no value for tag; set it with an ARG before the first FROM, or with --build-arg");
-  CHECK(plan_of("FROM --platform=windows/amd64 a\n") ==
-        "Dockerfile:1: FROM --platform: unsupported platform 'windows/amd64': expected a Linux platform such as "
-        "linux/amd64 or linux/arm64");
-  CHECK(plan_of("FROM ${x\n") == "Dockerfile:1: FROM ${x: missing '}' after '${'");
+  CHECK_GOLDEN(plan_of("ARG A=1\n\nFROM $B\n"));
+  CHECK_GOLDEN(plan_of("FROM a\nARG tag=1\nFROM b:$tag\n"));
+  CHECK_GOLDEN(plan_of("FROM --platform=windows/amd64 a\n"));
+  CHECK_GOLDEN(plan_of("FROM ${x\n"));
 }
 
 TEST_CASE("ONBUILD triggers of a base stage or image add the stages and images they need") {

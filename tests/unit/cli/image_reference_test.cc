@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "adaptdl/error.h"
+#include "golden.h"
 
 namespace image_reference_test {
 
@@ -66,27 +67,22 @@ TEST_CASE("the version of a reference is its digest, else its tag, else latest")
 }
 
 TEST_CASE("the error for an invalid name states which part is invalid") {
-  CHECK(refusal("Busybox") == "invalid image name 'Busybox': repository 'Busybox' must be lowercase");
-  CHECK(refusal("a.b/x:") ==
-        "invalid image name 'a.b/x:': tag '' must be 1 to 128 letters, digits, '_', '.' or '-', and must not begin "
-        "with '.' or '-'");
-  CHECK(refusal("x@sha256:1") ==
-        "invalid image name 'x@sha256:1': digest 'sha256:1' must be sha256: with 64 or sha512: with 128 "
-        "lowercase hexadecimal digits");
-  CHECK(refusal("https://a.b/x") ==
-        "invalid image name 'https://a.b/x': name 'https://a.b/x' must not be a URL; remove http:// or https://");
-  CHECK(refusal("a_b.c/x") == "invalid image name 'a_b.c/x': registry 'a_b.c' must be HOST or HOST:PORT");
-  CHECK(refusal("") == "invalid image name '': repository '' must not be empty");
-  CHECK(refusal(std::string(64, 'a')).find("looks like an image ID") != std::string::npos);
+  CHECK_GOLDEN(refusal("Busybox"));
+  CHECK_GOLDEN(refusal("a.b/x:"));
+  CHECK_GOLDEN(refusal("x@sha256:1"));
+  CHECK_GOLDEN(refusal("https://a.b/x"));
+  CHECK_GOLDEN(refusal("a_b.c/x"));
+  CHECK_GOLDEN(refusal(""));
+  CHECK_GOLDEN(refusal(std::string(64, 'a')));
   CHECK(refusal("x/" + std::string(64, 'a')) == "taken");
 }
 
 TEST_CASE("a repository is limited to 255 characters and a tag to 128") {
   CHECK(refusal("a.b/" + std::string(255, 'x')) == "taken");
-  CHECK(refusal("a.b/" + std::string(256, 'x')).ends_with("must not be longer than 255 characters"));
-  CHECK(refusal(std::string(248, 'x')).ends_with("must not be longer than 255 characters"));  // library/ is prepended
+  CHECK_GOLDEN(refusal("a.b/" + std::string(256, 'x')));
+  CHECK_GOLDEN(refusal(std::string(248, 'x')));  // library/ is prepended
   CHECK(refusal("x:" + std::string(128, 't')) == "taken");
-  CHECK(refusal("x:" + std::string(129, 't')).find(": tag '") != std::string::npos);
+  CHECK_GOLDEN(refusal("x:" + std::string(129, 't')));
 }
 
 TEST_CASE("misplaced characters are rejected with a one-line error") {

@@ -14,6 +14,7 @@
 
 #include "adaptdl/error.h"
 #include "base/socket.h"
+#include "golden.h"
 #include "image/base/digest.h"
 #include "image/layer/layer_writer.h"
 #include "image/layer/unpack.h"
@@ -48,10 +49,8 @@ TEST_CASE("names, links and duplicate entries cannot lead out of the root direct
     const std::string place = to.find("proc") != std::string::npos ? "proc/self/root/evil" : "evil";
     CHECK(why(tar.file("l/evil", "inside").whole(), has(place)) == "");
   }
-  CHECK(why(Tar().link("l", "../outside").file("l/file", "x").whole()) ==
-        "'l' contains entries but is not a directory");
-  CHECK(why(Tar().link("l", "/").hard_link("h", "l/outside/file").whole()) ==
-        "'h' is a hard link to 'l/outside/file', which is not an earlier file");
+  CHECK_GOLDEN(why(Tar().link("l", "../outside").file("l/file", "x").whole()));
+  CHECK_GOLDEN(why(Tar().link("l", "/").hard_link("h", "l/outside/file").whole()));
   CHECK(why(Tar().link("file", "../outside/file").file("file", "inside").whole(), has("file")) == "");
   CHECK(why(Tar().link("l", "../outside/file").hard_link("h", "l").file("h", "inside").whole(), has("h")) == "");
   CHECK(why(Tar().link("d", "../outside").directory("d", 0700).file("d/file", "inside").whole(), has("d/file")) == "");
@@ -62,22 +61,18 @@ TEST_CASE("names, links and duplicate entries cannot lead out of the root direct
 }
 
 TEST_CASE("invalid hard links, files used as directories and overlong names are rejected") {
-  CHECK(why(Tar().hard_link("h", "nothing").whole()) ==
-        "'h' is a hard link to 'nothing', which is not an earlier file");
-  CHECK(why(Tar().directory("d").hard_link("h", "d").whole()) ==
-        "'h' is a hard link to 'd', which is not an earlier file");
-  CHECK(why(Tar().directory("d").hard_link("h", "").whole()) ==
-        "'h' is a hard link to '', which is not an earlier file");
-  CHECK(why(Tar().file("f").file("f/x").whole()) == "'f' contains entries but is not a directory");
-  CHECK(why(Tar().file(".").whole()) == "the root entry is not a directory");
-  CHECK(why(Tar().link("l", "").whole()) == "the link 'l' has an empty target");
-  CHECK(why(Tar().file(std::string(256, 'n')).whole()).find("File name too long") != std::string::npos);
+  CHECK_GOLDEN(why(Tar().hard_link("h", "nothing").whole()));
+  CHECK_GOLDEN(why(Tar().directory("d").hard_link("h", "d").whole()));
+  CHECK_GOLDEN(why(Tar().directory("d").hard_link("h", "").whole()));
+  CHECK_GOLDEN(why(Tar().file("f").file("f/x").whole()));
+  CHECK_GOLDEN(why(Tar().file(".").whole()));
+  CHECK_GOLDEN(why(Tar().link("l", "").whole()));
+  CHECK_GOLDEN(why(Tar().file(std::string(256, 'n')).whole()));
   std::string deep = "d";
   for (int i = 0; i < 255; ++i) deep += "/d";
   CHECK(why(Tar().directory(deep).whole()) == "");
-  CHECK(why(Tar().directory(deep + "/d").whole()).find("is more than 256 directories deep") != std::string::npos);
-  CHECK(why(Tar().file(std::string("a\0b", 3) + std::string(100, 'x')).whole()).find("contains a zero byte") !=
-        std::string::npos);
+  CHECK_GOLDEN(why(Tar().directory(deep + "/d").whole()));
+  CHECK_GOLDEN(why(Tar().file(std::string("a\0b", 3) + std::string(100, 'x')).whole()));
 }
 
 TEST_CASE("implausible sizes, decompression bombs and too many entries are rejected") {

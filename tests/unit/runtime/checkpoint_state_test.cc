@@ -5,6 +5,7 @@
 
 #include "adaptdl/error.h"
 #include "checkpoint_support.h"
+#include "golden.h"
 
 namespace checkpoint_state_test {
 
@@ -186,16 +187,15 @@ TEST_CASE("a state without data can be saved and loaded") {
 
 TEST_CASE("values that cannot be restored exactly are rejected on save, and no files are left behind") {
   const std::string two = "ab";
-  CHECK(contains(refusal([](ckpt::Writer& w) { w.json("x", 1), w.json("x", 2); }), "two JSON values named 'x'"));
-  CHECK(contains(refusal([&](ckpt::Writer& w) { w.bytes("x", bytes_of(two)), w.bytes("x", bytes_of(two)); }),
-                 "two tensors named 'x'"));
-  CHECK(contains(refusal([](ckpt::Writer& w) { w.json("", 1); }), "needs a name"));
-  CHECK(contains(refusal([&](ckpt::Writer& w) { w.bytes("", bytes_of(two)); }), "needs a name"));
+  CHECK_GOLDEN(refusal([](ckpt::Writer& w) { w.json("x", 1), w.json("x", 2); }));
+  CHECK_GOLDEN(refusal([&](ckpt::Writer& w) { w.bytes("x", bytes_of(two)), w.bytes("x", bytes_of(two)); }));
+  CHECK_GOLDEN(refusal([](ckpt::Writer& w) { w.json("", 1); }));
+  CHECK_GOLDEN(refusal([&](ckpt::Writer& w) { w.bytes("", bytes_of(two)); }));
   CHECK(contains(refusal([&](ckpt::Writer& w) { w.bytes("__metadata__", bytes_of(two)); }), "__metadata__"));
-  CHECK(contains(refusal([](ckpt::Writer& w) { w.json("x", "\xff"); }), "not valid UTF-8"));
+  CHECK_GOLDEN(refusal([](ckpt::Writer& w) { w.json("x", "\xff"); }));
   CHECK(contains(refusal([](ckpt::Writer& w) { w.json("x", json::binary({1, 2})); }), "binary"));
   CHECK(contains(refusal([](ckpt::Writer& w) { w.json("x", {{"$float", 1}}); }), "reserved"));
-  CHECK(contains(refusal([&](ckpt::Writer& w) { w.tensor({"x", "F33", {1}}, bytes_of(two)); }), "unknown dtype 'F33'"));
+  CHECK_GOLDEN(refusal([&](ckpt::Writer& w) { w.tensor({"x", "F33", {1}}, bytes_of(two)); }));
   CHECK(contains(refusal([&](ckpt::Writer& w) { w.tensor({"x", "F32", {1}}, bytes_of(two)); }), "2 bytes"));
   CHECK(contains(refusal([&](ckpt::Writer& w) { w.tensor({"x", "U8", {-2}}, bytes_of(two)); }), "negative"));
   CHECK(contains(refusal([&](ckpt::Writer& w) {
@@ -204,7 +204,7 @@ TEST_CASE("values that cannot be restored exactly are rejected on save, and no f
                  "too large"));
   json deep;
   for (int i = 0; i < 300; ++i) deep = json::array({deep});
-  CHECK(contains(refusal([&](ckpt::Writer& w) { w.json("x", deep); }), "nested more than"));
+  CHECK_GOLDEN(refusal([&](ckpt::Writer& w) { w.json("x", deep); }));
 }
 
 TEST_CASE("a load error names the state, the checkpoint and the reason") {
@@ -223,13 +223,11 @@ TEST_CASE("a load error names the state, the checkpoint and the reason") {
     CHECK(contains(text, "state 'asking' of " + (directory / "checkpoint-0").string()));
     return text;
   };
-  CHECK(contains(answer([](const ckpt::Reader& r) { (void)r.json("x"); }), "no JSON value 'x'"));
-  CHECK(contains(answer([](const ckpt::Reader& r) { (void)r.bytes("x"); }), "no tensor 'x'"));
+  CHECK_GOLDEN(answer([](const ckpt::Reader& r) { (void)r.json("x"); }));
+  CHECK_GOLDEN(answer([](const ckpt::Reader& r) { (void)r.bytes("x"); }));
   std::vector<std::byte> five(5);
-  CHECK(contains(answer([&](const ckpt::Reader& r) { r.tensor("four", std::span(five)); }),
-                 "4 bytes, but 5 were requested"));
-  CHECK(contains(answer([](const ckpt::Reader&) { throw std::runtime_error("wrong shape"); }),
-                 "cannot be loaded: wrong shape"));
+  CHECK_GOLDEN(answer([&](const ckpt::Reader& r) { r.tensor("four", std::span(five)); }));
+  CHECK_GOLDEN(answer([](const ckpt::Reader&) { throw std::runtime_error("wrong shape"); }));
 }
 
 TEST_CASE("without a checkpoint path nothing is saved or loaded") {

@@ -10,6 +10,7 @@
 
 #include "adaptdl/error.h"
 #include "error_of.h"
+#include "golden.h"
 #include "http_support.h"
 #include "protocol/hints_request.h"
 
@@ -61,41 +62,23 @@ TEST_CASE("hints are sent to the job's URL as JSON, with the token if one is set
 }
 
 TEST_CASE("an unknown hint is rejected even without a supervisor") {
-  CHECK(error_of<UsageError>([] {
-          post_sched_hints({{"batchSize", 1}}, "ns/job");
-        }) ==
-        "unknown scheduling hint 'batchSize': expected one of initBatchSize, localBszBounds, globalBatchSize, "
-        "maxBatchSize, maxProfiledReplicas, gradientAccumulation, gradParams, perfParams, progress, targetProgress, "
-        "liveRescale");
-  CHECK(error_of<UsageError>([] {
-          post_sched_hints({{"gradParams", {{"sqr", 1}}}}, "ns/job");
-        }) == "unknown scheduling hint 'gradParams.sqr': expected one of norm, var");
-  CHECK(error_of<UsageError>([] {
-          post_sched_hints({{"perfParams", 7}}, "ns/job");
-        }) == "invalid scheduling hint 'perfParams': expected an object or null, got 7");
-  CHECK(error_of<UsageError>([] { post_sched_hints(json::array(), "ns/job"); }) ==
-        "invalid scheduling hints: expected an object, got array");
+  CHECK_GOLDEN(error_of<UsageError>([] { post_sched_hints({{"batchSize", 1}}, "ns/job"); }));
+  CHECK_GOLDEN(error_of<UsageError>([] { post_sched_hints({{"gradParams", {{"sqr", 1}}}}, "ns/job"); }));
+  CHECK_GOLDEN(error_of<UsageError>([] { post_sched_hints({{"perfParams", 7}}, "ns/job"); }));
+  CHECK_GOLDEN(error_of<UsageError>([] { post_sched_hints(json::array(), "ns/job"); }));
 }
 
 TEST_CASE("the error for an invalid value names its key, and null is accepted") {
   const auto refused = [](const json& hints) { return error_of<UsageError>([&] { check_sched_hints(hints); }); };
-  CHECK(refused({{"initBatchSize", 0}}) ==
-        "invalid scheduling hint 'initBatchSize': expected a whole number of at least 1 or null, got 0");
-  CHECK(refused({{"maxProfiledReplicas", 2.5}}) ==
-        "invalid scheduling hint 'maxProfiledReplicas': expected a whole number of at least 1 or null, got 2.5");
-  CHECK(refused({{"maxBatchSize", 1e300}}).find("'maxBatchSize': expected a whole number") != std::string::npos);
-  CHECK(refused({{"localBszBounds", {1, 2, 3}}}) ==
-        "invalid scheduling hint 'localBszBounds': expected a pair of whole numbers of at least 1 or null, got array");
-  CHECK(refused({{"gradParams", {{"norm", -1}}}}) ==
-        "invalid scheduling hint 'gradParams.norm': expected a number of at least 0 or null, got -1");
-  CHECK(refused({{"gradParams", {{"var", std::nan("")}}}}) ==
-        "invalid scheduling hint 'gradParams.var': expected a number of at least 0 or null, got a number that is not "
-        "finite");
-  CHECK(refused({{"perfParams", {{"gamma", 0.5}}}}) ==
-        "invalid scheduling hint 'perfParams.gamma': expected a number of at least 1 or null, got 0.5");
-  CHECK(refused({{"progress", "far"}}) ==
-        "invalid scheduling hint 'progress': expected a number of at least 0 or null, got string");
-  CHECK(refused({{"liveRescale", 1}}) == "invalid scheduling hint 'liveRescale': expected true, false or null, got 1");
+  CHECK_GOLDEN(refused({{"initBatchSize", 0}}));
+  CHECK_GOLDEN(refused({{"maxProfiledReplicas", 2.5}}));
+  CHECK_GOLDEN(refused({{"maxBatchSize", 1e300}}));
+  CHECK_GOLDEN(refused({{"localBszBounds", {1, 2, 3}}}));
+  CHECK_GOLDEN(refused({{"gradParams", {{"norm", -1}}}}));
+  CHECK_GOLDEN(refused({{"gradParams", {{"var", std::nan("")}}}}));
+  CHECK_GOLDEN(refused({{"perfParams", {{"gamma", 0.5}}}}));
+  CHECK_GOLDEN(refused({{"progress", "far"}}));
+  CHECK_GOLDEN(refused({{"liveRescale", 1}}));
   CHECK_NOTHROW(check_sched_hints({{"initBatchSize", nullptr},
                                    {"localBszBounds", {nullptr, 64}},
                                    {"progress", 0},
@@ -110,9 +93,7 @@ TEST_CASE("without a supervisor nothing is posted") {
 
 TEST_CASE("a job name other than NAMESPACE/NAME is rejected") {
   const Supervisor supervisor("http://127.0.0.1:9");
-  CHECK(error_of<UsageError>([] {
-          post_sched_hints({{"progress", 1}}, "job");
-        }) == "invalid job 'job': expected NAMESPACE/NAME; set ADAPTDL_JOB_ID");
+  CHECK_GOLDEN(error_of<UsageError>([] { post_sched_hints({{"progress", 1}}, "job"); }));
 }
 
 TEST_CASE("an unreachable or failing supervisor causes a one-line warning") {

@@ -17,6 +17,7 @@
 
 #include "../runtime/process_support.h"
 #include "agent_support.h"
+#include "golden.h"
 #include "local/base/runtime_directory.h"
 #include "local/devices/agent_client.h"
 #include "local/devices/agent_message.h"
@@ -152,7 +153,7 @@ TEST_CASE("a run gets its preferred number of devices, but leaves another run it
   wanted.preferred_count = 3;
   Run first(home, wanted);
   REQUIRE(await({&first}, [&] { return first.devices.size() == 3; }));
-  CHECK(first.reason == "3 devices, as many as preferred");
+  CHECK_GOLDEN(first.reason);
   Run second(home, request(1, 4));
   REQUIRE(await({&first, &second}, [&] { return second.devices.size() == 2; }));
   CHECK(first.devices.size() == 2);

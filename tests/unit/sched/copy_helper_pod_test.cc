@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "kube/api/timestamp.h"
 #include "kube/copy/helper_pod.h"
 #include "kube/copy/replica_choice.h"
@@ -79,7 +81,7 @@ TEST_CASE("a helper pod has a deadline, an owner, and no replica label") {
 TEST_CASE("a helper pod for a job without a volume is rejected") {
   json bare = job();
   bare["spec"]["template"]["spec"]["volumes"] = json::array();
-  CHECK_THROWS_WITH_AS(helper_pod_object(bare, "x", ""), doctest::Contains("nor a volume adaptdl-pvc"), Error);
+  CHECK_GOLDEN(::testing::error_of([&] { helper_pod_object(bare, "x", ""); }));
   CHECK_THROWS_AS(helper_pod_object(json::parse(R"({"metadata": {"name": "x", "uid": "u"}})"), "x", ""), Error);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device_shares_support.h"
+#include "golden.h"
 
 namespace device_shares_fairness_test {
 
@@ -117,14 +118,14 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
     settle({1, 2});
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 2);
-    CHECK(machine.told[1].reason == "2 devices, as many as preferred");
+    CHECK_GOLDEN(machine.told[1].reason);
     // A third run does not wait, and the other two return to what they prefer once it has ended.
     machine.come(3, user(1, 4, 2));
     settle({1, 2, 3});
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 1);
     CHECK(machine.has(3).size() == 1);
-    CHECK(machine.told[2].reason == "1 of the preferred 2 devices: other runs need the rest");
+    CHECK_GOLDEN(machine.told[2].reason);
     machine.shares.remove(3);
     settle({1, 2});
     CHECK(machine.has(2).size() == 2);
@@ -164,7 +165,7 @@ TEST_CASE("a run with a preferred number keeps its fair share beside one that sc
   settle();
   CHECK(machine.has(1).size() == 2);
   CHECK(machine.has(2).size() == 2);
-  CHECK(machine.told[2].reason == "2 of the preferred 3 devices: other runs need the rest");
+  CHECK_GOLDEN(machine.told[2].reason);
 }
 
 TEST_CASE("a run that prefers more than its fair share gets otherwise unused devices") {

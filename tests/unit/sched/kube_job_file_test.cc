@@ -7,6 +7,7 @@
 #include <string>
 
 #include "adaptdl/error.h"
+#include "golden.h"
 
 namespace kube_job_file_test {
 
@@ -105,41 +106,37 @@ TEST_CASE("a misindented template and a missing spec are reported with a hint") 
       "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata:\n  generateName: x-\nspec:\n  template:\n  "
       "spec:\n"
       "    containers:\n    - name: main\n";
-  CHECK(refusal(text) == "job.yaml:7: 'spec' is next to 'template' but belongs in it; indent it by two more spaces");
-  CHECK(refusal(with().substr(0, with().find("spec:"))) ==
-        "job.yaml:1: spec is missing: expected the template of the job's pods");
+  CHECK_GOLDEN(refusal(text));
+  CHECK_GOLDEN(refusal(with().substr(0, with().find("spec:"))));
 }
 
 TEST_CASE("in a file with several documents, errors name the document") {
-  CHECK(refusal(with() + "---\n" + with("  maxReplicas: no\n")).find("document 2: spec.maxReplicas") !=
-        std::string::npos);
+  CHECK_GOLDEN(refusal(with() + "---\n" + with("  maxReplicas: no\n")));
   const std::string named = with("", "", "  name: x\n");
-  CHECK(refusal(named + "---\n" + named) == "job.yaml: document 2: duplicate job name 'x'");
+  CHECK_GOLDEN(refusal(named + "---\n" + named));
 }
 
 TEST_CASE("a name and an image may be omitted if they are supplied elsewhere") {
   std::string text = with("", "", "  labels: {}\n");
   text.erase(text.find("        image: hello\n"), 21);
   CHECK(refusal(text, {.name = false, .image = false}) == "");
-  CHECK(refusal(text, {.name = false, .image = true}).find("has no image") != std::string::npos);
+  CHECK_GOLDEN(refusal(text, {.name = false, .image = true}));
 }
 
 TEST_CASE("invalid, ambiguous, oversized and deeply nested YAML is rejected") {
   CHECK(refusal("a: [\n").find("invalid YAML") != std::string::npos);
   for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp would parse endless documents from some of these
     CHECK(refusal(end).find("invalid YAML") != std::string::npos);
-  CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: duplicate key 'kind'");
-  CHECK(refusal("") == "job.yaml: contains no job");
-  CHECK(refusal("kind: \"\\_\"\n") ==
-        "job.yaml:1: unsupported escape (such as \\N or \\_); write the character itself");
-  CHECK(refusal("\xff") == "job.yaml: not valid UTF-8 text; save it as UTF-8");
+  CHECK_GOLDEN(refusal("kind: A\nkind: B\n"));
+  CHECK_GOLDEN(refusal(""));
+  CHECK_GOLDEN(refusal("kind: \"\\_\"\n"));
+  CHECK_GOLDEN(refusal("\xff"));
   std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
   for (int i = 1; i < 9; ++i)
     bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i, i - 1);
-  CHECK(refusal(bomb).find("too many or too deeply nested values") != std::string::npos);
-  CHECK(refusal("a: &a [*a]\n").find("too many or too deeply nested values") != std::string::npos);
-  CHECK(refusal(std::string(65, '[') + std::string(65, ']')).find("too many or too deeply nested") !=
-        std::string::npos);
+  CHECK_GOLDEN(refusal(bomb));
+  CHECK_GOLDEN(refusal("a: &a [*a]\n"));
+  CHECK_GOLDEN(refusal(std::string(65, '[') + std::string(65, ']')));
   for (const char* open : {"[", "{", "{a: ", "[{", "- ", "? ", "!a [", "&a [", "\"\": ["}) {
     CAPTURE(open);
     std::string deep;
@@ -147,7 +144,7 @@ TEST_CASE("invalid, ambiguous, oversized and deeply nested YAML is rejected") {
     CHECK(refusal(deep).starts_with("job.yaml:"));
     CHECK(refusal("spec: " + deep).starts_with("job.yaml:"));
   }
-  CHECK(refusal(std::string(5 << 20, ' ')) == "job.yaml: larger than 4 MiB");
+  CHECK_GOLDEN(refusal(std::string(5 << 20, ' ')));
 }
 
 }  // namespace kube_job_file_test

@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 
 namespace kube_quantity_test {
 
@@ -72,10 +74,7 @@ TEST_CASE("an overflowing sum or difference is an error") {
 }
 
 TEST_CASE("the error for an invalid quantity quotes it, and extreme exponents are handled") {
-  CHECK_THROWS_WITH_AS(Quantity::parse("1Gb"),
-                       "invalid quantity '1Gb': expected a number, optionally with a suffix (n u m k M G T P E Ki Mi "
-                       "Gi Ti Pi Ei) or an exponent such as e3",
-                       Error);
+  CHECK_GOLDEN(::testing::error_of([&] { Quantity::parse("1Gb"); }));
   CHECK(canonical("1e30") == "error");
   CHECK(canonical("1e999999999999999999999") == "error");
   CHECK(canonical("0e999999999999999999999") == "0");

@@ -1,6 +1,7 @@
 // Tests how a membership ends (by a restart of the program, the end of the job or a stop) and how another resumes it.
 #include <doctest/doctest.h>
 
+#include "golden.h"
 #include "membership_support.h"
 
 namespace membership_end_test {
@@ -15,7 +16,7 @@ TEST_CASE("a program that newcomers cannot join is restarted with the new number
   const int newcomer = run.only(Kind::kStart).replica;
   run.membership.cannot_join(newcomer);
   CHECK(run.membership.ended(newcomer, End::kFailed, run.now));
-  CHECK(run.only(Kind::kRestart).why == "from 1 to 2 replicas");
+  CHECK_GOLDEN(run.only(Kind::kRestart).why);
   CHECK_FALSE(run.membership.can_join());
   run.membership.stop();
   CHECK(run.decide().empty());
@@ -54,7 +55,7 @@ TEST_CASE("without checkpoints, a program that cannot follow keeps its size and 
   Run run({"0"}, 1, {.survives = true, .can_restart = false});
   run.membership.set_follows(false);
   run.want({"0", "1"});
-  CHECK(run.only(Kind::kNotice).why.ends_with("staying at 1 replica"));
+  CHECK_GOLDEN(run.only(Kind::kNotice).why);
   CHECK(run.decide(1h).empty());
 }
 

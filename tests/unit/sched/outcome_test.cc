@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include "golden.h"
+
 namespace outcome_test {
 
 using namespace adaptdl::sched;
@@ -144,11 +146,11 @@ TEST_CASE("a replica that another replica reports as lost counts as the earlier 
 }
 
 TEST_CASE("the description of an end gives the exit code or the signal, and whether memory ran out") {
-  CHECK(describe_end(exited(0, 3)) == "exited with code 3");
-  CHECK(describe_end(signalled(0, SIGSEGV)) == "was killed by SIGSEGV (segmentation fault)");
+  CHECK_GOLDEN(describe_end(exited(0, 3)));
+  CHECK_GOLDEN(describe_end(signalled(0, SIGSEGV)));
   ReplicaEnd end = signalled(0, SIGKILL);
   end.out_of_memory = true;
-  CHECK(describe_end(end) == "ran OUT OF MEMORY and was killed by SIGKILL");
+  CHECK_GOLDEN(describe_end(end));
 }
 
 }  // namespace outcome_test

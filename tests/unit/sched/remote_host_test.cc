@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "golden.h"
 #include "local/base/line_channel.h"
 #include "local/replica/replica_wire.h"
 #include "remote_host_support.h"
@@ -108,7 +109,7 @@ TEST_CASE("when a node's server dies, its replicas are killed and reported as lo
   REQUIRE(scene.eventually([&] { return !scene.lines.out[0].empty() && !scene.lines.out[1].empty(); }));
   ::kill(scene.links.pid("a"), SIGKILL);
   REQUIRE(scene.eventually([&] { return lost.gone(); }));
-  CHECK(describe_end(scene.ends[0]) == "was lost: its server has ended");
+  CHECK_GOLDEN(describe_end(scene.ends[0]));
   CHECK(is_failure(scene.ends[0]));
   CHECK(scene.host.devices() == std::vector<std::string>{"b"});
   CHECK(scene.host.address("a").empty());

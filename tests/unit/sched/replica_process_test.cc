@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "local/base/process_tree.h"
 
 namespace replica_process_test {
@@ -102,8 +104,8 @@ TEST_CASE("death by a signal is reported, and the process remains until it is re
 
 TEST_CASE("a program that cannot be executed is rejected") {
   sched::Guardian guardian;
-  CHECK_THROWS_WITH_AS(sched::ReplicaProcess("/etc/passwd", {"passwd"}, kEnvironment, guardian),
-                       "cannot run /etc/passwd: Permission denied", UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>(
+      [&] { sched::ReplicaProcess("/etc/passwd", {"passwd"}, kEnvironment, guardian); }));
   CHECK_THROWS_AS(sched::ReplicaProcess("/nowhere", {"nowhere"}, kEnvironment, guardian), UsageError);
 }
 

@@ -11,6 +11,8 @@
 #include <future>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "local/base/runtime_directory.h"
 #include "local/record/run_client.h"
 #include "temporary_directory.h"
@@ -96,7 +98,7 @@ TEST_CASE("the last published status is returned and stays in the record") {
   CHECK_FALSE(fs::exists(socket));
   control.reset();
   CHECK_FALSE(sched::is_alive(home.run()));
-  CHECK(why_refused(home.run(), {{"request", "stop"}}) == "run job is not running (state: done)");
+  CHECK_GOLDEN(why_refused(home.run(), {{"request", "stop"}}));
 }
 
 TEST_CASE("a request waits for the launcher's answer") {
@@ -114,7 +116,7 @@ TEST_CASE("a request waits for the launcher's answer") {
     CHECK(sched::status_now(home.run()).state == "starting");  // other requests are answered meanwhile
     request.refuse("it is Sunday");
   }
-  CHECK(answer.get() == "run job: it is Sunday");
+  CHECK_GOLDEN(answer.get());
   answer = ask(sched::share_request({.weight = 0.5, .replicas = 3}));
   {
     RunRequest request = next(*control);
@@ -128,7 +130,7 @@ TEST_CASE("a request waits for the launcher's answer") {
   CHECK(answer.get() == R"(accepted: {"path":"/c/checkpoint-1"})");
   answer = ask({{"request", "stop"}});
   CHECK(next(*control).kind == RunRequest::Kind::kStop);  // dropped without an answer
-  CHECK(answer.get() == "run job: it ended before the request was done");
+  CHECK_GOLDEN(answer.get());
 }
 
 TEST_CASE("a request sent without waiting is answered later or fails when the run ends") {
@@ -151,7 +153,7 @@ TEST_CASE("a request sent without waiting is answered later or fails when the ru
   CHECK(answer_of(first) == json::object());
   sched::PendingRequest second(home.run(), sched::share_request({}));
   next(*control);
-  CHECK_THROWS_WITH_AS(answer_of(second), "run job: it ended before the request was done", Error);
+  CHECK_GOLDEN(::testing::error_of([&] { answer_of(second); }));
   const sched::RunEntry run = home.run();
   control->finish();
   control.reset();
@@ -167,7 +169,7 @@ TEST_CASE("a pending request fails when the run ends") {
   pollfd polled{control->fd(), POLLIN, 0};
   REQUIRE(::poll(&polled, 1, kPatience) == 1);
   control->finish();
-  CHECK(answer.get() == "run job: it ended before the request was done");
+  CHECK_GOLDEN(answer.get());
 }
 
 TEST_CASE("invalid requests are rejected and do not reach the launcher") {

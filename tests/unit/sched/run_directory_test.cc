@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "temporary_directory.h"
 
 namespace run_directory_test {
@@ -20,8 +22,7 @@ TEST_CASE("runs are stored in the user's state directory") {
   CHECK(sched::runs_directory() == "/home/me/.local/state/adaptdl/runs");
   ::unsetenv("XDG_STATE_HOME");
   ::unsetenv("HOME");
-  CHECK_THROWS_WITH_AS(sched::runs_directory(), "no home directory to keep runs in; set HOME or XDG_STATE_HOME",
-                       UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { sched::runs_directory(); }));
 }
 
 TEST_CASE("each run gets its own directory, even within one second") {

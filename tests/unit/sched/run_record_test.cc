@@ -8,6 +8,8 @@
 #include <fstream>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "temporary_directory.h"
 
 namespace run_record_test {
@@ -119,11 +121,8 @@ TEST_CASE("only one live run can use a name") {
   {
     const RunRecord record = RunRecord::named(runs.path(), "job");
     REQUIRE(record.write(status("running", kNoon), ""));
-    CHECK_THROWS_WITH_AS(
-        RunRecord::named(runs.path(), "job"),
-        "a run named 'job' is already running; choose another name, or end it with `adaptdl delete job`", UsageError);
-    CHECK_THROWS_WITH_AS(sched::remove_run(sched::list_runs(runs.path()).at(0), false), "run job is still running",
-                         Error);
+    CHECK_GOLDEN(::testing::error_of<UsageError>([&] { RunRecord::named(runs.path(), "job"); }));
+    CHECK_GOLDEN(::testing::error_of([&] { sched::remove_run(sched::list_runs(runs.path()).at(0), false); }));
   }
   CHECK(RunRecord::named(runs.path(), "job").taken_over());
 }
@@ -142,14 +141,14 @@ TEST_CASE("a run whose launcher was killed is lost") {
   CHECK_FALSE(run.alive);
   CHECK_FALSE(sched::is_alive(run));
   CHECK(run.status.state == "lost");
-  CHECK(run.status.why == "its launcher was killed, and nothing was saved");
+  CHECK_GOLDEN(run.status.why);
   CHECK(run.status.ended.has_value());
 }
 
 TEST_CASE("runs are listed by start time and found by name or unambiguous prefix") {
   const testing::TemporaryDirectory runs;
   CHECK(sched::list_runs(runs.path() / "nowhere").empty());
-  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"), "run 'x' not found; there are no runs", UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { sched::find_run(runs.path(), "x"); }));
   leave(runs.path(), "digits-2", "done", kNoon);
   leave(runs.path(), "digits-1", "done", kNoon + 1ms);
   leave(runs.path(), "digits", "done", kNoon + 2ms);
@@ -157,10 +156,8 @@ TEST_CASE("runs are listed by start time and found by name or unambiguous prefix
   CHECK(names(runs.path()) == std::vector<std::string>{"digits-2", "digits-1", "digits", "lm"});
   CHECK(sched::find_run(runs.path(), "l").status.name == "lm");
   CHECK(sched::find_run(runs.path(), "digits").status.name == "digits");
-  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "dig"),
-                       "run name 'dig' is ambiguous: it matches digits, digits-1, digits-2", UsageError);
-  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"),
-                       "run 'x' not found; existing runs: lm, digits, digits-1, digits-2", UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { sched::find_run(runs.path(), "dig"); }));
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { sched::find_run(runs.path(), "x"); }));
 }
 
 TEST_CASE("old runs are pruned, except live runs and runs with checkpoints") {

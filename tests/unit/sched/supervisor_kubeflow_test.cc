@@ -1,6 +1,7 @@
 // Tests progress that is posted to the supervisor in the format of Kubeflow Trainer.
 #include <doctest/doctest.h>
 
+#include "golden.h"
 #include "supervisor/supervisor.h"
 #include "supervisor_support.h"
 
@@ -114,13 +115,12 @@ TEST_CASE("a replacement operator continues with the posted progress") {
 
 TEST_CASE("an invalid body is rejected with a one-line error that names the field") {
   Served served;
-  CHECK(served.refusal("") == "invalid JSON in the body, at byte 1");
+  CHECK_GOLDEN(served.refusal(""));
   CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": NaN}})").find("invalid JSON") != std::string::npos);
-  CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": 1e999}})") ==
-        "the body contains a number that is too large");
-  CHECK(served.refusal(std::string(60000, '[')) == "the body is nested deeper than 8 levels");
+  CHECK_GOLDEN(served.refusal(R"({"trainerStatus": {"progressPercentage": 1e999}})"));
+  CHECK_GOLDEN(served.refusal(std::string(60000, '[')));
   for (const char* body : {"null", "[]", "3", "{}", R"({"trainerStatus": null})", R"({"trainerStatus": [1]})"})
-    CHECK(served.refusal(body) == "invalid body: expected an object with the object trainerStatus");
+    CHECK_GOLDEN(served.refusal(body));
   for (const auto& [value, got] : {std::pair("-1", "-1"),
                                    {"101", "101"},
                                    {"\"50\"", "string"},
@@ -132,12 +132,11 @@ TEST_CASE("an invalid body is rejected with a one-line error that names the fiel
   for (const auto& [value, got] : {std::pair("-5", "-5"), {"1e13", "10000000000000.0"}, {"{}", "object"}})
     CHECK(served.refusal(fmt::format(R"({{"trainerStatus": {{"estimatedRemainingSeconds": {}}}}})", value)) ==
           fmt::format("invalid estimatedRemainingSeconds: expected a number from 0 to 1e+12, got {}", got));
-  CHECK(served.refusal(with_metrics({{"loss", 1}})) == "invalid metrics: expected an array, got object");
+  CHECK_GOLDEN(served.refusal(with_metrics({{"loss", 1}})));
   for (const json& metric : {json(1), json(nullptr), json::array(), json::object(), json{{"name", "loss"}},
                              json{{"value", "1"}}, json{{"name", 3}, {"value", "1"}},
                              json{{"name", "loss"}, {"value", true}}, json{{"name", "x"}, {"value", nullptr}}})
-    CHECK(served.refusal(with_metrics(json::array({metric}))) ==
-          "invalid metrics: expected objects with the strings name and value");
+    CHECK_GOLDEN(served.refusal(with_metrics(json::array({metric}))));
   CHECK(served.post(std::string(65537, ' ')).status == 413);
   CHECK(served.hints() == json::object());
 }

@@ -15,6 +15,8 @@
 #include "adaptdl/error.h"
 #include "adaptdl/sched_hints.h"
 #include "adaptdl/supervisor.h"
+#include "error_of.h"
+#include "golden.h"
 #include "supervisor_support.h"
 
 namespace supervisor_test {
@@ -353,8 +355,7 @@ TEST_CASE("the server's thread blocks the signals of the process") {
 
 TEST_CASE("an invalid address and a port in use are reported in the error") {
   Heard heard;
-  CHECK_THROWS_WITH_AS(Supervisor({.address = "localhost"}, heard),
-                       "invalid address 'localhost' for the supervisor: expected an IP address", UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { Supervisor({.address = "localhost"}, heard); }));
   const Served served;
   const std::string taken =
       fmt::format("the supervisor cannot listen on 127.0.0.1:{}: Address already in use", served.supervisor.port());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "error_of.h"
+#include "golden.h"
 #include "tune/journal/journal.h"
 #include "tune/journal/journal_lock.h"
 #include "tune_journal_support.h"
@@ -83,8 +84,8 @@ TEST_CASE("a damaged line is reported by number, and the lines before it are kep
        R"({"op_code":5,"trial_id":0,"param_name":"x","param_value_internal":0,"distribution":"{\"name\": \"Normal\"}"})",
        R"({"op_code":4,"study_id":0,"params":{"x":2},"distributions":{"x":"{\"type\":\"categorical\",\"choices\":[1,2]}"}})"})
     error_with(damage);
-  CHECK(says(error_with("{\"op_code\":8,\"user_attr\":{\"a\":" + std::string(1000, '[')), "nested too deep"));
-  CHECK(says(error_with("{\"op_code\": }"), "invalid JSON at column 13: expected a number"));
+  CHECK_GOLDEN(error_with("{\"op_code\":8,\"user_attr\":{\"a\":" + std::string(1000, '[')));
+  CHECK_GOLDEN(error_with("{\"op_code\": }"));
   CHECK_FALSE(error_of([&] { journal.refresh(); }).empty());
   CHECK(journal.find("a")->id == study);
   write_text(scene.file, good + more);
@@ -107,9 +108,9 @@ TEST_CASE("files of other tools are rejected and left unchanged") {
   CHECK_FALSE(error_of([&] { Journal(scene.file).create_study("a", Direction::kMinimize, "loss"); }).empty());
   CHECK(text_of(scene.file) == "{\"a\": 1");
   CHECK_FALSE(fs::exists(fs::symlink_status(scene.lock)));
-  CHECK(says(error_of([&] { Journal(scene.directory.path() / "none", {.create = false}); }), "No such file"));
-  CHECK(says(error_of([&] { Journal(scene.directory.path() / "none" / "file"); }), "No such file"));
-  CHECK(says(error_of([&] { Journal(scene.directory.path()); }), "not a regular file"));
+  CHECK_GOLDEN(error_of([&] { Journal(scene.directory.path() / "none", {.create = false}); }));
+  CHECK_GOLDEN(error_of([&] { Journal(scene.directory.path() / "none" / "file"); }));
+  CHECK_GOLDEN(error_of([&] { Journal(scene.directory.path()); }));
 }
 
 TEST_CASE("a file that was replaced, truncated or changed is rejected") {
@@ -128,7 +129,7 @@ TEST_CASE("a file that was replaced, truncated or changed is rejected") {
   const fs::path other = scene.directory.path() / "other";
   write_text(other, text);
   fs::rename(scene.file, scene.directory.path() / "old");
-  CHECK(says(error(), "No such file"));
+  CHECK_GOLDEN(error());
   fs::rename(other, scene.file);
   CHECK(says(error(), "was replaced"));
 }

@@ -9,6 +9,7 @@
 
 #include "adaptdl/error.h"
 #include "error_of.h"
+#include "golden.h"
 #include "tune/journal/journal_distribution.h"
 #include "tune/journal/journal_time.h"
 #include "tune/study/python_json.h"
@@ -101,11 +102,10 @@ TEST_CASE("study names are unique, even across journals that have not been refre
   const Scene scene;
   Journal one(scene.file), other(scene.file);
   one.create_study("a", Direction::kMinimize, "loss");
-  CHECK(
-      says(error_of<UsageError>([&] { other.create_study("a", Direction::kMinimize, "loss"); }), "'a' already exists"));
+  CHECK_GOLDEN(error_of<UsageError>([&] { other.create_study("a", Direction::kMinimize, "loss"); }));
   CHECK(other.create_study("b", Direction::kMinimize, "loss") == 1);
-  CHECK(says(error_of([&] { one.create_trial(7, TrialState::kRunning); }), "study 7 does not exist"));
-  CHECK(says(error_of([&] { one.report(0, 1, 1); }), "trial 0 does not exist"));
+  CHECK_GOLDEN(error_of([&] { one.create_trial(7, TrialState::kRunning); }));
+  CHECK_GOLDEN(error_of([&] { one.report(0, 1, 1); }));
 }
 
 TEST_CASE("a waiting trial is claimed only once, and a trial ends only once") {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "adaptdl/error.h"
+#include "golden.h"
 #include "tune/study/command_template.h"
 #include "tune/study/result.h"
 
@@ -35,11 +36,9 @@ TEST_CASE("an argument whose parameter a trial does not have is omitted with its
 TEST_CASE("unknown parameters and unmatched braces are rejected") {
   const Space space{{{"lr", FloatRange{}, {}}}, {{"n", 1}}};
   CHECK(refused({"{lr}", "{n}", "{{x}}"}, space).empty());
-  CHECK(refused({"--a={rate}"}, space) ==
-        "unknown parameter 'rate' in the argument '--a={rate}'; the search space has lr, n; write {{rate}} for the "
-        "literal text");
-  CHECK(refused({"{lr"}, space) == "invalid argument '{lr': unmatched '{'; write {{ for a literal brace");
-  CHECK(refused({"lr}"}, space) == "invalid argument 'lr}': unmatched '}'; write }} for a literal brace");
+  CHECK_GOLDEN(refused({"--a={rate}"}, space));
+  CHECK_GOLDEN(refused({"{lr"}, space));
+  CHECK_GOLDEN(refused({"lr}"}, space));
 }
 
 TEST_CASE("each parameter is passed in its own environment variable") {
@@ -47,7 +46,7 @@ TEST_CASE("each parameter is passed in its own environment variable") {
         std::vector<std::pair<std::string, std::string>>{{"ADAPTDL_PARAM_OPT", "sgd"},
                                                          {"ADAPTDL_PARAM_WEIGHT_DECAY", "0.1"}});
   const Space space{{{"a-b", FloatRange{}, {}}, {"a_b", FloatRange{}, {}}}, {}};
-  CHECK(refused({}, space) == "parameters 'a-b' and 'a_b' set the same environment variable ADAPTDL_PARAM_A_B");
+  CHECK_GOLDEN(refused({}, space));
 }
 
 TEST_CASE("a result is a JSON object that contains the metric") {

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "golden.h"
 #include "tuner/device_ledger.h"
 #include "tuner_search_scene.h"
 
@@ -58,7 +59,7 @@ TEST_CASE("a search stops with checkpoints when its device-hours are used up, an
     CHECK(scene.kept.device_seconds <= 45 + 2 * 2 * 1.5);
     const auto stop = std::ranges::find(scene.events, SearchEvent::Kind::kStopping, &SearchEvent::kind);
     REQUIRE(stop != scene.events.end());
-    CHECK(stop->reason == "device-hour limit reached");
+    CHECK_GOLDEN(stop->reason);
   }
   CHECK(scene.count(TrialState::kComplete) == 2);
   CHECK(scene.kept.checkpoint.size() == 2);

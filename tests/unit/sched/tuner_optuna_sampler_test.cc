@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "temporary_directory.h"
 
 namespace adaptdl::sched::tune::tuner_optuna_sampler_test {
@@ -83,15 +85,10 @@ TEST_CASE("given values are not requested") {
 
 TEST_CASE("an unusable sampler is a usage error") {
   const HelperScene scene("", R"({"error": "unknown sampler; Optuna 5.0.0 has TPESampler"})");
-  CHECK_THROWS_WITH_AS(OptunaSampler sampler(scene.plan),
-                       "cannot use sampler 'optuna:TPESampler': unknown sampler; Optuna 5.0.0 has TPESampler",
-                       UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { OptunaSampler sampler(scene.plan); }));
   OptunaPlan plan = scene.plan;
   plan.python = "no-such-python";
-  CHECK_THROWS_WITH_AS(OptunaSampler sampler(plan),
-                       "cannot use sampler 'optuna:TPESampler': cannot find no-such-python in PATH or in the "
-                       "current directory; set ADAPTDL_PYTHON to a Python with Optuna",
-                       UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { OptunaSampler sampler(plan); }));
 }
 
 TEST_CASE("a stop signal interrupts the start of a sampler") {
@@ -119,14 +116,10 @@ TEST_CASE("a failure or exit of the sampler and an invalid value are errors") {
     }
     return "";
   };
-  CHECK(message("    *suggest*) echo '{\"error\": \"ValueError: no\"}' ;;\n") ==
-        "sampler 'optuna:TPESampler' failed: ValueError: no");
-  CHECK(message("    *suggest*) echo 'MemoryError' >&2; exit 1 ;;\n") ==
-        "sampler 'optuna:TPESampler' failed: the helper process ended with exit code 1: MemoryError");
-  CHECK(message("    *suggest*) echo '{\"value\": \"rmsprop\"}' ;;\n") ==
-        "sampler 'optuna:TPESampler' failed: its value for 'optimizer' is out of range: \"rmsprop\"");
-  CHECK(message("    *suggest*) echo '{}' ;;\n") ==
-        "sampler 'optuna:TPESampler' failed: the helper process did not send 'value'");
+  CHECK_GOLDEN(message("    *suggest*) echo '{\"error\": \"ValueError: no\"}' ;;\n"));
+  CHECK_GOLDEN(message("    *suggest*) echo 'MemoryError' >&2; exit 1 ;;\n"));
+  CHECK_GOLDEN(message("    *suggest*) echo '{\"value\": \"rmsprop\"}' ;;\n"));
+  CHECK_GOLDEN(message("    *suggest*) echo '{}' ;;\n"));
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
+#include "golden.h"
 #include "temporary_directory.h"
 
 namespace adaptdl::sched::tune::tuner_python_helper_test {
@@ -53,18 +55,16 @@ TEST_CASE("the error for a helper that exits includes its last line") {
     }
     return "";
   };
-  CHECK(message("read line; echo trace >&2; printf 'ImportError: x\\n\\n' >&2; exit 3") ==
-        "the helper process ended with exit code 3: ImportError: x");
-  CHECK(message("exit 0") == "the helper process ended with exit code 0");
-  CHECK(message("read line; printf 'no end' >&2; kill -KILL $$") == "the helper process was killed by SIGKILL: no end");
-  CHECK(message("read line; echo 'Traceback:'") == "the helper process sent 'Traceback:' instead of a JSON object");
-  CHECK(message("read line; echo '[1]'") == "the helper process sent '[1]' instead of a JSON object");
-  CHECK(message("read line; printf '{\"value\": 1'") == "the helper process ended with exit code 0");
+  CHECK_GOLDEN(message("read line; echo trace >&2; printf 'ImportError: x\\n\\n' >&2; exit 3"));
+  CHECK_GOLDEN(message("exit 0"));
+  CHECK_GOLDEN(message("read line; printf 'no end' >&2; kill -KILL $$"));
+  CHECK_GOLDEN(message("read line; echo 'Traceback:'"));
+  CHECK_GOLDEN(message("read line; echo '[1]'"));
+  CHECK_GOLDEN(message("read line; printf '{\"value\": 1'"));
 }
 
 TEST_CASE("a program that does not exist or cannot be executed is rejected") {
-  CHECK_THROWS_WITH_AS(PythonHelper({"no-such-python"}),
-                       "cannot find no-such-python in PATH or in the current directory", UsageError);
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { PythonHelper({"no-such-python"}); }));
   CHECK_THROWS_AS(PythonHelper({"/no/such/python"}), UsageError);
   const ::testing::TemporaryDirectory directory;
   const std::filesystem::path program = directory.path() / "python";
@@ -114,7 +114,7 @@ TEST_CASE("helpers run in their own session, and a stuck one is interrupted by a
     ::raise(SIGTERM);
     // A helper that answers within the grace period is not interrupted.
     CHECK(patient.ask({{"value", 1}}) == json{{"got", {{"value", 1}}}});
-    CHECK_THROWS_WITH_AS(stuck.ask({{"value", 1}}), "the helper process was interrupted before it answered", Error);
+    CHECK_GOLDEN(::testing::error_of([&] { stuck.ask({{"value", 1}}); }));
   }
   int number = 0;
   ::sigwait(&stops, &number);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "golden.h"
 #include "tune/study/space_text.h"
 #include "tuner/study_view.h"
 #include "tuner_search_scene.h"
@@ -292,9 +293,9 @@ TEST_CASE("a search that stops and a trial that continues report the reason") {
   {
     Search search = scene.make_search(runner);
     CHECK_FALSE(search.advance(Time()));
-    CHECK(search.stop_reason() == "time limit reached");
+    CHECK_GOLDEN(search.stop_reason());
     search.stop("interrupted by SIGINT");
-    CHECK(search.stop_reason() == "time limit reached");
+    CHECK_GOLDEN(search.stop_reason());
   }
   REQUIRE(scene.events.size() == 1);
   CHECK(to_text(scene.events[0], "accuracy") == "time limit reached: stopping");
