@@ -78,7 +78,7 @@ TEST_CASE("ADAPTDL_PARAMS_FILE names a file with all parameters") {
 TEST_CASE("the volume claim's name is stable and unique per trial and study") {
   const auto claim = [](const TrialJobPlan& plan, int number) {
     const kube::Submission made = make_trial_job(plan, number, {{"lr", 0.5}});
-    CHECK(kube::claim_of(made.job) == made.claim["metadata"]["name"]);
+    CHECK(made.claim["metadata"]["name"] == kube::claim_of(made.job));
     CHECK(made.claim["metadata"]["labels"]["adaptdl/study-id"] == plan.study_id);
     return kube::claim_of(made.job);
   };

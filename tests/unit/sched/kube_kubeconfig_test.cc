@@ -13,6 +13,7 @@
 #include "error_of.h"
 #include "golden.h"
 #include "kube/api/in_cluster.h"
+#include "temporary_directory.h"
 
 namespace kube_kubeconfig_test {
 
@@ -42,32 +43,29 @@ std::string refusal(const std::string& text, const AccessChoice& choice = {}) {
 class Machine {
  public:
   Machine() {
-    char name[] = "/tmp/kubeconfig-test-XXXXXX";
-    directory_ = ::mkdtemp(name);
     for (const char* key : {"KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}) {
       if (const char* value = std::getenv(key)) before_[key] = value;
       ::unsetenv(key);
     }
-    set("HOME", directory_);
+    set("HOME", directory_.path());
   }
   ~Machine() {
     for (const char* key : {"KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}) {
       ::unsetenv(key);
       if (const auto at = before_.find(key); at != before_.end()) ::setenv(key, at->second.c_str(), 1);
     }
-    fs::remove_all(directory_);
   }
   void set(const char* key, const std::string& value) { ::setenv(key, value.c_str(), 1); }
   std::string write(const std::string& name, const std::string& text) {
-    const fs::path path = directory_ / name;
+    const fs::path path = directory() / name;
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text;
     return path;
   }
-  const fs::path& directory() const { return directory_; }
+  const fs::path& directory() const { return directory_.path(); }
 
  private:
-  fs::path directory_;
+  ::testing::TemporaryDirectory directory_;
   std::map<std::string, std::string> before_;
 };
 

@@ -121,7 +121,8 @@ TEST_CASE("early promotions use up the places of better trials, except that of t
   CHECK_FALSE(pruner->promote(study, false));
   CHECK(pruner->judge(study, add(study, {0.75})).verdict == Verdict::kPause);
   CHECK(pruner->judge(study, add(study, {0.9})).verdict == Verdict::kContinue);
-  const Trial& second = add(study, {0.85});
+  add(study, {0.85});
+  const Trial& second = study.trials.back();
   CHECK(pruner->judge(study, second).verdict == Verdict::kPause);
   CHECK_GOLDEN(pruner->judge(study, second).reason);
   for (const int failed : {2, 3}) study.trials[static_cast<std::size_t>(failed)].state = TrialState::kFailed;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "adaptdl/torch/summary_writer.h"
@@ -55,21 +56,21 @@ inline std::vector<std::string> names_of(const Nodes& nodes) {
   return names;
 }
 
-inline const Node& find(const Nodes& nodes, const std::string& name) {
+inline const Node& find(const Nodes& nodes, std::string_view name) {
   const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) { return node.name == name; });
   if (found == nodes.end())
     throw std::runtime_error(fmt::format("{} is not in {}", name, fmt::join(names_of(nodes), " ")));
   return *found;
 }
 
-inline bool uses(const Node& node, const std::string& input) {
+inline bool uses(const Node& node, std::string_view input) {
   return std::find(node.inputs.begin(), node.inputs.end(), input) != node.inputs.end();
 }
 
 // Returns the only operator that uses the output of a node.
-inline const Node& user_of(const Nodes& nodes, const std::string& name) {
+inline const Node& user_of(const Nodes& nodes, std::string_view name) {
   const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) { return uses(node, name); });
-  if (found == nodes.end()) throw std::runtime_error(name + " is not used");
+  if (found == nodes.end()) throw std::runtime_error(fmt::format("{} is not used", name));
   return *found;
 }
 
