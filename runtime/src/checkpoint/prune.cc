@@ -32,13 +32,15 @@ Fate look_at(const fs::path& path, bool contents) {
   }
 }
 
-std::uint64_t size_of(const fs::path& checkpoint) {
+// Returns how many bytes the deletion of the checkpoint would free. Files that have other hard links free nothing; on a
+// node of a Ray cluster, for example, the directories of several replicas contain the same files.
+std::uint64_t bytes_freed_by_deleting(const fs::path& checkpoint) {
   std::uint64_t size = 0;
   std::error_code error;
   for (fs::directory_iterator it(checkpoint, error), end; !error && it != end; it.increment(error)) {
     std::error_code unknown;
     const auto bytes = it->file_size(unknown);
-    if (!unknown) size += bytes;
+    if (!unknown && it->hard_link_count(unknown) == 1) size += bytes;
   }
   return size;
 }
@@ -85,7 +87,7 @@ void prune_after_save(const fs::path& directory, const Found& committed, int kee
 bool make_room(const fs::path& directory, std::uint64_t needed) {
   const std::vector<Found> doomed = not_to_keep(scan(directory).checkpoints, 1);
   std::uint64_t room = free_space(directory);
-  for (std::size_t i = 0; i < doomed.size() && room < needed; ++i) room += size_of(doomed[i].path);
+  for (std::size_t i = 0; i < doomed.size() && room < needed; ++i) room += bytes_freed_by_deleting(doomed[i].path);
   if (doomed.empty() || room < needed) return false;
   for (const Found& found : doomed) delete_checkpoint(found);
   return true;

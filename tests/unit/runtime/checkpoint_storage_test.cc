@@ -88,6 +88,25 @@ TEST_CASE("on a nearly full disk a save deletes older checkpoints, but never the
   });
 }
 
+TEST_CASE("checkpoints whose files are also linked elsewhere are not deleted, because that would free no space") {
+  const Directory directory;
+  const Job job(std::size_t{2} << 20);
+  ::setenv("ADAPTDL_CHECKPOINT_KEEP", "3", 1);
+  check_with_mounts([&] {
+    if (!mount_small(directory.path(), "7m")) return kSkipped;
+    for (int i = 0; i < 3; ++i) EXPECT_OR(1, save_error() == "saved");
+    fs::create_directory(directory / "copy");
+    for (const char* name : {"checkpoint-0", "checkpoint-1"})
+      fs::create_hard_link(directory / name / "model.safetensors", directory / "copy" / name);
+    EXPECT_OR(2, contains(save_error(), "No space left on device"));
+    EXPECT_OR(3, (directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1", "checkpoint-2", "copy"}));
+    fs::remove_all(directory / "copy");
+    EXPECT_OR(4, save_error() == "saved");
+    EXPECT_OR(5, (directory.names() == std::vector<std::string>{"checkpoint-2", "checkpoint-3"}));
+    return 0;
+  });
+}
+
 TEST_CASE("a save fails if the disk fills up during the save, and keeps the previous checkpoint intact") {
   const Directory directory;
   Job job(std::size_t{1} << 20);
