@@ -3,7 +3,8 @@
     python3 tests/bench/ray_rescale.py ADAPTDL PROGRAM [--model digits|large] [--rounds 5] [--no-ray-train]
 
 In each round, the cluster grows from one node to three, and shrinks to one through drain notices of 30 s, one node at a time.
-All nodes are on this machine, and have one CPU each.
+All nodes are on this machine, and have one CPU each. A step takes at least 300 ms divided by the number of replicas, as if each
+node had a device of its own: a job whose goodput does not grow with the number of nodes would not use all of them.
 
 live       `adaptdl submit --ray` of a program that continues training
 ray train  Ray Train's elastic training of the same model in PyTorch, which restarts all workers from the newest snapshot. To
@@ -33,6 +34,7 @@ from rescale_pause import USUAL, Steps, cell, percentile  # noqa: E402
 
 NODES = 3
 NOTICE = 30  # seconds
+STEP_MS = 300
 BOUND_SECONDS = 2
 CHANGES = ("growing", "shrinking")
 PEER = pathlib.Path(__file__).with_name("ray_rescale_train.py")
@@ -57,6 +59,9 @@ class Bench:
             end = getattr(self, way.replace(" ", "_"))(model, directory, cluster)
             try:
                 return self.change(cluster, steps, nodes)
+            except SystemExit:
+                print(self.log(), file=sys.stderr)
+                raise
             finally:
                 end()
         finally:
@@ -86,12 +91,14 @@ class Bench:
         environment = {"PATH": "", "HOME": str(directory)}
         ray = ["--ray", cluster.url]
         job = subprocess.run([self.adaptdl, "submit", *ray, "--gpus", "0", "--max-replicas", str(NODES), "--no-checkpoint", project, "--",
-                              "./program", model, directory / "steps"], env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+                              "./program", model, directory / "steps", str(STEP_MS)], env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        self.log = lambda: subprocess.run([self.adaptdl, "logs", *ray, job], env=environment, capture_output=True, text=True).stdout
         return lambda: subprocess.run([self.adaptdl, "delete", *ray, job], env=environment, check=True, stdout=subprocess.DEVNULL)
 
     def ray_train(self, model, directory, cluster):
+        self.log = (directory / "train.log").read_text
         with open(directory / "train.log", "wb") as log:
-            process = subprocess.Popen([cluster.python, PEER, model, directory / "steps", directory / "snapshot", str(NODES)],
+            process = subprocess.Popen([cluster.python, PEER, model, directory / "steps", directory / "snapshot", str(NODES), str(STEP_MS)],
                                        env=cluster.environment, stdout=log, stderr=log)
 
         def end():

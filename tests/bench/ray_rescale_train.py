@@ -1,8 +1,8 @@
 """The job of rescale_pause_ddp.py under Ray Train, which restarts it when the number of nodes changes.
 
-    python ray_rescale_train.py digits|large FILE SNAPSHOT NODES
+    python ray_rescale_train.py digits|large FILE SNAPSHOT NODES MS
 
-It runs on the Ray cluster at $RAY_ADDRESS, on one to NODES nodes.
+It runs on the Ray cluster at $RAY_ADDRESS, on one to NODES nodes. On n replicas, a step takes at least MS/n milliseconds.
 """
 
 import pathlib
@@ -22,9 +22,9 @@ def train(arguments):
     rescale_pause_ddp.train(*arguments["job"])
 
 
-def main(name, stamps, snapshot, nodes):
+def main(name, stamps, snapshot, nodes, step_ms):
     ray.init(log_to_driver=True)
-    arguments = {"directory": str(pathlib.Path(__file__).parent), "job": [name, stamps, snapshot]}
+    arguments = {"directory": str(pathlib.Path(__file__).parent), "job": [name, stamps, snapshot, int(step_ms)]}
     scaling = ScalingConfig(num_workers=(1, int(nodes)), resources_per_worker={"CPU": 1}, elastic_resize_monitor_interval_s=MONITOR_INTERVAL)
     run = RunConfig(storage_path=f"{snapshot}-results", failure_config=FailureConfig(max_failures=-1))
     TorchTrainer(train, train_loop_config=arguments, scaling_config=scaling, run_config=run).fit()

@@ -35,8 +35,8 @@ def save(path, net, optimizer, epoch):
     os.replace(f"{path}.new", path)
 
 
-def train(name, stamps, snapshot):
-    """Trains in the process group that the caller has initialized."""
+def train(name, stamps, snapshot, step_ms=0):
+    """Trains in the process group that the caller has initialized. On n replicas, a step takes at least step_ms/n milliseconds."""
     torch.manual_seed(1)
     stamps = os.open(stamps, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     net = make_model(name)
@@ -59,6 +59,7 @@ def train(name, stamps, snapshot):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            time.sleep(step_ms / replicas / 1000)
             os.write(stamps, f"{time.clock_gettime_ns(time.CLOCK_MONOTONIC)} {os.getpid()} {rank} {replicas}\n".encode())
             step += 1
             if rank == 0 and step % SNAPSHOT_STEPS == 0:
