@@ -72,7 +72,7 @@ int generation();
 // writing.
 std::chrono::milliseconds checkpoint_every();
 
-// ADAPTDL_CHECKPOINT_KEEP: number of newest checkpoints to keep, >= 1. Default 2.
+// ADAPTDL_CHECKPOINT_KEEP: how many of the newest checkpoints to keep, >= 1. Default 2.
 int checkpoint_keep();
 
 // ADAPTDL_BACKEND: backend of LibTorch's process group, "gloo" or "nccl". If unset, the backend depends on the device.

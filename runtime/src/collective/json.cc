@@ -47,7 +47,7 @@ json sum_of_integers(const json& a, const json& b) {
   const Wide max_signed = std::numeric_limits<std::int64_t>::max(),
              min_signed = std::numeric_limits<std::int64_t>::min();
   if (total > max_unsigned || total < min_signed)
-    throw CollectiveError(fmt::format("the sum of {} and {} does not fit into 64 bits", a.dump(), b.dump()));
+    throw CollectiveError(fmt::format("the sum of {} and {} exceeds the range of 64-bit integers", a.dump(), b.dump()));
   if (total <= max_signed) return static_cast<std::int64_t>(total);
   return static_cast<std::uint64_t>(total);
 }

@@ -244,7 +244,7 @@ TEST_CASE("sum of integers is exact up to 64 bits and rejects overflow") {
   CHECK(sum(most - 1, 1) == most);
   CHECK(sum(least, most) == json(std::int64_t{9223372036854775807}));
   CHECK(sum(std::int64_t{1} << 62, std::int64_t{1} << 62) == std::uint64_t{1} << 63);
-  CHECK_THROWS_WITH_AS(sum(most, 1), doctest::Contains("does not fit into 64 bits"), CollectiveError);
+  CHECK_THROWS_WITH_AS(sum(most, 1), doctest::Contains("exceeds the range of 64-bit integers"), CollectiveError);
   CHECK_THROWS_AS(sum(least, -1), CollectiveError);
 }
 
