@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   try {
     if (argc == 2 && std::string_view(argv[0]) == adaptdl::sched::kAgentName) return adaptdl::sched::run_agent(argv[1]);
     if (argc == 1 && std::string_view(argv[0]) == adaptdl::sched::kReplicaServerName)
-      return adaptdl::sched::serve_replicas(adaptdl::sched::Fd(0), adaptdl::sched::Fd(1));
+      return adaptdl::sched::serve_replicas(adaptdl::Fd(0), adaptdl::Fd(1));
     const int exit_code = adaptdl::cli::dispatch({argv + 1, argv + argc});
     // Only the flush detects that output could not be written, for example to a full disk.
     if (std::fflush(stdout) != 0)

@@ -23,9 +23,7 @@ constexpr std::size_t kUsualHeight = 24;
 constexpr std::size_t kParameters = 2;  // index of the column
 
 // Opens the terminal again in non-blocking mode, so that other processes that use the terminal do not share this mode.
-sched::Fd reopen_terminal() {
-  return sched::Fd(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-}
+Fd reopen_terminal() { return Fd(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)); }
 
 bool in_background(int fd) {
   const pid_t foreground = ::tcgetpgrp(fd);

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "terminal/output_queue.h"
 
 namespace adaptdl::cli {
@@ -81,7 +81,7 @@ class SearchScreen {
   std::string wiping() const;
 
   // This process's own non-blocking file description of the terminal; if there is none, standard error is used.
-  sched::Fd terminal_;
+  Fd terminal_;
   const int fd_;
   const bool colour_;
   OutputQueue queue_;

@@ -14,9 +14,9 @@
 #include <set>
 
 #include "adaptdl/error.h"
+#include "base/fd.h"
 #include "kube/copy/libarchive.h"
 #include "kube/copy/sha256.h"
-#include "local/base/fd.h"
 
 namespace adaptdl::ray {
 namespace {
@@ -76,7 +76,7 @@ class ZipWriter {
   }
 
   void add(const std::string& name, const fs::path& source) {
-    const sched::Fd file(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
+    const Fd file(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status {};
     if (!file || ::fstat(file.get(), &status) != 0) fail("read " + source.string());
     const std::unique_ptr<archive_entry, Free> entry(library_.archive_entry_new());
@@ -145,7 +145,7 @@ class ZipWriter {
 Package::Package(const PackageOptions& options) {
   std::error_code error;
   std::string path = (fs::temp_directory_path(error) / "adaptdl-package-XXXXXX").string();
-  const sched::Fd file(::mkostemp(path.data(), O_CLOEXEC));
+  const Fd file(::mkostemp(path.data(), O_CLOEXEC));
   if (!file) fail("create a file in " + fs::path(path).parent_path().string());
   path_ = path;
   try {

@@ -40,7 +40,7 @@ void put_address(const boost::asio::ip::address& address, __be32 (&to)[4]) {
 // Queries the kernel through netlink. Returns nullopt if the kernel does not support that or does not find the
 // connection.
 std::optional<Owner> ask_kernel(const ConnectionEnds& ends) {
-  const net::Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  const Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!fd) return {};
   const timeval patience{kAnswerTime, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
+#include "base/fd.h"
 #include "base/private_files.h"
-#include "local/base/fd.h"
 
 namespace adaptdl::sched::tune {
 

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/fd.h"
 #include "base/utf8.h"
-#include "local/base/fd.h"
 #include "tuner/result_source.h"
 
 namespace adaptdl::sched::tune {

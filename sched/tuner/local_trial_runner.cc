@@ -18,9 +18,9 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/fd.h"
 #include "base/private_files.h"
 #include "local/base/directory_lock.h"
-#include "local/base/fd.h"
 #include "local/record/run_client.h"
 #include "local/record/run_directory.h"
 #include "local/record/run_record.h"

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/base/lines.h"
 
 namespace adaptdl::sched::tune {

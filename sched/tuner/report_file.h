@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/base/lines.h"
 #include "tuner/result_source.h"
 

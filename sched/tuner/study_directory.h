@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched::tune {
 

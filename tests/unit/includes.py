@@ -33,7 +33,10 @@ def resolve(file, name):
 
 
 def directory_of(path, top):
-    """Returns the directory below `top` that contains the file: "." if that is `top` itself, None if the file is elsewhere."""
+    """Returns the directory below `top` that contains the file or, for a public header, its source: "." if that is `top` itself,
+    None if the file is elsewhere."""
+    if path.is_relative_to(top.parent / "include"):
+        path = next(top.rglob(f"{path.stem}.cc"), path)
     if not path.is_relative_to(top) or component_of(path) != component_of(top / "x.h"):
         return None
     parts = path.relative_to(top).parts

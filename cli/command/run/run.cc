@@ -6,13 +6,13 @@
 #include <memory>
 #include <set>
 
+#include "base/fd.h"
 #include "command/base/command.h"
 #include "command/base/help_text.h"
 #include "command/run/run_detach.h"
 #include "command/run/run_plan.h"
 #include "command/run/run_registration.h"
 #include "local/base/checkpoint_watch.h"
-#include "local/base/fd.h"
 #include "local/launch/launch_signals.h"
 #include "local/launch/launcher.h"
 #include "terminal/notice_log.h"
@@ -98,7 +98,7 @@ int run_in_background(const sched::LaunchPlan& plan, const RunSummary& about, Ru
 }
 
 int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
-  sched::open_standard_descriptors();
+  open_standard_descriptors();
   sched::LaunchPlan plan = make_plan(options, this_machine());
   sched::hold_stop_signals();
   RunRegistration registration(options, plan);
@@ -148,7 +148,7 @@ void add_checkpoint_options(CLI::App& app, RunOptions& options) {
          "--checkpoint-every", options.checkpoint_every,
          "Time between checkpoints, such as 90s or 1.5h; 0 saves only when the run is asked to stop (default: 5m)")
       ->type_name("DURATION");
-  app.add_option("--checkpoint-keep", options.checkpoint_keep, "Number of newest checkpoints to keep (default: 2)")
+  app.add_option("--checkpoint-keep", options.checkpoint_keep, "Keep the newest N checkpoints (default: 2)")
       ->type_name("N");
 }
 

@@ -28,7 +28,7 @@ void leave_terminal(int report) {
   const int null = ::open("/dev/null", O_RDWR);
   if (null < 0) throw Error(fmt::format("cannot open /dev/null: {}", std::strerror(errno)));
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
-  sched::close_from(STDERR_FILENO + 1, report);
+  close_from(STDERR_FILENO + 1, report);
 }
 
 int child(StartReport report, const std::function<int(StartReport&)>& run) {
@@ -44,7 +44,7 @@ int child(StartReport report, const std::function<int(StartReport&)>& run) {
   }
 }
 
-std::string read_all(const sched::Fd& fd) {
+std::string read_all(const Fd& fd) {
   std::string text;
   std::array<char, 4096> buffer;
   for (;;) {
@@ -55,7 +55,7 @@ std::string read_all(const sched::Fd& fd) {
   }
 }
 
-int parent(pid_t pid, const sched::Fd& from) {
+int parent(pid_t pid, const Fd& from) {
   const auto report = nlohmann::json::parse(read_all(from), nullptr, false);
   if (report.is_object() && report.contains("started")) {
     print_out("{}\n", report["started"].get<std::string>());
@@ -90,7 +90,7 @@ void StartReport::say(const std::string& text) {
 int run_detached(const std::function<int(StartReport&)>& run) {
   // The launcher must survive a write to a parent that was killed.
   ::signal(SIGPIPE, SIG_IGN);
-  sched::Pipe pipe = sched::make_pipe();
+  Pipe pipe = make_pipe();
   const pid_t pid = ::fork();
   if (pid < 0) throw Error(fmt::format("cannot start the launcher: {}", std::strerror(errno)));
   if (pid == 0) {

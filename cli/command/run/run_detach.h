@@ -7,14 +7,14 @@
 #include <functional>
 #include <string>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::cli {
 
 // The child's report to its parent, which is sent once.
 class StartReport {
  public:
-  explicit StartReport(sched::Fd to) : to_(std::move(to)) {}
+  explicit StartReport(Fd to) : to_(std::move(to)) {}
 
   void started(const std::string& name);
   void failed(const std::string& why, int exit_code);
@@ -24,7 +24,7 @@ class StartReport {
  private:
   void say(const std::string& text);
 
-  sched::Fd to_;
+  Fd to_;
 };
 
 // Calls `run` in the child and returns its exit code there. In the parent, prints the run's name and returns 0 once the

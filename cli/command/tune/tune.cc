@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "base/fd.h"
 #include "command/base/command.h"
 #include "command/base/suggest.h"
 #include "command/tune/tune_cluster.h"
@@ -11,7 +12,6 @@
 #include "command/tune/tune_search.h"
 #include "command/tune/tune_show.h"
 #include "command/tune/tune_study.h"
-#include "local/base/fd.h"
 #include "terminal/print.h"
 #include "tune/journal/journal.h"
 #include "tuner/study_directory.h"
@@ -231,7 +231,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       "below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
     check_is_no_verb(app);
-    sched::open_standard_descriptors();
+    open_standard_descriptors();
     options->program = app.remaining();
     if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());
     exit_code = options->resume ? resume(*options) : begin(*options);

@@ -49,7 +49,7 @@ class SearchSignals {
     // An ignored SIGHUP stays ignored, as nohup(1) expects.
     if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) ::sigaddset(&signals, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &signals, &before_);
-    fd_ = sched::Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    fd_ = Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) throw Error(fmt::format("cannot create a signal file descriptor: {}", std::strerror(errno)));
   }
   // Discards late signals, because the search has already ended.
@@ -83,7 +83,7 @@ class SearchSignals {
   }
 
   sigset_t before_{};
-  sched::Fd fd_;
+  Fd fd_;
 };
 
 // Reports when the journal is waiting for its lock.

@@ -18,7 +18,7 @@ DraftFile::DraftFile(std::filesystem::path file) : file_(std::move(file)) {
   std::random_device random;
   do {
     draft_ = fmt::format("{}.draft-{:08x}{:08x}", file_.string(), random(), random());
-    fd_ = net::Fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    fd_ = Fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   } while (!fd_ && errno == EEXIST);
   if (!fd_) fail();
 }

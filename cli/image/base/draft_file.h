@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "base/socket.h"
+#include "base/fd.h"
 
 namespace adaptdl::image {
 
@@ -26,7 +26,7 @@ class DraftFile {
 
   const std::filesystem::path file_;
   std::filesystem::path draft_;
-  net::Fd fd_;
+  Fd fd_;
   bool committed_ = false;
 };
 

@@ -14,7 +14,7 @@
 
 namespace adaptdl::image {
 
-net::Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode) {
+Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode) {
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags) | O_CLOEXEC;
   how.mode = mode;
@@ -22,17 +22,17 @@ net::Fd open_rooted(int root, const std::string& path, int flags, Links links, u
       RESOLVE_NO_MAGICLINKS | (links == Links::kInRoot ? RESOLVE_IN_ROOT : RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
   for (;;) {
     const long file = ::syscall(SYS_openat2, root, path.empty() ? "." : path.c_str(), &how, sizeof how);
-    if (file >= 0) return net::Fd(static_cast<int>(file));
+    if (file >= 0) return Fd(static_cast<int>(file));
     // EAGAIN means that something on the machine was renamed or mounted while the kernel was resolving a "..", so the
     // kernel cannot rule out an escape.
-    if (errno != EAGAIN && errno != EINTR) return net::Fd();
+    if (errno != EAGAIN && errno != EINTR) return Fd();
   }
 }
 
-net::Fd open_inside(const std::filesystem::path& root, const std::string& path) {
-  const net::Fd top(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+Fd open_inside(const std::filesystem::path& root, const std::string& path) {
+  const Fd top(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!top) throw Error(fmt::format("cannot open {}: {}", root.string(), std::strerror(errno)));
-  net::Fd file = open_rooted(top.get(), path, O_PATH, Links::kInRoot);
+  Fd file = open_rooted(top.get(), path, O_PATH, Links::kInRoot);
   if (!file) throw Error(fmt::format("cannot mount '{}': {}", one_line(path, 200), std::strerror(errno)));
   return file;
 }

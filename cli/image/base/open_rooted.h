@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/socket.h"
+#include "base/fd.h"
 
 namespace adaptdl::image {
 
@@ -19,9 +19,9 @@ enum class Links {
 // Opens `path` in the directory `root` and returns a close-on-exec descriptor; "" opens `root` itself. `flags` and
 // `mode` have the same meaning as in open(2); `mode` must be 0 without O_CREAT. On failure the descriptor is empty and
 // errno is set. Magic links, such as /proc/self/fd/3, always fail with ELOOP.
-net::Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode = 0);
+Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode = 0);
 
 // Opens `path` in the directory at `root` with O_PATH, following links in `path`. Throws an Error that names `path`.
-net::Fd open_inside(const std::filesystem::path& root, const std::string& path);
+Fd open_inside(const std::filesystem::path& root, const std::string& path);
 
 }  // namespace adaptdl::image

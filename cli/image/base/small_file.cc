@@ -11,7 +11,7 @@
 #include <iterator>
 
 #include "adaptdl/error.h"
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/base/open_rooted.h"
 
 namespace adaptdl::image {
@@ -23,11 +23,11 @@ constexpr std::size_t kLargest = std::size_t{8} << 20;
 
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what) {
   // O_NONBLOCK avoids waiting for a pipe that no process writes to.
-  return read_small_file(net::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
+  return read_small_file(Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
                          fmt::format("{} ({})", file.string(), what));
 }
 
-std::optional<std::string> read_small_file(const net::Fd& fd, std::string_view what) {
+std::optional<std::string> read_small_file(const Fd& fd, std::string_view what) {
   const auto fail = [&](std::string_view why) { throw Error(fmt::format("cannot read {}: {}", what, why)); };
   if (!fd && (errno == ENOENT || errno == ENOTDIR)) return {};
   struct stat info {};
@@ -51,7 +51,7 @@ std::optional<std::string> read_build_file(const std::filesystem::path& context,
   const fs::path inside =
       fs::absolute(file).lexically_normal().lexically_relative(fs::absolute(context / "").lexically_normal());
   if (inside.empty() || *inside.begin() == "..") return read_small_file(file, what);
-  const net::Fd root(::open(context.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const Fd root(::open(context.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root) return read_small_file(root, fmt::format("{} ({})", file.string(), what));
   return read_small_file(open_rooted(root.get(), inside.string(), O_RDONLY | O_NONBLOCK, Links::kInRoot),
                          fmt::format("{} ({})", file.string(), what));

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/socket.h"
+#include "base/fd.h"
 
 namespace adaptdl::image {
 
@@ -16,7 +16,7 @@ std::optional<std::string> read_small_file(const std::filesystem::path& file, st
 
 // Like the function above, but for an open file, which messages refer to as `what`. Returns nullopt for an empty
 // descriptor if errno is ENOENT or ENOTDIR.
-std::optional<std::string> read_small_file(const net::Fd& file, std::string_view what);
+std::optional<std::string> read_small_file(const Fd& file, std::string_view what);
 
 // Like read_small_file(), but for a file that a build uses. If the file is in the directory `context`, links in its
 // path cannot lead outside that directory.

@@ -59,7 +59,7 @@ class CopyPlanner {
     if (!input_.unpack || source.directory) return false;
     const TreeFile& file = source.items.back().file;
     if (file.entry.type != Entry::Type::kFile || file.entry.size == 0) return false;
-    const net::Fd fd = input_.tree->open(file.entry.path, file.stamp);
+    const Fd fd = input_.tree->open(file.entry.path, file.stamp);
     return is_archive(fmt::format("/proc/self/fd/{}", fd.get()));
   }
   bool unpacks(const GivenFile& given) const {

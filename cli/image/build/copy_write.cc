@@ -48,13 +48,13 @@ class Writer {
         return layer_.add(entry);
       }
     }
-    const net::Fd fd = input_.tree->open(file.entry.path, file.stamp);
+    const Fd fd = input_.tree->open(file.entry.path, file.stamp);
     layer_.add(entry, read_content(fd.get(), input_.tree->name() + "/" + file.entry.path));
   }
 
   void add_given(Entry entry, const GivenFile& given) {
     if (!given.file.empty()) {
-      const net::Fd fd(::open(given.file.c_str(), O_RDONLY | O_CLOEXEC));
+      const Fd fd(::open(given.file.c_str(), O_RDONLY | O_CLOEXEC));
       if (!fd) throw Error(one_line(fmt::format("cannot read {}: {}", given.file.string(), std::strerror(errno))));
       return layer_.add(entry, read_content(fd.get(), given.file.string()));
     }
@@ -67,7 +67,7 @@ class Writer {
   }
 
   void unpack(const PlannedCopy::Archive& archive) {
-    net::Fd fd;
+    Fd fd;
     std::string name = archive.given != nullptr ? archive.given->entry.path : archive.file->entry.path;
     if (archive.file != nullptr) fd = input_.tree->open(archive.file->entry.path, archive.file->stamp);
     LayerReader reader(

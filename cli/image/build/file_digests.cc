@@ -28,7 +28,7 @@ std::int64_t now() {
 }
 
 std::string digest_of(const FileTree& tree, const TreeFile& file, const std::stop_token& stop) {
-  const net::Fd fd = tree.open(file.entry.path, file.stamp);
+  const Fd fd = tree.open(file.entry.path, file.stamp);
   const Content content = read_content(fd.get(), file.entry.path);
   Digester digester;
   std::string piece(std::min<std::uint64_t>(kDigestPiece, file.entry.size + 1), '\0');

@@ -25,7 +25,7 @@ constexpr std::string_view kBlobDraftPrefix = "draft-";
 
 void mark_used(const fs::path& file) { ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0); }
 
-std::string read_whole(const net::Fd& fd, const fs::path& file) {
+std::string read_whole(const Fd& fd, const fs::path& file) {
   std::string bytes;
   char buffer[64 << 10];
   for (;;) {
@@ -62,7 +62,7 @@ std::optional<fs::path> BlobStore::find(const std::string& digest, std::optional
 
 std::optional<std::string> BlobStore::read(const std::string& digest) const {
   const fs::path file = path_of(digest);
-  const net::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd && errno == ENOENT) return {};
   if (!fd) fail_blob("read", file);
   std::string bytes = read_whole(fd, file);
@@ -77,7 +77,7 @@ std::optional<std::string> BlobStore::read(const std::string& digest) const {
 }
 
 void BlobStore::check(const std::string& digest) const {
-  const net::Fd fd(::open(path_of(digest).c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd(::open(path_of(digest).c_str(), O_RDONLY | O_CLOEXEC));
   Digester digester = Digester::of(digest);
   std::string piece(std::size_t{1} << 20, '\0');
   ssize_t count = -1;
@@ -88,7 +88,7 @@ void BlobStore::check(const std::string& digest) const {
 
 BlobStore::Draft::Draft(const BlobStore& store, std::string_view algorithm) : store_(store), digester_(algorithm) {
   std::string name = store.directory_ / "blobs" / fmt::format("{}XXXXXX", kBlobDraftPrefix);
-  fd_ = net::Fd(::mkostemp(name.data(), O_CLOEXEC));
+  fd_ = Fd(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) fail_blob("write to", store.directory_ / "blobs");
   file_ = name;
   // The lock is held until the draft is closed or the process ends; until then remove_drafts() skips the file.
@@ -159,7 +159,7 @@ std::uint64_t BlobStore::remove_drafts() const {
   std::error_code error;
   for (const fs::directory_entry& file : fs::directory_iterator(directory_ / "blobs", error)) {
     if (!file.path().filename().string().starts_with(kBlobDraftPrefix)) continue;
-    const net::Fd fd(::open(file.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    const Fd fd(::open(file.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     struct stat info {};
     if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || ::fstat(fd.get(), &info) != 0 || info.st_nlink == 0)
       continue;

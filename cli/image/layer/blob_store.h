@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/base/digest.h"
 
 namespace adaptdl::image {
@@ -54,7 +54,7 @@ class BlobStore {
    private:
     const BlobStore& store_;
     std::filesystem::path file_;  // empty once committed
-    net::Fd fd_;
+    Fd fd_;
     Digester digester_;
     std::uint64_t size_ = 0;
   };

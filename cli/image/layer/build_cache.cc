@@ -78,7 +78,7 @@ BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory
                              directory_.string())));
   for (const char* part : kParts) made(directory_ / part);
   ::chmod((directory_ / "blobs").c_str(), 0700);
-  lock_ = net::Fd(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  lock_ = Fd(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_)
     throw Error(one_line(fmt::format("cannot open the build cache {}: {}", directory_.string(), std::strerror(errno))));
   // A process that holds the lock exclusively removes what killed builds have left behind.

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/layer/blob_store.h"
 #include "image/registry/manifest.h"
 
@@ -87,7 +87,7 @@ class BuildCache {
 
   std::filesystem::path directory_;
   BlobStore blobs_;
-  net::Fd lock_;
+  Fd lock_;
 };
 
 // Returns $ADAPTDL_BUILD_CACHE, else adaptdl/build in $XDG_CACHE_HOME or ~/.cache. Throws Error if these

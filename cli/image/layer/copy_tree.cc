@@ -25,14 +25,14 @@ void copy_directory(int from, const std::string& path, RootedTree& to) {
     if (name == "." || name == "..") continue;
     const Entry entry = read_entry(from, name, path.empty() ? name : path + "/" + name);
     if (entry.type == Entry::Type::kFile) {
-      const net::Fd file(::openat(from, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+      const Fd file(::openat(from, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
       if (!file) fail();
       to.make(entry, read_content(file.get(), entry.path));
     } else if (entry.type == Entry::Type::kSymlink) {
       to.make(entry, {});
     } else if (entry.type == Entry::Type::kDirectory) {
       to.make(entry, {});
-      const net::Fd inside(::openat(from, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      const Fd inside(::openat(from, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!inside) fail();
       copy_directory(inside.get(), entry.path, to);
     }
@@ -43,7 +43,7 @@ void copy_directory(int from, const std::string& path, RootedTree& to) {
 
 }  // namespace
 
-void copy_tree(const net::Fd& from, net::Fd to) {
+void copy_tree(const Fd& from, Fd to) {
   RootedTree tree(std::move(to), nullptr);
   copy_directory(from.get(), "", tree);
   tree.finish();

@@ -1,12 +1,12 @@
 // Copies files with their owners, modes, times, links and extended attributes.
 #pragma once
 
-#include "base/socket.h"
+#include "base/fd.h"
 
 namespace adaptdl::image {
 
 // Copies the contents of one open directory into another. Devices, pipes and sockets are skipped, and hard links become
 // separate files. Throws Error.
-void copy_tree(const net::Fd& from, net::Fd to);
+void copy_tree(const Fd& from, Fd to);
 
 }  // namespace adaptdl::image

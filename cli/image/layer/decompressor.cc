@@ -177,7 +177,7 @@ std::unique_ptr<Decompressor::Codec> codec_for(std::string_view start) {
 
 }  // namespace
 
-Decompressor::Decompressor(net::Fd file) : file_(std::move(file)), buffer_(kInputBuffer, '\0') {
+Decompressor::Decompressor(Fd file) : file_(std::move(file)), buffer_(kInputBuffer, '\0') {
   fill();
   codec_ = codec_for(input_);
 }

@@ -9,14 +9,14 @@
 #include <string>
 #include <string_view>
 
-#include "base/socket.h"
+#include "base/fd.h"
 
 namespace adaptdl::image {
 
 class Decompressor {
  public:
   // Reads from the file's current offset. Throws Error if the file cannot be read; the message does not name it.
-  explicit Decompressor(net::Fd file);
+  explicit Decompressor(Fd file);
   ~Decompressor();
 
   // Reads up to `size` bytes and returns their number; 0 only at the end. Throws Error for damaged and truncated
@@ -28,7 +28,7 @@ class Decompressor {
  private:
   bool fill();  // returns false at the end of the file
 
-  net::Fd file_;
+  Fd file_;
   std::string buffer_;
   std::string_view input_;  // the unread part of buffer_
   bool file_ended_ = false;

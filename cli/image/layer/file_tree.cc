@@ -62,8 +62,8 @@ FileTree::FileTree(const std::filesystem::path& root, Kind kind, IgnoreFile igno
   if (!root_) throw Error(one_line(fmt::format("cannot read the directory {}: {}", name_, std::strerror(errno))));
 }
 
-net::Fd FileTree::open_directory(const std::string& path) const {
-  net::Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY, Links::kRefused);
+Fd FileTree::open_directory(const std::string& path) const {
+  Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY, Links::kRefused);
   if (!fd && errno == ENOSYS) throw Error("this kernel is too old to build images; Linux 5.6 or later is required");
   if (!fd && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
@@ -111,7 +111,7 @@ bool FileTree::is_there(const TreeFile& file) const {
 std::optional<TreeFile> FileTree::find(const std::string& path) const {
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "" : path.substr(0, slash);
-  const net::Fd fd = open_directory(directory);
+  const Fd fd = open_directory(directory);
   if (!fd) return {};
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   struct stat info {};
@@ -122,7 +122,7 @@ std::optional<TreeFile> FileTree::find(const std::string& path) const {
 }
 
 std::vector<TreeFile> FileTree::list(const std::string& directory) const {
-  net::Fd fd = open_directory(directory);
+  Fd fd = open_directory(directory);
   if (!fd) return {};
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)), ::closedir);
   std::vector<std::string> names;
@@ -159,7 +159,7 @@ std::string FileTree::resolve(const std::string& path) const {
       if (!done.empty()) done.pop_back();
       continue;
     }
-    const net::Fd fd = open_directory(text());
+    const Fd fd = open_directory(text());
     done.push_back(part);
     char target[PATH_MAX];
     const ssize_t size = fd ? ::readlinkat(fd.get(), part.c_str(), target, sizeof target) : -1;
@@ -178,8 +178,8 @@ std::string FileTree::resolve_parent(const std::string& path) const {
   return slash == std::string::npos ? path : child_path(resolve(path.substr(0, slash)), path.substr(slash + 1));
 }
 
-net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
-  net::Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_NONBLOCK, Links::kRefused);
+Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
+  Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_NONBLOCK, Links::kRefused);
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
@@ -190,7 +190,7 @@ net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
 }
 
 std::optional<std::string> FileTree::read(const std::string& path) const {
-  const net::Fd fd = open_rooted(root_.get(), resolve(path), O_RDONLY | O_NONBLOCK, Links::kRefused);
+  const Fd fd = open_rooted(root_.get(), resolve(path), O_RDONLY | O_NONBLOCK, Links::kRefused);
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
   std::string text;

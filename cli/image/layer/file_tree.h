@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/dockerfile/ignore_file.h"
 #include "image/layer/entry.h"
 
@@ -50,7 +50,7 @@ class FileTree {
   // Like resolve(), but does not resolve the last part.
   std::string resolve_parent(const std::string& path) const;
   // Opens a regular file. Throws Error if a context's file no longer matches `stamp`.
-  net::Fd open(const std::string& path, const FileStamp& stamp) const;
+  Fd open(const std::string& path, const FileStamp& stamp) const;
   // Reads a small regular file, following links; nullopt if the file does not exist. Throws Error if it is larger than
   // 8 MiB.
   std::optional<std::string> read(const std::string& path) const;
@@ -58,14 +58,14 @@ class FileTree {
   const std::string& name() const { return name_; }  // the directory's name, for messages
 
  private:
-  net::Fd open_directory(const std::string& path) const;
+  Fd open_directory(const std::string& path) const;
   TreeFile describe(int directory, const std::string& name, const std::string& path) const;
   bool is_there(const TreeFile& file) const;
 
   std::string name_;
   Kind kind_;
   IgnoreFile ignore_;
-  net::Fd root_;
+  Fd root_;
 };
 
 }  // namespace adaptdl::image

@@ -22,9 +22,9 @@ namespace {
 
 constexpr std::uint64_t kReadAhead = std::uint64_t{1} << 20;  // in bytes; smaller files are read without a thread
 
-net::Fd open_file(const std::filesystem::path& file, std::uint64_t& size) {
+Fd open_file(const std::filesystem::path& file, std::uint64_t& size) {
   // O_NONBLOCK avoids waiting for a pipe that no process writes to.
-  net::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) throw Error(fmt::format("cannot read the file: {}", std::strerror(errno)));
   if (!S_ISREG(info.st_mode)) throw Error("not a regular file");

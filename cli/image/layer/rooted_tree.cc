@@ -123,17 +123,17 @@ PathParts split_path(const std::string& path) {
   return {path.substr(0, slash), path.substr(slash + 1)};
 }
 
-RootedTree::RootedTree(net::Fd root, ImplicitEntry implicit_entry)
+RootedTree::RootedTree(Fd root, ImplicitEntry implicit_entry)
     : root_(std::move(root)), implicit_entry_(std::move(implicit_entry)) {}
 
-net::Fd RootedTree::open_directory(const std::string& path, int flags) {
+Fd RootedTree::open_directory(const std::string& path, int flags) {
   return open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY | flags, Links::kInRoot);
 }
 
 // Returns the directory of `path`, and creates it if necessary. The descriptor stays open until the next call.
 int RootedTree::parent_of(const std::string& directory, const std::string& path) {
   if (last_ && last_directory_ == directory) return last_.get();
-  net::Fd found = open_directory(directory, 0);
+  Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
   if (!found) fail_tree("create", path);
   last_directory_ = directory;
@@ -141,10 +141,10 @@ int RootedTree::parent_of(const std::string& directory, const std::string& path)
   return last_.get();
 }
 
-net::Fd RootedTree::make_parents(const std::string& directory, int links) {
+Fd RootedTree::make_parents(const std::string& directory, int links) {
   if (links > kMaxDirectoryLinks)
     throw Error(fmt::format("'{}' has too many symbolic links", one_line(directory, 200)));
-  net::Fd parent = open_directory("", 0);
+  Fd parent = open_directory("", 0);
   // Continues in the directory that the link at `path` leads to.
   const auto by_way_of = [&](const std::string& path, const std::string& link) {
     const std::string to =
@@ -159,7 +159,7 @@ net::Fd RootedTree::make_parents(const std::string& directory, int links) {
     const bool there = ::fstatat(parent.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
     if (there && S_ISLNK(info.st_mode) && open_directory(path, 0))
       return by_way_of(path, read_entry(parent.get(), name, path).link);
-    net::Fd next = open_directory(path, O_NOFOLLOW);
+    Fd next = open_directory(path, O_NOFOLLOW);
     if (next) {
       parent = std::move(next);
       continue;
@@ -236,7 +236,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
 }
 
 void RootedTree::make_file(int parent, const PathParts& parts, const Entry& entry, const Content& content) {
-  const net::Fd file(::openat(parent, parts.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const Fd file(::openat(parent, parts.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) fail_tree("create", entry.path);
   if (entry.size > 0) write_content(file.get(), entry, content);
 }
@@ -244,7 +244,7 @@ void RootedTree::make_file(int parent, const PathParts& parts, const Entry& entr
 void RootedTree::make_hard_link(int parent, const PathParts& parts, const Entry& entry) {
   if (entry.link == entry.path) return;
   const PathParts target = split_path(entry.link);
-  const net::Fd from = open_directory(target.directory, 0);
+  const Fd from = open_directory(target.directory, 0);
   struct stat info {};
   if (!from || target.name.empty() || ::fstatat(from.get(), target.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
       S_ISDIR(info.st_mode) || is_whiteout(info))
@@ -280,7 +280,7 @@ void RootedTree::whiteout(const std::string& path) {
 
 // Opens its own descriptor, since a caller may be using the descriptor that parent_of() keeps.
 void RootedTree::opaque(const std::string& directory) {
-  net::Fd found = open_directory(directory, 0);
+  Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
   if (!found) fail_tree("create", directory);
   make_opaque(found.get(), directory);
@@ -298,7 +298,7 @@ void RootedTree::make_opaque(int directory, const std::string& path) {
 void RootedTree::finish() {
   last_.reset();
   for (const auto& [path, time] : directory_times_) {
-    const net::Fd directory = open_directory(path, O_NOFOLLOW);
+    const Fd directory = open_directory(path, O_NOFOLLOW);
     const timespec times[2] = {{time, 0}, {time, 0}};
     if (directory && ::futimens(directory.get(), times) != 0) fail_tree("change the time of", path);
   }

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/layer/entry.h"
 
 namespace adaptdl::image {
@@ -25,7 +25,7 @@ class RootedTree {
   // Returns the attributes of a directory that is created only because it contains an entry, or of a link that is
   // created instead of the directory.
   using ImplicitEntry = std::function<Entry(const std::string& path)>;
-  RootedTree(net::Fd root, ImplicitEntry implicit_entry);
+  RootedTree(Fd root, ImplicitEntry implicit_entry);
 
   // Creates an entry, replacing any existing file or directory tree at its path; a directory entry keeps an existing
   // directory. Returns false for a device that the process may not create. Throws Error.
@@ -38,8 +38,8 @@ class RootedTree {
 
  private:
   int parent_of(const std::string& directory, const std::string& path);
-  net::Fd open_directory(const std::string& path, int flags);
-  net::Fd make_parents(const std::string& directory, int links = 0);
+  Fd open_directory(const std::string& path, int flags);
+  Fd make_parents(const std::string& directory, int links = 0);
   void clear(int parent, const PathParts& parts, const std::string& path);
   void make_directory(int parent, const PathParts& parts, const Entry& entry);
   void make_file(int parent, const PathParts& parts, const Entry& entry, const Content& content);
@@ -47,10 +47,10 @@ class RootedTree {
   bool make_node(int parent, const PathParts& parts, const Entry& entry);
   void make_opaque(int directory, const std::string& path);
 
-  const net::Fd root_;
+  const Fd root_;
   const ImplicitEntry implicit_entry_;
   std::string last_directory_;  // the directory that was used last, and its descriptor
-  net::Fd last_;
+  Fd last_;
   std::map<std::string, std::int64_t> directory_times_;
 };
 

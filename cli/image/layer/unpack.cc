@@ -38,7 +38,7 @@ class DraftDirectory {
     std::string name = final.parent_path() / fmt::format("{}{}-XXXXXX", kTreeDraftPrefix, final.filename().string());
     if (::mkdtemp(name.data()) == nullptr) fail_unpack("create a directory in", final.parent_path());
     path_ = name;
-    fd_ = net::Fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    fd_ = Fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd_ || ::flock(fd_.get(), LOCK_EX) != 0 || ::fchmod(fd_.get(), 0755) != 0) fail_unpack("open", path_);
   }
   ~DraftDirectory() {
@@ -50,7 +50,7 @@ class DraftDirectory {
   DraftDirectory(const DraftDirectory&) = delete;
   DraftDirectory& operator=(const DraftDirectory&) = delete;
 
-  net::Fd open() const { return net::Fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)); }
+  Fd open() const { return Fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)); }
 
   void commit() {
     if (::rename(path_.c_str(), final_.c_str()) == 0) {
@@ -63,13 +63,13 @@ class DraftDirectory {
  private:
   const fs::path final_;
   fs::path path_;
-  net::Fd fd_;
+  Fd fd_;
 };
 
 // Returns the attributes of a directory, or of a link to a directory, in the layers below; nullopt if there is none.
 std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::string& path) {
   for (const fs::path& layer : lower) {
-    net::Fd at(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    Fd at(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!at) fail_unpack("open", layer);
     bool hides = false;  // whether this layer hides the path in the layers below
     for (std::size_t begin = 0; at && begin < path.size();) {
@@ -78,7 +78,7 @@ std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::s
       begin = end + 1;
       char value = 0;
       hides = hides || (::fgetxattr(at.get(), kOverlayOpaque, &value, 1) == 1 && value == 'y');
-      net::Fd next(::openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      Fd next(::openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!next && errno != ENOENT) {
         Entry other = read_entry(at.get(), name, path);
         if (begin > path.size() && other.type == Entry::Type::kSymlink) return other;
@@ -116,9 +116,9 @@ Meaning meaning_of(const Entry& entry) {
   return {kWhiteout, parts.directory.empty() ? name : parts.directory + "/" + name};
 }
 
-void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsigned& moved);
+void remove_below(const Fd& directory, const Fd& top, int depth, unsigned& moved);
 
-void remove_at(int directory, const std::string& name, const net::Fd& top, int depth, unsigned& moved) {
+void remove_at(int directory, const std::string& name, const Fd& top, int depth, unsigned& moved) {
   constexpr int kDeepest = 64;  // each level keeps a descriptor open
   if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) return;
   if (errno != EISDIR && errno != EPERM) fail_unpack("remove", name);
@@ -130,15 +130,15 @@ void remove_at(int directory, const std::string& name, const net::Fd& top, int d
   }
   // The directory's mode may deny access. Change the mode through a descriptor: the name may belong to a link that
   // cannot be removed.
-  const net::Fd found(::openat(directory, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const Fd found(::openat(directory, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (found) ::chmod(fmt::format("/proc/self/fd/{}", found.get()).c_str(), 0700);
-  const net::Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!child) fail_unpack("remove", name);
   remove_below(child, top.get() < 0 ? child : top, depth + 1, moved);
   if (::unlinkat(directory, name.c_str(), AT_REMOVEDIR) != 0) fail_unpack("remove", name);
 }
 
-void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsigned& moved) {
+void remove_below(const Fd& directory, const Fd& top, int depth, unsigned& moved) {
   for (bool again = true; again;) {
     again = false;
     const int copy = ::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -217,14 +217,14 @@ void remove_unpack_drafts(const fs::path& parent) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
     if (!entry.path().filename().string().starts_with(kTreeDraftPrefix)) continue;
-    const net::Fd fd(::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    const Fd fd(::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) remove_tree(entry.path());
   }
 }
 
 void remove_tree(const fs::path& directory) {
   unsigned moved = 0;
-  remove_at(AT_FDCWD, directory, net::Fd(), 0, moved);
+  remove_at(AT_FDCWD, directory, Fd(), 0, moved);
 }
 
 }  // namespace adaptdl::image

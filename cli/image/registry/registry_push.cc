@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
+#include "base/fd.h"
 #include "base/printable.h"
-#include "base/socket.h"
 #include "image/base/digest.h"
 #include "image/registry/registry_impl.h"
 
@@ -189,7 +189,7 @@ class Upload {
 }  // namespace
 
 Blob file_blob(const std::filesystem::path& file, const std::string& digest) {
-  const auto fd = std::make_shared<net::Fd>(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto fd = std::make_shared<Fd>(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   const auto fail = [name = file.string()] {
     return Error(fmt::format("cannot read {}: {}", name, std::strerror(errno)));
   };

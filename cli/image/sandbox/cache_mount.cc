@@ -57,7 +57,7 @@ void make_cache_directory(const fs::path& directory, const Mount& mount,
 bool CacheMount::take(const fs::path& directory, bool exclusive) {
   const std::string file = directory.string() + ".lock";
   for (;;) {
-    net::Fd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    Fd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock) fail_cache(file, errno);
     if (::flock(lock.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return false;

@@ -12,7 +12,7 @@
 #include <stop_token>
 #include <string>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/dockerfile/dockerfile.h"
 
 namespace adaptdl::image {
@@ -30,7 +30,7 @@ class CacheMount {
   bool take(const std::filesystem::path& directory, bool exclusive);
 
   std::filesystem::path directory_;
-  net::Fd lock_;
+  Fd lock_;
 };
 
 }  // namespace adaptdl::image

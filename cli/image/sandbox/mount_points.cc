@@ -49,18 +49,18 @@ bool same(const struct stat& one, const struct stat& other) {
 }
 
 bool make(int root, const std::string& path, bool directory, bool keep_times) {
-  const net::Fd parent = open_rooted(root, parent_of(path), O_RDONLY | O_DIRECTORY, Links::kRefused);
+  const Fd parent = open_rooted(root, parent_of(path), O_RDONLY | O_DIRECTORY, Links::kRefused);
   if (!parent) return false;
   std::optional<KeptTimes> kept;
   if (keep_times) kept.emplace(parent.get());
   const std::string name = name_of(path);
   if (directory) return ::mkdirat(parent.get(), name.c_str(), 0755) == 0;
   return static_cast<bool>(
-      net::Fd(::openat(parent.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644)));
+      Fd(::openat(parent.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644)));
 }
 
 // Returns a link's target. Refuses links in /proc, which may lead to this process's open files.
-std::optional<std::string> target_of(const net::Fd& link) {
+std::optional<std::string> target_of(const Fd& link) {
   struct statfs system {};
   if (::fstatfs(link.get(), &system) != 0) return {};
   if (system.f_type == PROC_SUPER_MAGIC) {
@@ -95,7 +95,7 @@ FoundPath find_or_make(int root, const std::string& path, bool directory, std::v
     const bool last = std::all_of(left.begin(), left.end(), [](const std::string& p) { return p.empty() || p == "."; });
     const bool wants_directory = !last || directory;
     const std::string next = done.empty() ? part : done + "/" + part;
-    const net::Fd file = open_rooted(root, next, O_PATH | O_NOFOLLOW, Links::kRefused);
+    const Fd file = open_rooted(root, next, O_PATH | O_NOFOLLOW, Links::kRefused);
     struct stat status {};
     if (!file) {
       if (errno != ENOENT || !make(root, next, wants_directory, keep_times)) return {};
@@ -115,21 +115,21 @@ FoundPath find_or_make(int root, const std::string& path, bool directory, std::v
     }
     done = next;
   }
-  net::Fd file = open_rooted(root, done, O_PATH, Links::kRefused);
+  Fd file = open_rooted(root, done, O_PATH, Links::kRefused);
   return {std::move(file), std::move(done)};
 }
 
-MountTraces::MountTraces(net::Fd upper, const std::vector<std::string>& made) : top_(std::move(upper)) {
+MountTraces::MountTraces(Fd upper, const std::vector<std::string>& made) : top_(std::move(upper)) {
   std::set<std::string> paths;
   for (const std::string& each : made) paths.insert(each);
   // Without new mount points, the overlay has not copied anything up.
   if (!paths.empty()) note_all(top_.get(), "", paths);
 }
 
-MountTraces MountTraces::in_directory(net::Fd directory, const std::vector<std::string>& made) {
+MountTraces MountTraces::in_directory(Fd directory, const std::vector<std::string>& made) {
   MountTraces traces(std::move(directory));
   for (const std::string& each : made) {
-    const net::Fd parent = open_rooted(traces.top_.get(), parent_of(each), O_RDONLY | O_DIRECTORY, Links::kRefused);
+    const Fd parent = open_rooted(traces.top_.get(), parent_of(each), O_RDONLY | O_DIRECTORY, Links::kRefused);
     if (parent) traces.note(parent.get(), name_of(each), each, true);
   }
   return traces;
@@ -152,7 +152,7 @@ void MountTraces::note_all(int directory, const std::string& path, const std::se
     const std::string name = entry->d_name, inside = path.empty() ? name : path + "/" + name;
     if (name == "." || name == "..") continue;
     note(directory, name, inside, made.contains(inside));
-    const net::Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    const Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (child) note_all(child.get(), inside, made);
   }
 }
@@ -161,7 +161,7 @@ void MountTraces::remove() {
   // In reverse order, so that entries are removed before their directory.
   for (auto each = traces_.rbegin(); each != traces_.rend(); ++each) {
     const auto& [path, before] = *each;
-    const net::Fd parent = open_rooted(top_.get(), parent_of(path), O_RDONLY | O_DIRECTORY, Links::kRefused);
+    const Fd parent = open_rooted(top_.get(), parent_of(path), O_RDONLY | O_DIRECTORY, Links::kRefused);
     const std::string name = name_of(path);
     struct stat now {};
     if (!parent || ::fstatat(parent.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) continue;

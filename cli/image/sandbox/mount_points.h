@@ -16,7 +16,7 @@ namespace adaptdl::image {
 
 // A path in a root, resolved and opened with O_PATH.
 struct FoundPath {
-  net::Fd file;
+  Fd file;
   std::string path;  // relative to the root, without links; "" is the root
 };
 
@@ -33,9 +33,9 @@ FoundPath find_or_make(int root, const std::string& path, bool directory, std::v
 class MountTraces {
  public:
   // Records the mount points in the root's upper directory, and the directories that the overlay copied up for them.
-  MountTraces(net::Fd upper, const std::vector<std::string>& made);
+  MountTraces(Fd upper, const std::vector<std::string>& made);
   // Records the mount points in another directory, such as a cache mount's.
-  static MountTraces in_directory(net::Fd directory, const std::vector<std::string>& made);
+  static MountTraces in_directory(Fd directory, const std::vector<std::string>& made);
   // Removes the mount points, except those that the command has filled or changed. Parent directories keep their times.
   void remove();
 
@@ -45,11 +45,11 @@ class MountTraces {
     std::map<std::string, std::string> xattrs;
     bool made = false;
   };
-  explicit MountTraces(net::Fd top) : top_(std::move(top)) {}
+  explicit MountTraces(Fd top) : top_(std::move(top)) {}
   void note(int directory, const std::string& name, const std::string& path, bool made);
   void note_all(int directory, const std::string& path, const std::set<std::string>& made);
 
-  net::Fd top_;
+  Fd top_;
   std::map<std::string, Trace> traces_;  // keyed by path, relative to top_
 };
 

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "adaptdl/error.h"
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/layer/entry.h"
 #include "image/sandbox/mount_calls.h"
 
@@ -23,7 +23,6 @@ namespace adaptdl::image {
 namespace {
 
 namespace fs = std::filesystem;
-using net::Fd;
 constexpr std::size_t kMaxOptions = 4095;  // one page, the kernel's limit
 
 [[noreturn]] void fail_overlay(const fs::path& path, int error) {

@@ -37,7 +37,7 @@ class Walk {
   // Adds the contents of a directory, recursively. The directory's descriptor is closed during the recursion, since a
   // tree may be deeper than the limit on open files.
   void directory(const std::string& path) {
-    net::Fd fd = open(path, O_RDONLY | O_DIRECTORY);
+    Fd fd = open(path, O_RDONLY | O_DIRECTORY);
     if (is_opaque(fd.get())) layer_.opaque(path);
     for (const std::string& name : names(fd.get(), path)) {
       const std::string inside = path.empty() ? name : fmt::format("{}/{}", path, name);
@@ -50,8 +50,8 @@ class Walk {
   }
 
  private:
-  net::Fd open(const std::string& path, int flags) {
-    net::Fd fd = open_rooted(root_.get(), path, flags, Links::kRefused);
+  Fd open(const std::string& path, int flags) {
+    Fd fd = open_rooted(root_.get(), path, flags, Links::kRefused);
     if (!fd) fail_change(path);
     return fd;
   }
@@ -103,13 +103,13 @@ class Walk {
       layer_.add(entry);
       return entry.type == Entry::Type::kDirectory;
     }
-    const net::Fd file(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    const Fd file(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!file) fail_change(path);
     layer_.add(entry, read_content(file.get(), path));
     return false;
   }
 
-  const net::Fd root_;
+  const Fd root_;
   LayerWriter& layer_;
   const ChangesOptions& options_;
   std::map<std::pair<dev_t, ino_t>, std::string> first_names_;  // for files with several links

@@ -30,7 +30,6 @@ namespace adaptdl::image {
 namespace {
 
 namespace fs = std::filesystem;
-using net::Fd;
 constexpr std::size_t kMaxLineLength = std::size_t{16} << 10;
 constexpr std::size_t kMaxReportLength = std::size_t{64} << 10;
 

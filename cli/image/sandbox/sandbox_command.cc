@@ -95,14 +95,14 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-net::Fd open_root() {
-  net::Fd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+Fd open_root() {
+  Fd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root) fail_call("/");
   return root;
 }
 
 void enter_working_directory(const std::string& path) {
-  const net::Fd directory = open_rooted(open_root().get(), path, O_PATH | O_DIRECTORY, Links::kInRoot);
+  const Fd directory = open_rooted(open_root().get(), path, O_PATH | O_DIRECTORY, Links::kInRoot);
   char inside[PATH_MAX];
   if (!directory || ::fchdir(directory.get()) != 0 || ::getcwd(inside, sizeof inside) == nullptr)
     fail_call(fmt::format("cannot enter the working directory '{}'", one_line(path, 200)));
@@ -111,7 +111,7 @@ void enter_working_directory(const std::string& path) {
 }  // namespace
 
 UserIds step_user(const SandboxStep& step) {
-  const net::Fd root = open_root();
+  const Fd root = open_root();
   const auto text = [&](const std::string& file) {
     return read_small_file(open_rooted(root.get(), file, O_RDONLY | O_NONBLOCK, Links::kInRoot),
                            fmt::format("the image's /{}", file))

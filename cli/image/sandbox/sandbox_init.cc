@@ -22,8 +22,6 @@
 namespace adaptdl::image {
 namespace {
 
-using net::Fd;
-
 std::string read_pipe(int file) {
   std::string text;
   char buffer[512];

@@ -33,8 +33,6 @@
 namespace adaptdl::image {
 namespace {
 
-using net::Fd;
-
 void write_all(int file, const char* data, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(file, data, size);

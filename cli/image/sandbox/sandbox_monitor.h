@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/sandbox/sandbox.h"
 
 namespace adaptdl::image {
@@ -22,8 +22,8 @@ struct SandboxPlan {
   const SandboxStep* step = nullptr;
   std::vector<std::string> caches;  // directories of the step's cache mounts, in order
   pid_t builder = 0;                // the process that forks the monitor
-  net::Fd output;                   // for the command's output
-  net::Fd report;                   // from the monitor to the builder, in the format below
+  Fd output;                        // for the command's output
+  Fd report;                        // from the monitor to the builder, in the format below
 };
 
 // A report to the builder: kFailed and a message, or kEnded and the command's wait status. An empty report means that

@@ -26,7 +26,6 @@ namespace adaptdl::image {
 namespace {
 
 namespace fs = std::filesystem;
-using net::Fd;
 
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
 // Other container runtimes hide the same files.

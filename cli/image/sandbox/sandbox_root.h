@@ -19,7 +19,7 @@ using MadePaths = std::vector<std::vector<std::string>>;
 
 struct EnteredRoot {
   MadePaths made;
-  net::Fd starter;  // the program in step_exec.h, copied to memory for this step
+  Fd starter;  // the program in step_exec.h, copied to memory for this step
 };
 
 // Mounts the step's root and everything in it, and makes the step's root this process's root directory; the previous

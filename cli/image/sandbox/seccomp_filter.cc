@@ -16,7 +16,7 @@
 #include <memory>
 #include <string>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "image/base/failed_call.h"
 #include "image/base/text_parts.h"
 
@@ -135,7 +135,7 @@ class Filter {
 
   std::vector<sock_filter> program() const {
     // The library can write programs only to files.
-    const net::Fd file(::memfd_create("filter", MFD_CLOEXEC));
+    const Fd file(::memfd_create("filter", MFD_CLOEXEC));
     struct stat status {};
     if (!file) fail_call(kFailure);
     check(::seccomp_export_bpf(context_.get(), file.get()));

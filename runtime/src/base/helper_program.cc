@@ -19,7 +19,6 @@ namespace {
 
 using End = HelperOutcome::End;
 using net::Clock;
-using net::Fd;
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;

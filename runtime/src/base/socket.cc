@@ -141,18 +141,6 @@ Fd connect_once(const addrinfo& address, Clock::time_point deadline, std::string
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-void Fd::reset() noexcept {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 std::string endpoint(const std::string& host, std::uint16_t port) {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
 }

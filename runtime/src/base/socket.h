@@ -7,29 +7,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include "base/fd.h"
 
 namespace adaptdl::net {
 
 using Clock = std::chrono::steady_clock;
-
-// Owns a file descriptor; -1 means none.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd() { reset(); }
-  int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  void reset() noexcept;
-  // Passes ownership of the descriptor to the caller.
-  int release() noexcept { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // Returns "host:port", with brackets around an IPv6 address.
 std::string endpoint(const std::string& host, std::uint16_t port);

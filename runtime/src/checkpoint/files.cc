@@ -59,10 +59,6 @@ void throw_read_error(const std::string& action, int error) {
   }
 }
 
-Fd::~Fd() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Fd open_directory(const fs::path& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) throw_read_error(fmt::format("cannot open {}", path.string()), errno);

@@ -1,4 +1,4 @@
-// File access for checkpoints: descriptors that close themselves, complete reads and writes, errors that name the path,
+// File access for checkpoints: complete reads and writes, errors that name the path,
 // and an output stream that computes the checksum of what it writes.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "adaptdl/checkpoint.h"
+#include "base/fd.h"
 #include "base/private_files.h"
 #include "checkpoint/checksum.h"
 
@@ -39,24 +40,6 @@ std::string errno_text(const std::string& action, int error);
 // Throws CheckpointError with the text of errno_text, or Damage if `error` means a faulty disk (Unreadable) or a
 // missing file.
 [[noreturn]] void throw_read_error(const std::string& action, int error);
-
-// Owns a file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-  int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 // Opens a directory for reading. Throws the same errors as throw_read_error.
 Fd open_directory(const std::filesystem::path& path);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "adaptdl/collective.h"
-#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "checkpoint/admission.h"
 #include "checkpoint/group.h"
@@ -16,6 +15,7 @@
 #include "checkpoint/snapshot.h"
 #include "checkpoint/states.h"
 #include "checkpoint/store.h"
+#include "protocol/place.h"
 
 namespace adaptdl::checkpoint {
 
@@ -148,7 +148,7 @@ std::optional<std::uint64_t> loaded_number() {
 }
 
 void agree() {
-  if (generation::joining()) return;
+  if (generation::place().joining) return;
   const Group group = Group::for_loading();
   if (group.size == 1) return;
   std::string mine;

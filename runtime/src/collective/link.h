@@ -9,14 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "collective/wire.h"
 
 namespace adaptdl::collective {
 
 class Link {
  public:
-  Link(net::Fd fd, std::uint64_t max_payload) : fd_(std::move(fd)), reader_(max_payload) {}
+  Link(Fd fd, std::uint64_t max_payload) : fd_(std::move(fd)), reader_(max_payload) {}
 
   int fd() const noexcept { return fd_.get(); }
   bool open() const noexcept { return static_cast<bool>(fd_); }
@@ -55,7 +55,7 @@ class Link {
 
   bool lost(int error);
 
-  net::Fd fd_;
+  Fd fd_;
   wire::FrameReader reader_;
   std::deque<Out> queue_;
   std::size_t queued_bytes_ = 0;

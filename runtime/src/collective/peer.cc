@@ -36,7 +36,7 @@ class Introduction {
 
   // Retries until rank 0 accepts. Throws CollectiveError if rank 0 refuses this replica, if the process at its address
   // is not a replica, and at the deadline.
-  net::Fd run();
+  Fd run();
   TimePoint deadline() const { return deadline_; }
 
  private:
@@ -60,7 +60,7 @@ class Introduction {
   bool refused_ = false;  // whether a process with another secret closed the connection in any attempt
 };
 
-net::Fd Introduction::run() {
+Fd Introduction::run() {
   const TimePoint tell = net::Clock::now() + kTellAfter;
   bool told = false;
   for (auto backoff = std::min(kFirstBackoff, options_.connect_pause);;
@@ -72,7 +72,7 @@ net::Fd Introduction::run() {
           fmt::format("replica {} could not reach replica 0 at {} within {} ({}); check that replica 0 is running "
                       "and that ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT are correct",
                       options_.rank, address_, seconds_text(options_.connect_timeout), reason()));
-    net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
+    Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
     if (fd && introduce(fd.get())) return fd;
     if (now >= tell && !std::exchange(told, true))
       log::info(fmt::format("waiting for replica 0 at {} ({})", address_, reason()));
@@ -167,7 +167,7 @@ class Peer final : public Engine {
 
 Peer::Peer(const Options& options) : options_(options) {
   Introduction introduction(options_);
-  net::Fd fd = introduction.run();
+  Fd fd = introduction.run();
   link_.emplace(std::move(fd), wire::packed_bound(options_.max_message, static_cast<std::size_t>(options_.size)));
   await_start(introduction.deadline());
 }

@@ -211,7 +211,7 @@ Gate::Verdict Root::judge(std::string_view request, const std::string& from) {
   const std::string why = hello ? objection(*hello) : "its request is malformed";
   if (!why.empty()) return {wire::encode(wire::Answer{false, why}), {}, why};
   const auto rank = static_cast<int>(hello->rank);
-  return {wire::encode(wire::Answer{true, ""}), [this, rank, from](net::Fd fd) { admit(rank, std::move(fd), from); }};
+  return {wire::encode(wire::Answer{true, ""}), [this, rank, from](Fd fd) { admit(rank, std::move(fd), from); }};
 }
 
 // Returns why the replica cannot join, or "" if it can.
@@ -233,7 +233,7 @@ std::string Root::objection(const wire::Hello& hello) const {
   return "";
 }
 
-void Root::admit(int rank, net::Fd fd, std::string from) {
+void Root::admit(int rank, Fd fd, std::string from) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   replica.link.emplace(std::move(fd), options_.max_message);
   replica.from = std::move(from);

@@ -61,7 +61,7 @@ class Root final : public Engine {
   void on_tick(TimePoint now);
   Gate::Verdict judge(std::string_view request, const std::string& from);
   std::string objection(const wire::Hello& hello) const;
-  void admit(int rank, net::Fd fd, std::string from);
+  void admit(int rank, Fd fd, std::string from);
   void on_frame(int rank, wire::Frame frame);
 
   // Called on any thread with the mutex held.
@@ -80,8 +80,8 @@ class Root final : public Engine {
 
   const Options options_;
   std::uint16_t port_ = 0;
-  net::Fd epoll_;
-  net::Fd wake_;
+  Fd epoll_;
+  Fd wake_;
   std::optional<Gate> gate_;
   std::thread thread_;
 

@@ -24,6 +24,7 @@
 #include "generation/watch.h"
 #include "metrics/background.h"
 #include "protocol/hints_request.h"
+#include "protocol/place.h"
 #include "protocol/secret.h"
 
 namespace adaptdl::generation {
@@ -36,21 +37,16 @@ using nlohmann::json;
 // Short, because training waits for the members that have to retry: those that arrive before rank 0 is listening.
 constexpr std::chrono::milliseconds kConnectPause{10};
 
-// This process's membership in generations.
-struct Place {
-  std::string id = env::replica_id().value_or("");
-  int current = env::generation();
-  std::string host = {};
-  bool declined = false;
-  bool joining = !id.empty() && current > 0;
-  bool admitted = false;                                 // whether this newcomer has called admission()
-  Progress furthest = {};                                // progress of the member that sent the states
-  std::unique_ptr<Communicator> coming = {};             // a newcomer's communicator, until it joins
-  std::shared_ptr<checkpoint::StateStream> states = {};  // the states that a newcomer receives
+// What a newcomer keeps until it has joined.
+struct Newcomer {
+  bool admitted = false;                                 // whether it has called admission()
+  Progress furthest = {};                                // progress of the member that sends the states
+  std::unique_ptr<Communicator> coming = {};             // its communicator
+  std::shared_ptr<checkpoint::StateStream> states = {};  // the states that it receives
 };
 
-Place& place() {
-  static auto* const only = new Place;  // never destroyed: threads may still connect while the process exits
+Newcomer& newcomer() {
+  static auto* const only = new Newcomer;  // never destroyed: threads may still connect while the process exits
   return *only;
 }
 
@@ -172,7 +168,6 @@ void refuse_calls() {
 
 // Waits for the generation that admits this newcomer.
 checkpoint::Snapshot admit(Question question) {
-  Place& own = place();
   for (;;) {
     const Generation next = ask_until_answered(question);
     question.after = next.number;
@@ -181,10 +176,10 @@ checkpoint::Snapshot admit(Question question) {
     try {
       auto world = connect(next);
       const Reports reports = exchange(*world, {{"newcomer", true}});
-      own.states = transfer(*world, next, reports);
-      auto snapshot = checkpoint::read_states(own.states);
-      own.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
-      own.coming = std::move(world);
+      newcomer().states = transfer(*world, next, reports);
+      auto snapshot = checkpoint::read_states(newcomer().states);
+      newcomer().furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
+      newcomer().coming = std::move(world);
       refuse_calls();
       return snapshot;
     } catch (const CollectiveError& error) {
@@ -199,13 +194,13 @@ checkpoint::Snapshot admit(Question question) {
 
 bool Generation::has_me() const { return rank_of(place().id).has_value(); }
 
-bool follows() noexcept {
-  try {
-    return !place().id.empty() && !place().declined && env::supervisor_url() && env::job_id();
-  } catch (...) {
-    return false;
-  }
-}
+bool follows() noexcept { return place().follows(); }
+
+bool joining() noexcept { return place().joining; }
+
+int current() noexcept { return place().current; }
+
+const std::string& host() noexcept { return place().host; }
 
 void announce() {
   const auto job = env::job_id();
@@ -227,10 +222,6 @@ void decline(const std::string& why) {
   log::info(fmt::format("this program is rescaled only through checkpoints: {}", why));
   announce();
 }
-
-int current() noexcept { return place().current; }
-
-const std::string& host() noexcept { return place().host; }
 
 std::optional<Generation> announced() { return Watch::instance().newest(place().current, true); }
 
@@ -262,31 +253,28 @@ Formation form(const Generation& next, const Progress& own, bool in_step) {
   return formation;
 }
 
-bool joining() noexcept { return place().joining; }
-
 void begin_joining() { refuse_calls(); }
 
 std::optional<checkpoint::Snapshot> admission() {
-  Place& own = place();
-  if (!own.joining || std::exchange(own.admitted, true)) return {};
+  const Place& own = place();
+  if (!own.joining || std::exchange(newcomer().admitted, true)) return {};
   return admit({.after = own.current - 1, .replica = own.id});
 }
 
-void fetch_states() { place().states->fetch(); }
+void fetch_states() { newcomer().states->fetch(); }
 
 checkpoint::Snapshot readmission() {
-  Place& own = place();
-  own.states.reset();
-  own.coming.reset();
-  return admit({.after = own.current, .replica = own.id, .broken = true});
+  newcomer().states.reset();
+  newcomer().coming.reset();
+  return admit({.after = place().current, .replica = place().id, .broken = true});
 }
 
 Formation join() {
-  Place& own = place();
+  Newcomer& own = newcomer();
   if (!own.coming) throw Error("a new replica reached its first step without any state to load: it has no data loader");
   checkpoint::take_remaining_states();
   collective::replace_world(std::move(own.coming));
-  own.joining = false;
+  place().joining = false;
   return {own.furthest, {}};
 }
 

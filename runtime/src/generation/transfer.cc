@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "adaptdl/collective.h"
-#include "protocol/rank_connections.h"
+#include "collective/rank_connections.h"
 
 namespace adaptdl::generation {
 namespace {
@@ -23,7 +23,7 @@ handshake::Terms terms(const std::string& secret) { return {secret, "states"}; }
 // A connection whose reads and writes block, but at most until a deadline.
 class Stream {
  public:
-  Stream(net::Fd fd, TimePoint deadline) : fd_(std::move(fd)), deadline_(deadline) {}
+  Stream(Fd fd, TimePoint deadline) : fd_(std::move(fd)), deadline_(deadline) {}
 
   void read(std::span<std::byte> out) {
     while (!out.empty()) {
@@ -52,7 +52,7 @@ class Stream {
     return false;
   }
 
-  net::Fd fd_;
+  Fd fd_;
   TimePoint deadline_;
 };
 

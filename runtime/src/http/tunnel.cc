@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "adaptdl/sigpipe.h"
-#include "base/socket.h"
+#include "base/fd.h"
 #include "http/transfer.h"
 
 namespace adaptdl::http {
@@ -46,7 +46,7 @@ struct Tunnel::Impl {
   Transfer transfer;
   Easy easy = new_easy();
   int server = -1;
-  net::Fd user, local;
+  Fd user, local;
   std::atomic<bool> stopping = false;
   Buffer in, out;
   bool in_ended = false, out_ended = false;  // the server, or the user, will send nothing more
@@ -141,8 +141,8 @@ Tunnel::Tunnel(const Request& request) : impl_(std::make_unique<Impl>()) {
   if (server == CURL_SOCKET_BAD || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(fmt::format("cannot create a socket pair: {}", std::strerror(errno)));
   impl_->server = server;
-  impl_->user = net::Fd(ends[0]);
-  impl_->local = net::Fd(ends[1]);
+  impl_->user = Fd(ends[0]);
+  impl_->local = Fd(ends[1]);
   impl_->thread = std::jthread([impl = impl_.get()] { impl->pump(); });
 }
 

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/env.h"
-#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "metrics/background.h"
 #include "metrics/state.h"
 #include "protocol/hints_request.h"
+#include "protocol/place.h"
 
 namespace adaptdl::metrics {
 namespace {
@@ -134,7 +134,7 @@ void report_hints() {
   try {
     auto all = hints();
     // This post may replace a queued announcement, so it repeats the announced value.
-    if (env::replica_id()) all["liveRescale"] = generation::follows();
+    if (env::replica_id()) all["liveRescale"] = generation::place().follows();
     if (auto request = hints_request(all, *job)) Background::instance().post(std::move(*request));
   } catch (const UsageError& error) {
     static std::once_flag once;  // the error does not change

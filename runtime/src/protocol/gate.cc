@@ -18,7 +18,7 @@ constexpr int kMaxAccepts = 64;
 
 }  // namespace
 
-Gate::Gate(Options options, net::Fd listener, Judge judge)
+Gate::Gate(Options options, Fd listener, Judge judge)
     : options_(std::move(options)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       listener_(std::move(listener)),
@@ -64,7 +64,7 @@ void Gate::on_tick(net::Clock::time_point now) {
 void Gate::accept_all() {
   for (int i = 0; i < kMaxAccepts; ++i) {  // leave time for other events
     std::string from;
-    net::Fd fd = net::accept_from(listener_.get(), from);
+    Fd fd = net::accept_from(listener_.get(), from);
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;

@@ -25,7 +25,7 @@ class Gate {
   struct Verdict {
     std::string answer;
     // Called with the connection after the answer has been sent on it. If empty, the connection is closed.
-    std::function<void(net::Fd fd)> admit;
+    std::function<void(Fd fd)> admit;
     // Why the connection is closed, for last_refusal().
     std::string refusal = {};
   };
@@ -40,7 +40,7 @@ class Gate {
   };
 
   // Throws Error if the process has no descriptors left, or if libcrypto, which proofs require, is missing.
-  Gate(Options options, net::Fd listener, Judge judge);
+  Gate(Options options, Fd listener, Judge judge);
 
   // A descriptor that is readable when serve() has something to do.
   int fd() const noexcept { return epoll_.get(); }
@@ -56,7 +56,7 @@ class Gate {
 
  private:
   struct Pending {
-    net::Fd fd;
+    Fd fd;
     std::string from;
     handshake::AcceptingEnd end;
     net::Clock::time_point deadline;
@@ -70,8 +70,8 @@ class Gate {
   void refuse(const std::string& from, const std::string& why);
 
   const Options options_;
-  net::Fd epoll_;
-  net::Fd listener_;
+  Fd epoll_;
+  Fd listener_;
   const Judge judge_;
   PendingMap pending_;
   bool accepting_ = true;

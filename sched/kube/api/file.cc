@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -25,7 +25,7 @@ constexpr int kPipePatience = 5000;  // ms
 
 std::optional<std::string> read_if_there(const std::filesystem::path& file, std::string_view what) {
   // The file may be a pipe, and a pipe without a writer must not block the command.
-  const sched::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return {};
     fail(file, what, std::strerror(errno));

@@ -1,7 +1,7 @@
-// The copier (copier/copier.cc) is a small program at the remote end of a copy. It receives large files, sends them
-// and computes their checksums faster than the tools in container images do. Each command that uses the copier sends it
-// again, at the beginning of the command's input. The copier's file is removed before the copy begins, so that a failed
-// copy does not leave the file behind.
+// The copier (copier/copier_program.cc) is a small program at the remote end of a copy. It receives large files, sends
+// them and computes their checksums faster than the tools in container images do. Each command that uses the copier
+// sends it again, at the beginning of the command's input. The copier's file is removed before the copy begins, so that
+// a failed copy does not leave the file behind.
 //
 // The image's own tools are used if the copier cannot run (another architecture, no writable and executable directory)
 // or if sending it does not pay off.

@@ -214,7 +214,7 @@ void download(Shell& shell, const std::string& source, const std::string& target
   if (there == Found::kDirectory)
     throw UsageError(fmt::format("cp: {} is a file, but {} is a directory", source, path.string()));
   if (there == Found::kOther) {
-    const sched::Fd device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    const Fd device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!device) fail("write " + path.string());
     return download_stream(shell, source, device.get(), events);
   }

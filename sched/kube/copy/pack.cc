@@ -10,9 +10,9 @@
 #include <memory>
 
 #include "adaptdl/error.h"
+#include "base/fd.h"
 #include "kube/copy/libarchive.h"
 #include "kube/copy/temporary_file.h"
-#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -117,7 +117,7 @@ bool Pack::add(const PackedEntry& entry, bool final_modes) {
   writer_->header(entry, final_modes);
   if (entry.kind != Kind::kFile) return true;
   const fs::path path = directory_ / entry.name;
-  const sched::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!file) fail("read " + path.string());
   std::string buffer(std::size_t{256} << 10, '\0');
   std::uint64_t left = entry.size;

@@ -1,4 +1,5 @@
-// Computes a SHA-256 digest incrementally, in the hexadecimal form that `sha256sum` prints.
+// Computes a SHA-256 digest incrementally, in the hexadecimal form that `sha256sum` prints. Components outside of
+// cli/image use this class instead of image::Digester, because they may not depend on the image builder.
 //
 // Threading: not thread-safe.
 #pragma once

@@ -43,12 +43,12 @@ std::string TargetTree::shown(const std::vector<std::string>& name) const {
 
 std::string TargetTree::temporary_name() { return fmt::format(".adaptdl-cp-{}-{}", ::getpid(), count_++); }
 
-sched::Fd TargetTree::open_directory(const std::vector<std::string>& name, bool make) {
-  sched::Fd directory(::openat(root_.get(), ".", kDirectory));
+Fd TargetTree::open_directory(const std::vector<std::string>& name, bool make) {
+  Fd directory(::openat(root_.get(), ".", kDirectory));
   for (std::size_t i = 0; directory && i < name.size(); ++i) {
-    sched::Fd next(::openat(directory.get(), name[i].c_str(), kDirectory));
+    Fd next(::openat(directory.get(), name[i].c_str(), kDirectory));
     if (!next && errno == ENOENT && make && ::mkdirat(directory.get(), name[i].c_str(), 0755) == 0)
-      next = sched::Fd(::openat(directory.get(), name[i].c_str(), kDirectory));
+      next = Fd(::openat(directory.get(), name[i].c_str(), kDirectory));
     if (!next && (errno == ELOOP || errno == ENOTDIR)) {
       throw Error(fmt::format("cannot unpack into {}: not a directory (symbolic links are not followed)",
                               shown({name.begin(), name.begin() + static_cast<std::ptrdiff_t>(i) + 1})));
@@ -99,7 +99,7 @@ void TargetTree::make_link(const std::vector<std::string>& name, const std::stri
 }
 
 void TargetTree::make_hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of) {
-  const sched::Fd from = open_directory({of.begin(), of.end() - 1}, false);
+  const Fd from = open_directory({of.begin(), of.end() - 1}, false);
   const int directory = parent(name);
   const std::string temporary = temporary_name();
   struct stat status {};
@@ -113,12 +113,11 @@ void TargetTree::make_hard_link(const std::vector<std::string>& name, const std:
 void TargetTree::begin_file(const std::vector<std::string>& name) {
   const int directory = parent(name);
   file_temporary_ = temporary_name();
-  file_ = sched::Fd(
-      ::openat(directory, file_temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  file_ = Fd(::openat(directory, file_temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file_) fail("write " + shown(name));
   file_name_ = name;
   const int own = ::fcntl(directory, F_DUPFD_CLOEXEC, 0);
-  file_cleanup_ = std::make_unique<Cleanup>([held = std::make_shared<sched::Fd>(own), temporary = file_temporary_] {
+  file_cleanup_ = std::make_unique<Cleanup>([held = std::make_shared<Fd>(own), temporary = file_temporary_] {
     ::unlinkat(held->get(), temporary.c_str(), 0);
   });
 }
@@ -148,7 +147,7 @@ void TargetTree::finish() {
   // directory's time, and the directory's mode may forbid access to the contents.
   for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
     const timespec times[] = {{0, UTIME_OMIT}, {made->attributes.modified, 0}};
-    const sched::Fd directory = open_directory(made->name, false);
+    const Fd directory = open_directory(made->name, false);
     if (::futimens(directory.get(), times) != 0 || ::fchmod(directory.get(), made->attributes.mode) != 0)
       fail("set the mode of " + shown(made->name));
   }

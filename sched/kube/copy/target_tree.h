@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fd.h"
 #include "kube/copy/cleanup.h"
-#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 
@@ -54,14 +54,14 @@ class TargetTree {
   };
   // Returns the directory that contains `name`, and creates it if it is missing.
   int parent(const std::vector<std::string>& name);
-  sched::Fd open_directory(const std::vector<std::string>& name, bool make);
+  Fd open_directory(const std::vector<std::string>& name, bool make);
   std::string temporary_name();
   std::string shown(const std::vector<std::string>& name) const;
   // Renames an entry that was created under a temporary name.
   void take_place(int directory, const std::string& temporary, const std::vector<std::string>& name);
 
   std::filesystem::path directory_;
-  sched::Fd root_, parent_fd_, file_;
+  Fd root_, parent_fd_, file_;
   std::vector<std::string> parent_name_, file_name_;
   std::string file_temporary_;
   std::unique_ptr<Cleanup> file_cleanup_;

@@ -42,7 +42,7 @@ TemporaryFile::TemporaryFile(const std::filesystem::path& target, std::uint64_t 
   const std::filesystem::path directory = target.has_parent_path() ? target.parent_path() : ".";
   check_space(directory, size);
   std::string name = (directory / ".adaptdl-cp-XXXXXX").string();
-  fd_ = sched::Fd(::mkostemp(name.data(), O_CLOEXEC));
+  fd_ = Fd(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) fail("create a file in " + directory.string());
   path_ = name;
   cleanup_ = std::make_unique<Cleanup>([path = path_] { ::unlink(path.c_str()); });

@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/fd.h"
 #include "kube/copy/cleanup.h"
-#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 
@@ -28,7 +28,7 @@ class TemporaryFile {
 
  private:
   std::filesystem::path target_, path_;
-  sched::Fd fd_;
+  Fd fd_;
   std::unique_ptr<Cleanup> cleanup_;
 };
 

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/fd.h"
 #include "kube/copy/copier.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/pack.h"
 #include "kube/copy/remote_files.h"
 #include "kube/copy/temporary_file.h"
-#include "local/base/fd.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -158,8 +158,8 @@ class Part {
   Cleanup cleanup_;
 };
 
-sched::Fd open_source(const fs::path& path) {
-  sched::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+Fd open_source(const fs::path& path) {
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) fail("read " + path.string());
   return file;
 }
@@ -176,7 +176,7 @@ void check_upload(const Shell& shell, const std::string& target, const std::opti
 // Throws NoCopier.
 void try_upload(Shell& shell, Copier& copier, const fs::path& source, const std::string& target, std::uint64_t before,
                 std::optional<std::uint64_t> total, const CopyEvents& events) {
-  const sched::Fd file = open_source(source);
+  const Fd file = open_source(source);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("read " + source.string());
   const auto size = static_cast<std::uint64_t>(status.st_size);

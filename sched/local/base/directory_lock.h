@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched {
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/base/lines.h"
 
 namespace adaptdl::sched {

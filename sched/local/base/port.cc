@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched {
 namespace {

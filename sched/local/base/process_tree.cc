@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched {
 namespace {

@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/devices/device_time.h"
 
 namespace adaptdl::sched {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <string>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/devices/agent.h"
 
 namespace adaptdl::sched {

@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/devices/agent.h"
 #include "local/devices/agent_message.h"
 #include "policy/policies.h"

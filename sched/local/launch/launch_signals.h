@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched {
 

@@ -90,7 +90,8 @@ bool wait_for_devices(LaunchContext& context) {
   return true;
 }
 
-// A replica that was killed from outside has not failed by itself, and may not fail the next time.
+// Returns whether a failure that ended all replicas uses the restart budget. A replica that was killed from outside has
+// not failed by itself, and may not fail the next time; one that ran out of memory probably will.
 bool counts(const LaunchResult& result) {
   const auto& failure = result.outcome.first_failure;
   const ExitStatus killed{.signalled = true, .code = SIGKILL};

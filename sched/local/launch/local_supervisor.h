@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "supervisor/supervisor.h"
 
 namespace adaptdl::sched {

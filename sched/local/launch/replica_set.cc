@@ -13,6 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A replica that was killed is always replaced, even if memory ran out: the others continue meanwhile. Compare with
+// counts() in launcher.cc, for failures that end all replicas.
 Membership::End kind_of(const ReplicaEnd& end) {
   if (end.status == ExitStatus{.signalled = true, .code = SIGKILL}) return Membership::End::kKilled;
   if (end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit}) return Membership::End::kCheckpointed;

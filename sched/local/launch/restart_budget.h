@@ -1,4 +1,5 @@
-// RestartBudget decides how many failures a run survives, and how long the run waits after each one.
+// RestartBudget decides how many failures a local run survives, and how long the run waits after each one. (For cluster
+// jobs, operator/jobs/group_end.h decides.)
 //
 // It has no clock: the caller passes the time.
 #pragma once

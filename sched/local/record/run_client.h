@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/record/run_record.h"
 
 namespace adaptdl::sched {

@@ -12,7 +12,7 @@
 #include <set>
 #include <string_view>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/base/lines.h"
 
 namespace adaptdl::sched {

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/record/run_status.h"
 
 namespace adaptdl::sched {

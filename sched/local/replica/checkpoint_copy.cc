@@ -20,7 +20,7 @@ using nlohmann::json;
 }  // namespace
 
 CheckpointSender::CheckpointSender(fs::path checkpoint, int copy) : path_(std::move(checkpoint)), copy_(copy) {
-  const checkpoint::Fd directory = checkpoint::open_directory(path_);
+  const Fd directory = checkpoint::open_directory(path_);
   std::error_code error;
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     files_.push_back(std::make_unique<checkpoint::InputFile>(directory, path_, it->path().filename().string()));

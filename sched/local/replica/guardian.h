@@ -13,7 +13,7 @@
 
 #include <sys/types.h>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched {
 

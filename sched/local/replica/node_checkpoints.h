@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/base/line_channel.h"
 #include "local/replica/checkpoint_copy.h"
 

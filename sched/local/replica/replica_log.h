@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/base/launch_observer.h"
 
 namespace adaptdl::sched {

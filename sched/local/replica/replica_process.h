@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "local/replica/guardian.h"
 
 namespace adaptdl::sched {

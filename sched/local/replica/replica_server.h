@@ -1,7 +1,7 @@
 // The replica server runs the replicas of a job that a RemoteHost starts on this node.
 #pragma once
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace adaptdl::sched {
 

@@ -59,9 +59,9 @@ bool is_record(std::string_view line) {
 
 JournalFile::JournalFile(std::filesystem::path path, bool create) : path_(std::move(path)) {
   // Without O_NONBLOCK, opening a FIFO would wait for its other end.
-  checkpoint::Fd fd(open(O_RDONLY | O_NONBLOCK));
+  Fd fd(open(O_RDONLY | O_NONBLOCK));
   if (!fd && errno == ENOENT && create) {
-    fd = checkpoint::Fd(::open(path_.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0666));
+    fd = Fd(::open(path_.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0666));
     if (!fd) fail("create");
     const auto parent = path_.parent_path();
     checkpoint::sync_directory(parent.empty() ? "." : parent);
@@ -85,7 +85,7 @@ void JournalFile::read(const std::function<void(std::string_view)>& use) {
 
 void JournalFile::read_new(const std::function<void(std::string_view)>& use) {
   // The file is opened each time because NFS shows the data of other writers only after an open.
-  const checkpoint::Fd fd(open(O_RDONLY));
+  const Fd fd(open(O_RDONLY));
   if (!fd) fail("open");
   const std::uint64_t size = check_same(fd.get());
   check_tail(fd.get());
@@ -117,7 +117,7 @@ void JournalFile::read_new(const std::function<void(std::string_view)>& use) {
 }
 
 bool JournalFile::repair() {
-  const checkpoint::Fd fd(open(O_RDWR | O_APPEND));
+  const Fd fd(open(O_RDWR | O_APPEND));
   if (!fd) fail("write");
   const std::uint64_t size = check_same(fd.get());
   if (size == offset_) return false;
@@ -136,7 +136,7 @@ bool JournalFile::repair() {
 }
 
 void JournalFile::append(std::string_view lines) {
-  const checkpoint::Fd fd(open(O_WRONLY | O_APPEND));
+  const Fd fd(open(O_WRONLY | O_APPEND));
   if (!fd) fail("write");
   const std::uint64_t size = check_same(fd.get());
   if (!write_all(fd.get(), lines)) {

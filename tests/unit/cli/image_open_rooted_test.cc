@@ -23,18 +23,18 @@ struct Tree {
     fs::create_directories(place / "root/sub/deep");
     write_file(place / "root/file", "inside");
     write_file(place / "file", "outside");
-    root = adaptdl::net::Fd(::open((place / "root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    root = adaptdl::Fd(::open((place / "root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   }
   // Returns the content of the file at a path, or the name of the error.
   std::string at(const std::string& path, Links links) const {
-    const adaptdl::net::Fd file = open_rooted(root.get(), path, O_RDONLY, links);
+    const adaptdl::Fd file = open_rooted(root.get(), path, O_RDONLY, links);
     if (!file) return strerrorname_np(errno);
     char text[16] = "";
     const ssize_t count = ::read(file.get(), text, sizeof text - 1);
     return count < 0 ? strerrorname_np(errno) : text;
   }
   Temporary place;
-  adaptdl::net::Fd root;
+  adaptdl::Fd root;
 };
 
 }  // namespace
@@ -54,8 +54,8 @@ TEST_CASE("links and .. stay within the root, and links in /proc are not followe
   CHECK(tree.at("", Links::kInRoot) == "EISDIR");
   CHECK(tree.at("missing/file", Links::kInRoot) == "ENOENT");
 
-  const adaptdl::net::Fd outside(::open((tree.place / "file").c_str(), O_RDONLY | O_CLOEXEC));
-  const adaptdl::net::Fd proc(::open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const adaptdl::Fd outside(::open((tree.place / "file").c_str(), O_RDONLY | O_CLOEXEC));
+  const adaptdl::Fd proc(::open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
   const std::string magic = "self/fd/" + std::to_string(outside.get());
   for (const Links links : {Links::kInRoot, Links::kRefused}) {
     CHECK_FALSE(open_rooted(proc.get(), magic, O_RDONLY, links));
@@ -65,7 +65,7 @@ TEST_CASE("links and .. stay within the root, and links in /proc are not followe
 
 TEST_CASE("a file is created with the given mode and close-on-exec") {
   const Tree tree;
-  const adaptdl::net::Fd file =
+  const adaptdl::Fd file =
       open_rooted(tree.root.get(), "sub/../new", O_WRONLY | O_CREAT | O_EXCL, Links::kInRoot, 0640);
   REQUIRE(file);
   struct stat info {};

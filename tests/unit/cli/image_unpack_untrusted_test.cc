@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "base/socket.h"
+#include "base/fd.h"
 #include "golden.h"
 #include "image/base/digest.h"
 #include "image/layer/layer_writer.h"
@@ -108,7 +108,7 @@ TEST_CASE("implausible sizes, decompression bombs and too many entries are rejec
 
 // Prevents or allows the removal of entries. Returns false if the file system or the user does not permit that.
 bool make_immutable(const fs::path& directory, bool immutable) {
-  const net::Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   int flags = 0;
   if (::ioctl(fd.get(), FS_IOC_GETFLAGS, &flags) != 0) return false;
   flags = immutable ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;

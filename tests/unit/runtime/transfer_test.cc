@@ -34,9 +34,9 @@ struct Sender {
   ckpt::Snapshot fetch(int rank, const std::string& secret = "the secret") const {
     return ckpt::read_states(receive_states("127.0.0.1", port, secret, rank, 30s));
   }
-  net::Fd stranger(const std::string& words) const {
+  adaptdl::Fd stranger(const std::string& words) const {
     std::string why;
-    net::Fd fd = net::connect_to("127.0.0.1", port, net::Clock::now() + 10s, why);
+    adaptdl::Fd fd = net::connect_to("127.0.0.1", port, net::Clock::now() + 10s, why);
     REQUIRE_MESSAGE(fd, why);
     ::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL);
     return fd;
@@ -64,7 +64,7 @@ TEST_CASE("each receiver gets the states selected for it, whichever connects fir
 TEST_CASE("silent, incomplete and invalid connections do not prevent a transfer") {
   Sender sender;
   const std::string opening = "adaptdl\n" + std::string("\x03\0\0\0", 4) + std::string(32, 'n');
-  std::vector<net::Fd> strangers;
+  std::vector<adaptdl::Fd> strangers;
   for (int i = 0; i < 600; ++i)
     strangers.push_back(sender.stranger(i % 3 == 0 ? "" : i % 3 == 1 ? opening : "GET / HTTP/1.1\r\n\r\n"));
   auto served = sender.serve({{1, std::nullopt}});
@@ -86,7 +86,7 @@ TEST_CASE("nothing is sent to a receiver that lacks the secret or is not expecte
 
 TEST_CASE("sending fails after the timeout if a receiver does not connect") {
   Sender sender;
-  const net::Fd stranger = sender.stranger("");  // connects before the sender stops listening
+  const adaptdl::Fd stranger = sender.stranger("");  // connects before the sender stops listening
   auto served = sender.serve({{1, std::nullopt}}, 200ms);
   CHECK_GOLDEN(::testing::error_of<CollectiveError>([&] { served.get(); }));
 }

@@ -17,7 +17,7 @@
 
 #include "../runtime/process_support.h"
 #include "agent_support.h"
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 namespace agent_hostile_test {
 

@@ -62,13 +62,13 @@ TEST_CASE("the first run starts the agent, which allocates devices and exits whe
 TEST_CASE("a run reports its device-seconds as attained service") {
   Home home;
   runtime_directory();
-  const Fd agent = listen_at(home.socket());
+  const adaptdl::Fd agent = listen_at(home.socket());
   DeviceTime time;
   time.hold({"0", "1"}, Clock::now() - 10s);
   AgentOptions options = kOptions;
   options.device_time = &time;
   const AgentClient client(request(1, 4), options);
-  const Fd connection = accept_own_user(agent.get());
+  const adaptdl::Fd connection = accept_own_user(agent.get());
   REQUIRE(connection);
   char line[4096];
   const ssize_t size = ::recv(connection.get(), line, sizeof line, 0);
@@ -221,7 +221,7 @@ TEST_CASE("the devices of a killed run go to other runs") {
 TEST_CASE("a new agent starts despite the stale socket and lock of a dead one") {
   Home home({.settle = 200ms});
   const auto directory = runtime_directory();
-  { const Fd dead = listen_at(home.socket()); }
+  { const adaptdl::Fd dead = listen_at(home.socket()); }
   REQUIRE(std::filesystem::exists(home.socket()));
   // The lock names a process that is gone and a process that was never a run.
   std::ofstream(directory / kAgentLock) << "999999999 abc\n" << ::getpid() << " def\nnonsense\n";

@@ -21,9 +21,9 @@
 #include <sstream>
 #include <string>
 
+#include "base/fd.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/shell.h"
-#include "local/base/fd.h"
 #include "temporary_directory.h"
 
 namespace testing {
@@ -37,7 +37,7 @@ class LocalProcess : public Process {
   // After `breaks` bytes, the connection breaks and the command reads end-of-file from its input.
   LocalProcess(const std::vector<std::string>& command, const std::string& path, std::optional<std::uint64_t> breaks)
       : left_(breaks) {
-    sched::Pipe in = sched::make_pipe(), out = sched::make_pipe(), err = sched::make_pipe();
+    adaptdl::Pipe in = adaptdl::make_pipe(), out = adaptdl::make_pipe(), err = adaptdl::make_pipe();
     pid_ = ::fork();
     if (pid_ == 0) {
       ::dup2(in.read.get(), 0);
@@ -91,7 +91,7 @@ class LocalProcess : public Process {
   int exit_code() override { return code_; }
 
  private:
-  void take(sched::Fd& from, const Sink& sink) {
+  void take(adaptdl::Fd& from, const Sink& sink) {
     std::string buffer(65536, '\0');
     const ssize_t got =
         ::read(from.get(), buffer.data(), std::min<std::uint64_t>(buffer.size(), left_.value_or(65536) + 1));
@@ -115,7 +115,7 @@ class LocalProcess : public Process {
   bool broken_ = false;
   pid_t pid_ = 0;
   int code_ = -1;
-  sched::Fd in_, out_, err_;
+  adaptdl::Fd in_, out_, err_;
 };
 
 class LocalShell : public Shell {

@@ -225,7 +225,7 @@ TEST_CASE_FIXTURE(Fixture, "a stream carries a file's content or a directory as 
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     const auto open_file = [](const std::string& path) {
-      return sched::Fd(::open(path.c_str(), O_RDWR | O_CREAT, 0600));
+      return adaptdl::Fd(::open(path.c_str(), O_RDWR | O_CREAT, 0600));
     };
     shell.breaks = {1000, 500'000};
     download_stream(shell, at("tree/large"), open_file(to("bytes")).get(), events);

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <set>
 
-#include "local/base/fd.h"
+#include "base/fd.h"
 #include "temporary_directory.h"
 
 namespace port_test {
@@ -28,7 +28,7 @@ TEST_CASE("a free port is outside the kernel's ephemeral range") {
 
 TEST_CASE("a free port can be bound on any address immediately") {
   const int port = sched::free_port();
-  const sched::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const adaptdl::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_port = htons(static_cast<std::uint16_t>(port));
@@ -37,7 +37,7 @@ TEST_CASE("a free port can be bound on any address immediately") {
 
 TEST_CASE("a port that is in use on one address is not returned") {
   // All ports but a few are passed as ephemeral, and one of the few is in use.
-  const sched::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const adaptdl::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
   loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -32,7 +32,7 @@ bool eventually(Condition condition) {
   return true;
 }
 
-std::string read_line(const sched::Fd& fd) {
+std::string read_line(const adaptdl::Fd& fd) {
   std::string line;
   char c = 0;
   pollfd polled{fd.get(), POLLIN, 0};

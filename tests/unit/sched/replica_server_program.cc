@@ -5,7 +5,7 @@
 
 int main() {
   try {
-    return adaptdl::sched::serve_replicas(adaptdl::sched::Fd(0), adaptdl::sched::Fd(1));
+    return adaptdl::sched::serve_replicas(adaptdl::Fd(0), adaptdl::Fd(1));
   } catch (const std::exception&) {
     return 1;
   }

@@ -70,7 +70,7 @@ std::string why_refused(const sched::RunEntry& run, const json& request) {
 
 // Returns what the socket sends in response to these bytes, until it closes the connection.
 std::string answer_to(const fs::path& socket, const std::string& bytes) {
-  const sched::Fd connection = sched::connect_to(socket);
+  const adaptdl::Fd connection = sched::connect_to(socket);
   REQUIRE(connection);
   (void)!::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   std::string text;
@@ -205,7 +205,7 @@ TEST_CASE("invalid requests are rejected and do not reach the launcher") {
 TEST_CASE("a burst of idle connections does not block later requests permanently") {
   const Home home;
   const auto control = make_control(home);
-  std::vector<sched::Fd> idle;
+  std::vector<adaptdl::Fd> idle;
   for (int i = 0; i < 200; ++i) idle.push_back(sched::connect_to(home.run().socket));
   idle.clear();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);

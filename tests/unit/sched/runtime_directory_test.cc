@@ -61,14 +61,14 @@ TEST_CASE("a socket is private to its owner and replaces a stale socket") {
   const testing::TemporaryDirectory directory;
   const fs::path path = directory.path() / "socket";
   CHECK_FALSE(sched::connect_to(path));
-  { const sched::Fd left = sched::listen_at(path); }
+  { const adaptdl::Fd left = sched::listen_at(path); }
   CHECK_FALSE(sched::connect_to(path));
-  const sched::Fd listener = sched::listen_at(path);
+  const adaptdl::Fd listener = sched::listen_at(path);
   CHECK(mode_of(path) == 0600);
   CHECK_FALSE(sched::accept_own_user(listener.get()));  // no connection is pending
-  const sched::Fd client = sched::connect_to(path);
+  const adaptdl::Fd client = sched::connect_to(path);
   REQUIRE(client);
-  const sched::Fd server = sched::accept_own_user(listener.get());
+  const adaptdl::Fd server = sched::accept_own_user(listener.get());
   REQUIRE(server);
   CHECK(sched::is_own_user(client.get()));
   REQUIRE(::send(client.get(), "x", 1, 0) == 1);
@@ -81,7 +81,7 @@ TEST_CASE("another user is rejected even if file permissions allow the connectio
   if (::geteuid() != 0) return;  // only root can become another user
   const testing::TemporaryDirectory directory;
   const fs::path path = directory.path() / "socket";
-  const sched::Fd listener = sched::listen_at(path);
+  const adaptdl::Fd listener = sched::listen_at(path);
   fs::permissions(directory.path(), fs::perms::all);
   fs::permissions(path, fs::perms::all);
   const pid_t pid = ::fork();
@@ -90,7 +90,7 @@ TEST_CASE("another user is rejected even if file permissions allow the connectio
     constexpr uid_t kNobody = 65534;
     char byte = 0;
     const bool other = ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
-    const sched::Fd client = sched::connect_to(path);
+    const adaptdl::Fd client = sched::connect_to(path);
     // The connection succeeds, but is closed without any data.
     ::_exit(other && client && ::recv(client.get(), &byte, 1, 0) <= 0 ? 0 : 1);
   }

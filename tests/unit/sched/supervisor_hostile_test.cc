@@ -243,7 +243,7 @@ TEST_CASE("the supervisor survives running out of descriptors and serves again a
   CHECK(served.alive());
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const sched::Fd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const adaptdl::Fd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   rlimit none = before;
   none.rlim_cur = 3;
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);

@@ -18,8 +18,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/fd.h"
 #include "http/http.h"
-#include "local/base/fd.h"
 #include "supervisor/supervisor.h"
 
 namespace adaptdl::testing {
@@ -149,7 +149,7 @@ class RawClient {
     return count > 0;
   }
 
-  sched::Fd fd_;
+  adaptdl::Fd fd_;
   std::string seen_;
 };
 

@@ -58,7 +58,7 @@ struct Stranger {
     FAIL("the connection stays open");
     return heard;
   }
-  net::Fd fd;
+  adaptdl::Fd fd;
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "data/elastic_loop.h"
-#include "support/tagged_scalars.h"
+#include "tensorboard/tagged_scalars.h"
 
 namespace adaptdl {
 

@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/fd.h"
 #include "base/private_files.h"
-#include "base/socket.h"
 #include "protocol/secret.h"
 
 namespace adaptdl::internal {
@@ -37,7 +37,7 @@ void write_address(const fs::path& path, const std::string& text) {
   const std::string unfinished = path.string() + ".new";
   std::error_code error;
   fs::remove(unfinished, error);
-  const net::Fd file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kPrivateFile));
+  const Fd file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kPrivateFile));
   const ssize_t written = file ? ::write(file.get(), text.data(), text.size()) : -1;
   const bool complete = written == static_cast<ssize_t>(text.size());
   if (complete && ::rename(unfinished.c_str(), path.c_str()) == 0) return;

@@ -22,8 +22,8 @@ using nlohmann::json;
 
 constexpr std::chrono::seconds kTick{1};
 
-net::Fd make_event() {
-  net::Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+Fd make_event() {
+  Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) throw Error(fmt::format("cannot create an event descriptor: {}", std::strerror(errno)));
   return event;
 }
@@ -58,7 +58,7 @@ Gate RendezvousServer::make_gate(const std::string& address, std::chrono::millis
   net::Listener listener = net::listen_at(address);
   port_ = listener.port;
   const auto judge = [this](std::string_view, const std::string&) {
-    return Gate::Verdict{"", [this](net::Fd fd) { clients_.emplace_back().fd = std::move(fd); }};
+    return Gate::Verdict{"", [this](Fd fd) { clients_.emplace_back().fd = std::move(fd); }};
   };
   return Gate({.terms = rendezvous_terms(secret_), .max_request = 0, .handshake_time = handshake_time},
               std::move(listener.fd), judge);

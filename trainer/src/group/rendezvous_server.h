@@ -28,7 +28,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/socket.h"
+#include "base/fd.h"
 #include "group/rendezvous_message.h"
 #include "protocol/gate.h"
 #include "protocol/handshake.h"
@@ -55,7 +55,7 @@ class RendezvousServer {
 
  private:
   struct Client {
-    net::Fd fd;
+    Fd fd;
     std::string received, unsent;
     std::vector<std::string> awaited;  // keys of an unanswered wait
   };
@@ -73,7 +73,7 @@ class RendezvousServer {
   const std::string secret_;
   std::uint16_t port_ = 0;
   Gate gate_;
-  net::Fd stop_;
+  Fd stop_;
   std::list<Client> clients_;
   std::map<std::string, std::string> values_;
   std::thread thread_;

@@ -103,7 +103,7 @@ void RendezvousStore::connect(net::Clock::time_point deadline) {
 // Returns whether the connection was established; if not, sets `why`. Throws Error if the server is not the expected
 // server.
 bool RendezvousStore::try_connect(net::Clock::time_point deadline, std::string& why) {
-  net::Fd fd = net::connect_to(place_.host, place_.port, deadline, why);
+  Fd fd = net::connect_to(place_.host, place_.port, deadline, why);
   if (!fd) return false;
   handshake::ConnectingEnd end(rendezvous_terms(place_.secret), "", 0);
   const auto wait = [&] { return net::wait_until_ready(fd.get(), POLLIN, deadline); };

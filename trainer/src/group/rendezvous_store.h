@@ -56,7 +56,7 @@ class RendezvousStore final : public c10d::Store {
   const RendezvousPlace place_;
   const std::shared_ptr<RendezvousServer> server_;
   std::mutex mutex_;
-  net::Fd fd_;
+  Fd fd_;
   std::string received_;
 };
 

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "adaptdl/torch/data_loader_helper.h"
+#include "adaptdl/torch/local_bsz_bounds.h"
 #include "loop/batch_size_choice.h"
 
 namespace adaptdl::internal {

@@ -15,7 +15,7 @@
 #include "parallel/data_parallel_impl.h"
 #include "scaling/optimizer_state.h"
 #include "support/step_profile.h"
-#include "support/tagged_scalars.h"
+#include "tensorboard/tagged_scalars.h"
 
 namespace adaptdl {
 

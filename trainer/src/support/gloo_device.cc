@@ -30,8 +30,8 @@
 
 #include "adaptdl/collective.h"
 #include "base/socket.h"
+#include "collective/rank_connections.h"
 #include "protocol/handshake.h"
-#include "protocol/rank_connections.h"
 
 namespace adaptdl {
 namespace {
@@ -85,17 +85,17 @@ class HigherRanks {
   const tcp::Address& address() const noexcept { return address_; }
   // Waits until all replicas with higher ranks are connected, and returns the connection to `rank`. Throws
   // CollectiveError if a replica does not connect in time.
-  net::Fd take(int rank) {
+  Fd take(int rank) {
     if (taken_.valid()) fds_ = taken_.get();
     return std::move(fds_.at(rank));
   }
 
  private:
-  net::Fd stop_;
+  Fd stop_;
   tcp::Address address_;
-  std::promise<std::map<int, net::Fd>> connected_;
-  std::future<std::map<int, net::Fd>> taken_ = connected_.get_future();
-  std::map<int, net::Fd> fds_;
+  std::promise<std::map<int, Fd>> connected_;
+  std::future<std::map<int, Fd>> taken_ = connected_.get_future();
+  std::map<int, Fd> fds_;
   std::thread thread_;
 };
 
@@ -142,7 +142,7 @@ class Pair final : public tcp::Pair {
   }
 
   void connect(const std::vector<char>& bytes) override {
-    net::Fd fd;
+    Fd fd;
     if (context_->rank < rank_) {
       fd = higher_ranks_.take(rank_);
     } else {

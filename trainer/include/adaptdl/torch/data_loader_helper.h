@@ -47,6 +47,8 @@
 #include <optional>
 #include <string>
 
+#include "adaptdl/torch/local_bsz_bounds.h"
+
 namespace adaptdl {
 
 class SummaryWriter;
@@ -54,14 +56,6 @@ class SummaryWriter;
 namespace internal {
 class ElasticLoop;
 }
-
-// Bounds on the number of samples per batch on one replica, for example to keep a batch within the replica's memory.
-// Both bounds are optional.
-struct LocalBszBounds {
-  std::optional<std::size_t> min = {};  // >= 1
-  std::optional<std::size_t> max = {};  // >= min
-  bool operator==(const LocalBszBounds&) const = default;
-};
 
 class AdaptiveDataLoaderHelper {
  public:

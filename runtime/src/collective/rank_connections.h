@@ -15,12 +15,12 @@ namespace adaptdl {
 
 // Waits until each of `ranks` has connected to the listener, then closes the listener and returns the connections.
 // Throws CollectiveError at the deadline, and when the descriptor `stop`, if not -1, becomes readable.
-std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
-                                    net::Clock::time_point deadline, int stop = -1);
+std::map<int, Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
+                               net::Clock::time_point deadline, int stop = -1);
 
 // Connects as `rank` to a replica that is waiting in accept_ranks. Throws CollectiveError if it cannot be reached, if
 // it is not a replica that is waiting for this rank, and at the deadline.
-net::Fd connect_as(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
-                   net::Clock::time_point deadline);
+Fd connect_as(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
+              net::Clock::time_point deadline);
 
 }  // namespace adaptdl

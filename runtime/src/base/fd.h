@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace adaptdl::sched {
+namespace adaptdl {
 
 class Fd {
  public:
@@ -54,4 +54,4 @@ void open_standard_descriptors() noexcept;
 // Throws Error on failure.
 void set_nonblocking(const Fd& fd);
 
-}  // namespace adaptdl::sched
+}  // namespace adaptdl

@@ -1,4 +1,4 @@
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #include "adaptdl/error.h"
 
-namespace adaptdl::sched {
+namespace adaptdl {
 namespace {
 
 // If a standard descriptor was closed at startup, a pipe could get its number, which replicas need for their own
@@ -110,4 +110,4 @@ void set_nonblocking(const Fd& fd) {
   }
 }
 
-}  // namespace adaptdl::sched
+}  // namespace adaptdl

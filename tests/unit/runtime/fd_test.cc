@@ -1,4 +1,4 @@
-#include "local/base/fd.h"
+#include "base/fd.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -44,22 +44,22 @@ void check_in_child(const std::function<bool()>& body) {
 
 TEST_CASE("close_from closes all descriptors from the given one on, except the kept one") {
   check_in_child([] {
-    sched::close_from(STDERR_FILENO + 1, kKept);
+    close_from(STDERR_FILENO + 1, kKept);
     return is_open(STDERR_FILENO) && is_open(kKept) && !is_open(kStray) && !is_open(STDERR_FILENO + 1);
   });
   check_in_child([] {
-    sched::close_from(kKept);
+    close_from(kKept);
     return is_open(STDERR_FILENO) && !is_open(kKept) && !is_open(kStray);
   });
   check_in_child([] {
-    sched::close_from(0, kKept);
+    close_from(0, kKept);
     return is_open(kKept) && !is_open(STDIN_FILENO) && !is_open(kStray);
   });
 }
 
 TEST_CASE("close_on_exec_from marks all descriptors from the given one on") {
   check_in_child([] {
-    sched::close_on_exec_from(kKept + 1);
+    close_on_exec_from(kKept + 1);
     return !closes_on_exec(kKept) && closes_on_exec(kStray) && !closes_on_exec(STDERR_FILENO);
   });
 }

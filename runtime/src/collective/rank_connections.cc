@@ -1,4 +1,4 @@
-#include "protocol/rank_connections.h"
+#include "collective/rank_connections.h"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -26,13 +26,13 @@ constexpr std::string_view kAccepted = "accepted";
 
 // Returns an invalid descriptor if the other end closed the connection, which happens when that end has too many
 // pending connections.
-net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
-                    net::Clock::time_point deadline) {
+Fd try_connect(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
+               net::Clock::time_point deadline) {
   const auto fail = [&](const std::string& why) {
     throw CollectiveError(fmt::format("cannot reach another replica at {}: {}", net::endpoint(address, port), why));
   };
   std::string why;
-  net::Fd fd = net::connect_to(address, port, deadline, why);
+  Fd fd = net::connect_to(address, port, deadline, why);
   if (!fd) fail(why);
   handshake::ConnectingEnd end(terms, little_endian(static_cast<std::uint32_t>(rank)), kAccepted.size());
   const auto wait = [&] { return net::wait_until_ready(fd.get(), POLLIN, deadline); };
@@ -51,14 +51,14 @@ net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, co
 
 }  // namespace
 
-std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
-                                    net::Clock::time_point deadline, int stop) {
-  std::map<int, net::Fd> connected;
+std::map<int, Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
+                               net::Clock::time_point deadline, int stop) {
+  std::map<int, Fd> connected;
   const auto judge = [&](std::string_view request, const std::string&) -> Gate::Verdict {
     if (request.size() != sizeof(std::uint32_t)) return {};
     const auto rank = static_cast<int>(get_little_endian<std::uint32_t>(request.data()));
     if (!ranks.contains(rank) || connected.contains(rank)) return {};
-    return {std::string(kAccepted), [&connected, rank](net::Fd fd) { connected.emplace(rank, std::move(fd)); }};
+    return {std::string(kAccepted), [&connected, rank](Fd fd) { connected.emplace(rank, std::move(fd)); }};
   };
   Gate gate({.terms = terms, .max_request = sizeof(std::uint32_t), .max_pending = kMaxPending + ranks.size()},
             std::move(listener.fd), judge);
@@ -78,9 +78,9 @@ std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Te
   return connected;
 }
 
-net::Fd connect_as(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
-                   net::Clock::time_point deadline) {
-  net::Fd fd;
+Fd connect_as(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
+              net::Clock::time_point deadline) {
+  Fd fd;
   while (!(fd = try_connect(rank, address, port, terms, deadline))) std::this_thread::sleep_for(kRetryPause);
   return fd;
 }
