@@ -42,177 +42,59 @@ int checkpoints_to_keep(const LaunchPlan& plan) {
 
 }  // namespace
 
-RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& observer, Send send, Refuse refuse)
+RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& observer, CheckpointSupply::Send send,
+                                     CheckpointSupply::Refuse refuse)
     : directory_(plan.checkpoints.value()),
       keep_(checkpoints_to_keep(plan)),
       observer_(observer),
-      send_(std::move(send)),
-      refuse_(std::move(refuse)) {}
+      send_(send),
+      supply_(std::move(send), std::move(refuse)) {}
 
-void RemoteCheckpoints::begin() {
-  newest_ = choose_checkpoint(directory_, observer_);
-  for (auto& [name, device] : devices_) {
-    device.supply = Supply::kNone;
-    device.sender.reset();
-    device.path.clear();
-    device.failure.clear();
-    device.starts.clear();
-  }
-}
+void RemoteCheckpoints::begin() { supply_.begin(choose_checkpoint(directory_, observer_)); }
 
 void RemoteCheckpoints::start(const std::string& device, const std::string& address, json start, bool joins) {
-  Device& entry = devices_[device];
-  entry.address = address;
-  entry.superseded = false;
-  if (!joins && newest_ && entry.supply == Supply::kNone) supply(device);
-  entry.starts.push_back(std::move(start));
-  send_starts();
-}
-
-// Begins to give the device the newest checkpoint. Over the network, each node receives it only once.
-void RemoteCheckpoints::supply(const std::string& name) {
-  Device& device = devices_.at(name);
-  for (const auto& [other_name, other] : devices_) {
-    if (other_name == name || other.address != device.address) continue;
-    if (other.supply == Supply::kReceives) {
-      device.supply = Supply::kWaits;
-      return;
-    }
-    if (!other.path.empty() && device.supply != Supply::kLinks) {
-      device.supply = Supply::kLinks;
-      device.link = ++copies_;
-      return send(name, {{"part", "link"}, {"path", other.path}, {"size", newest_size_}, {"copy", device.link}});
-    }
-  }
-  device.sender.emplace(*newest_, ++copies_);
-  device.supply = Supply::kReceives;
-  newest_size_ = device.sender->size();
-  send_pieces(name);
-}
-
-void RemoteCheckpoints::take_answer(const std::string& name, const json& answer) {
-  Device& device = devices_.at(name);
-  if (device.sender) {
-    device.sender->take(answer);
-    if (!device.sender->done()) return send_pieces(name);
-    end_supply(name, answer.value("path", ""), device.sender->failure());
-  } else if (device.supply == Supply::kLinks && answer.at("copy") == device.link) {
-    // A device that cannot share the files, for example because they were deleted, gets its own.
-    if (answer.at("part") == "failed") return supply_again(name);
-    end_supply(name, answer.at("path").get<std::string>(), "");
-  }
-}
-
-void RemoteCheckpoints::end_supply(const std::string& name, std::string path, std::string failure) {
-  Device& device = devices_.at(name);
-  device.supply = Supply::kDone;
-  device.sender.reset();
-  device.path = std::move(path);
-  device.failure = std::move(failure);
-  supply_waiting(device.address);
-  send_starts();
-}
-
-// Supplies the devices that waited for another device of their node.
-void RemoteCheckpoints::supply_waiting(const std::string& address) {
-  for (const auto& [name, device] : devices_) {
-    if (device.supply == Supply::kWaits && device.address == address) supply_again(name);
-  }
-}
-
-void RemoteCheckpoints::supply_again(const std::string& name) {
-  try {
-    supply(name);
-  } catch (const Error& error) {
-    end_supply(name, "", error.what());
-  }
-}
-
-bool RemoteCheckpoints::drop_start(const std::string& device, int number) {
-  const auto found = devices_.find(device);
-  return found != devices_.end() &&
-         std::erase_if(found->second.starts, [number](const json& start) { return start.at("number") == number; }) > 0;
-}
-
-bool RemoteCheckpoints::is_queued(const std::string& device, int number) const {
-  const auto found = devices_.find(device);
-  return found != devices_.end() && std::ranges::any_of(found->second.starts, [number](const json& start) {
-           return start.at("number") == number;
-         });
+  savers_[device].superseded = false;
+  supply_.start(device, address, std::move(start), joins);
 }
 
 void RemoteCheckpoints::take(const std::string& device, const json& message) {
-  Device& entry = devices_[device];
   const auto part = message.at("part").get<std::string>();
-  if (part == "received" || part == "stored" || part == "failed") return take_answer(device, message);
-  if (part == "begin" && !entry.superseded) {
-    for (auto& [name, other] : devices_) other.superseded = name != device;
+  if (part == "received" || part == "stored" || part == "failed") return supply_.take(device, message);
+  Saver& saver = savers_[device];
+  if (part == "begin" && !saver.superseded) {
+    for (auto& [name, other] : savers_) other.superseded = name != device;
   }
-  json answer = receive(entry, message);
+  json answer = receive(saver, message);
   std::string why = answer.is_object() ? answer.value("why", "") : "";
   if (part == "abort") why = message.value("why", "");
   if (!why.empty()) observer_.notice(fmt::format("warning: cannot store a checkpoint: {}", why));
-  if (!answer.is_null()) send(device, std::move(answer));
+  if (answer.is_null()) return;
+  answer["do"] = "checkpoint";
+  send_(device, answer);
 }
 
 // Returns the answer to a message about a checkpoint that the device saved; null if there is none. If a replica on
 // another device has become the first one and has saved a checkpoint, a checkpoint that still arrives from this device
 // is older, and is dropped.
-json RemoteCheckpoints::receive(Device& device, const json& message) {
-  if (!device.superseded) {
-    if (!device.receiver) device.receiver.emplace(directory_, keep_);
-    return device.receiver->take(message);
+json RemoteCheckpoints::receive(Saver& saver, const json& message) {
+  if (!saver.superseded) {
+    if (!saver.receiver) saver.receiver.emplace(directory_, keep_);
+    return saver.receiver->take(message);
   }
-  if (device.receiver) device.receiver->take({{"part", "abort"}});
+  if (saver.receiver) saver.receiver->take({{"part", "abort"}});
   const auto part = message.at("part").get<std::string>();
   if (part != "bytes" && part != "end") return nullptr;
   return {{"part", part == "end" ? "stored" : "received"}, {"copy", message.at("copy")}};
 }
 
 void RemoteCheckpoints::lost(const std::string& device) {
-  const auto found = devices_.find(device);
-  if (found == devices_.end()) return;
-  const std::string address = found->second.address;
-  devices_.erase(found);
-  supply_waiting(address);
-  send_starts();
+  savers_.erase(device);
+  supply_.lost(device);
 }
 
 std::filesystem::path RemoteCheckpoints::saved(const std::string& device) const {
-  const auto found = devices_.find(device);
-  return found == devices_.end() || !found->second.receiver ? std::filesystem::path()
-                                                            : found->second.receiver->stored();
-}
-
-void RemoteCheckpoints::send(const std::string& device, json message) const {
-  message["do"] = "checkpoint";
-  send_(device, message);
-}
-
-void RemoteCheckpoints::send_pieces(const std::string& device) {
-  Device& entry = devices_.at(device);
-  try {
-    while (auto message = entry.sender->next()) send(device, std::move(*message));
-  } catch (const Error& error) {
-    send(device, {{"part", "abort"}, {"copy", copies_}});
-    end_supply(device, "", error.what());
-  }
-}
-
-void RemoteCheckpoints::send_starts() {
-  const auto is_supplied = [](const auto& each) {
-    return each.second.supply == Supply::kNone || each.second.supply == Supply::kDone;
-  };
-  if (!std::ranges::all_of(devices_, is_supplied)) return;
-  for (auto& [name, device] : devices_) {
-    for (const json& start : std::exchange(device.starts, {})) {
-      if (device.failure.empty()) {
-        send_(name, start);
-      } else {
-        refuse_(name, start.at("number").get<int>(), device.failure);
-      }
-    }
-  }
+  const auto found = savers_.find(device);
+  return found == savers_.end() || !found->second.receiver ? std::filesystem::path() : found->second.receiver->stored();
 }
 
 }  // namespace adaptdl::sched
