@@ -32,8 +32,8 @@ REGISTER_LISTENER("ran-any", 1, RanAny);
 
 int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
-  const int result = context.run();
-  testing::write_golden_files();
+  int result = context.run();
+  if (!testing::finish_golden_files() && result == 0) result = 1;
   if (result == 0 && !ran_any) {
     std::fputs("no test case passes the filters\n", stderr);
     return 1;

@@ -19,16 +19,7 @@ from run_support import ADAPTDL, eventually
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, BATCH = 240, 12
 PATIENCE = 120
-# Performance parameters without and with a cost for communication, which makes a second replica useless.
-FREE = {"alpha_c": 0.1, "beta_c": 0.01, "alpha_n": 0, "beta_n": 0, "alpha_r": 0, "beta_r": 0, "gamma": 1}
-COSTLY = {**FREE, "alpha_n": 100, "alpha_r": 100}
-# Posts the scheduling hints in its first argument, as a trainer does when it has measured the job.
-POST_HINTS = """
-import os, sys, urllib.request
-url = os.environ["ADAPTDL_SUPERVISOR_URL"] + "/hints/" + os.environ["ADAPTDL_JOB_ID"]
-token = {"Authorization": "Bearer " + os.environ["ADAPTDL_SUPERVISOR_TOKEN"]}
-urllib.request.urlopen(urllib.request.Request(url, sys.argv[1].encode(), token, method="PUT"), timeout=30)
-"""
+STANDARD_LIBRARY_PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 PYTHON_PROGRAM = pathlib.Path(__file__).with_name("python_elastic_program.py")
 PYTHON_SAMPLES = 8 * 256  # over all epochs
 
@@ -72,12 +63,7 @@ class RayTest(unittest.TestCase):
             self.assertRegex(done.stderr, rf"\Aadaptdl: error: [^\n]*{error}[^\n]*\n\Z")
         return done.stdout
 
-    def submit(self, *options, hints=None):
-        if hints:
-            program = self.project / "program"
-            program.rename(self.project / "trainer")
-            program.write_text(f"#!/bin/sh\n{self.python} -c '{POST_HINTS}' '{json.dumps(hints)}' && exec ./trainer \"$@\"\n")
-            program.chmod(0o755)
+    def submit(self, *options):
         program = ["--", "./program", "--epochs", "1000000", "--samples", self.samples, "--until", self.until, "--step-time", "200"]
         self.job = self.adaptdl("submit", "--gpus", 0, *options, self.project, *program).strip()
 
@@ -187,22 +173,20 @@ class RayTest(unittest.TestCase):
         first[1].touch()
         self.assertTrue(eventually(lambda: self.cluster.requested() == 0, PATIENCE))
 
-    def test_a_job_that_trains_faster_with_more_nodes_gets_them_from_a_job_that_does_not(self):
+    def test_nodes_that_do_not_make_a_job_faster_train_another_job(self):
         for _ in range(4):
             self.cluster.add_node()
-        slow, fast = ((self.directory / f"samples{i}", self.directory / f"until{i}") for i in range(2))
-        measured = {"initBatchSize": 64, "maxBatchSize": 1024, "localBszBounds": [16, 256], "maxProfiledReplicas": 4, "gradParams": {"norm": 1, "var": 1000}}
-        for files, perf in (slow, COSTLY), (fast, FREE):
-            self.samples, self.until = files
-            self.samples.touch()
-            shutil.copy(PROGRAM, self.project / "program")
-            self.submit("--max-replicas", 4, "--no-checkpoint", hints={**measured, "perfParams": perf})
-            self.wait_for(1 if files == slow else 3)
-        self.samples, self.until = slow
-        self.wait_for(1)
-        for _, until in slow, fast:
-            until.touch()
-        self.wait_for_state("Succeeded")
+        shutil.copy(STANDARD_LIBRARY_PROGRAM, self.project / "main.py")
+        slow = self.job = self.adaptdl("submit", "--max-replicas", 4, "--gpus", 0, "--checkpoint-path", self.directory / "checkpoints", self.project, "--",
+                                       self.python, "main.py", "--scales-badly", "--pause", 0.1, "--steps", 1_000_000, "--until", self.until).strip()
+        sizes = lambda: re.findall(r"rank 0 of (\d) at step", self.adaptdl("logs", slow))
+        self.assertTrue(eventually(lambda: len(sizes()) > 1 and sizes()[-1] == "1", PATIENCE), self.text())
+        self.submit("--max-replicas", 4, "--no-checkpoint")
+        self.wait_for(3)
+        self.assertEqual(sizes()[-1], "1")
+        self.until.touch()
+        for self.job in slow, self.job:
+            self.wait_for_state("Succeeded")
 
     def test_files_are_copied_from_and_to_the_head_node_even_after_the_end_of_a_job(self):
         self.cluster.add_node()

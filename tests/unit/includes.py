@@ -2,7 +2,7 @@
 
 A component is a directory with its subdirectories, except those that are components themselves. Within a component, a
 directory may only include those that the table of directories lists before it. Also checks the limits for the sizes of files
-and directories.
+and directories, and that all unit tests are compiled.
 """
 
 import graphlib
@@ -83,6 +83,10 @@ for file in (path for top in ("cli", "runtime", "sched", "share", "tests", "trai
 for directory, names in modules.items():
     if len(names) > 24:
         problems.append(f"{directory.relative_to(ROOT)} has {len(names)} modules; divide it into directories of at most 24")
+for file in (ROOT / "tests/unit").glob("*/*_test.cc"):
+    topic = file.name.removesuffix("_test.cc")
+    if not re.search(rf"'(?:{topic}|{topic.removeprefix('image_')})'", (file.parent / "meson.build").read_text(encoding="utf-8")):
+        problems.append(f"{file.relative_to(ROOT)} is not in {file.parent.relative_to(ROOT)}/meson.build, so it is not compiled")
 for top, directories in layers.items():
     for name in directories:
         if name != "." and not any((top / name).glob("*.cc")):

@@ -40,7 +40,7 @@ std::uint64_t bytes_freed_by_deleting(const fs::path& checkpoint) {
   for (fs::directory_iterator it(checkpoint, error), end; !error && it != end; it.increment(error)) {
     std::error_code unknown;
     const auto bytes = it->file_size(unknown);
-    if (!unknown && it->hard_link_count(unknown) == 1) size += bytes;
+    if (!unknown && it->hard_link_count(unknown) <= 1) size += bytes;
   }
   return size;
 }
@@ -86,9 +86,9 @@ void prune_after_save(const fs::path& directory, const Found& committed, int kee
 
 bool make_room(const fs::path& directory, std::uint64_t needed) {
   const std::vector<Found> doomed = not_to_keep(scan(directory).checkpoints, 1);
-  std::uint64_t room = free_space(directory);
-  for (std::size_t i = 0; i < doomed.size() && room < needed; ++i) room += bytes_freed_by_deleting(doomed[i].path);
-  if (doomed.empty() || room < needed) return false;
+  std::uint64_t freed = 0;
+  for (const Found& found : doomed) freed += bytes_freed_by_deleting(found.path);
+  if (freed == 0 || free_space(directory) + freed < needed) return false;
   for (const Found& found : doomed) delete_checkpoint(found);
   return true;
 }

@@ -194,7 +194,13 @@ checkpoint::Snapshot admit(Question question) {
 
 bool Generation::has_me() const { return rank_of(place().id).has_value(); }
 
-bool follows() noexcept { return place().follows(); }
+bool follows() noexcept {
+  try {
+    return place().follows();
+  } catch (...) {  // the environment is invalid
+    return false;
+  }
+}
 
 bool joining() noexcept { return place().joining; }
 

@@ -12,8 +12,8 @@ struct Place {
   bool joining = false;   // whether this process must join a running job and has not done so yet
   bool declined = false;  // whether decline() was called
 
-  // See generation::follows().
-  bool follows() const noexcept;
+  // See generation::follows(). Throws UsageError if the environment is invalid.
+  bool follows() const;
 };
 
 // Returns this process's place; the first call reads it from the environment. Threading: only the training thread may

@@ -222,7 +222,7 @@ TEST_CASE("a save fails if its directory is deleted during the save") {
   const Directory directory;
   Job job(std::size_t{20} << 20);
   job.model.before_chunk = [&](std::size_t) { fs::remove_all(directory.path()); };
-  CHECK_GOLDEN(save_error());
+  CHECK(contains(save_error(), "No such file or directory"));
   CHECK_FALSE(fs::exists(directory.path()));
 }
 

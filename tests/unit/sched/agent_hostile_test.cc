@@ -26,8 +26,8 @@ using adaptdl::testing::Process;
 
 namespace {
 
-Fd raw_connection(const Home& home) {
-  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+adaptdl::Fd raw_connection(const Home& home) {
+  adaptdl::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   home.socket().string().copy(address.sun_path, sizeof address.sun_path - 1);
@@ -39,7 +39,7 @@ Fd raw_connection(const Home& home) {
 
 // Returns everything that the agent sends in response until it closes the connection.
 std::string answer_to(const Home& home, const std::string& bytes) {
-  const Fd fd = raw_connection(home);
+  const adaptdl::Fd fd = raw_connection(home);
   for (std::size_t sent = 0; sent < bytes.size();) {
     const ssize_t count = ::send(fd.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (count <= 0) break;
@@ -69,7 +69,7 @@ TEST_CASE("other users cannot use the agent") {
   const auto as_nobody = [&] {
     Process other(STDOUT_FILENO, [&] {
       if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 1;
-      const Fd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+      const adaptdl::Fd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
       sockaddr_un address{};
       address.sun_family = AF_UNIX;
       home.socket().string().copy(address.sun_path, sizeof address.sun_path - 1);
@@ -141,7 +141,7 @@ TEST_CASE("idle connections do not prevent a run from connecting") {
   Home home({.silent = 500ms});
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
-  std::vector<Fd> silent;
+  std::vector<adaptdl::Fd> silent;
   for (int i = 0; i < 400; ++i) silent.push_back(raw_connection(home));
   Run late(home, request(1, 2));
   REQUIRE(await({&run, &late}, [&] { return late.devices.size() == 2; }));

@@ -21,6 +21,7 @@
 #include "golden.h"
 #include "kube/api/certificate.h"
 #include "kube/api/timestamp.h"
+#include "temporary_directory.h"
 
 namespace kube_credentials_test {
 
@@ -35,23 +36,18 @@ namespace {
 
 class Directory {
  public:
-  Directory() {
-    char name[] = "/tmp/credentials-test-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~Directory() { fs::remove_all(path_); }
   std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-    return path_ / name;
+    std::ofstream(path() / name) << text;
+    return path() / name;
   }
   std::string read(const std::string& name) const {
-    std::ifstream in(path_ / name);
+    std::ifstream in(path() / name);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  const fs::path& path() const { return path_; }
+  const fs::path& path() const { return directory_.path(); }
 
  private:
-  fs::path path_;
+  ::testing::TemporaryDirectory directory_;
 };
 
 Access access() {

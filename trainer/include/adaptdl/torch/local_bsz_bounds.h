@@ -1,4 +1,4 @@
-// Bounds on the number of samples per batch on one replica, for example to keep a batch within the replica's memory.
+// The bounds of a data loader's batch size on one replica.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 
 namespace adaptdl {
 
+// Bounds on the number of samples per batch on one replica, for example to keep a batch within the replica's memory.
 // Both bounds are optional.
 struct LocalBszBounds {
   std::optional<std::size_t> min = {};  // >= 1
