@@ -36,7 +36,7 @@ struct MembersPlan {
   std::vector<const PodFacts*> members;
   bool whole = false;
   std::optional<std::string> restart;  // why the group must be restarted to change its members
-  std::optional<std::string> failure;  // why the group cannot continue
+  std::optional<std::string> failure;  // why the group cannot continue and must be restarted, after a pause
   bool changed = false;                // a generation was issued
   bool steady = true;                  // no change is in progress
 
