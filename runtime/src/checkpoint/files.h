@@ -1,5 +1,5 @@
-// File access for checkpoints: complete reads and writes, errors that name the path,
-// and an output stream that computes the checksum of what it writes.
+// File access for checkpoints: complete reads and writes, errors that name the path, and an output stream that computes
+// the checksum of what it writes.
 #pragma once
 
 #include <cstddef>
