@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/counted.h"
 #include "base/printable.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::cli {
 
@@ -14,7 +14,7 @@ void NoticeLines::put(std::string_view text) {
   } else {
     if (dropped_ > 0)
       queue_.put(STDERR_FILENO, fmt::format("adaptdl: {} dropped because standard error was not being read\n",
-                                            sched::counted(dropped_, "notice")));
+                                            counted(dropped_, "notice")));
     dropped_ = 0;
     queue_.put(STDERR_FILENO, "adaptdl: " + printable(text) + '\n');
   }

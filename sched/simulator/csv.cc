@@ -13,8 +13,8 @@
 #include <optional>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "base/utf8.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 namespace {

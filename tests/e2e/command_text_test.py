@@ -95,11 +95,11 @@ class TextTest(RunTest):
                 {"terminal/print.cc", "simulation/cycle_log.cc"},  # the latter writes to a file
             r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/jobs/logs.cc", "command/jobs/ray_jobs.cc",
                                  "command/simulate/simulate_plot.cc", "command/submit/submit_ray.cc", "command/submit/submit_wait.cc"},
-            r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h", "terminal/search_screen.h",
-                                  "terminal/search_screen.cc", "terminal/json_lines.h", "terminal/notice_lines.h"},
+            r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "view/run_screen.h", "view/search_screen.h",
+                                  "view/search_screen.cc", "terminal/json_lines.h", "terminal/notice_lines.h"},
             # All JSON that is printed goes through dump_json(). The other sources write JSON to a pipe, a template, YAML or a file.
             r"\.dump\(": {"terminal/dump_json.cc", "command/run/run_detach.cc", "command/operator/chart.cc", "terminal/yaml.cc", "simulation/cycle_json.cc"},
-            r"\\x1b|\\033|\\e\[": {"terminal/print.cc", "terminal/terminal.cc", "terminal/run_screen.cc", "terminal/search_screen.cc"},
+            r"\\x1b|\\033|\\e\[": {"terminal/print.cc", "terminal/terminal.cc", "view/run_screen.cc", "view/search_screen.cc"},
         }
         image = SOURCE / "cli" / "image"  # this code prints nothing itself, and its processes have no terminal
         for path in sorted((SOURCE / "cli").rglob("*")):

@@ -219,7 +219,7 @@ class RayTest(unittest.TestCase):
         self.cluster.add_node()
         self.submit("--min-replicas", 1, "--max-replicas", 2, "--checkpoint-path", self.directory / "checkpoints")
         self.wait_for(2)
-        self.assertRegex(self.adaptdl("ls"), rf"(?m)^{self.job} +Running +1:2 +\d+:\d\d$")
+        self.assertRegex(self.adaptdl("ls"), rf"(?m)^{self.job} +ray +running +1:2 .*\d+:\d\d$")
         self.assertRegex(self.adaptdl("describe", self.job), r"(?m)^Replicas: ")
         self.assertEqual(self.adaptdl("resize", self.job, "1"), f"resizing {self.job} to 1 replica\n")
         self.wait_for(1)

@@ -35,10 +35,12 @@ class LsTest(VerbsTest):
         run = self.start_counting("job")
         # If a launcher does not answer at once, its run is shown as it was last recorded.
         row = eventually(lambda: next((row for row in self.rows() if row["EPOCH"].isdigit() and row["EPOCH"] != "0"), None))
-        self.assertEqual((row["NAME"], row["STATE"], row["REPLICAS"], row["RESTARTS"]), ("job", "running", "2/2", "0"))
+        self.assertEqual(
+            (row["NAME"], row["WHERE"], row["STATE"], row["REPLICAS"], row["RESTARTS"]), ("job", "local", "running", "2/2", "0")
+        )
         self.assertRegex(row["EPOCH"], r"^\d+$")
         self.assertRegex(row["LOSS"], r"^0\.\d+$")
-        self.assertRegex(row["TIME"], r"^\d+:\d\d$")
+        self.assertRegex(row["RUNTIME"], r"^\d+:\d\d$")
         shown = self.listed()["job"]
         self.assertEqual(
             (shown["pid"], shown["min"], shown["max"], shown["ended"], shown["exit_code"]), (run.pid, 2, 2, None, None)

@@ -10,9 +10,9 @@
 #include "adaptdl/error.h"
 #include "command/base/cluster_options.h"
 #include "command/base/command.h"
-#include "terminal/cost_table.h"
 #include "terminal/dump_json.h"
 #include "terminal/print.h"
+#include "view/cost_table.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "kube/copy/copy.h"
 #include "kube/copy/place.h"
 #include "kube/copy/pod_shell.h"
-#include "terminal/copy_line.h"
 #include "terminal/print.h"
+#include "view/copy_line.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "kube/api/resource.h"
 #include "kube/jobs/job_index.h"
 #include "local/record/run_client.h"
-#include "terminal/job_text.h"
 #include "terminal/print.h"
+#include "view/job_text.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -9,10 +9,9 @@
 #include "local/record/run_client.h"
 #include "local/record/run_directory.h"
 #include "terminal/dump_json.h"
-#include "terminal/jobs_table.h"
-#include "terminal/runs_table.h"
 #include "terminal/terminal.h"
 #include "terminal/yaml.h"
+#include "view/list_table.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -34,17 +33,16 @@ bool is_named(const sched::RunStatus& run, const std::vector<std::string>& names
 }
 
 std::string table(const Listing& listing, bool wide, bool namespaces) {
-  const std::string older = listing.older == 0 ? "" : fmt::format("; --all shows {} more", listing.older);
-  const auto width = terminal_width(STDOUT_FILENO);
-  const bool colour = use_colour(STDOUT_FILENO);
-  if (!listing.context) {
-    if (listing.runs.empty())
-      return listing.older == 0 ? "no runs\n" : fmt::format("no active or recent runs{}\n", older);
-    return runs_table(listing.runs, listing.now).render(width, colour);
+  if (listing.runs.empty() && listing.jobs.empty()) {
+    const std::string all = listing.context ? "runs or jobs" : "runs";
+    if (listing.older == 0) return fmt::format("no {}\n", all);
+    return fmt::format("no active or recent {}; --all shows {} more\n", all, listing.older);
   }
-  if (listing.runs.empty() && listing.jobs.empty()) return fmt::format("no runs or jobs{}\n", older);
-  const JobsTableStyle style{.context = *listing.context, .namespaces = namespaces, .wide = wide};
-  return jobs_table(listing.runs, listing.jobs, style, listing.now).render(width, colour);
+  std::vector<ListRow> rows;
+  for (const sched::RunStatus& run : listing.runs) rows.push_back(list_row(run, listing.now));
+  for (const kube::JobView& job : listing.jobs)
+    rows.push_back(list_row(job, listing.context.value_or(""), namespaces, listing.now));
+  return list_table(rows, wide).render(terminal_width(STDOUT_FILENO), use_colour(STDOUT_FILENO));
 }
 
 }  // namespace
@@ -87,7 +85,7 @@ json to_json(const Listing& listing) {
   json all = json::array();
   for (const sched::RunStatus& run : listing.runs) {
     json one = sched::to_json(run);
-    if (listing.context) one["where"] = "local";
+    one["where"] = "local";
     all.push_back(std::move(one));
   }
   for (const kube::JobView& job : listing.jobs) {

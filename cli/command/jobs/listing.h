@@ -27,8 +27,7 @@ inline constexpr auto kRecent = std::chrono::hours(24);
 // only the named runs, regardless of when they ended.
 void add_runs(Listing& listing, bool all, const std::vector<std::string>& names);
 
-// Returns an array of objects, runs first. Runs are formatted by `sched::to_json`; if a cluster is listed, all objects
-// have a field `where`.
+// Returns an array of objects, runs first. Runs are formatted by `sched::to_json`. All objects have a field `where`.
 nlohmann::json to_json(const Listing& listing);
 nlohmann::json to_json(const kube::JobView& view);
 

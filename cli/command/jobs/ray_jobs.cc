@@ -10,6 +10,7 @@
 
 #include "adaptdl/error.h"
 #include "command/base/installed_data.h"
+#include "image/base/text_parts.h"
 #include "kube/api/names.h"
 #include "kube/api/timestamp.h"
 #include "ray/head_shell.h"
@@ -17,8 +18,8 @@
 #include "terminal/dump_json.h"
 #include "terminal/format.h"
 #include "terminal/print.h"
-#include "terminal/run_summary.h"
-#include "terminal/table.h"
+#include "view/list_table.h"
+#include "view/run_summary.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -168,10 +169,16 @@ void list_ray_jobs(const std::string& address, const std::vector<std::string>& n
     return print_text(dump_json(all) + '\n');
   }
   if (jobs.empty()) return print_text("no jobs\n");
-  Table table({{"NAME"}, {"STATE"}, {"REPLICAS"}, {"TIME", Table::Align::kRight}, {"WHY"}});
-  for (const ray::Job& job : jobs)
-    table.add_row({job.id, state_name(job.status), metadata_of(job, kRayReplicas), time_of(job), why(job)});
-  table.print();
+  std::vector<ListRow> rows;
+  for (const ray::Job& job : jobs) {
+    rows.push_back({.name = job.id,
+                    .where = "ray",
+                    .state = image::lower(state_name(job.status)),
+                    .replicas = metadata_of(job, kRayReplicas),
+                    .runtime = time_of(job),
+                    .why = why(job)});
+  }
+  list_table(rows, false).print();
 }
 
 void run_on_ray_head(const std::string& address, const std::string& job, const std::vector<std::string>& words) {

@@ -19,7 +19,7 @@
 #include "terminal/dump_json.h"
 #include "terminal/print.h"
 #include "terminal/terminal.h"
-#include "terminal/top_tables.h"
+#include "view/top_tables.h"
 
 namespace adaptdl::cli {
 namespace {

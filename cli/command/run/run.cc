@@ -15,10 +15,10 @@
 #include "local/base/checkpoint_watch.h"
 #include "local/launch/launch_signals.h"
 #include "local/launch/launcher.h"
-#include "terminal/notice_log.h"
-#include "terminal/run_screen.h"
-#include "terminal/run_summary.h"
 #include "terminal/terminal.h"
+#include "view/notice_log.h"
+#include "view/run_screen.h"
+#include "view/run_summary.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -13,10 +13,10 @@
 #include "image/dockerfile/values.h"
 #include "image/layer/build_cache.h"
 #include "image/sandbox/build_namespace.h"
-#include "terminal/build_screen.h"
 #include "terminal/dump_json.h"
 #include "terminal/format.h"
 #include "terminal/print.h"
+#include "view/build_screen.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "http/http.h"
 #include "image/build/builder.h"
 #include "kube/stream/port_forward.h"
-#include "terminal/build_screen.h"
 #include "terminal/print.h"
+#include "view/build_screen.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -23,12 +23,12 @@
 #include "ray/job_server.h"
 #include "ray/log_stream.h"
 #include "ray/package.h"
-#include "terminal/copy_line.h"
 #include "terminal/dump_json.h"
 #include "terminal/format.h"
 #include "terminal/print.h"
-#include "terminal/run_summary.h"
 #include "terminal/terminal.h"
+#include "view/copy_line.h"
+#include "view/run_summary.h"
 
 namespace adaptdl::cli {
 namespace {

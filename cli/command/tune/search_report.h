@@ -15,9 +15,9 @@
 #include "command/tune/tune_plan.h"
 #include "terminal/json_lines.h"
 #include "terminal/notice_lines.h"
-#include "terminal/search_screen.h"
 #include "tune/journal/journal.h"
 #include "tuner/search_event.h"
+#include "view/search_screen.h"
 
 namespace adaptdl::cli {
 

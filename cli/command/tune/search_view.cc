@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "command/tune/tune_show.h"
-#include "terminal/status_line.h"
 #include "tune/pruner/rungs.h"
 #include "tuner/device_ledger.h"
 #include "tuner/study_view.h"
+#include "view/status_line.h"
 
 namespace adaptdl::cli {
 namespace {

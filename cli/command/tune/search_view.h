@@ -9,9 +9,9 @@
 #include <string>
 
 #include "local/record/run_status.h"
-#include "terminal/search_screen.h"
-#include "terminal/time_left.h"
 #include "tune/study/study.h"
+#include "view/search_screen.h"
+#include "view/time_left.h"
 
 namespace adaptdl::cli {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/counted.h"
 #include "policy/base/job_hints.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
+#include "base/counted.h"
 #include "kube/api/json_fields.h"
 #include "policy/base/speedup.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 namespace {

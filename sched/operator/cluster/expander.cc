@@ -6,9 +6,9 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "base/counted.h"
 #include "kube/api/json_fields.h"
 #include "operator/base/brief_calls.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 namespace {

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/counted.h"
 #include "kube/api/json_fields.h"
 #include "operator/cluster/allocator.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 namespace {

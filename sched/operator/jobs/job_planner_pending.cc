@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "policy/base/wording.h"
+#include "base/counted.h"
 
 namespace adaptdl::sched {
 namespace {

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "kube/api/json_fields.h"
 #include "membership/membership_limits.h"
 #include "operator/jobs/group_end.h"
 #include "operator/jobs/members_plan.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 namespace {

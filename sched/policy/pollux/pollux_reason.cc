@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "policy/base/wording.h"
+#include "base/counted.h"
 
 namespace adaptdl::sched {
 namespace {

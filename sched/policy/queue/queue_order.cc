@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/counted.h"
 #include "policy/base/comparable.h"
-#include "policy/base/wording.h"
 
 namespace adaptdl::sched {
 

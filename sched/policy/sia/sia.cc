@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/counted.h"
 #include "policy/base/assignment_program.h"
-#include "policy/base/wording.h"
 #include "policy/search/search_frame.h"
 #include "policy/sia/sia_placement.h"
 #include "policy/sia/sia_problem.h"

@@ -6,9 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "terminal/build_screen.h"
 #include "terminal/terminal.h"
 #include "terminal/yaml.h"
+#include "view/build_screen.h"
 
 namespace print_test {
 

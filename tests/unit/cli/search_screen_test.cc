@@ -1,4 +1,4 @@
-#include "terminal/search_screen.h"
+#include "view/search_screen.h"
 
 #include <doctest/doctest.h>
 #include <pty.h>

@@ -1,4 +1,4 @@
-#include "terminal/status_line.h"
+#include "view/status_line.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "terminal/time_left.h"
+#include "view/time_left.h"
 
 #include <doctest/doctest.h>
 

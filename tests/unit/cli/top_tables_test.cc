@@ -1,4 +1,4 @@
-#include "terminal/top_tables.h"
+#include "view/top_tables.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "terminal/job_text.h"
+#include "view/job_text.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -16,9 +16,9 @@
 #include "policy/base/speedup.h"
 #include "terminal/dump_json.h"
 #include "terminal/format.h"
-#include "terminal/status_line.h"
 #include "terminal/table.h"
 #include "terminal/terminal.h"
+#include "view/status_line.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -192,20 +192,23 @@ std::string command_text(const json& object) {
 
 }  // namespace
 
-std::string goodput_text(const json& train, int nodes, int replicas) {
-  if (!train.is_object() || nodes < 1 || replicas < nodes) return "";
+std::optional<PredictedSpeed> predicted_speed(const kube::JobView& view) {
+  const kube::Job& job = view.job;
+  const int replicas = job.allocation.empty() ? view.wanted : static_cast<int>(job.allocation.size());
+  const std::set<std::string> all(job.allocation.begin(), job.allocation.end());
+  const int nodes = std::max(1, static_cast<int>(all.size()));
+  if (!job.train.is_object() || replicas < 1) return std::nullopt;
   try {
-    check_sched_hints(train);
-    sched::JobInfo job;
-    sched::apply_hints(train, job);
-    if (!job.speedup) return "";
-    const double goodput = job.speedup->goodput(nodes, replicas);
-    const auto best = job.speedup->goodput_function().optimize(nodes, replicas, job.speedup->limits());
-    const double batch = static_cast<double>(best.atomic_bsz) * (best.accum_steps + 1) * replicas;
-    return fmt::format("{} useful samples/s, {:.3g} times a single replica's goodput, with batches of {}",
-                       rate_text(goodput), (*job.speedup)(nodes, replicas), count_text(batch));
+    check_sched_hints(job.train);
+    sched::JobInfo info;
+    sched::apply_hints(job.train, info);
+    if (!info.speedup) return std::nullopt;
+    const auto best = info.speedup->goodput_function().optimize(nodes, replicas, info.speedup->limits());
+    return PredictedSpeed{.goodput = info.speedup->goodput(nodes, replicas),
+                          .speedup = (*info.speedup)(nodes, replicas),
+                          .batch = static_cast<double>(best.atomic_bsz) * (best.accum_steps + 1) * replicas};
   } catch (const Error&) {
-    return "";  // no goodput can be derived from contradictory hints
+    return std::nullopt;  // nothing can be derived from contradictory hints
   }
 }
 
@@ -253,10 +256,10 @@ std::string job_text(const json& object, const kube::JobView& view, std::vector<
   text += line("Usage", usage_text(job.usage, now));
   text += line("Image", images_text(object));
   text += line("Command", command_text(object));
-  std::set<std::string> nodes(job.allocation.begin(), job.allocation.end());
-  const int replicas = job.allocation.empty() ? view.wanted : static_cast<int>(job.allocation.size());
-  text +=
-      line("Goodput", goodput_text(job.train, std::max<int>(1, static_cast<int>(nodes.size())), std::max(1, replicas)));
+  if (const auto speed = predicted_speed(view))
+    text +=
+        line("Goodput", fmt::format("{} useful samples/s, {:.3g} times a single replica's goodput, with batches of {}",
+                                    rate_text(speed->goodput), speed->speedup, count_text(speed->batch)));
   return text + mounts_text(object) + pods_text(view, now) + hints_text(job.train) + conditions_text(object, now) +
          events_text(std::move(events));
 }

@@ -1,4 +1,4 @@
-#include "terminal/notice_log.h"
+#include "view/notice_log.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Helpers for the text of reasons.
+// Formats a number with a noun, for messages.
 #pragma once
 
 #include <fmt/core.h>
@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace adaptdl::sched {
+namespace adaptdl {
 
 // Returns a text such as "1 replica" or "8 replicas".
 template <typename Number>
@@ -14,4 +14,4 @@ std::string counted(Number number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
-}  // namespace adaptdl::sched
+}  // namespace adaptdl

@@ -1,4 +1,4 @@
-#include "terminal/search_screen.h"
+#include "view/search_screen.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,9 +10,9 @@
 
 #include "base/printable.h"
 #include "terminal/format.h"
-#include "terminal/status_line.h"
 #include "terminal/table.h"
 #include "terminal/terminal.h"
+#include "view/status_line.h"
 
 namespace adaptdl::cli {
 namespace {

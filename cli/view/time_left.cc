@@ -1,9 +1,9 @@
-#include "terminal/time_left.h"
+#include "view/time_left.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "terminal/status_line.h"
+#include "view/status_line.h"
 
 namespace adaptdl::cli {
 namespace {

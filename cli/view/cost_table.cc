@@ -1,4 +1,4 @@
-#include "terminal/cost_table.h"
+#include "view/cost_table.h"
 
 #include <fmt/format.h>
 

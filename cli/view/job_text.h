@@ -2,7 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +18,13 @@ std::string run_text(const sched::RunStatus& run, kube::Time now);
 std::string job_text(const nlohmann::json& object, const kube::JobView& view, std::vector<kube::Event> events,
                      const std::string& context, kube::Time now);
 
-// Describes the training speed that the job's hints predict. Returns "" until enough has been measured.
-std::string goodput_text(const nlohmann::json& train, int nodes, int replicas);
+// The training speed that a job's hints predict for its current replicas.
+struct PredictedSpeed {
+  double goodput;  // useful samples per second
+  double speedup;  // relative to the goodput of a single replica
+  double batch;    // the best batch size
+};
+// Returns nullopt until enough has been measured.
+std::optional<PredictedSpeed> predicted_speed(const kube::JobView& view);
 
 }  // namespace adaptdl::cli

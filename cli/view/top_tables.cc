@@ -1,4 +1,4 @@
-#include "terminal/top_tables.h"
+#include "view/top_tables.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "terminal/status_line.h"
+#include "view/status_line.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "terminal/run_summary.h"
+#include "view/run_summary.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "terminal/run_screen.h"
+#include "view/run_screen.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/printable.h"
-#include "terminal/status_line.h"
 #include "terminal/terminal.h"
+#include "view/status_line.h"
 
 namespace adaptdl::cli {
 

@@ -1,4 +1,4 @@
-#include "terminal/copy_line.h"
+#include "view/copy_line.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

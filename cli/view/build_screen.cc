@@ -1,4 +1,4 @@
-#include "terminal/build_screen.h"
+#include "view/build_screen.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
