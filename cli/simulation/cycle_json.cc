@@ -167,12 +167,13 @@ void read_cycle_log(const std::filesystem::path& file, const std::function<void(
       CycleRecord record = parse_cycle(line);
       visit(record);
     } catch (const Error& error) {
-      throw Error(fmt::format("{}:{}: {}; expected a file written by `adaptdl simulate --out`", file.string(), number,
-                              error.what()));
+      throw Error(fmt::format("{}:{}: {}; expected a file written by `adaptdl simulate --output`", file.string(),
+                              number, error.what()));
     }
   }
   if (number == 0)
-    throw Error(fmt::format("{}:1: file is empty; expected a file written by `adaptdl simulate --out`", file.string()));
+    throw Error(
+        fmt::format("{}:1: file is empty; expected a file written by `adaptdl simulate --output`", file.string()));
 }
 
 }  // namespace adaptdl::cli

@@ -112,7 +112,7 @@ class FiguresTest(SimulateTest):
 
     def test_statistics_match_the_job_completion_times(self):
         out = self.directory / "cycles.jsonl"
-        [row] = self.rows(self.workload(), "--policy", "tiresias", "--out", out)
+        [row] = self.rows(self.workload(), "--policy", "tiresias", "--output", out)
         times = {}
         for line in out.read_text().splitlines():
             for job in json.loads(line)["jobs"]:
@@ -134,7 +134,7 @@ class FiguresTest(SimulateTest):
 
     def test_the_size_of_the_cluster_follows_the_policy(self):
         out = self.directory / "cycles.jsonl"
-        table = self.succeed(self.workload(jobs=12), "--policy", "pollux-released", "--autoscale", "2:8", "--out", out)
+        table = self.succeed(self.workload(jobs=12), "--policy", "pollux-released", "--autoscale", "2:8", "--output", out)
         self.assertIn("NODE-HOURS", table)
         sizes = {len(json.loads(line)["nodes"]) for line in out.read_text().splitlines()}
         self.assertEqual(min(sizes), 2)
@@ -146,9 +146,9 @@ class FiguresTest(SimulateTest):
         results = []
         for name, options in {"one": ["--threads", 1], "four": ["--threads", 4]}.items():
             out = self.directory / name
-            results.append((self.succeed(*words, "--seed", 7, "--out", out, *options), out.read_bytes()))
+            results.append((self.succeed(*words, "--seed", 7, "--output", out, *options), out.read_bytes()))
         self.assertEqual(*results)
-        self.assertNotEqual(self.succeed(*words, "--seed", 8, "--out", self.directory / "other"), "")
+        self.assertNotEqual(self.succeed(*words, "--seed", 8, "--output", self.directory / "other"), "")
         self.assertNotEqual((self.directory / "other").read_bytes(), results[0][1])
 
     def test_custom_traces_and_workloads_are_simulated(self):
@@ -164,7 +164,7 @@ class FiguresTest(SimulateTest):
 class CyclesTest(SimulateTest):
     def test_each_cycle_is_a_consistent_json_line(self):
         out = self.directory / "cycles.jsonl"
-        self.succeed(self.workload(), "--policy", "adaptive", "--nodes", 2, "--out", out)
+        self.succeed(self.workload(), "--policy", "adaptive", "--nodes", 2, "--output", out)
         before = 0
         for line in out.read_text().splitlines():
             cycle = json.loads(line)
@@ -183,10 +183,10 @@ class CyclesTest(SimulateTest):
 
     def test_an_output_file_that_cannot_be_written_is_reported(self):
         workload = self.workload()
-        self.assert_refused([workload, "--out", "/nowhere/x"], "cannot write /nowhere/x: No such file or directory")
-        self.assert_refused([workload, "--out", self.directory], "Is a directory")
+        self.assert_refused([workload, "--output", "/nowhere/x"], "cannot write /nowhere/x: No such file or directory")
+        self.assert_refused([workload, "--output", self.directory], "Is a directory")
         if os.access("/dev/full", os.W_OK):
-            done = simulate(workload, "--policy", "fifo", "--out", "/dev/full")
+            done = simulate(workload, "--policy", "fifo", "--output", "/dev/full")
             self.assertEqual(done.returncode, 1)
             self.assertIn("adaptdl: error: cannot write /dev/full: No space left on device\n", done.stderr)
 
@@ -195,7 +195,7 @@ class CyclesTest(SimulateTest):
         for number, code in {signal.SIGINT: 130, signal.SIGTERM: 143}.items():
             out.write_text("as it was")
             running = subprocess.Popen(
-                [ADAPTDL, "simulate", PAPER / "workloads", "--policy", "pollux", "--out", out],
+                [ADAPTDL, "simulate", PAPER / "workloads", "--policy", "pollux", "--output", out],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -303,7 +303,7 @@ class PlotTest(SimulateTest):
 
     def cycles(self, *words):
         out = self.directory / "cycles.jsonl"
-        self.succeed(self.workload(), "--out", out, *words)
+        self.succeed(self.workload(), "--output", out, *words)
         return out
 
     def picture(self, path):

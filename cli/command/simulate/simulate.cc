@@ -117,7 +117,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
   app.add_option("--threads", options->threads,
                  "Number of simulations to run at the same time (default: one per processor)")
       ->type_name("N");
-  app.add_option("--out", options->out, "Write every scheduling cycle to this file, as JSON lines")->type_name("FILE");
+  app.add_option("-o,--output", options->out, "Write every scheduling cycle to this file, as JSON lines")
+      ->type_name("FILE");
   app.add_flag("--json", options->json, "Print JSON");
   app.footer("All times are simulated; they do not describe this machine.");
   app.callback([options, &exit_code] { exit_code = simulate(*options); });

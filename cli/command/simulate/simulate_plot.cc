@@ -94,7 +94,8 @@ void plot(const PlotOptions& options) {
 
 void add_simulate_plot(CLI::App& app) {
   auto options = std::make_shared<PlotOptions>();
-  CLI::App* verb = app.add_subcommand("plot", "Draw the cluster over time, from the file of `adaptdl simulate --out`");
+  CLI::App* verb =
+      app.add_subcommand("plot", "Draw the cluster over time, from the file of `adaptdl simulate --output`");
   verb->add_option("file", options->file, "File with scheduling cycles")->required()->type_name("FILE");
   verb->add_option("-o,--output", options->output,
                    "SVG file to write, or - for standard output (default: the file's name with .svg)")
