@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/counted.h"
 #include "terminal/format.h"
 #include "terminal/terminal.h"
 
@@ -58,7 +59,7 @@ std::string status_text(const nlohmann::json& progress, int replicas, std::chron
   if (const auto loss = progress_number(progress, "loss")) add(fmt::format("loss {:.4g}", *loss));
   if (const auto rate = progress_number(progress, "samples_per_s")) add(rate_text(*rate) + " samples/s");
   if (const auto batch = progress_number(progress, "batch_size")) add("batch " + count_text(*batch));
-  add(fmt::format("{} replica{}", replicas, replicas == 1 ? "" : "s"));
+  add(counted(replicas, "replica"));
   add(format_clock(elapsed));
   if (const auto left = progress_number(progress, "remaining_s"); left && *left >= 0 && *left <= kMaxRemaining)
     add(format_clock(std::chrono::milliseconds(std::llround(*left * 1000))) + " left");

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "base/counted.h"
 #include "base/fd.h"
 #include "command/base/command.h"
 #include "command/base/help_text.h"
@@ -46,8 +47,7 @@ std::string resume_command(const CLI::App& app, const RunOptions& options, const
 
 std::string opening(const sched::LaunchPlan& plan) {
   const std::string lower_bound = plan.min_replicas < plan.replicas ? fmt::format("{} to ", plan.min_replicas) : "";
-  std::string text = fmt::format("{}{} replica{} of {}", lower_bound, plan.replicas, plan.replicas == 1 ? "" : "s",
-                                 plan.arguments.front());
+  std::string text = fmt::format("{}{} of {}", lower_bound, counted(plan.replicas, "replica"), plan.arguments.front());
   if (plan.nodes > 1) text += fmt::format(" on machine {} of {}", plan.node_rank, plan.nodes);
   if (!plan.checkpoints) return text + ", without checkpoints";
   const auto newest = sched::CheckpointWatch(plan.checkpoints).newest();

@@ -9,6 +9,7 @@
 
 #include "adaptdl/collective.h"
 #include "adaptdl/log.h"
+#include "base/counted.h"
 #include "checkpoint/admission.h"
 #include "checkpoint/group.h"
 #include "checkpoint/newest.h"
@@ -52,9 +53,8 @@ Choice choose(const fs::path& directory, int rank) {
   }
   for (const std::string& reason : result.passed_over)
     log::warn(fmt::format("{}: using {} instead", reason, result.snapshot->path().string()));
-  log::info(fmt::format("continuing from {}, saved by {} replica{} at {}", result.snapshot->path().string(),
-                        result.snapshot->manifest().replicas, result.snapshot->manifest().replicas == 1 ? "" : "s",
-                        result.snapshot->manifest().created));
+  log::info(fmt::format("continuing from {}, saved by {} at {}", result.snapshot->path().string(),
+                        counted(result.snapshot->manifest().replicas, "replica"), result.snapshot->manifest().created));
   return result;
 }
 

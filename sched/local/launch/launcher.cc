@@ -12,6 +12,7 @@
 #include <string>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "local/devices/cluster_relay.h"
 #include "local/devices/machine_share.h"
 #include "local/launch/attempt.h"
@@ -171,7 +172,7 @@ bool starts_at_new_size(LaunchContext& context, const Attempt& attempt, const La
   context.restart_after = Clock::now() + kRestartEvery;
   const std::size_t replicas = context.size.target().devices.size();
   const std::string why =
-      fmt::format("restarting with {} replica{} {}", replicas, replicas == 1 ? "" : "s",
+      fmt::format("restarting with {} {}", counted(replicas, "replica"),
                   result.checkpoint ? "from " + result.checkpoint->path.filename().string() : "from the beginning");
   context.observer.notice(why);
   publish_restart(context, why, result.restarts + 1);

@@ -8,6 +8,7 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 #include "adaptdl/metrics.h"
+#include "base/counted.h"
 #include "loop/loop_state.h"
 #include "loop/step_boundary.h"
 #include "support/replicas.h"
@@ -34,9 +35,9 @@ void BatchSizePolicy::check_limits(std::size_t max_batch_size, const LocalBszBou
   const auto share = (batch_size_ + replicas - 1) / replicas;
   if (bounds.max && *bounds.max < share && !accumulation) {
     throw UsageError(
-        fmt::format("{}: batch_size {} on {} replica{} is {} per replica, above the upper local batch size bound {}; "
+        fmt::format("{}: batch_size {} on {} is {} per replica, above the upper local batch size bound {}; "
                     "allow gradient accumulation, or raise the bound",
-                    where(), batch_size_, replicas, replicas == 1 ? "" : "s", share, *bounds.max));
+                    where(), batch_size_, counted(replicas, "replica"), share, *bounds.max));
   }
 }
 
