@@ -103,7 +103,6 @@ std::string AgentClient::message(bool first) const {
   RunMessage message;
   message.id = id_;
   message.seen = seen_;
-  message.policy = options_.policy;
   message.fairness = options_.fairness;
   message.user = {request_.name,           request_.kind, request_.min, request_.max, request_.devices, request_.held,
                   request_.pinned,         submitted_,    service,      changes_,     request_.hints,   request_.weight,

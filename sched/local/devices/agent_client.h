@@ -49,8 +49,7 @@ struct AgentOptions {
   // The program to start as the agent: its main() must call run_agent() if argv[0] is kAgentName. The default is this
   // process's own program.
   std::filesystem::path program = "/proc/self/exe";
-  // The agent's policy and fairness, which apply only if the agent has no other run yet; see make_policy().
-  std::string policy = "adaptive";
+  // The policy's fairness, which applies only if the agent has no other run yet; see PolicyOptions.
   double fairness = -1;
   // The run's device time, which policies call its service. Must outlive the client. If null, the service is 0.
   const DeviceTime* device_time = nullptr;

@@ -11,7 +11,6 @@
 #include "adaptdl/sched_hints.h"
 #include "base/foreign_json.h"
 #include "local/devices/run_share.h"
-#include "policy/policies.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -114,7 +113,6 @@ std::string to_line(const RunMessage& message) {
   const DeviceUser& user = message.user;
   return line_of({{"id", message.id},
                   {"seen", message.seen},
-                  {"policy", message.policy},
                   {"fairness", message.fairness},
                   {"run",
                    {{"name", user.name},
@@ -150,9 +148,7 @@ RunMessage parse_run_message(std::string_view line) {
     return message;
   }
   message.seen = static_cast<std::uint64_t>(whole(parsed, "seen", 0, kMaxExactInteger));
-  message.policy = text(parsed, "policy");
   message.fairness = number(parsed, "fairness");
-  (void)make_policy(message.policy, {});
   message.user = parse_user(member(parsed, "run"));
   return message;
 }

@@ -1,7 +1,7 @@
 // The messages between runs and the agent are JSON, one message per line.
 //
-//   run to agent    {"id": ..., "seen": N, "run": {...}, "policy": ..., "fairness": ...}   the full state, each time
-//                   {"id": ..., "leaves": true}                                            the run's devices are free
+//   run to agent    {"id": ..., "seen": N, "run": {...}, "fairness": ...}   the full state, each time
+//                   {"id": ..., "leaves": true}                             the run's devices are free
 //   agent to run    {"number": N, "devices": [...], "reason": ...}
 //                   {"error": ...}                                                         the connection then ends
 #pragma once
@@ -22,7 +22,6 @@ struct RunMessage {
   bool leaves = false;
   std::uint64_t seen = 0;
   DeviceUser user;
-  std::string policy = "adaptive";
   double fairness = -1;
 };
 

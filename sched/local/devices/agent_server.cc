@@ -172,10 +172,7 @@ void AgentServer::take(const std::shared_ptr<Session>& session, std::string_view
     forget(message.id);
     return session->close();
   }
-  if (runs_.empty()) {
-    policy_ = message.policy;
-    fairness_ = message.fairness;
-  }
+  if (runs_.empty()) fairness_ = message.fairness;
   const bool came = session->run_id.empty();
   Run& run = runs_[message.id];
   if (came) {
@@ -248,7 +245,7 @@ void AgentServer::decide() {
   if (!expected_.empty()) return;
   settled_ = true;
   const PolicyOptions options{0, kRestartCost, fairness_};
-  shares_.decide(*make_policy(policy_, options), now());
+  shares_.decide(*make_policy("adaptive", options), now());
   tell();
 }
 

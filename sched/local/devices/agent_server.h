@@ -62,7 +62,6 @@ class AgentServer {
   std::map<std::string, Run> runs_;  // by run id
   UserId next_user_ = 1;
   DeviceShares shares_;
-  std::string policy_ = "adaptive";
   double fairness_ = -1;
 };
 

@@ -101,7 +101,7 @@ TEST_CASE("an invalid message is answered with the reason and closes only its ow
   const std::string user = R"("name":"x","kind":"cpu","min":1,"max":1,"devices":["0"],"held":[],"pinned":false,)"
                            R"("submitted":0,"service":0,"changes":0,"hints":{})";
   const auto message = [](const std::string& run_part) {
-    return fmt::format(R"({{"id":"a","seen":0,"policy":"adaptive","fairness":-1,"run":{{{}}}}})", run_part) + "\n";
+    return fmt::format(R"({{"id":"a","seen":0,"fairness":-1,"run":{{{}}}}})", run_part) + "\n";
   };
   const auto replaced = [&](std::string_view from, std::string_view to) {
     std::string text = message(user);
@@ -123,7 +123,6 @@ TEST_CASE("an invalid message is answered with the reason and closes only its ow
       {replaced("\"hints\":{}", "\"hints\":{},\"weight\":\"1\""), "field 'weight' must be a number"},
       {replaced("\"hints\":{}", "\"hints\":{},\"preferred\":2"),
        "field 'preferred' must be a whole number from 1 to 1"},
-      {replaced("adaptive", "best"), "unknown policy 'best'"},
       {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "field 'id' must be 1 to 40 letters and digits"},
   };
   for (const auto& [bytes, why] : wrong) {
