@@ -192,7 +192,8 @@ LaunchResult run_to_end(LaunchContext& context) {
     Attempt attempt(context, first + result.restarts);
     if (result.restarts == 0) context.observer.started();
     const AttemptEnd end = attempt.run();
-    const auto new_checkpoint = checkpoints.newest_since_mark();
+    // If the last checkpoint was lost, an earlier one that was saved after the stop request must not hide that.
+    const auto new_checkpoint = context.host.has_last_checkpoint() ? checkpoints.newest_since_mark() : std::nullopt;
     result.outcome = judge(end, new_checkpoint.has_value());
     result.ends = end.ends;
     result.checkpoint = new_checkpoint ? new_checkpoint : checkpoints.newest();

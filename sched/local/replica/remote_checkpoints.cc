@@ -50,7 +50,10 @@ RemoteCheckpoints::RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& obs
       send_(send),
       supply_(std::move(send), std::move(refuse)) {}
 
-void RemoteCheckpoints::begin() { supply_.begin(choose_checkpoint(directory_, observer_)); }
+void RemoteCheckpoints::begin() {
+  has_last_ = true;
+  supply_.begin(choose_checkpoint(directory_, observer_));
+}
 
 void RemoteCheckpoints::start(const std::string& device, const std::string& address, json start, bool joins) {
   savers_[device].superseded = false;
@@ -67,8 +70,12 @@ void RemoteCheckpoints::take(const std::string& device, const json& message) {
   json answer = receive(saver, message);
   std::string why = answer.is_object() ? answer.value("why", "") : "";
   if (part == "abort") why = message.value("why", "");
-  if (!why.empty()) observer_.notice(fmt::format("warning: cannot store a checkpoint: {}", why));
+  if (!why.empty()) {
+    observer_.notice(fmt::format("warning: cannot store a checkpoint: {}", why));
+    has_last_ = false;
+  }
   if (answer.is_null()) return;
+  if (answer.at("part") == "stored" && !saver.superseded) has_last_ = true;
   answer["do"] = "checkpoint";
   send_(device, answer);
 }

@@ -37,6 +37,8 @@ class RemoteCheckpoints {
   void lost(const std::string& device);
   // Returns the path, on this machine, of the checkpoint that the device saved last; empty if there is none.
   std::filesystem::path saved(const std::string& device) const;
+  // Returns false if the last checkpoint that the replicas saved since begin() could not be stored.
+  bool has_last() const noexcept { return has_last_; }
 
  private:
   // A device whose replicas may save checkpoints.
@@ -53,6 +55,7 @@ class RemoteCheckpoints {
   const CheckpointSupply::Send send_;
   CheckpointSupply supply_;
   std::map<std::string, Saver> savers_;
+  bool has_last_ = true;
 };
 
 }  // namespace adaptdl::sched

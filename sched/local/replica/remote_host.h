@@ -70,6 +70,7 @@ class RemoteHost final : public ReplicaHost, private ReplicaLinks::Listener {
   void read() override;
   // Does nothing: the replica servers end the processes that replicas leave behind.
   void tick() override {}
+  bool has_last_checkpoint() const override { return !checkpoints_ || checkpoints_->has_last(); }
   void kill_all() override;
 
  private:

@@ -43,6 +43,9 @@ class ReplicaHost {
   virtual void read() = 0;
   // Ends the processes that replicas have left behind. Must be called at short intervals.
   virtual void tick() = 0;
+  // Returns false if the last checkpoint that the replicas saved since begin() could not be copied to the run's
+  // directory.
+  virtual bool has_last_checkpoint() const { return true; }
   // Sends SIGKILL to all replicas that are not gone, and to every process that they started.
   virtual void kill_all() = 0;
 };

@@ -1,5 +1,6 @@
 // Tests which messages RemoteCheckpoints sends to replica servers, and how it handles theirs.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <map>
@@ -54,6 +55,40 @@ TEST_CASE("a checkpoint that arrives after another node has saved a newer one is
   take("a", bytes);
   take("a", end);
   CHECK(fs::exists(checkpoints / "checkpoint-7"));
+}
+
+TEST_CASE("the loss of the last checkpoint is not hidden by an earlier one that was stored") {
+  const Directory checkpoints;
+  const LaunchPlan plan = Scene::make_plan("", checkpoints.path());
+  Lines lines;
+  const auto ignore = [](const std::string&, const json&) {};
+  RemoteCheckpoints remote(plan, lines, ignore, [](const std::string&, int, const std::string&) {});
+  int copy = 0;
+  const auto take = [&](const std::string& device, json message) {
+    message["copy"] = copy;
+    remote.take(device, message);
+  };
+  const auto save = [&](const std::string& device, int number, const json& end) {
+    ++copy;
+    take(device, {{"part", "begin"}, {"name", fmt::format("checkpoint-{}", number)}, {"size", 0}});
+    take(device, {{"part", "file"}, {"name", "state"}});
+    take(device, end);
+  };
+  const json stored = {{"part", "end"}}, failed = {{"part", "abort"}, {"why", "No space left on device"}};
+  const json replaced = {{"part", "abort"}, {"why", ""}};
+  save("a", 1, stored);
+  CHECK(remote.has_last());
+  save("a", 2, failed);
+  CHECK_FALSE(remote.has_last());
+  save("a", 3, stored);
+  CHECK(remote.has_last());
+  save("a", 4, replaced);  // by a newer checkpoint, which follows
+  CHECK(remote.has_last());
+  save("b", 5, failed);
+  save("a", 6, stored);  // of a device whose replica is no longer the first: dropped
+  CHECK_FALSE(remote.has_last());
+  remote.begin();
+  CHECK(remote.has_last());
 }
 
 TEST_CASE("devices receive a copy of their own on other nodes, or if they cannot share the files") {
