@@ -30,10 +30,9 @@ std::vector<double> bucket_limits() {
   for (double limit = 1e-12; limit < 1e20; limit *= 1.1) positive.push_back(limit);
   positive.push_back(std::numeric_limits<double>::max());
   std::vector<double> limits;
-  limits.reserve(2 * positive.size() + 1);
   for (auto limit = positive.rbegin(); limit != positive.rend(); ++limit) limits.push_back(-*limit);
   limits.push_back(0);
-  limits.insert(limits.end(), positive.begin(), positive.end());
+  for (const double limit : positive) limits.push_back(limit);  // GCC 14 warns of insert()
   return limits;
 }
 
