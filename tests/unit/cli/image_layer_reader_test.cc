@@ -130,6 +130,33 @@ TEST_CASE("the owner ID 4294967295 is rejected, and a later global header replac
     CHECK_THROWS_AS(make(fmt::format("    member('x', b'x', [b'{}=4294967295'])\n", id)), Error);
 }
 
+TEST_CASE("names and link targets keep their bytes, and the size of a hard link is ignored") {
+  const Temporary temporary;
+  run("python3 - <<'END'\n"
+      "import io, tarfile\n"
+      "with tarfile.open('" +
+      (temporary / "x.tar").string() +
+      "', 'w', format=tarfile.USTAR_FORMAT) as tar:\n"
+      "    def add(name, kind, data=b'', size=0):\n"
+      "        member = tarfile.TarInfo(name)\n"
+      "        member.type, member.size = kind, size or len(data)\n"
+      "        tar.addfile(member, io.BytesIO(data) if data else None)\n"
+      "    add('x', b'x', b'12 path=e\\xcc\\x81\\n')\n"  // an é in two code points
+      "    add('file', b'0', b'content')\n"
+      "    add('x', b'x', b'16 linkpath=\\xc3\\xa9\\xff\\n')\n"
+      "    add('link', b'2')\n"
+      "    add('x', b'x', b'16 linkpath=e\\xcc\\x81\\n')\n"
+      "    add('hard', b'1', size=512)\n"
+      "    add('next', b'0', b'more')\n"
+      "END\n");
+  const auto entries = read_layer(temporary / "x.tar");
+  CHECK(entries.size() == 4);
+  CHECK(entries.at("e\xcc\x81").second == "content");
+  CHECK(entries.at("link").first.link == "\xc3\xa9\xff");
+  CHECK(entries.at("hard").first.link == "e\xcc\x81");
+  CHECK(entries.at("next").second == "more");
+}
+
 TEST_CASE("archives in one or several compressed streams are read, and other files are rejected") {
   const Temporary temporary;
   make_tree(temporary);
@@ -145,6 +172,12 @@ TEST_CASE("archives in one or several compressed streams are read, and other fil
     if (tool == "cat") continue;
     run(at + "head -c $(($(stat -c %s x.packed) - 9)) x.packed > x.cut");
     CHECK_GOLDEN(::testing::error_of([&] { read_layer(temporary / "x.cut"); }));
+    for (const std::size_t from_end : {2, 6}) {  // in the checksum or length that ends a stream
+      std::string damaged = read_file(temporary / "x.packed");
+      damaged[damaged.size() - from_end] ^= 1;
+      write_file(temporary / "x.damaged", damaged);
+      CHECK_THROWS_AS(read_layer(temporary / "x.damaged"), Error);
+    }
     run(at + "(cat x.packed; echo more) > x.more");
     CHECK_THROWS_AS(read_layer(temporary / "x.more"), Error);
     run(at + "(cat x.packed; head -c 1000 /dev/zero) > x.padded");
@@ -152,6 +185,8 @@ TEST_CASE("archives in one or several compressed streams are read, and other fil
     run(at + "echo no archive | " + tool + " > x.text");
     CHECK_FALSE(is_archive(temporary / "x.text"));
   }
+  run(at + "xz --lzma2=preset=0,dict=192MiB < x.tar > x.xz");
+  CHECK_GOLDEN(::testing::error_of([&] { read_layer(temporary / "x.xz"); }));
   for (const std::string content : {"", "text", "\x1f\x8b", "PK\3\4"}) {
     write_file(temporary / "x.none", content);
     CHECK_FALSE(is_archive(temporary / "x.none"));
