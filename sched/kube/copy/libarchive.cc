@@ -10,7 +10,7 @@ namespace {
 
 void* open_library(const char* name, const char* package) {
   if (void* library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-  throw Error(fmt::format("copying requires {}, which was not found; install {}", name, package));
+  throw Error(fmt::format("{} not found; install {}", name, package));
 }
 
 template <typename Function>
