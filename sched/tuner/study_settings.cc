@@ -76,7 +76,7 @@ StudySettings settings_of(const Study& study) {
   try {
     const json& all = kept->second;
     StudySettings settings;
-    settings.space = parse_space(all.at("space"), [](const std::string& pointer) { return "space" + pointer; }).space;
+    settings.space = parse_space(all.at("space"), [](const auto& at) { return "space" + at.to_string(); }).space;
     settle(settings.space);
     all.at("never").get_to(settings.space.never);
     all.at("metric").get_to(settings.metric);

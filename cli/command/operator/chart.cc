@@ -34,10 +34,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 json read_document(const fs::path& file) {
-  const auto documents = kube::parse_yaml_documents(kube::read_file(file, "chart"), file.string());
-  if (documents.size() != 1 || !documents[0].value.is_object())
-    throw Error(fmt::format("{}: expected one YAML document that is a mapping", file.string()));
-  return documents[0].value;
+  const json value = kube::parse_yaml_document(kube::read_file(file, "chart"), file.string()).value;
+  if (!value.is_object()) throw Error(fmt::format("{}: expected a mapping", file.string()));
+  return value;
 }
 
 std::string replaced(std::string text, const std::string& old, const std::string& with) {
@@ -159,16 +158,12 @@ const char* type_of(const json& value) {
 }
 
 json parse_value(const std::string& text, const std::string& option, bool string_wanted) {
-  std::vector<kube::YamlDocument> documents;
   try {
-    documents = kube::parse_yaml_documents(text, option);
+    const json value = kube::parse_yaml_document(text, option).value;
+    return string_wanted && value.is_primitive() && !value.is_string() ? json(text) : value;
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
-  if (documents.size() > 1) throw UsageError(fmt::format("{}: expected one YAML document", option));
-  json value = documents.empty() ? json() : documents[0].value;
-  if (string_wanted && value.is_primitive() && !value.is_string()) return text;
-  return value;
 }
 
 }  // namespace

@@ -43,9 +43,7 @@ struct OperatorRunOptions {
 
 // Parses an option's value as YAML or JSON. Returns null if the text is empty.
 json parse_value(const std::string& text, const std::string& option) {
-  const auto documents = kube::parse_yaml_documents(text, "operator run: " + option);
-  if (documents.size() > 1) throw UsageError(fmt::format("operator run: {} expects one YAML document", option));
-  return documents.empty() ? json() : documents.front().value;
+  return kube::parse_yaml_document(text, "operator run: " + option).value;
 }
 
 json parse_setting(const std::string& text, const std::string& option, bool list) {

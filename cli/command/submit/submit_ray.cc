@@ -60,10 +60,9 @@ struct Plan {
 
 // Reads the file of --runtime-env.
 json read_runtime_env(const std::string& file) {
-  const auto documents = kube::parse_yaml_documents(kube::read_file(file, "runtime environment"), file);
-  if (documents.size() != 1 || !documents.front().value.is_object())
-    throw UsageError(fmt::format("submit: {} must contain one mapping with the fields of a runtime environment", file));
-  const json& fields = documents.front().value;
+  const json fields = kube::parse_yaml_document(kube::read_file(file, "runtime environment"), file).value;
+  if (!fields.is_object())
+    throw UsageError(fmt::format("submit: {} must contain a mapping with the fields of a runtime environment", file));
   if (fields.contains("working_dir"))
     throw UsageError(
         fmt::format("submit: {}: working_dir cannot be set, because the project is uploaded as the "

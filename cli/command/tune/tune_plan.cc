@@ -36,12 +36,8 @@ tune::SpaceFile read_space(const std::string& file) {
   std::ifstream stream(file);
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream) throw UsageError(fmt::format("tune: cannot read {}", file));
-  const auto documents = kube::parse_yaml_documents(text, file);
-  if (documents.size() != 1) throw UsageError(fmt::format("tune: {}: expected one YAML document", file));
-  return tune::parse_space(documents.front().value, [&](const std::string& pointer) {
-    const auto line = documents.front().lines.find(pointer);
-    return line == documents.front().lines.end() ? file : fmt::format("{}:{}", file, line->second);
-  });
+  const kube::YamlDocument document = kube::parse_yaml_document(text, file);
+  return tune::parse_space(document.value, [&](const auto& pointer) { return document.place(pointer); });
 }
 
 // Parses text such as "accuracy:max".

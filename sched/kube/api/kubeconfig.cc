@@ -9,32 +9,110 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/base64.h"
 #include "base/printable.h"
 #include "kube/api/file.h"
 #include "kube/api/in_cluster.h"
-#include "kube/api/kubeconfig_entry.h"
+#include "kube/api/yaml_documents.h"
 
 namespace adaptdl::kube {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
+using Pointer = json::json_pointer;
+
 constexpr std::string_view kKubeconfig = "kubeconfig";
 constexpr std::size_t kNamesShown = 10;
 
-// The parsed files, in order of precedence.
-using Files = std::vector<Entry>;
+struct File {
+  YamlDocument document;
+  fs::path directory;  // of the file; relative paths in it are resolved against it
+};
+using Files = std::vector<File>;  // in order of precedence
+
+File parse_file(std::string_view text, const std::string& name, fs::path directory) {
+  std::vector<YamlDocument> documents = parse_yaml_documents(text, name);
+  if (documents.empty()) documents.emplace_back().name = name;
+  YamlDocument& document = documents.front();
+  if (!document.value.is_null() && !document.value.is_object())
+    document.fail(Pointer(), "not a kubeconfig; expected clusters, users and contexts");
+  return {std::move(document), std::move(directory)};
+}
+
+// A value in a kubeconfig. If a key is missing or its value is null, functions for values under a key return an empty
+// value; if the value has another type, they throw Error.
+class Entry {
+ public:
+  explicit Entry(const File& file, Pointer at = Pointer()) : file_(&file), at_(std::move(at)) {}
+
+  [[noreturn]] void fail(std::string_view why) const { file_->document.fail(at_, why); }
+
+  const json* value() const { return file_->document.find(at_); }
+  const json* mapping() const { return file_->document.mapping(at_); }
+
+  std::optional<Entry> find(std::string_view key) const {
+    mapping();
+    Entry entry(*file_, at_ / std::string(key));
+    return entry.value() == nullptr ? std::nullopt : std::optional(std::move(entry));
+  }
+
+  std::vector<Entry> list(std::string_view key) const {
+    const std::optional<Entry> entry = find(key);
+    std::vector<Entry> items;
+    for (std::size_t i = 0; entry && i < file_->document.list(entry->at_)->size(); ++i)
+      items.emplace_back(*file_, entry->at_ / i);
+    return items;
+  }
+
+  std::string text(std::string_view key) const {
+    const std::optional<Entry> entry = find(key);
+    return entry ? file_->document.text(entry->at_) : "";
+  }
+
+  std::vector<std::string> texts(std::string_view key) const {
+    std::vector<std::string> texts;
+    for (const Entry& item : list(key)) texts.push_back(file_->document.text(item.at_));
+    return texts;
+  }
+
+  bool flag(std::string_view key) const {
+    const std::optional<Entry> entry = find(key);
+    if (entry && !entry->value()->is_boolean()) entry->fail(fmt::format("'{}' must be true or false", key));
+    return entry && entry->value()->get<bool>();
+  }
+
+  // Returns the path under a key, resolved against the kubeconfig's directory.
+  std::string path(std::string_view key) const {
+    const std::string path = text(key);
+    return path.empty() ? "" : (directory() / path).lexically_normal().string();
+  }
+
+  // Returns the value under a key, decoded from base64.
+  std::string data(std::string_view key) const {
+    const std::optional<std::string> bytes = decode_base64(text(key));
+    if (!bytes) find(key)->fail(fmt::format("'{}' is not valid base64", key));
+    return *bytes;
+  }
+
+  const fs::path& directory() const { return file_->directory; }
+
+ private:
+  const File* file_;
+  Pointer at_;
+};
 
 std::string names_of(const Files& files) {
   std::vector<std::string> names;
-  for (const Entry& file : files) names.push_back(file.file());
+  for (const File& file : files) names.push_back(file.document.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
 // Returns the item with this name in `list`, from the first file that contains such an item.
 std::optional<Entry> named(const Files& files, std::string_view list, std::string_view name) {
-  for (const Entry& file : files) {
+  for (const File& file : files) {
     std::optional<Entry> found;
-    for (const Entry& item : file.list(list)) {
+    for (const Entry& item : Entry(file).list(list)) {
       if (item.text("name") != name) continue;
       if (found) item.fail(fmt::format("duplicate name '{}' in {}", name, list));
       found = item;
@@ -46,8 +124,8 @@ std::optional<Entry> named(const Files& files, std::string_view list, std::strin
 
 std::string contexts_of(const Files& files) {
   std::vector<std::string> names;
-  for (const Entry& file : files)
-    for (const Entry& context : file.list("contexts")) names.push_back(context.text("name"));
+  for (const File& file : files)
+    for (const Entry& context : Entry(file).list("contexts")) names.push_back(context.text("name"));
   if (names.empty()) return "none exists; create one with kubectl config set-context";
   const bool more = names.size() > kNamesShown;
   names.resize(std::min(names.size(), kNamesShown));
@@ -56,8 +134,8 @@ std::string contexts_of(const Files& files) {
 
 std::string chosen_context(const Files& files, const AccessChoice& choice) {
   if (!choice.context.empty()) return choice.context;
-  for (const Entry& file : files)
-    if (const std::string name = file.text("current-context"); !name.empty()) return name;
+  for (const File& file : files)
+    if (const std::string name = Entry(file).text("current-context"); !name.empty()) return name;
   throw Error(
       one_line(fmt::format("{}: no current context; choose one with --context or kubectl config use-context ({})",
                            names_of(files), contexts_of(files))));
@@ -111,7 +189,7 @@ void read_cluster(const Entry& entry, Access& access) {
 std::string plugin_settings(const Entry& cluster) {
   for (const Entry& extension : cluster.list("extensions"))
     if (extension.text("name") == "client.authentication.k8s.io/exec")
-      if (const std::optional<Entry> settings = extension.find("extension")) return settings->json().dump();
+      if (const std::optional<Entry> settings = extension.find("extension")) return settings->value()->dump();
   return "";
 }
 
@@ -127,7 +205,7 @@ ExecPlugin read_plugin(const Entry& entry, const Entry& cluster) {
        version != "client.authentication.k8s.io/v1alpha1"))
     entry.fail("the plugin's 'apiVersion' must be client.authentication.k8s.io/v1 (or v1beta1, v1alpha1)");
   plugin.install_hint = entry.text("installHint");
-  for (const Entry& argument : entry.list("args")) plugin.arguments.push_back(argument.scalar());
+  plugin.arguments = entry.texts("args");
   for (const Entry& variable : entry.list("env")) {
     const std::string name = variable.text("name");
     if (name.empty() || name.find('=') != std::string::npos)
@@ -159,10 +237,10 @@ ExecPlugin read_plugin(const Entry& entry, const Entry& cluster) {
 void read_impersonation(const Entry& entry, Access& access) {
   access.impersonate_user = entry.text("as");
   access.impersonate_uid = entry.text("as-uid");
-  for (const Entry& group : entry.list("as-groups")) access.impersonate_groups.push_back(group.scalar());
+  access.impersonate_groups = entry.texts("as-groups");
   if (const std::optional<Entry> extra = entry.find("as-user-extra"))
-    for (const auto& [key, ignored] : extra->fields())
-      for (const Entry& value : extra->list(key)) access.impersonate_extra[key].push_back(value.scalar());
+    for (const auto& field : extra->mapping()->items())
+      access.impersonate_extra[field.key()] = extra->texts(field.key());
   const bool more =
       !access.impersonate_uid.empty() || !access.impersonate_groups.empty() || !access.impersonate_extra.empty();
   if (more && access.impersonate_user.empty()) entry.fail("'as-uid', 'as-groups' and 'as-user-extra' require 'as'");
@@ -254,7 +332,7 @@ std::optional<Access> find_access(const AccessChoice& choice) {
     const std::optional<std::string> text = read_if_there(path, kKubeconfig);
     if (!text) continue;
     empty = empty && text->find_first_not_of(" \t\r\n") == std::string::npos;
-    files.push_back(Entry::parse(*text, path.string(), fs::absolute(path).parent_path()));
+    files.push_back(parse_file(*text, path.string(), fs::absolute(path).parent_path()));
   }
   if (empty && choice.context.empty())
     if (std::optional<Access> access = in_cluster_access(choice.name_space)) return access;
@@ -267,7 +345,7 @@ std::optional<Access> find_access(const AccessChoice& choice) {
 }
 
 Access parse_kubeconfig(std::string_view yaml, const fs::path& directory, const AccessChoice& choice) {
-  return access_of({Entry::parse(yaml, "kubeconfig", directory)}, choice);
+  return access_of({parse_file(yaml, "kubeconfig", directory)}, choice);
 }
 
 }  // namespace adaptdl::kube

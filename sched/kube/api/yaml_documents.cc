@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "kube/api/check_text.h"
+#include "kube/api/field_name.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -35,7 +36,7 @@ json plain_scalar(const YAML::Node& node) {
 
 class DocumentReader {
  public:
-  DocumentReader(const std::string& name, YamlDocument& document) : name_(name), document_(document) {}
+  explicit DocumentReader(YamlDocument& document) : document_(document) {}
 
   json read(const YAML::Node& node, const std::string& at, int depth) {
     if (depth == 0 || --left_ < 0) fail(node, "too many or too deeply nested values");
@@ -43,7 +44,9 @@ class DocumentReader {
     check(node);
     if (node.IsScalar()) {
       const bool quoted = node.Tag() == "!" || node.Tag().ends_with(":str");
-      return quoted ? json(node.Scalar()) : plain_scalar(node);
+      json value = quoted ? json(node.Scalar()) : plain_scalar(node);
+      if (!value.is_string()) document_.texts[at] = node.Scalar();
+      return value;
     }
     if (node.IsSequence()) {
       json array = json::array();
@@ -69,13 +72,14 @@ class DocumentReader {
 
  private:
   void check(const YAML::Node& node) const {
-    if (node.IsScalar() && !is_utf8(node.Scalar())) fail(node, kNoText);
+    // yaml-cpp decodes some escapes to a single byte.
+    if (node.IsScalar() && !is_utf8(node.Scalar()))
+      fail(node, "unsupported escape (such as \\N or \\_); write the character itself");
   }
   [[noreturn]] void fail(const YAML::Node& node, std::string_view why) const {
-    throw Error(one_line(fmt::format("{}:{}: {}", name_, node.Mark().line + 1, why)));
+    throw Error(one_line(fmt::format("{}:{}: {}", document_.name, node.Mark().line + 1, why)));
   }
 
-  const std::string& name_;
   YamlDocument& document_;
   int left_ = kMaxDocumentValues;
 };
@@ -108,25 +112,78 @@ void refuse_endless(const std::string& text) {
   }
 }
 
+std::vector<YAML::Node> load(const std::string& text) {
+  try {
+    refuse_endless(text);
+    return YAML::LoadAll(text);
+  } catch (const YAML::Exception&) {
+    // yaml-cpp rejects some JSON, such as surrogate pairs. Serialized again, without these, the text has only one line.
+    const json value = parse_foreign_json(text, kMaxDocumentDepth);
+    if (!value.is_structured()) throw;
+    return {YAML::Load(value.dump())};
+  }
+}
+
 }  // namespace
+
+const json* YamlDocument::find(const Pointer& at) const {
+  return value.contains(at) && !value.at(at).is_null() ? &value.at(at) : nullptr;
+}
+
+const json* YamlDocument::mapping(const Pointer& at) const {
+  const json* found = find(at);
+  if (found != nullptr && !found->is_object()) fail(at, fmt::format("{} must be a mapping", field_name(at)));
+  return found;
+}
+
+const json* YamlDocument::list(const Pointer& at) const {
+  const json* found = find(at);
+  if (found != nullptr && !found->is_array()) fail(at, fmt::format("{} must be a list", field_name(at)));
+  return found;
+}
+
+std::string YamlDocument::text(const Pointer& at) const {
+  if (const auto written = texts.find(at.to_string()); written != texts.end()) return written->second;
+  const json* found = find(at);
+  if (found == nullptr || !found->is_string()) fail(at, fmt::format("{} must be a string", field_name(at)));
+  return *found;
+}
+
+std::string YamlDocument::place(Pointer at) const {
+  while (!at.empty() && !lines.contains(at.to_string())) at.pop_back();
+  const auto line = lines.find(at.to_string());
+  return line == lines.end() ? name : fmt::format("{}:{}", name, line->second);
+}
+
+void YamlDocument::fail(const Pointer& at, std::string_view why) const {
+  throw Error(one_line(fmt::format("{}: {}{}", place(at), number, why)));
+}
 
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name) {
   if (text.size() > kMaxDocumentSize) throw Error(fmt::format("{}: larger than {} MiB", name, kMaxDocumentSize >> 20));
   check_text(text, name);
   std::vector<YamlDocument> documents;
   try {
-    refuse_endless(std::string(text));
-    for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
+    for (const YAML::Node& node : load(std::string(text))) {
       if (!node.IsDefined() || node.IsNull()) continue;
-      YamlDocument document;
-      document.value = DocumentReader(name, document).read(node, "", kMaxDocumentDepth);
-      documents.push_back(std::move(document));
+      YamlDocument& document = documents.emplace_back();
+      document.name = name;
+      document.value = DocumentReader(document).read(node, "", kMaxDocumentDepth);
     }
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format("{}:", error.mark.line + 1);
     throw Error(one_line(fmt::format("{}:{} invalid YAML: {}", name, line, error.msg)));
   }
+  for (std::size_t i = 0; documents.size() > 1 && i < documents.size(); ++i)
+    documents[i].number = fmt::format("document {}: ", i + 1);
   return documents;
+}
+
+YamlDocument parse_yaml_document(std::string_view text, const std::string& name) {
+  std::vector<YamlDocument> documents = parse_yaml_documents(text, name);
+  if (documents.size() > 1) throw Error(fmt::format("{}: expected one YAML document", name));
+  if (documents.empty()) documents.emplace_back().name = name;
+  return std::move(documents.front());
 }
 
 }  // namespace adaptdl::kube

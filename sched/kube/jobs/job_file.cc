@@ -31,8 +31,7 @@ bool among(const Words& words, std::string_view word) { return std::ranges::find
 // Checks one document.
 class Check {
  public:
-  Check(YamlDocument& document, const JobFileNeeds& needs, std::string file, std::string number)
-      : document_(document), needs_(needs), file_(std::move(file)), number_(std::move(number)) {}
+  Check(YamlDocument& document, const JobFileNeeds& needs) : document_(document), needs_(needs) {}
 
   json job() {
     json& root = document_.value;
@@ -46,32 +45,17 @@ class Check {
   }
 
  private:
-  [[noreturn]] void fail(const Pointer& at, const std::string& why) const {
-    // A missing field has no line, so the nearest enclosing field's line is reported.
-    Pointer there = at;
-    while (!document_.lines.contains(there.to_string()) && !there.empty()) there.pop_back();
-    const auto line = document_.lines.find(there.to_string());
-    throw Error(
-        one_line(fmt::format("{}:{}: {}{}", file_, line == document_.lines.end() ? 1 : line->second, number_, why)));
-  }
-  const json* find(const Pointer& at) const {
-    return document_.value.contains(at) && !document_.value.at(at).is_null() ? &document_.value.at(at) : nullptr;
-  }
+  [[noreturn]] void fail(const Pointer& at, const std::string& why) const { document_.fail(at, why); }
+  const json* find(const Pointer& at) const { return document_.find(at); }
+  const json* object(const Pointer& at) const { return document_.mapping(at); }
   const json& need(const Pointer& at, const char* what) const {
     const json* value = find(at);
     if (value == nullptr) fail(at, fmt::format("{} is missing: {}", field_name(at), what));
     return *value;
   }
-  const json* object(const Pointer& at) const {
-    const json* value = find(at);
-    if (value != nullptr && !value->is_object()) fail(at, fmt::format("{} must be a mapping", field_name(at)));
-    return value;
-  }
   std::size_t count(const Pointer& at) const {
-    const json* value = find(at);
-    if (value == nullptr) return 0;
-    if (!value->is_array()) fail(at, fmt::format("{} must be a list", field_name(at)));
-    return value->size();
+    const json* items = document_.list(at);
+    return items == nullptr ? 0 : items->size();
   }
   std::string text(const Pointer& at) const {
     const json* value = find(at);
@@ -252,7 +236,6 @@ class Check {
 
   YamlDocument& document_;
   const JobFileNeeds& needs_;
-  std::string file_, number_;
 };
 
 }  // namespace
@@ -263,13 +246,11 @@ std::vector<json> parse_job_file(std::string_view text, const std::string& file,
   std::vector<json> jobs;
   std::set<std::string> names;
   for (YamlDocument& document : documents) {
-    const std::string number = documents.size() > 1 ? fmt::format("document {}: ", jobs.size() + 1) : "";
-    jobs.push_back(Check(document, needs, file, number).job());
-    const std::string name =
-        text_field(jobs.back(), {"metadata", "namespace"}) + '/' + text_field(jobs.back(), {"metadata", "name"});
-    if (!name.ends_with('/') && !names.insert(name).second)
-      throw Error(one_line(
-          fmt::format("{}: {}duplicate job name '{}'", file, number, text_field(jobs.back(), {"metadata", "name"}))));
+    json job = Check(document, needs).job();
+    const std::string name = text_field(job, {"metadata", "name"});
+    if (!name.empty() && !names.insert(text_field(job, {"metadata", "namespace"}) + '/' + name).second)
+      document.fail(Pointer("/metadata/name"), fmt::format("duplicate job name '{}'", name));
+    jobs.push_back(std::move(job));
   }
   return jobs;
 }

@@ -242,25 +242,25 @@ void add_parameter(Space& space, std::string_view text) {
   add_text(space, std::string(text.substr(0, equals)), text.substr(equals + 1));
 }
 
-SpaceFile parse_space(const json& document, const std::function<std::string(const std::string&)>& where) {
+SpaceFile parse_space(const json& document, const std::function<std::string(const json::json_pointer&)>& where) {
+  using Pointer = json::json_pointer;
   if (!document.is_object() || !document.contains("parameters") || !document["parameters"].is_object())
-    throw UsageError(fmt::format("{}: expected a mapping with the key 'parameters'", where("")));
+    throw UsageError(fmt::format("{}: expected a mapping with the key 'parameters'", where(Pointer())));
   SpaceFile file;
   for (const auto& [key, value] : document.items()) {
     if (key != "parameters" && key != "seed")
-      throw UsageError(fmt::format("{}: unknown key '{}'; expected parameters or seed", where("/" + key), key));
+      throw UsageError(fmt::format("{}: unknown key '{}'; expected parameters or seed", where(Pointer() / key), key));
   }
-  const auto pointer = [](const std::string& name) { return (json::json_pointer("/parameters") / name).to_string(); };
   for (const auto& [name, value] : document["parameters"].items()) {
     try {
       add_value(file.space, name, value);
     } catch (const UsageError& error) {
-      throw UsageError(fmt::format("{}: {}", where(pointer(name)), error.what()));
+      throw UsageError(fmt::format("{}: {}", where(Pointer("/parameters") / name), error.what()));
     }
   }
   if (const auto seed = document.find("seed"); seed != document.end()) {
     if (!seed->is_number_integer() || *seed < 0)
-      throw UsageError(fmt::format("{}: the seed must be a whole number of at least 0", where("/seed")));
+      throw UsageError(fmt::format("{}: the seed must be a whole number of at least 0", where(Pointer("/seed"))));
     file.seed = seed->get<std::uint64_t>();
   }
   return file;

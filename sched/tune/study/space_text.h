@@ -39,7 +39,8 @@ struct SpaceFile {
 
 // Parses a space file. For messages, `where` returns the location of the value at a JSON pointer, such as
 // "space.yaml:3".
-SpaceFile parse_space(const nlohmann::json& document, const std::function<std::string(const std::string&)>& where);
+SpaceFile parse_space(const nlohmann::json& document,
+                      const std::function<std::string(const nlohmann::json::json_pointer&)>& where);
 
 // Completes a space: puts each parameter after the parameters in its conditions, and resolves conditions on parameters
 // that are the same in every trial. Throws UsageError if a condition names a parameter or value that does not exist, or

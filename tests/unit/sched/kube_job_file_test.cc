@@ -48,8 +48,10 @@ TEST_CASE("a YAML job is parsed into the equivalent object") {
 
 TEST_CASE("a file may contain several jobs, empty documents, or JSON") {
   CHECK(parse_job_file("---\n" + with() + "---\n---\n" + with("  maxReplicas: 2\n"), "f", {}).size() == 2);
-  const json object = parse_job_file(with(), "f", {})[0];
+  json object = parse_job_file(with(), "f", {})[0];
   CHECK(parse_job_file(object.dump(2), "f", {})[0] == object);
+  object["metadata"]["annotations"]["a"] = "\U0001f600\t";
+  CHECK(parse_job_file(object.dump(1, '\t', true), "f", {})[0] == object);
 }
 
 TEST_CASE("fields set by the server are removed from an exported job") {

@@ -105,6 +105,18 @@ TEST_CASE("tokens, token files, passwords and impersonation are parsed") {
   CHECK(other.impersonate_extra.at("scopes") == std::vector<std::string>{"x", "y"});
 }
 
+TEST_CASE("settings are text, even if they look like numbers, booleans or null") {
+  for (const std::string text :
+       {"0123", "yes", "True", "off", "1e3", "1.50", "-0", "0x1F", "'null'", "'true'", "'7'"}) {
+    const Access access = parse(kubeconfig(kServer, "username: a, password: " + text + ", as: b, as-groups: [" + text +
+                                                        "], as-user-extra: {" + text + ": [" + text + "]}"));
+    const std::string expected = text.front() == '\'' ? text.substr(1, text.size() - 2) : text;
+    CHECK(access.password == expected);
+    CHECK(access.impersonate_groups == std::vector<std::string>{expected});
+    CHECK(access.impersonate_extra.at(expected) == std::vector<std::string>{expected});
+  }
+}
+
 TEST_CASE("a credential plugin is parsed with the cluster's settings for it") {
   const Access access = parse(kubeconfig(
       std::string(kServer) + ", extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: a, n: 1, "

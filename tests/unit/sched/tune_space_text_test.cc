@@ -20,7 +20,7 @@ Space space_of(std::initializer_list<const char*> texts) {
 }
 
 SpaceFile read(const json& document) {
-  return parse_space(document, [](const std::string& pointer) { return "space.yaml:" + pointer; });
+  return parse_space(document, [](const auto& pointer) { return "space.yaml:" + pointer.to_string(); });
 }
 
 std::string error_in(auto call) {
