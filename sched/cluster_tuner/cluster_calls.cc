@@ -7,7 +7,6 @@
 
 #include "http/http.h"
 #include "kube/api/error.h"
-#include "kube/api/missing_object.h"
 #include "kube/api/watch.h"
 
 namespace adaptdl::sched::tune {
@@ -37,7 +36,7 @@ bool ClusterCalls::may_pass(Attempt& attempt, const std::exception& error) {
   if (now - attempt.began > kube::kStarting) attempt = {.began = attempt.began};
   if (const auto* const answer = dynamic_cast<const kube::ApiError*>(&error)) {
     const int code = answer->code();
-    if (code == 401 || code == 403 || (code == 404 && !kube::is_missing_object(*answer))) {
+    if (code == 401 || code == 403 || (code == 404 && !answer->missing_object())) {
       if (!attempt.refused) attempt.refused = now;
       return now - *attempt.refused < kube::kStarting;
     }

@@ -9,7 +9,6 @@
 #include "cluster_tuner/trial_job.h"
 #include "http/http.h"
 #include "kube/api/json_fields.h"
-#include "kube/api/missing_object.h"
 #include "kube/api/resource.h"
 #include "kube/jobs/job_logs.h"
 
@@ -141,7 +140,7 @@ std::optional<json> ClusterTrial::find_job() const {
   try {
     return calls_.client().get(job_path());
   } catch (const kube::ApiError& error) {
-    if (!kube::is_missing_object(error)) throw;
+    if (!error.missing_object()) throw;
     return std::nullopt;
   }
 }
@@ -269,7 +268,7 @@ void ClusterTrial::suspend(const std::stop_token& stop) {
         calls_.client().patch(job_path(), kube::Patch::kMerge, suspension(uid, true));
       } catch (const kube::ApiError& error) {
         // If the job is gone, the other thread detects it.
-        if (!kube::is_missing_object(error) && !(error.conflict() && is_replaced(uid))) throw;
+        if (!error.missing_object() && !(error.conflict() && is_replaced(uid))) throw;
       }
     });
   } catch (const http::Stopped&) {

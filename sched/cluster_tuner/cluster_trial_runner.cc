@@ -10,7 +10,6 @@
 #include "base/private_files.h"
 #include "http/http.h"
 #include "kube/api/json_fields.h"
-#include "kube/api/missing_object.h"
 #include "kube/api/resource.h"
 #include "kube/api/watch.h"
 #include "tune/pruner/pruner.h"
@@ -35,7 +34,7 @@ std::string uid_at(kube::Client& client, const std::string& path) {
   try {
     return kube::text_field(client.get(path), {"metadata", "uid"});
   } catch (const kube::ApiError& error) {
-    if (!kube::is_missing_object(error)) throw;
+    if (!error.missing_object()) throw;
     return "";
   }
 }
@@ -287,7 +286,7 @@ void ClusterTrialRunner::remove_job(int number, const std::stop_token& stop) {
         client.remove(path, options);
       } catch (const kube::ApiError& error) {
         const bool is_replaced = error.conflict() && !options.uid.empty() && uid_at(client, path) != options.uid;
-        if (!kube::is_missing_object(error) && !is_replaced) throw;
+        if (!error.missing_object() && !is_replaced) throw;
       }
     });
   };

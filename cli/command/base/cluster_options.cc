@@ -87,20 +87,12 @@ JobName parse_job_name(const std::string& text, const kube::Access& access) {
   return name;
 }
 
-std::string no_such_kind(const kube::Client& client) {
-  return fmt::format(
-      "the cluster of context '{}' does not have the resource AdaptDLJob; its administrator can install it with "
-      "`kubectl apply -f share/adaptdl/crd/adaptdljob.yaml`",
-      client.access().context);
-}
-
 std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name) {
   try {
     return client.get(kube::path(kube::kAdaptDLJobs, name.name_space, name.name));
   } catch (const kube::ApiError& error) {
-    if (kube::is_missing_object(error)) return std::nullopt;
-    if (!error.not_found()) throw;
-    throw Error(no_such_kind(client));
+    if (!error.missing_object()) throw;
+    return std::nullopt;
   }
 }
 

@@ -14,7 +14,6 @@
 #include "adaptdl/error.h"
 #include "kube/api/access.h"
 #include "kube/api/client.h"
-#include "kube/api/missing_object.h"
 #include "local/record/run_record.h"
 
 namespace adaptdl::cli {
@@ -41,25 +40,10 @@ struct JobName {
 // Parses "name", in the namespace of `access`, or "namespace/name". Throws UsageError on anything else.
 JobName parse_job_name(const std::string& text, const kube::Access& access);
 
-// Returns the AdaptDLJob. Throws Error if it does not exist, or if the cluster does not have the AdaptDLJob resource.
+// Returns the AdaptDLJob. Throws Error if it does not exist.
 nlohmann::json get_job(kube::Client& client, const JobName& name);
 // Like get_job(), but returns nullopt if the job does not exist.
 std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name);
-
-// Returns the error message for a cluster that lacks the AdaptDLJob resource; the API server reports only a 404.
-std::string no_such_kind(const kube::Client& client);
-
-// Calls `work`. Turns a 404 that names no object, which means that the cluster lacks the AdaptDLJob resource, into an
-// Error with the message of no_such_kind().
-template <typename Work>
-void with_job_kind(const kube::Client& client, const Work& work) {
-  try {
-    work();
-  } catch (const kube::ApiError& error) {
-    if (error.not_found() && !kube::is_missing_object(error)) throw Error(no_such_kind(client));
-    throw;
-  }
-}
 
 // The run or job that a name refers to: either `run` is set, or `client`, `name` and `job` are.
 struct Target {

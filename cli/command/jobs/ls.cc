@@ -76,10 +76,9 @@ void add_jobs(Listing& listing, const LsOptions& options) {
     listing.jobs = kube::list_jobs(
         client, {.name_space = name_space(options, *where), .selector = options.selector, .names = options.names},
         listing.now);
-  } catch (const kube::ApiError& error) {
-    if (!error.not_found()) throw;
+  } catch (const kube::KindNotInstalled&) {
     // A cluster without AdaptDL is an error only if the user requested a cluster.
-    if (!options.runs() || options.cluster.cluster) throw Error(no_such_kind(client));
+    if (!options.runs()) throw;
     return;
   }
   listing.context = where->context;
@@ -174,15 +173,6 @@ bool is_wanted(const kube::JobView& view, const LsOptions& options) {
   return options.names.empty() || std::ranges::find(options.names, view.job.name) != options.names.end();
 }
 
-bool is_ready(const ClusterWatch& cluster, const kube::Client& client) {
-  try {
-    return cluster.ready();
-  } catch (const kube::ApiError& error) {
-    if (error.not_found()) throw Error(no_such_kind(client));
-    throw;
-  }
-}
-
 // Shows runs and jobs until Ctrl-C. Redraws the listing in place on a terminal; otherwise, prints it again after each
 // change.
 void watch(const LsOptions& options) {
@@ -201,7 +191,7 @@ void watch(const LsOptions& options) {
   auto looked = std::chrono::steady_clock::time_point();
   do {
     const auto now = std::chrono::steady_clock::now();
-    if (cluster && !is_ready(*cluster, *client)) {
+    if (cluster && !cluster->ready()) {
       screen.outage(cluster->outage());
       continue;
     }

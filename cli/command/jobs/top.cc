@@ -37,13 +37,8 @@ sched::AllocatorCluster look(kube::Client& client, const std::stop_token& stop) 
   const kube::ListOptions from_memory{.label_selector = {}, .field_selector = {}, .from_memory = true};
   client.list(
       kube::path(kube::kNodes, ""), from_memory, [&](nlohmann::json&& node) { state.put_node(node); }, stop);
-  try {
-    client.list(
-        kube::path(kube::kAdaptDLJobs, ""), from_memory, [&](nlohmann::json&& job) { state.put_job(job); }, stop);
-  } catch (const kube::ApiError& error) {
-    if (error.not_found()) throw Error(no_such_kind(client));
-    throw;
-  }
+  client.list(
+      kube::path(kube::kAdaptDLJobs, ""), from_memory, [&](nlohmann::json&& job) { state.put_job(job); }, stop);
   client.list(
       kube::path(kube::kPods, ""), from_memory, [&](nlohmann::json&& pod) { state.put_pod(pod); }, stop);
   for (const kube::Resource* resource : sched::kDeviceResources) {

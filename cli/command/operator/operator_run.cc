@@ -214,14 +214,7 @@ void run(OperatorRunOptions& options) {
   run.pods.supervisor_url = options.supervisor_url;
   if (run.pods.supervisor_url.empty() && !options.service.empty())
     run.pods.supervisor_url = service_url(client, options.service);
-  try {
-    sched::Operator(client, run).run(signals.token());
-  } catch (const kube::ApiError& error) {
-    if (error.not_found())
-      throw Error(
-          "the cluster does not have the resource AdaptDLJob; apply the output of `adaptdl operator manifests`");
-    throw;
-  }
+  sched::Operator(client, run).run(signals.token());
 }
 
 void add_scheduling_options(CLI::App& app, OperatorRunOptions& options) {

@@ -130,7 +130,7 @@ class Submit {
     check_cluster(client_, jobs_, options_.submission);
     options_.submission.storage = kube::choose_job_storage(client_, options_.storage_class);
     const auto planned = make_submissions(jobs_, options_.submission);
-    with_job_kind(client_, [&] { submitter.check(planned, notice); });
+    submitter.check(planned, notice);
     if (!options_.dry_run.empty()) return show_dry_run(planned, submitter);
     if (target) {
       // A build takes a while, so everything that the cluster may refuse has already been checked.

@@ -200,7 +200,7 @@ std::unique_ptr<kube::Client> cluster_client(const TunePlan& plan) {
 }
 
 void check_cluster(const TunePlan& plan, kube::Client& client) {
-  with_job_kind(client, [&] { check_names(plan, client); });
+  check_names(plan, client);
   tune::TrialJobPlan jobs = job_plan(plan);
   jobs.submission.storage = kube::choose_job_storage(client, plan.settings.cluster->storage_class);
   kube::Submitter(client).check({tune::make_trial_job(jobs, 0, plan.settings.space.fixed)},

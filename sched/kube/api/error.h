@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "adaptdl/error.h"
 
@@ -24,6 +25,9 @@ class ApiError : public Error {
   // After a list's continue token has expired, this token continues the list at a later resourceVersion.
   const std::string& continue_token() const { return continue_token_; }
   bool not_found() const { return code_ == 404; }
+  // Returns whether the object does not exist. A server that does not know the object's kind, such as one that is
+  // starting, also responds with a 404, but does not name the object.
+  bool missing_object() const { return not_found() && details_.contains("name"); }
   bool conflict() const { return code_ == 409; }
   bool gone() const { return code_ == 410; }  // the resourceVersion or continue token is too old
 
@@ -32,6 +36,13 @@ class ApiError : public Error {
   std::string reason_;
   nlohmann::json details_;
   std::string continue_token_, server_message_;
+};
+
+// The cluster does not have the resource AdaptDLJob. Thrown for a 404 that names no object, in response to a request
+// for AdaptDLJobs.
+class KindNotInstalled : public ApiError {
+ public:
+  explicit KindNotInstalled(ApiError error) : ApiError(std::move(error)) {}
 };
 
 // A metav1.Status. It can be built from any response, including a proxy's HTML page.

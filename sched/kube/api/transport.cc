@@ -194,8 +194,17 @@ void Transport::refuse(const std::string& method, const std::string& path, int c
         "--context",
         identity_->credentials.in_words());
   }
-  throw ApiError(message, code, std::move(status.reason), std::move(status.details), std::move(status.continue_token),
+  const bool lacks_kind =
+      code == 404 && !status.details.contains("name") && path.starts_with(fmt::format("/apis/{}/", kAdaptDLJobs.group));
+  if (lacks_kind)
+    message = fmt::format(
+        "the cluster of context '{}' does not have the resource AdaptDLJob; its administrator can install it with "
+        "`kubectl apply -f share/adaptdl/crd/adaptdljob.yaml`",
+        access_.context);
+  ApiError error(message, code, std::move(status.reason), std::move(status.details), std::move(status.continue_token),
                  std::move(status.message));
+  if (lacks_kind) throw KindNotInstalled(std::move(error));
+  throw error;
 }
 
 void Transport::unreachable(const http::ConnectionError& error, milliseconds tried) const {

@@ -166,12 +166,12 @@ class Watcher {
     if (!expired_) notify(Change::Kind::kSynced);
   }
 
-  // Throws the error if waiting cannot resolve it.
+  // Rethrows the current exception, `error`, if waiting cannot resolve it.
   void check(const ApiError& error) {
     const bool may_pass = error.code() >= 500 || error.code() == 429 || error.code() == 408;
     if (may_pass) return;
     if (!refused_since_) refused_since_ = Clock::now();
-    if (Clock::now() - *refused_since_ > kStarting) throw error;
+    if (Clock::now() - *refused_since_ > kStarting) throw;
   }
 
   void well() {

@@ -29,8 +29,7 @@ std::vector<json> get_jobs(Client& client, const JobQuery& query) {
         try {
           return client.get(path(kAdaptDLJobs, query.name_space, query.names[i]));
         } catch (const ApiError& error) {
-          // A 404 names the object only if the server knows the kind.
-          if (!error.not_found() || !error.details().is_object() || !error.details().contains("name")) throw;
+          if (!error.missing_object()) throw;
           return nullptr;
         }
       }));

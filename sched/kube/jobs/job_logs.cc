@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "http/http.h"
-#include "kube/api/missing_object.h"
 #include "kube/api/resource.h"
 #include "kube/api/watch.h"
 #include "kube/jobs/log_stream.h"
@@ -88,7 +87,7 @@ class JobLogs {
     try {
       over_ = is_over(parse_job(client_.get(path(kAdaptDLJobs, query_.name_space, query_.job))));
     } catch (const ApiError& error) {
-      if (!is_missing_object(error)) throw;
+      if (!error.missing_object()) throw;
       over_ = true;
     }
     return over_;

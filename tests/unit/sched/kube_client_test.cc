@@ -181,6 +181,15 @@ TEST_CASE("the error for a forbidden request names the request and the context, 
   CHECK(has(error_of([&] { Client(access, quick()).get("/html"); }), "not a JSON object"));
 }
 
+TEST_CASE("a 404 that names no object means that AdaptDLJobs are not installed") {
+  Client client(server().access(), quick());
+  CHECK_THROWS_AS(client.list(path(kAdaptDLJobs, "n")), KindNotInstalled);
+  CHECK(has(error_of([&] { client.create(path(kAdaptDLJobs, "n"), {}); }),
+            "the cluster of context 'lab' does not have the resource AdaptDLJob"));
+  for (const std::string& missing : {path(kAdaptDLJobs, "n", "x"), path(kDeviceClasses, "")})
+    CHECK(error_of([&] { client.get(missing); }) == "GET " + missing + ": not here");
+}
+
 TEST_CASE("an unreachable server is reported within the time limit, with address and cause but no credentials") {
   Access access = server().access();
   access.server = "https://user:s3cret@127.0.0.1:1";

@@ -82,6 +82,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.answer(200, {"metadata": {"resourceVersion": "7", "continue": "a&b"}, "items": [{"n": 1}]})
         elif path == "/forbidden":
             self.answer(403, {"kind": "Status", "reason": "Forbidden", "message": "no right"})
+        elif path.startswith("/apis/"):
+            details = {"name": "x"} if path.endswith("/x") else {}
+            self.answer(404, {"kind": "Status", "reason": "NotFound", "message": "not here", "details": details})
         elif path == "/html":
             self.answer(200, "not an object")
         elif path == "/stream":
