@@ -213,7 +213,7 @@ TEST_CASE("a job recovers after its status is removed or replaced") {
   }
 }
 
-TEST_CASE("a job recovers from random changes to its status, its pods and the clock") { check_random_changes(25); }
+TEST_CASE("a job recovers from random changes to its status, its pods and the clock") { check_random_changes(10); }
 
 TEST_CASE("a job recovers from random changes with thousands of seeds" * doctest::test_suite("full")) {
   check_random_changes(3'000);

@@ -130,8 +130,10 @@ TEST_CASE("a lease with missing or invalid fields is acquired after at most one 
   }
 }
 
-TEST_CASE("despite delays and losses, the lease has at most one holder, and dead holders are replaced") {
-  for (unsigned seed = 0; seed < 50; ++seed) {
+namespace {
+
+void check_histories(unsigned count) {
+  for (unsigned seed = 0; seed < count; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
     const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
@@ -180,6 +182,16 @@ TEST_CASE("despite delays and losses, the lease has at most one holder, and dead
       REQUIRE_MESSAGE(now - led < 60s, "step ", i);
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("despite delays and losses, the lease has at most one holder, and dead holders are replaced") {
+  check_histories(15);
+}
+
+TEST_CASE("in a thousand histories, the lease has at most one holder" * doctest::test_suite("full")) {
+  check_histories(1000);
 }
 
 }  // namespace operator_leader_test

@@ -178,7 +178,6 @@ const SimulationOptions kGrowing{.groups = {{.gpu_type = "t4", .gpus = 4, .price
 
 TEST_CASE("operator_month: ledgers match the simulator's costs for a simulated day") {
   check_month("tiresias", 1, "0.5", 0.1, kTwoTypes);
-  check_month("pollux-released", 1, "0.5", 0.3, kGrowing);
 }
 
 TEST_CASE("operator_month: ledgers match the simulator's costs for a simulated month" * doctest::test_suite("full")) {

@@ -242,7 +242,7 @@ void check_histories(int count) {
 
 }  // namespace
 
-TEST_CASE("operator_pool: the pool follows the load, settles, and stays within its limits") { check_histories(10); }
+TEST_CASE("operator_pool: the pool follows the load, settles, and stays within its limits") { check_histories(4); }
 
 TEST_CASE("operator_pool: the pool follows the load and its limits in many histories" * doctest::test_suite("full")) {
   check_histories(100);

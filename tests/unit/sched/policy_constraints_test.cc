@@ -7,7 +7,6 @@
 #include "allocation_validator.h"
 #include "policy/policies.h"
 #include "random_problem.h"
-#include "sanitizer.h"
 
 namespace policy_constraints_test {
 
@@ -46,10 +45,7 @@ void check_random_problems(int count) {
 
 }  // namespace
 
-// Instrumented policies take many times as long.
-constexpr int kProblems = sanitizer::kAddress ? 30 : 40;
-
-TEST_CASE("decisions on random and hostile problems respect every constraint") { check_random_problems(kProblems); }
+TEST_CASE("decisions on random and hostile problems respect every constraint") { check_random_problems(20); }
 
 TEST_CASE("decisions on 1000 random and hostile problems respect every constraint" * doctest::test_suite("full")) {
   check_random_problems(1000);

@@ -25,11 +25,11 @@ using namespace remote_host_support;
 
 namespace {
 
-// `save N` saves 10 MB, which need several messages, as checkpoint N of a runtime without manifests; `report N` reports
-// it.
+// `save N [SIZE]` saves 3 MB, which need several messages, or another size as checkpoint N of a runtime without
+// manifests; `report N` reports it.
 constexpr const char* kSave = R"(
 save() {
-  mkdir "$ADAPTDL_CHECKPOINT_PATH/.new" && head -c 10000000 /dev/zero | tr '\0' "$1" >"$ADAPTDL_CHECKPOINT_PATH/.new/state" &&
+  mkdir "$ADAPTDL_CHECKPOINT_PATH/.new" && head -c ${2:-3000000} /dev/zero | tr '\0' "$1" >"$ADAPTDL_CHECKPOINT_PATH/.new/state" &&
     : >"$ADAPTDL_CHECKPOINT_PATH/.new/empty" &&
     mv "$ADAPTDL_CHECKPOINT_PATH/.new" "$ADAPTDL_CHECKPOINT_PATH/checkpoint-$1"
 }
@@ -62,7 +62,7 @@ fs::path node_directory(Scene& scene) {
 
 TEST_CASE("a checkpoint that a replica saves is stored before the replica's report and end arrive") {
   const Directory checkpoints;
-  Scene scene(std::string(kSave) + "save 1; report 1; exit 143", {"a"}, checkpoints.path());
+  Scene scene(std::string(kSave) + "save 1 10000000; report 1; exit 143", {"a"}, checkpoints.path());
   const Replica& replica = scene.start(0, "a", 0);
   const fs::path copy = checkpoints / "checkpoint-1";
   bool early = false;
@@ -146,7 +146,7 @@ TEST_CASE("each start of all replicas continues from the newest checkpoint of th
 TEST_CASE("a replica that is stopped or killed while the checkpoint is copied never starts") {
   for (const bool all : {false, true}) {
     const Directory checkpoints;
-    checkpoints.add(3, std::string(10'000'000, 'x'));
+    checkpoints.add(3, std::string(3'000'000, 'x'));
     Scene scene("echo started", {"a"}, checkpoints.path());
     Replica& replica = scene.start(0, "a", 0);
     all ? scene.host.kill_all() : replica.ask_to_stop();
@@ -226,7 +226,7 @@ TEST_CASE("the bytes of a checkpoint are checked, and a damaged one is passed ov
 
 TEST_CASE("the devices of a node share the files of one copy") {
   const Directory checkpoints;
-  checkpoints.add(3, std::string(10'000'000, 'x'));
+  checkpoints.add(3, std::string(3'000'000, 'x'));
   Scene scene(R"(cd "$ADAPTDL_CHECKPOINT_PATH"; ls; stat -c %i checkpoint-3/state)", {"a", "b", "c"},
               checkpoints.path());
   for (int rank = 0; rank < 3; ++rank) scene.start(rank, std::string(1, static_cast<char>('a' + rank)), rank);
@@ -238,7 +238,7 @@ TEST_CASE("the devices of a node share the files of one copy") {
 
 TEST_CASE("if a node is lost while the checkpoint is copied to it, the other replicas start") {
   const Directory checkpoints;
-  checkpoints.add(3, std::string(10'000'000, 'x'));
+  checkpoints.add(3, std::string(3'000'000, 'x'));
   Scene scene("echo started", {"a", "b"}, checkpoints.path());
   ::kill(scene.links.pid("a"), SIGSTOP);
   const Replica& lost = scene.start(0, "a", 0);

@@ -184,7 +184,7 @@ TEST_CASE("invalid UTF-8 in text is replaced, and valid text is unchanged") {
 TEST_CASE("histograms count every finite value in its bucket") {
   torch::manual_seed(5);
   // The values fill several chunks, and include zeros, both signs, and many magnitudes.
-  auto values = torch::randn({3, 700'001}, torch::kDouble).pow(5);
+  auto values = torch::randn({3, 360'001}, torch::kDouble).pow(5);
   values[0].slice(0, 0, 1000).zero_();
   values[1][0] = 3e30;
   auto with_others = values.clone();
