@@ -26,7 +26,7 @@ bool is_directory(const TreeFile& file) { return file.entry.type == Entry::Type:
 // Finds the files that one source argument of a COPY names, following links.
 class Finder {
  public:
-  Finder(const FileTree& tree, const Copy& copy)
+  Finder(const FileTree& tree, const CopyStep& copy)
       : tree_(tree), parents_(copy.parents), excludes_(IgnoreFile::of_patterns(copy.excludes)) {}
 
   std::vector<CopySource> find(const std::string& text) {
@@ -160,7 +160,7 @@ class Finder {
 
 }  // namespace
 
-std::vector<CopySource> copy_sources(const FileTree& tree, const Copy& copy) {
+std::vector<CopySource> copy_sources(const FileTree& tree, const CopyStep& copy) {
   Finder finder(tree, copy);
   std::vector<CopySource> sources;
   for (const std::string& text : copy.sources) {

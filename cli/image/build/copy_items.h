@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "image/dockerfile/dockerfile.h"
+#include "image/dockerfile/expansion.h"
 #include "image/layer/file_tree.h"
 
 namespace adaptdl::image {
@@ -17,13 +17,13 @@ struct CopyItem {
 
 // One of COPY's sources: a file, or a directory with everything in it.
 struct CopySource {
-  std::string text;             // as in the Dockerfile, expanded
+  std::string text;             // as in CopyStep
   std::vector<CopyItem> items;  // directories before their contents
   bool directory = false;       // whether a directory's contents are copied; --parents keeps the directory's path
 };
 
 // Returns the sources in order. A wildcard without a match yields no source, and URLs are skipped. Throws Error,
 // without file or line, if a source does not exist; the message names the searched tree.
-std::vector<CopySource> copy_sources(const FileTree& tree, const Copy& copy);
+std::vector<CopySource> copy_sources(const FileTree& tree, const CopyStep& copy);
 
 }  // namespace adaptdl::image

@@ -5,13 +5,15 @@
 #include "adaptdl/error.h"
 #include "base/printable.h"
 #include "image/base/clean_path.h"
-#include "image/dockerfile/values.h"
 #include "image/layer/layer_reader.h"
 
 namespace adaptdl::image {
 namespace {
 
 struct Unknown {};
+
+// The mode of directories that are created implicitly.
+constexpr std::uint32_t kDirectoryMode = 0755;
 
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -20,9 +22,7 @@ std::string parent_of(const std::string& path) {
 
 class CopyPlanner {
  public:
-  CopyPlanner(const CopyInput& input, const TargetFiles& to) : input_(input), copy_(*input.copy), to_(to) {
-    if (!copy_.mode.empty()) mode_ = FileMode::parse(copy_.mode);
-  }
+  CopyPlanner(const CopyInput& input, const TargetFiles& to) : input_(input), copy_(*input.copy), to_(to) {}
 
   PlannedCopy plan() {
     std::string destination = copy_.destination.substr(1);
@@ -66,28 +66,29 @@ class CopyPlanner {
     return !given.file.empty() && copy_.unpack.value_or(false) && is_archive(given.file);
   }
 
+  [[noreturn]] static void fail_directory(const std::string& path) {
+    throw Error(one_line(fmt::format("cannot create the directory /{}: a file or link already exists there", path)));
+  }
+
   PathKind kind_of(const std::string& path) const {
     const PathKind kind = to_.find(path);
     if (kind == PathKind::kUnknown) throw Unknown();
     return kind;
   }
 
+  // Plans the directories that do not exist among `path` and the directories above it.
   void make_directories(const std::string& path) {
-    const auto missing = missing_directories(path, to_);
-    if (!missing) throw Unknown();
-    for (const std::string& each : *missing) {
-      if (plan_.entries.contains(each)) continue;
+    PathKind kind = PathKind::kDirectory;
+    for (std::size_t end = 0; end != std::string::npos && !path.empty();) {
+      end = path.find('/', end + 1);
+      const std::string each = path.substr(0, end);
+      if (kind != PathKind::kMissing) kind = kind_of(each);
+      if (kind == PathKind::kOther || kind == PathKind::kLink) fail_directory(each);
+      if (kind != PathKind::kMissing) continue;
       PlannedEntry planned;
       planned.entry = {.path = each, .type = Entry::Type::kDirectory, .mode = kDirectoryMode, .mtime = input_.date};
-      own(planned.entry);
       plan_.entries.emplace(each, std::move(planned));
     }
-  }
-
-  void own(Entry& entry) const {
-    if (!input_.owner) return;
-    entry.uid = input_.owner->user;
-    entry.gid = input_.owner->group;
   }
 
   void add(const CopySource& source, const std::string& destination, bool directory) {
@@ -122,44 +123,43 @@ class CopyPlanner {
     else if (!new_parent)
       kind = is_directory ? kind_of(path) : to_.find(path);
     if (is_directory && kind == PathKind::kDirectory) return;
-    if (is_directory && kind != PathKind::kMissing)
-      throw Error(one_line(fmt::format("cannot create the directory /{}: a file or link already exists there", path)));
+    if (is_directory && kind != PathKind::kMissing) fail_directory(path);
     if (!is_directory && kind == PathKind::kDirectory)
       throw Error(one_line(fmt::format("cannot create the file /{}: a directory already exists there", path)));
     entry.path = path;
-    own(entry);
-    if (mode_ && entry.type != Entry::Type::kSymlink) entry.mode = mode_->apply(entry.mode, is_directory);
+    if (copy_.mode && entry.type != Entry::Type::kSymlink) entry.mode = copy_.mode->apply(entry.mode, is_directory);
     plan_.entries.insert_or_assign(path, std::move(planned));
   }
 
   const CopyInput& input_;
-  const Copy& copy_;
+  const CopyStep& copy_;
   const TargetFiles& to_;
-  std::optional<FileMode> mode_;
   bool into_ = false;
   PlannedCopy plan_;
 };
 
 }  // namespace
 
+TargetFiles target_files(const StageFiles& files) {
+  return {[&files](const std::string& path) { return files.find(path); }, [](const std::string& path) { return path; }};
+}
+
+TargetFiles target_files(const FileTree& files) {
+  return {[&files](const std::string& path) {
+            const std::optional<TreeFile> file = files.find(path);
+            if (!file) return PathKind::kMissing;
+            return file->entry.type == Entry::Type::kDirectory ? PathKind::kDirectory
+                   : file->entry.type == Entry::Type::kSymlink ? PathKind::kLink
+                                                               : PathKind::kOther;
+          },
+          [&files](const std::string& path) { return files.resolve(path); }};
+}
+
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const TargetFiles& to) {
   try {
     return CopyPlanner(input, to).plan();
   } catch (const Unknown&) {
     return {};
-  }
-}
-
-std::optional<std::vector<std::string>> missing_directories(const std::string& path, const TargetFiles& to) {
-  std::vector<std::string> missing;
-  for (std::size_t end = path.empty() ? std::string::npos : path.find('/');; end = path.find('/', end + 1)) {
-    const std::string each = path.substr(0, end);
-    const PathKind kind = missing.empty() ? to.find(each) : PathKind::kMissing;
-    if (kind == PathKind::kUnknown) return {};
-    if (kind == PathKind::kMissing && !each.empty()) missing.push_back(each);
-    if (kind == PathKind::kOther || kind == PathKind::kLink)
-      throw Error(one_line(fmt::format("cannot create the directory /{}: a file or link already exists there", each)));
-    if (end == std::string::npos) return missing;
   }
 }
 

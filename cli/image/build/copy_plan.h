@@ -1,7 +1,7 @@
 // Plans the contents of a COPY's layer: below the destination, every source has the path that BuildKit would give it.
 //
-// An existing directory keeps its attributes and has no entry in the plan; a missing directory is created. Missing
-// directories above the destination belong to the owner that --chown specifies.
+// An existing directory keeps its attributes and has no entry in the plan; a missing directory is created. All entries,
+// including missing directories above the destination, belong to the owner that --chown specifies.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@
 
 namespace adaptdl::image {
 
-// The mode of directories that are created implicitly.
-inline constexpr std::uint32_t kDirectoryMode = 0755;
-
 // The file system that files are copied into.
 struct TargetFiles {
   std::function<PathKind(const std::string& path)> find;
   // Returns the path with all of its links resolved.
   std::function<std::string(const std::string& path)> resolve;
 };
+// The argument must outlive the result.
+TargetFiles target_files(const StageFiles& files);
+TargetFiles target_files(const FileTree& files);
 
 struct Owner {
   std::uint32_t user = 0, group = 0;
@@ -40,11 +40,10 @@ struct GivenFile {
 };
 
 struct CopyInput {
-  const Copy* copy = nullptr;
+  const CopyStep* copy = nullptr;
   const FileTree* tree = nullptr;  // contains the sources; null if no source is in a tree
   std::vector<CopySource> sources;
   std::vector<GivenFile> given;
-  std::optional<Owner> owner;
   std::int64_t date = 0;  // the time of directories that are created
   bool unpack = false;    // whether archives among the sources are unpacked
 };
@@ -69,15 +68,8 @@ struct PlannedCopy {
 // is impossible. The input must outlive the plan.
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const TargetFiles& to);
 
-// Returns the directories that do not exist among `path` and the directories above it, outermost first; nullopt if the
-// result depends on files that are not known yet.
-std::optional<std::vector<std::string>> missing_directories(const std::string& path, const TargetFiles& to);
-
-struct WrittenCopy {
-  std::vector<std::string> directories, links;  // created by the copy
-  std::size_t entries = 0;
-};
-WrittenCopy write_copy(const PlannedCopy& plan, const CopyInput& input, LayerWriter& layer,
-                       const std::stop_token& stop);
+// Writes the planned entries. Without an owner, they keep the owners of their sources.
+CreatedPaths write_copy(const PlannedCopy& plan, const CopyInput& input, const std::optional<Owner>& owner,
+                        LayerWriter& layer, const std::stop_token& stop);
 
 }  // namespace adaptdl::image

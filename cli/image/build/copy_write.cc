@@ -16,25 +16,28 @@ namespace {
 
 class Writer {
  public:
-  Writer(const CopyInput& input, LayerWriter& layer, const std::stop_token& stop)
-      : input_(input), layer_(layer), stop_(stop) {}
+  Writer(const CopyInput& input, const std::optional<Owner>& owner, LayerWriter& layer, const std::stop_token& stop)
+      : input_(input), owner_(owner), layer_(layer), stop_(stop) {}
 
-  WrittenCopy write(const PlannedCopy& plan) {
+  CreatedPaths write(const PlannedCopy& plan) {
     for (const auto& [path, planned] : plan.entries) add(planned);
     for (const PlannedCopy::Archive& archive : plan.archives) unpack(archive);
-    written_.entries = layer_.entries();
-    return std::move(written_);
+    return std::move(created_);
   }
 
  private:
-  void note(const Entry& entry) {
-    if (entry.type == Entry::Type::kDirectory) written_.directories.push_back(entry.path);
-    if (entry.type == Entry::Type::kSymlink) written_.links.push_back(entry.path);
+  void begin(Entry& entry) {
+    if (owner_) {
+      entry.uid = owner_->user;
+      entry.gid = owner_->group;
+    }
+    if (entry.type == Entry::Type::kDirectory) created_.directories.push_back(entry.path);
+    if (entry.type == Entry::Type::kSymlink) created_.links.push_back(entry.path);
   }
 
   void add(const PlannedEntry& planned) {
     Entry entry = planned.entry;
-    note(entry);
+    begin(entry);
     if (entry.type != Entry::Type::kFile) return layer_.add(entry);
     if (planned.given != nullptr) return add_given(entry, *planned.given);
     const TreeFile& file = *planned.file;
@@ -92,27 +95,24 @@ class Writer {
       };
       entry.path = placed(inside);
       if (entry.type == Entry::Type::kHardLink) entry.link = placed(entry.link);
-      if (input_.owner) {
-        entry.uid = input_.owner->user;
-        entry.gid = input_.owner->group;
-      }
-      note(entry);
+      begin(entry);
       layer_.add(entry, [&](char* data, std::size_t size) { return reader.read(data, size); });
     }
   }
 
   const CopyInput& input_;
+  const std::optional<Owner>& owner_;
   LayerWriter& layer_;
   const std::stop_token& stop_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> first_;
-  WrittenCopy written_;
+  CreatedPaths created_;
 };
 
 }  // namespace
 
-WrittenCopy write_copy(const PlannedCopy& plan, const CopyInput& input, LayerWriter& layer,
-                       const std::stop_token& stop) {
-  return Writer(input, layer, stop).write(plan);
+CreatedPaths write_copy(const PlannedCopy& plan, const CopyInput& input, const std::optional<Owner>& owner,
+                        LayerWriter& layer, const std::stop_token& stop) {
+  return Writer(input, owner, layer, stop).write(plan);
 }
 
 }  // namespace adaptdl::image

@@ -105,48 +105,6 @@ std::string oci_layer_type(const std::string& type) {
   return type;
 }
 
-std::string in_json(const std::vector<std::string>& words) { return json(words).dump(); }
-
-struct HistoryText {
-  std::string operator()(const Arg& arg) const {
-    std::vector<std::string> all;
-    for (const Arg::One& each : arg.arguments) all.push_back(each.name);
-    return fmt::format("ARG {}", fmt::join(all, " "));
-  }
-  std::string operator()(const Env& env) const { return "ENV " + pairs(env.pairs); }
-  std::string operator()(const Label& label) const { return "LABEL " + pairs(label.pairs); }
-  std::string operator()(const Copy& copy) const {
-    std::vector<std::string> words = copy.sources;
-    for (const Heredoc& file : copy.files) words.push_back("<<" + file.name);
-    return fmt::format("{} {}{} {}", copy.add ? "ADD" : "COPY", copy.from.empty() ? "" : "--from=" + copy.from + " ",
-                       fmt::join(words, " "), copy.destination);
-  }
-  std::string operator()(const Run& run) const { return "RUN " + command(run.command); }
-  std::string operator()(const Cmd& cmd) const { return "CMD " + command(cmd.command); }
-  std::string operator()(const Entrypoint& entry) const { return "ENTRYPOINT " + command(entry.command); }
-  std::string operator()(const Healthcheck& check) const {
-    return fmt::format("HEALTHCHECK {}", fmt::join(check.test, " "));
-  }
-  std::string operator()(const Expose& expose) const { return fmt::format("EXPOSE {}", fmt::join(expose.ports, " ")); }
-  std::string operator()(const Volume& volume) const { return fmt::format("VOLUME {}", fmt::join(volume.paths, " ")); }
-  std::string operator()(const User& user) const { return "USER " + user.name; }
-  std::string operator()(const Workdir& workdir) const { return "WORKDIR " + workdir.path; }
-  std::string operator()(const Shell& shell) const { return "SHELL " + in_json(shell.words); }
-  std::string operator()(const StopSignal& signal) const { return "STOPSIGNAL " + signal.name; }
-  std::string operator()(const Maintainer& maintainer) const { return "MAINTAINER " + maintainer.name; }
-  std::string operator()(const OnBuild& on_build) const { return "ONBUILD " + on_build.text; }
-
- private:
-  static std::string command(const CommandLine& line) {
-    return line.exec ? in_json(line.words) : fmt::format("{}", fmt::join(line.words, " "));
-  }
-  static std::string pairs(const std::vector<Pair>& all) {
-    std::vector<std::string> words;
-    for (const Pair& pair : all) words.push_back(pair.name + "=" + pair.value);
-    return fmt::format("{}", fmt::join(words, " "));
-  }
-};
-
 }  // namespace
 
 ParsedConfig parse_config(std::string_view bytes) {
@@ -238,8 +196,6 @@ std::string manifest_json(const std::string& config, const std::vector<BuiltLaye
               {"layers", std::move(list)}}
       .dump();
 }
-
-std::string history_text(const Step& step) { return std::visit(HistoryText(), step.body); }
 
 std::string time_text(std::int64_t seconds) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}Z", fmt::gmtime(static_cast<std::time_t>(seconds)));

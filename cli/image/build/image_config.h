@@ -39,9 +39,6 @@ std::string config_json(const nlohmann::json& base, const ImageConfig& config, c
 // Returns an OCI manifest.
 std::string manifest_json(const std::string& config, const std::vector<BuiltLayer>& layers);
 
-// Returns a step's text for the history, as Docker writes it; for an ARG, only the name.
-std::string history_text(const Step& step);
-
 // time_text() formats a time as "2026-01-31T12:00:00Z"; parse_time() parses text in this format, and returns 0 if the
 // text is not valid.
 std::string time_text(std::int64_t seconds);

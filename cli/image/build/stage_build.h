@@ -50,10 +50,14 @@ struct BuildWork {
   unsigned threads = 1;
 
   std::map<std::size_t, BuiltStage> stages;
-  std::map<std::string, std::unique_ptr<StageView>> views;  // for the sources that --from names, keyed by From::key
+  std::map<std::string, std::unique_ptr<StageView>> views;  // for the sources that --from names, keyed by Origin::key
   std::size_t step = 0, steps = 0, cached = 0;              // counts of shown steps
 
   LayerOptions layer_options() const;
+  // Returns the key of a step, or of another result in the cache; `parts` covers its inputs.
+  std::string key_of(const nlohmann::json& parts) const;
+  // Returns the context's files that `copy` names, with their digests.
+  std::vector<CopySource> context_sources(const CopyStep& copy) const;
 };
 
 class StageBuild {
@@ -62,37 +66,27 @@ class StageBuild {
   BuiltStage build();
 
  private:
-  // The source of a step's files: the key and the layers of a stage or image.
-  struct From {
+  // The stage or image that --from or from= names: its key and its layers.
+  struct Origin {
     std::string key;
     std::vector<BuiltLayer> layers;
   };
 
-  BuiltStage begin() const;
-  From from(const std::string& name) const;
-  const FileTree& view_of(const From& from);
+  BuiltStage base_state() const;
+  void execute(const Step& step);
+  void execute_copy(const CopyStep& copy, const StepInfo& info);
+  void execute_run(const RunStep& run, const StepInfo& info);
+  // Runs a step: takes the record for `key` from the cache or, if there is none, from `make`, and applies it.
+  void run_cached_step(const std::string& key, const StepInfo& info, const std::function<StepRecord()>& make);
+
+  Origin origin_of(const std::string& from) const;
+  const FileTree& files_of(const Origin& origin);
   // Returns the stage's own files in their current state.
   const FileTree& own_files();
-
-  void step(const Step& step);
-  void copy(const Step& step, const Copy& copy, const StepInfo& info);
-  void workdir(const Step& step, const Workdir& workdir, const StepInfo& info);
-  void run_step(const Step& step, const Run& run, const StepInfo& info);
-
-  // Applies the record for `key`, taken from the cache or created by `make`. If `runs` is set, the step may have
-  // changed any file.
-  void finish(const std::string& key, const StepInfo& info, const std::function<StepRecord()>& make, bool runs = false);
-  std::string key_of(const nlohmann::json& parts) const;
-  std::optional<Owner> owner(const std::string& name);
-  TargetFiles known_target_files(bool nothing) const;
-  TargetFiles observed_target_files();
-  StepRecord write(const CopyInput& input, bool link);
-  Run::Network network_of(const Run& run) const;
-  SandboxStep sandbox(const Step& step, const Run& run, const std::filesystem::path& scratch);
-  std::optional<StepMount> step_mount(const Mount& mount);
-  // Returns the files in a bind mount of the context, and sets `key` to their key.
-  std::vector<CopySource> context_sources(const std::string& source, std::string& key);
-  BuiltLayer context_layer(const std::string& source);
+  std::optional<Owner> find_owner(const std::string& name);
+  StepRecord write_files(const CopyInput& input);
+  std::optional<StepMount> step_mount(const Mount& mount) const;
+  SandboxStep sandbox_step(const RunStep& run, const std::filesystem::path& scratch) const;
 
   BuildWork& work_;
   const PlannedStage& planned_;
@@ -103,6 +97,8 @@ class StageBuild {
 
 // Returns whether a step creates a layer. Only such steps are shown.
 bool makes_layer(const Instruction& instruction);
+
+BuiltLayer built_layer(const Layer& layer);
 
 // Returns a digest of the contents and attributes of a context's files, except for their times, which do not matter.
 std::string sources_key(const std::vector<CopySource>& sources);

@@ -1,4 +1,4 @@
-// Executes COPY and ADD.
+// Executes COPY, ADD and WORKDIR.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include "image/base/text_parts.h"
 #include "image/build/stage_build.h"
 #include "image/build/url_source.h"
-#include "image/dockerfile/values.h"
+#include "image/layer/user_names.h"
 
 namespace adaptdl::image {
 namespace {
@@ -16,15 +16,15 @@ using nlohmann::json;
 
 constexpr std::uint32_t kHeredocMode = 0644;
 
-json copy_description(const Copy& copy) {
+json copy_description(const CopyStep& copy) {
   json files = json::array();
-  for (const Heredoc& file : copy.files) files.push_back({file.name, sha256(file.content)});
+  for (const CopyStep::File& file : copy.files) files.push_back({file.name, sha256(file.content)});
   return {{"add", copy.add},
           {"sources", copy.sources},
           {"files", files},
           {"to", copy.destination},
           {"owner", copy.owner},
-          {"mode", copy.mode},
+          {"mode", copy.mode ? copy.mode->text() : ""},
           {"link", copy.link},
           {"parents", copy.parents},
           {"excludes", copy.excludes},
@@ -48,19 +48,16 @@ std::string sources_key(const std::vector<CopySource>& sources) {
   return digester.digest();
 }
 
-void StageBuild::copy(const Step& step, const Copy& copy, const StepInfo& info) {
-  static_cast<void>(step);
-  CopyInput input;
-  input.copy = &copy;
+void StageBuild::execute_copy(const CopyStep& copy, const StepInfo& info) {
+  CopyInput input{.copy = &copy, .date = built_.date};
   json content = json::array();
-  std::optional<From> from;
+  std::optional<Origin> origin;
   if (!copy.from.empty()) {
-    from = this->from(copy.from);
-    content.push_back(from->key);
+    origin = origin_of(copy.from);
+    content.push_back(origin->key);
   } else {
     input.tree = &work_.context;
-    input.sources = copy_sources(work_.context, copy);
-    work_.digests.fill(input.sources, work_.stop);
+    input.sources = work_.context_sources(copy);
     input.unpack = copy.add && copy.unpack.value_or(true);
     content.push_back(sources_key(input.sources));
     for (const std::string& source : copy.sources) {
@@ -70,25 +67,53 @@ void StageBuild::copy(const Step& step, const Copy& copy, const StepInfo& info) 
       input.given.push_back(std::move(file.file));
     }
   }
+  for (const CopyStep::File& file : copy.files)
+    input.given.push_back(
+        {.entry = {.path = file.name, .mode = kHeredocMode, .size = file.content.size(), .mtime = built_.date},
+         .content = file.content,
+         .file = {}});
   // With --link and a numeric owner, the layer does not depend on the layers below.
   const bool alone = copy.link && copy.owner.find_first_not_of("0123456789:") == std::string::npos;
-  const std::string layer_key = key_of({alone ? "" : built_.key, copy_description(copy), content});
+  const std::string key = work_.key_of({alone ? "" : built_.key, copy_description(copy), content});
   const std::string previous = built_.key;
-  finish(layer_key, info, [&] {
-    input.date = built_.date;
-    if (from) {
-      input.tree = &view_of(*from);
+  run_cached_step(key, info, [&] {
+    if (origin) {
+      input.tree = &files_of(*origin);
       input.sources = copy_sources(*input.tree, copy);
     }
-    input.owner = owner(copy.owner);
-    for (const Heredoc& file : copy.files) {
-      GivenFile given{.entry = {}, .content = file.content, .file = {}};
-      given.entry = {.path = file.name, .mode = kHeredocMode, .size = file.content.size(), .mtime = built_.date};
-      input.given.push_back(std::move(given));
-    }
-    return write(input, copy.link);
+    return write_files(input);
   });
-  if (alone) built_.key = key_of({previous, layer_key});
+  if (alone) built_.key = work_.key_of({previous, key});
+}
+
+StepRecord StageBuild::write_files(const CopyInput& input) {
+  const StageFiles none;
+  std::optional<PlannedCopy> plan = plan_copy(input, target_files(input.copy->link ? none : built_.files));
+  if (!plan) plan = plan_copy(input, target_files(own_files()));
+  StepRecord record{.layer = {}, .date = input.date, .created = {}};
+  if (plan->entries.empty() && plan->archives.empty()) return record;
+  if (!work_.options.source_date_epoch)
+    for (const auto& [path, planned] : plan->entries) record.date = std::max(record.date, planned.entry.mtime);
+  const std::optional<Owner> owner = find_owner(input.copy->owner);
+  LayerWriter writer(work_.cache.blobs(), work_.layer_options(), work_.stop);
+  record.created = write_copy(*plan, input, owner, writer, work_.stop);
+  if (writer.entries() > 0) record.layer = built_layer(writer.finish());
+  return record;
+}
+
+// Resolves --chown and USER: "user[:group]", as names or numbers; a single number is also the group.
+std::optional<Owner> StageBuild::find_owner(const std::string& name) {
+  if (name.empty()) return {};
+  const std::string user = name.substr(0, name.find(':'));
+  const bool has_group = name.find(':') != std::string::npos;
+  std::string numbers = name;
+  // root is always 0, so no file needs to be read.
+  if (numbers == "root" || numbers == "root:root") numbers = "0:0";
+  const bool look = names_users(numbers);
+  const UserIds ids = find_user(numbers, look ? own_files().read("etc/passwd").value_or("") : "",
+                                look ? own_files().read("etc/group").value_or("") : "");
+  const bool is_number = !user.empty() && user.find_first_not_of("0123456789") == std::string::npos;
+  return Owner{ids.user, !has_group && is_number ? ids.user : ids.group};
 }
 
 }  // namespace adaptdl::image

@@ -101,10 +101,10 @@ void StageFiles::forget() {
   below_ = Below::kUnknown;
 }
 
-void StageFiles::add(const std::vector<std::string>& directories, const std::vector<std::string>& links) {
+void StageFiles::add(const CreatedPaths& created) {
   // Even after a command, when older entries may be gone, the entries that a step creates are known to exist.
-  directories_.insert(directories.begin(), directories.end());
-  links_.insert(links.begin(), links.end());
+  directories_.insert(created.directories.begin(), created.directories.end());
+  links_.insert(created.links.begin(), created.links.end());
 }
 
 }  // namespace adaptdl::image

@@ -9,7 +9,8 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <vector>
+
+#include "image/layer/build_cache.h"
 
 namespace adaptdl::image {
 
@@ -23,8 +24,7 @@ class StageFiles {
   void begin_unread(std::function<bool(const std::string& path)> mentions);
   // Must be called after a command has been executed: all files become unknown.
   void forget();
-  // Adds the directories and links that a step has created; the directories did not exist before.
-  void add(const std::vector<std::string>& directories, const std::vector<std::string>& links);
+  void add(const CreatedPaths& created);
 
  private:
   enum class Below { kNothing, kUnread, kUnknown };

@@ -47,73 +47,70 @@ struct Scratch {
   const fs::path path;
 };
 
-}  // namespace
+// A bind mount of the context contains what this COPY would copy.
+CopyStep context_copy(const Mount& mount) {
+  return {.sources = {mount.source.empty() ? "." : mount.source}, .destination = "/", .parents = true};
+}
 
-std::vector<CopySource> StageBuild::context_sources(const std::string& source, std::string& key) {
-  const Copy copy{.sources = {source.empty() ? "." : source}, .destination = "/", .parents = true};
-  std::vector<CopySource> sources = copy_sources(work_.context, copy);
-  work_.digests.fill(sources, work_.stop);
-  key = key_of({"context", sources_key(sources)});
-  return sources;
+std::string context_key(const BuildWork& work, const std::vector<CopySource>& sources) {
+  return work.key_of({"context", sources_key(sources)});
 }
 
 // Writes a bind mount's files, except for ignored files, as a layer that is never part of an image, so that the files
 // are unpacked only once and belong to root.
-BuiltLayer StageBuild::context_layer(const std::string& source) {
-  const Copy copy{.destination = "/", .parents = true};
-  CopyInput input;
-  input.copy = &copy;
-  input.tree = &work_.context;
-  std::string key;
-  input.sources = context_sources(source, key);
-  if (const auto known = work_.cache.find_step(key); known && known->layer) return *known->layer;
-  const std::optional<PlannedCopy> plan = plan_copy(input, known_target_files(true));
-  LayerWriter writer(work_.cache.blobs(), {.compression = Compression::kNone}, work_.stop);
-  write_copy(*plan, input, writer, work_.stop);
-  const Layer layer = writer.finish();
-  StepRecord record;
-  record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
-  work_.cache.keep_step(key, record);
+BuiltLayer context_layer(const BuildWork& work, const Mount& mount) {
+  const CopyStep copy = context_copy(mount);
+  const CopyInput input{.copy = &copy, .tree = &work.context, .sources = work.context_sources(copy)};
+  const std::string key = context_key(work, input.sources);
+  if (const auto known = work.cache.find_step(key); known && known->layer) return *known->layer;
+  const StageFiles none;
+  LayerWriter writer(work.cache.blobs(), {.compression = Compression::kNone}, work.stop);
+  write_copy(*plan_copy(input, target_files(none)), input, {}, writer, work.stop);
+  const StepRecord record{.layer = built_layer(writer.finish()), .created = {}};
+  work.cache.keep_step(key, record);
   return *record.layer;
 }
 
-std::optional<StepMount> StageBuild::step_mount(const Mount& mount) {
-  StepMount result{.mount = mount, .from = {}, .content = {}};
-  if (mount.type == Mount::Type::kSecret) {
-    for (const BuildSecret& secret : work_.options.secrets) {
-      if (secret.id != mount.id) continue;
-      if (!secret.variable.empty()) {
-        const char* value = std::getenv(secret.variable.c_str());
-        if (value == nullptr)
-          throw Error(fmt::format("secret '{}': environment variable '{}' is not set", secret.id, secret.variable));
-        result.content = value;
-      } else {
-        const auto content = read_small_file(secret.file, fmt::format("secret '{}'", secret.id));
-        if (!content) throw Error(fmt::format("secret '{}': file {} does not exist", secret.id, secret.file.string()));
-        result.content = *content;
-      }
-      return result;
+// Returns nullopt if the secret was not passed, and is not required.
+std::optional<std::string> secret_content(const std::vector<BuildSecret>& secrets, const Mount& mount) {
+  for (const BuildSecret& secret : secrets) {
+    if (secret.id != mount.id) continue;
+    if (!secret.variable.empty()) {
+      if (const char* value = std::getenv(secret.variable.c_str())) return value;
+      throw Error(fmt::format("secret '{}': environment variable '{}' is not set", secret.id, secret.variable));
     }
-    if (mount.required)
-      throw Error(fmt::format("secret '{}' not found; pass it with --secret id={}", mount.id, mount.id));
-    return {};
+    if (auto content = read_small_file(secret.file, fmt::format("secret '{}'", secret.id))) return content;
+    throw Error(fmt::format("secret '{}': file {} does not exist", secret.id, secret.file.string()));
   }
-  if (!mount.from.empty()) {
-    result.from = work_.provider.trees(from(mount.from).layers);
-  } else if (mount.type == Mount::Type::kBind) {
-    result.from = work_.provider.trees({context_layer(mount.source)});
-  }
-  return result;
+  if (mount.required)
+    throw Error(fmt::format("secret '{}' not found; pass it with --secret id={}", mount.id, mount.id));
+  return {};
 }
 
-Run::Network StageBuild::network_of(const Run& run) const {
-  if (!work_.options.no_network) return run.network;
+Run::Network network_of(const RunStep& run, const BuildOptions& options) {
+  if (!options.no_network) return run.network;
   if (run.network == Run::Network::kHost)
     throw Error("--network=host is not allowed: the build was started with --network none");
   return Run::Network::kNone;
 }
 
-SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path& scratch) {
+}  // namespace
+
+std::optional<StepMount> StageBuild::step_mount(const Mount& mount) const {
+  StepMount result{.mount = mount, .from = {}, .content = {}};
+  if (mount.type == Mount::Type::kSecret) {
+    auto content = secret_content(work_.options.secrets, mount);
+    if (!content) return {};
+    result.content = std::move(*content);
+  } else if (!mount.from.empty()) {
+    result.from = work_.provider.trees(origin_of(mount.from).layers);
+  } else if (mount.type == Mount::Type::kBind) {
+    result.from = work_.provider.trees({context_layer(work_, mount)});
+  }
+  return result;
+}
+
+SandboxStep StageBuild::sandbox_step(const RunStep& run, const fs::path& scratch) const {
   SandboxStep sandbox;
   sandbox.root.lower = work_.provider.trees(built_.layers);
   sandbox.root.upper = scratch / "upper";
@@ -121,37 +118,36 @@ SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path
   sandbox.scratch = scratch / "scratch";
   fs::create_directory(sandbox.scratch);
   sandbox.caches = work_.cache.directory() / "mounts";
-  sandbox.command = step.command;
-  sandbox.script = step.script;
-  sandbox.environment = step.environment;
-  sandbox.environment.insert(sandbox.environment.end(), step.proxies.begin(), step.proxies.end());
-  sandbox.user = step.user;
-  sandbox.working_directory = step.working_directory;
-  sandbox.network = network_of(run);
+  sandbox.command = run.command;
+  sandbox.script = run.script;
+  sandbox.environment = run.environment;
+  sandbox.environment.insert(sandbox.environment.end(), run.proxies.begin(), run.proxies.end());
+  sandbox.user = run.user;
+  sandbox.working_directory = run.working_directory;
+  sandbox.network = network_of(run, work_.options);
   for (const Mount& mount : run.mounts)
     if (auto each = step_mount(mount)) sandbox.mounts.push_back(std::move(*each));
   return sandbox;
 }
 
-void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info) {
+void StageBuild::execute_run(const RunStep& run, const StepInfo& info) {
   json mounts = json::array(), environment = json::array();
   for (const Mount& mount : run.mounts) {
     json each = mount_description(mount);
-    std::string key;
-    if (!mount.from.empty())
-      key = from(mount.from).key;
-    else if (mount.type == Mount::Type::kBind)
-      context_sources(mount.source, key);
-    each["content"] = key;
+    const bool context = mount.from.empty() && mount.type == Mount::Type::kBind;
+    each["content"] = context              ? context_key(work_, work_.context_sources(context_copy(mount)))
+                      : mount.from.empty() ? ""
+                                           : origin_of(mount.from).key;
     mounts.push_back(std::move(each));
   }
-  for (const Pair& pair : step.environment) environment.push_back({pair.name, pair.value});
-  const std::string key = key_of({built_.key, "RUN", step.command, step.script.value_or(""), environment, step.user,
-                                  step.working_directory, static_cast<int>(network_of(run)), mounts});
-  const auto make = [&] {
+  for (const Pair& pair : run.environment) environment.push_back({pair.name, pair.value});
+  const std::string key =
+      work_.key_of({built_.key, "RUN", run.command, run.script.value_or(""), environment, run.user,
+                    run.working_directory, static_cast<int>(network_of(run, work_.options)), mounts});
+  run_cached_step(key, info, [&] {
     require_build_namespace("execute RUN");
     const Scratch scratch(work_.cache);
-    const SandboxStep sandbox = this->sandbox(step, run, scratch.path);
+    const SandboxStep sandbox = sandbox_step(run, scratch.path);
     own_view_.reset();
     const StepEnd end = run_in_sandbox(
         sandbox, [&](std::string_view line) { work_.report.output(info, line); }, work_.stop);
@@ -160,12 +156,11 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     StepRecord record{
         .layer = {},
         .date = work_.options.source_date_epoch.value_or(std::chrono::duration_cast<std::chrono::seconds>(now).count()),
-        .directories = {},
-        .links = {}};
+        .created = {}};
     LayerWriter writer(work_.cache.blobs(), work_.layer_options(), work_.stop);
     if (add_overlay_changes(sandbox.root.upper, writer) == 0) return record;
     const Layer layer = writer.finish();
-    record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
+    record.layer = built_layer(layer);
     // The upper directory can serve as the unpacked layer, unless the times in the layer are limited. Only the
     // attributes of the root directory may differ, and no layer describes those.
     const fs::path& upper = sandbox.root.upper;
@@ -177,8 +172,8 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
       if (!error) work_.cache.used_tree(chain, layer.tar_bytes);
     }
     return record;
-  };
-  finish(key, info, make, true);
+  });
+  built_.files.forget();  // the command may have changed any file
 }
 
 }  // namespace adaptdl::image

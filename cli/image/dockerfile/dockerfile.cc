@@ -61,11 +61,8 @@ void check_sources(const Dockerfile& dockerfile, const DockerfileLines& lines) {
   for (const Stage& stage : dockerfile.stages) {
     for (const Instruction& instruction : stage.instructions) {
       try {
-        if (const auto* copy = std::get_if<Copy>(&instruction.body); copy != nullptr && !copy->from.empty())
-          static_cast<void>(stage_named(dockerfile.stages, stage.number, copy->from));
-        if (const auto* run = std::get_if<Run>(&instruction.body))
-          for (const Mount& mount : run->mounts)
-            if (!mount.from.empty()) static_cast<void>(stage_named(dockerfile.stages, stage.number, mount.from));
+        for (const std::string& from : sources_of(instruction))
+          static_cast<void>(stage_named(dockerfile.stages, stage.number, from));
       } catch (const Error& error) {
         lines.fail(instruction.lines.first, fmt::format("{}: {}", instruction.name, error.what()));
       }
@@ -125,6 +122,17 @@ Instruction parse_trigger(std::string_view text, const std::string& file, Lines 
     if (dynamic_cast<const PlacedError*>(&error) != nullptr) why.remove_prefix(why.find(": ", file.size()) + 2);
     lines.fail(place.first, fmt::format("cannot run the base image's ONBUILD trigger: {}", why));
   }
+}
+
+std::vector<std::string> sources_of(const Instruction& instruction) {
+  std::vector<std::string> sources;
+  if (const auto* copy = std::get_if<Copy>(&instruction.body)) sources.push_back(copy->from);
+  if (const auto* run = std::get_if<Run>(&instruction.body))
+    for (const std::vector<Pair>& options : run->mounts)
+      for (const Pair& option : options)
+        if (option.name == "from") sources.push_back(option.value);
+  std::erase(sources, "");
+  return sources;
 }
 
 std::optional<std::size_t> stage_named(const std::vector<Stage>& stages, std::size_t number, const std::string& from) {

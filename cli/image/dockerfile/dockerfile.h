@@ -1,5 +1,6 @@
 // A Dockerfile's syntax tree: stages and their instructions, with line numbers. Errors that can be detected without
-// building are reported here, with file and line. Variables are expanded later (expansion.h).
+// building are reported here, with file and line. Texts are as written; their variables are expanded later
+// (expansion.h).
 #pragma once
 
 #include <chrono>
@@ -62,26 +63,10 @@ struct Copy {
   std::optional<bool> unpack;  // if unset, ADD unpacks local archives
 };
 
-struct Mount {
-  enum class Type { kBind, kCache, kTmpfs, kSecret };
-  enum class Sharing { kShared, kPrivate, kLocked };
-  Type type = Type::kBind;
-  std::string from;  // a stage's name, or an image; "" for the build context or, for a cache, an empty directory
-  std::string source, target;
-  bool read_only = true;
-  std::string id;                             // a cache's ID (default: its target), or a secret's
-  Sharing sharing = Sharing::kShared;         // for a cache
-  bool required = false;                      // for a secret
-  std::optional<std::string> environment;     // for a secret: the environment variable that contains it
-  std::optional<unsigned> mode, user, group;  // for a cache or secret
-  std::size_t size = 0;                       // for a tmpfs, in bytes; 0 for the system's default
-};
-
 struct Run {
   enum class Network { kDefault, kNone, kHost };
   CommandLine command;
-  std::vector<std::string> mount_texts;  // as written; their values are expanded later
-  std::vector<Mount> mounts;             // values that contain variables are missing until the expansion
+  std::vector<std::vector<Pair>> mounts;  // the options of each --mount (run_mount.h)
   Network network = Network::kDefault;
 };
 
@@ -97,7 +82,7 @@ struct Healthcheck {
   int retries = 0;
 };
 struct Expose {
-  std::vector<std::string> ports;  // sorted; after the expansion, "80/tcp" for each port
+  std::vector<std::string> ports;  // sorted
 };
 struct Volume {
   std::vector<std::string> paths;
@@ -136,8 +121,7 @@ struct Instruction {
 struct Stage {
   std::size_t number = 0;
   std::string name;  // in lower case; "" if the stage has no name
-  std::string base;  // base and platform are not expanded
-  std::string platform;
+  std::string base, platform;
   Lines lines;  // the FROM's lines
   std::string text;
   std::vector<Instruction> instructions;
@@ -155,6 +139,9 @@ Dockerfile parse_dockerfile(std::string_view text, const std::string& file);
 
 // Parses an ONBUILD instruction from a base image. `file` and `lines` locate the FROM. Throws Error.
 Instruction parse_trigger(std::string_view text, const std::string& file, Lines lines);
+
+// Returns the stages and images that an instruction reads files from, as its --from or from= names them.
+std::vector<std::string> sources_of(const Instruction& instruction);
 
 // Resolves an instruction's --from or from= in stage `number`: returns the number of an earlier stage, or nullopt for
 // an image. Throws Error, without file or line, if `from` names the same stage or a later one.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
@@ -12,9 +13,7 @@
 #include "image/base/text_parts.h"
 #include "image/dockerfile/instruction.h"
 #include "image/dockerfile/instruction_words.h"
-#include "image/dockerfile/run_mount.h"
 #include "image/dockerfile/shell_words.h"
-#include "image/dockerfile/values.h"
 
 namespace adaptdl::image {
 namespace {
@@ -46,6 +45,18 @@ void check_variable(const std::string& name, const std::string& value) {
   if (name.size() + value.size() > kMaxVariableSize)
     throw Error(fmt::format("variable {} is larger than {} KiB, the kernel's limit", name.substr(0, 64),
                             kMaxVariableSize >> 10));
+}
+
+std::string joined_words(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
+
+std::string command_text(const CommandLine& line) {
+  return line.exec ? nlohmann::json(line.words).dump() : joined_words(line.words);
+}
+
+std::string pairs_text(const std::vector<Pair>& pairs) {
+  std::vector<std::string> words;
+  for (const Pair& pair : pairs) words.push_back(pair.name + "=" + pair.value);
+  return joined_words(words);
 }
 
 [[noreturn]] void fail_expansion(const std::string& file, const Instruction& instruction, std::string_view why) {
@@ -128,13 +139,9 @@ std::optional<Step> StageWalk::next() {
   const bool from_trigger = at < triggers_.size();
   if (!from_trigger && at - triggers_.size() >= stage_.instructions.size()) return {};
   const Instruction& instruction = from_trigger ? triggers_[at] : stage_.instructions[at - triggers_.size()];
-  Step step{.instruction = &instruction,
-            .body = instruction.body,
-            .from_trigger = from_trigger,
-            .user = state_.config.user,
-            .working_directory = absolute("")};
+  Step step{.instruction = &instruction, .action = {}, .history = {}};
   try {
-    std::visit([&](auto& body) { apply(step, body); }, step.body);
+    step.history = std::visit([&](const auto& body) { return apply(step, body); }, instruction.body);
   } catch (const Error& error) {
     fail_expansion(dockerfile_.file, instruction, error.what());
   }
@@ -187,12 +194,13 @@ std::vector<std::string> StageWalk::shell_command(const CommandLine& command) co
   if (command.exec) return command.words;
   std::vector<std::string> words = state_.config.shell;
   if (words.empty()) words = {"/bin/sh", "-c"};
-  words.push_back(fmt::format("{}", fmt::join(command.words, " ")));
+  words.push_back(joined_words(command.words));
   return words;
 }
 
-void StageWalk::apply(Step&, Arg& arg) {
-  for (Arg::One& argument : arg.arguments) {
+std::string StageWalk::apply(Step&, const Arg& arg) {
+  std::string names;
+  for (Arg::One argument : arg.arguments) {
     const auto given = settings_.build_arguments.find(argument.name);
     const auto global = globals_.find(argument.name);
     if (given != settings_.build_arguments.end())
@@ -202,134 +210,171 @@ void StageWalk::apply(Step&, Arg& arg) {
     else if (global != globals_.end())
       argument.value = global->second;
     check_variable(argument.name, argument.value.value_or(""));
+    names += " " + argument.name;
     const auto known = std::find_if(state_.arguments.begin(), state_.arguments.end(),
                                     [&](const Arg::One& other) { return other.name == argument.name; });
     if (known == state_.arguments.end())
-      state_.arguments.push_back(argument);
+      state_.arguments.push_back(std::move(argument));
     else if (argument.value)
-      known->value = argument.value;
-    else
-      argument.value = known->value;
+      known->value = std::move(argument.value);
   }
+  return "ARG" + names;
 }
 
-void StageWalk::apply(Step&, Env& env) {
-  env.pairs = expand(env.pairs);
-  for (const Pair& pair : env.pairs) {
+std::string StageWalk::apply(Step&, const Env& env) {
+  const std::vector<Pair> pairs = expand(env.pairs);
+  for (const Pair& pair : pairs) {
     check_variable(pair.name, pair.value);
     set(state_.config.environment, pair.name, pair.value);
   }
+  return "ENV " + pairs_text(pairs);
 }
 
-void StageWalk::apply(Step&, Label& label) {
-  label.pairs = expand(label.pairs);
-  for (const Pair& pair : label.pairs) {
+std::string StageWalk::apply(Step&, const Label& label) {
+  const std::vector<Pair> pairs = expand(label.pairs);
+  for (const Pair& pair : pairs) {
     if (pair.name.empty()) throw Error("LABEL has an empty name");
     state_.config.labels[pair.name] = pair.value;
   }
+  return "LABEL " + pairs_text(pairs);
 }
 
-void StageWalk::apply(Step&, Copy& copy) {
-  for (std::string& source : copy.sources) source = expand(source);
-  copy.destination = expand(copy.destination);
-  copy.owner = expand(copy.owner);
-  copy.mode = expand(copy.mode);
-  copy.checksum = expand(copy.checksum);
-  for (Heredoc& file : copy.files)
-    if (file.expand)
-      file.content =
-          expand_word(file.content, {.plain_quotes = true}, [&](const std::string& name) { return variable(name); });
-  check_copy(copy, true);
-  const std::string& to = copy.destination;
+std::string StageWalk::apply(Step& step, const Copy& copy) {
+  const std::string name = copy.add ? "ADD" : "COPY", to = expand(copy.destination), mode = expand(copy.mode);
+  CopyStep result{.add = copy.add,
+                  .destination = absolute(to),
+                  .from = copy.from,
+                  .owner = expand(copy.owner),
+                  .checksum = expand(copy.checksum),
+                  .excludes = copy.excludes,
+                  .link = copy.link,
+                  .parents = copy.parents,
+                  .unpack = copy.unpack};
   const bool directory =
       to.empty() || to.ends_with('/') || to == "." || to == ".." || to.ends_with("/.") || to.ends_with("/..");
-  copy.destination = absolute(to);
-  if (directory && copy.destination != "/") copy.destination += '/';
+  if (directory && result.destination != "/") result.destination += '/';
+  if (!mode.empty()) result.mode = FileMode::parse(mode, name);
+  if (!result.checksum.empty()) check_checksum(result.checksum);
+  std::vector<std::string> words;
+  for (const std::string& source : copy.sources) {
+    words.push_back(expand(source));
+    check_copy_source(words.back(), copy.add, !result.checksum.empty());
+  }
+  result.sources = words;
+  for (const Heredoc& file : copy.files) {
+    words.push_back("<<" + file.name);
+    const auto value = [&](const std::string& variable_name) { return variable(variable_name); };
+    result.files.push_back(
+        {file.name, file.expand ? expand_word(file.content, {.plain_quotes = true}, value) : file.content});
+  }
+  const std::string from = copy.from.empty() ? "" : "--from=" + copy.from + " ";
+  std::string history = fmt::format("{} {}{} {}", name, from, fmt::join(words, " "), result.destination);
+  step.action = std::move(result);
+  return history;
 }
 
-void StageWalk::apply(Step& step, Run& run) {
-  run.mounts.clear();
-  for (const std::string& text : run.mount_texts) {
-    Mount mount = parse_mount(text, [&](const std::string& value) { return expand(value); });
+std::string StageWalk::apply(Step& step, const Run& run) {
+  RunStep result{.environment = run_environment(),
+                 .network = run.network,
+                 .user = state_.config.user,
+                 .working_directory = absolute("")};
+  result.proxies = run_proxies(result.environment);
+  for (const std::vector<Pair>& options : run.mounts) {
+    Mount mount = parse_mount(expand(options));
+    if (!mount.target.empty() && absolute(mount.target) == "/")
+      throw Error(fmt::format("--mount: target '{}' must not be the root directory", mount.target));
     if (!mount.target.empty()) mount.target = absolute(mount.target);
-    if (mount.target == "/") throw Error(fmt::format("--mount={}: target must not be the root directory", text));
     if (mount.type == Mount::Type::kCache && mount.id.empty()) mount.id = mount.target;
-    run.mounts.push_back(std::move(mount));
-  }
-  step.environment = run_environment();
-  step.proxies = run_proxies(step.environment);
-  const std::vector<Heredoc>& heredocs = run.command.heredocs;
-  if (run.command.exec || heredocs.empty()) {
-    step.command = shell_command(run.command);
-    return;
+    result.mounts.push_back(std::move(mount));
   }
   CommandLine command = run.command;
+  const std::vector<Heredoc>& heredocs = run.command.heredocs;
   std::string& text = command.words[0];
-  if (heredoc_of(text)) {
+  if (!heredocs.empty() && heredoc_of(text)) {
     // The command is only a heredoc, which is the script. If the script names an interpreter, that interpreter runs it.
     text = heredocs[0].strip_tabs ? without_tabs(heredocs[0].content) : heredocs[0].content;
-    if (text.starts_with("#!")) {
-      step.script = text;
-      step.command = {fmt::format("{}/{}", kScriptDirectory, heredocs[0].name)};
-      return;
-    }
+    if (text.starts_with("#!")) result.script = text;
   } else {
     for (const Heredoc& heredoc : heredocs) text += fmt::format("\n{}{}", heredoc.content, heredoc.name);
   }
-  step.command = shell_command(command);
+  if (result.script)
+    result.command = {fmt::format("{}/{}", kScriptDirectory, heredocs[0].name)};
+  else
+    result.command = shell_command(command);
+  step.action = std::move(result);
+  return "RUN " + command_text(run.command);
 }
 
-void StageWalk::apply(Step&, Cmd& cmd) {
+std::string StageWalk::apply(Step&, const Cmd& cmd) {
   state_.config.command = shell_command(cmd.command);
   has_command_ = true;
+  return "CMD " + command_text(cmd.command);
 }
 
-void StageWalk::apply(Step&, Entrypoint& entrypoint) {
+std::string StageWalk::apply(Step&, const Entrypoint& entrypoint) {
   state_.config.entrypoint = shell_command(entrypoint.command);
   // A base image's CMD is meant for that image's own ENTRYPOINT.
   if (!has_command_) state_.config.command.reset();
+  return "ENTRYPOINT " + command_text(entrypoint.command);
 }
 
-void StageWalk::apply(Step&, Healthcheck& healthcheck) { state_.config.healthcheck = healthcheck; }
+std::string StageWalk::apply(Step&, const Healthcheck& healthcheck) {
+  state_.config.healthcheck = healthcheck;
+  return "HEALTHCHECK " + joined_words(healthcheck.test);
+}
 
-void StageWalk::apply(Step&, Expose& expose) {
+std::string StageWalk::apply(Step&, const Expose& expose) {
   std::vector<std::string> ports;
   const Variables variables = [&](const std::string& name) { return variable(name); };
   for (const std::string& text : expose.ports)
     for (const std::string& port : expand_words(text, {.escape = dockerfile_.escape}, variables))
       for (std::string& one : parse_ports(port)) ports.push_back(std::move(one));
-  expose.ports = std::move(ports);
-  state_.config.exposed_ports.insert(expose.ports.begin(), expose.ports.end());
+  state_.config.exposed_ports.insert(ports.begin(), ports.end());
+  return "EXPOSE " + joined_words(ports);
 }
 
-void StageWalk::apply(Step&, Volume& volume) {
-  for (std::string& path : volume.paths) {
-    path = expand(path);
-    if (path.empty()) throw Error("VOLUME has an empty path");
-    state_.config.volumes.insert(path);
+std::string StageWalk::apply(Step&, const Volume& volume) {
+  std::vector<std::string> paths;
+  for (const std::string& path : volume.paths) {
+    paths.push_back(expand(path));
+    if (paths.back().empty()) throw Error("VOLUME has an empty path");
   }
+  state_.config.volumes.insert(paths.begin(), paths.end());
+  return "VOLUME " + joined_words(paths);
 }
 
-void StageWalk::apply(Step&, User& user) {
-  user.name = expand(user.name);
-  state_.config.user = user.name;
+std::string StageWalk::apply(Step&, const User& user) {
+  state_.config.user = expand(user.name);
+  return "USER " + state_.config.user;
 }
 
-void StageWalk::apply(Step&, Workdir& workdir) {
-  workdir.path = absolute(expand(workdir.path));
-  state_.config.working_directory = workdir.path;
+std::string StageWalk::apply(Step& step, const Workdir& workdir) {
+  const std::string path = absolute(expand(workdir.path));
+  state_.config.working_directory = path;
+  step.action = CopyStep{.destination = path == "/" ? path : path + "/", .owner = state_.config.user};
+  return "WORKDIR " + path;
 }
 
-void StageWalk::apply(Step&, Shell& shell) { state_.config.shell = shell.words; }
-
-void StageWalk::apply(Step&, StopSignal& signal) {
-  signal.name = expand(signal.name);
-  check_signal(signal.name);
-  state_.config.stop_signal = signal.name;
+std::string StageWalk::apply(Step&, const Shell& shell) {
+  state_.config.shell = shell.words;
+  return "SHELL " + nlohmann::json(shell.words).dump();
 }
 
-void StageWalk::apply(Step&, Maintainer& maintainer) { state_.config.author = maintainer.name; }
+std::string StageWalk::apply(Step&, const StopSignal& signal) {
+  const std::string name = expand(signal.name);
+  check_signal(name);
+  state_.config.stop_signal = name;
+  return "STOPSIGNAL " + name;
+}
 
-void StageWalk::apply(Step&, OnBuild& on_build) { state_.config.on_build.push_back(on_build.text); }
+std::string StageWalk::apply(Step&, const Maintainer& maintainer) {
+  state_.config.author = maintainer.name;
+  return "MAINTAINER " + maintainer.name;
+}
+
+std::string StageWalk::apply(Step&, const OnBuild& on_build) {
+  state_.config.on_build.push_back(on_build.text);
+  return "ONBUILD " + on_build.text;
+}
 
 }  // namespace adaptdl::image

@@ -14,10 +14,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "image/base/platform.h"
 #include "image/dockerfile/dockerfile.h"
+#include "image/dockerfile/run_mount.h"
+#include "image/dockerfile/values.h"
 
 namespace adaptdl::image {
 
@@ -51,17 +54,40 @@ std::map<std::string, std::string> global_arguments(const Dockerfile& dockerfile
 // Returns the names in --build-arg that no ARG declares and that are not proxies; these have no effect.
 std::vector<std::string> unused_build_arguments(const Dockerfile& dockerfile, const BuildSettings& settings);
 
-struct Step {
-  const Instruction* instruction = nullptr;  // as written
-  Body body;                                 // expanded; destinations and directories are absolute
-  bool from_trigger = false;                 // from an ONBUILD of the stage's base
-  // For RUN, COPY, ADD and WORKDIR: the values before the step.
-  std::string user, working_directory;
-  // For RUN: its environment, the program with its arguments, and the script at the program's path, if any.
-  std::vector<Pair> environment;
-  std::vector<Pair> proxies;  // additional variables, which no step's key contains
+// A COPY or ADD to execute, or a WORKDIR: without sources, only the destination is created.
+struct CopyStep {
+  struct File {
+    std::string name, content;
+  };
+  bool add = false;
+  std::vector<std::string> sources;
+  std::vector<File> files;  // additional sources, written inline
+  std::string destination;  // absolute; with a trailing slash if it must be a directory
+  std::string from;         // as in Copy
+  std::string owner;        // "user[:group]", as names or numbers; "" if not given
+  std::optional<FileMode> mode;
+  std::string checksum;
+  std::vector<std::string> excludes;
+  bool link = false, parents = false;
+  std::optional<bool> unpack;  // if unset, ADD unpacks local archives
+};
+
+// A RUN to execute: the program with its arguments, and the script at the program's path, if any.
+struct RunStep {
   std::vector<std::string> command;
   std::optional<std::string> script;
+  std::vector<Pair> environment;
+  std::vector<Pair> proxies;  // additional variables, which no step's key contains
+  std::vector<Mount> mounts;  // targets are absolute
+  Run::Network network = Run::Network::kDefault;
+  std::string user, working_directory;
+};
+
+// An instruction with its values expanded and checked.
+struct Step {
+  const Instruction* instruction = nullptr;                // as written
+  std::variant<std::monostate, CopyStep, RunStep> action;  // empty if only the configuration changes
+  std::string history;  // the text for the image's history, as Docker writes it; for an ARG, only the name
 };
 
 // The directory in which a step's script is expected.
@@ -87,23 +113,23 @@ class StageWalk {
   std::vector<std::string> shell_command(const CommandLine& command) const;
   std::string absolute(const std::string& path) const;
 
-  // Each overload expands the step's body and applies it to the state.
-  void apply(Step& step, Arg& arg);
-  void apply(Step& step, Env& env);
-  void apply(Step& step, Label& label);
-  void apply(Step& step, Copy& copy);
-  void apply(Step& step, Run& run);
-  void apply(Step& step, Cmd& cmd);
-  void apply(Step& step, Entrypoint& entrypoint);
-  void apply(Step& step, Healthcheck& healthcheck);
-  void apply(Step& step, Expose& expose);
-  void apply(Step& step, Volume& volume);
-  void apply(Step& step, User& user);
-  void apply(Step& step, Workdir& workdir);
-  void apply(Step& step, Shell& shell);
-  void apply(Step& step, StopSignal& signal);
-  void apply(Step& step, Maintainer& maintainer);
-  void apply(Step& step, OnBuild& on_build);
+  // Each overload expands an instruction, applies it to the state, and returns its text for the history.
+  std::string apply(Step& step, const Arg& arg);
+  std::string apply(Step& step, const Env& env);
+  std::string apply(Step& step, const Label& label);
+  std::string apply(Step& step, const Copy& copy);
+  std::string apply(Step& step, const Run& run);
+  std::string apply(Step& step, const Cmd& cmd);
+  std::string apply(Step& step, const Entrypoint& entrypoint);
+  std::string apply(Step& step, const Healthcheck& healthcheck);
+  std::string apply(Step& step, const Expose& expose);
+  std::string apply(Step& step, const Volume& volume);
+  std::string apply(Step& step, const User& user);
+  std::string apply(Step& step, const Workdir& workdir);
+  std::string apply(Step& step, const Shell& shell);
+  std::string apply(Step& step, const StopSignal& signal);
+  std::string apply(Step& step, const Maintainer& maintainer);
+  std::string apply(Step& step, const OnBuild& on_build);
 
   const Dockerfile& dockerfile_;
   const Stage& stage_;

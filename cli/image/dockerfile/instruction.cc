@@ -7,7 +7,6 @@
 #include <map>
 
 #include "adaptdl/error.h"
-#include "image/base/digest.h"
 #include "image/base/text_parts.h"
 #include "image/dockerfile/flags.h"
 #include "image/dockerfile/instruction_words.h"
@@ -155,7 +154,12 @@ Body InstructionReader::copy(bool add) {
       throw Error(fmt::format("{} <<{}: not a valid file name", parts_.name, file.name));
     if (file.strip_tabs) file.content = without_tabs(file.content);
   }
-  check_copy(copy, false);
+  if (!copy.checksum.empty() && (copy.sources.size() != 1 || !copy.files.empty()))
+    throw Error("ADD --checksum accepts only one source");
+  for (const std::string& source : copy.sources)
+    if (is_plain(source)) check_copy_source(source, add, !copy.checksum.empty());
+  if (!copy.mode.empty() && is_plain(copy.mode)) static_cast<void>(FileMode::parse(copy.mode, parts_.name));
+  if (!copy.checksum.empty() && is_plain(copy.checksum)) check_checksum(copy.checksum);
   return copy;
 }
 
@@ -164,10 +168,14 @@ Body InstructionReader::run() {
                                    {"network", Kind::kText},
                                    {"security", Kind::kText},
                                    {"device", Kind::kRefused, "is not supported: builds have no devices"}});
-  Run run{.command = command(needed("a command")), .mount_texts = flags.texts("mount")};
+  Run run{.command = command(needed("a command"))};
   if (run.command.words.empty()) throw Error("RUN [] has no command");
   if (!run.command.exec) run.command.heredocs = heredocs();
-  for (const std::string& text : run.mount_texts) run.mounts.push_back(parse_mount(text));
+  for (const std::string& text : flags.texts("mount")) {
+    const std::vector<Pair>& options = run.mounts.emplace_back(mount_options(text));
+    if (std::all_of(options.begin(), options.end(), [](const Pair& option) { return is_plain(option.value); }))
+      static_cast<void>(parse_mount(options));
+  }
   const std::string security = flags.text("security");
   if (security == "insecure") throw Error("RUN --security=insecure is not supported: builds run without privileges");
   if (flags.given("security") && security != "sandbox")
@@ -200,25 +208,22 @@ Body InstructionReader::healthcheck() {
     throw Error(fmt::format("HEALTHCHECK: invalid type '{}': expected CMD or NONE", text.substr(0, end)));
   const CommandLine test = command(rest);
   if (rest.empty() || test.words.empty()) throw Error("HEALTHCHECK CMD needs a command");
-  const auto duration = [&](const char* name) {
+  const auto value = [&](const char* name, const auto& parse) {
     try {
-      return flags.given(name) ? parse_duration(flags.text(name)) : std::chrono::nanoseconds{};
+      return flags.given(name) ? parse(flags.text(name)) : decltype(parse(text))();
     } catch (const Error& error) {
       throw Error(fmt::format("HEALTHCHECK --{}: {}", name, error.what()));
     }
   };
+  constexpr unsigned kMaxRetries = 0x7fffffff;
   Healthcheck check{.test = {test.exec ? "CMD" : "CMD-SHELL"},
-                    .interval = duration("interval"),
-                    .timeout = duration("timeout"),
-                    .start_period = duration("start-period"),
-                    .start_interval = duration("start-interval")};
+                    .interval = value("interval", parse_duration),
+                    .timeout = value("timeout", parse_duration),
+                    .start_period = value("start-period", parse_duration),
+                    .start_interval = value("start-interval", parse_duration),
+                    .retries = static_cast<int>(
+                        value("retries", [](const auto& each) { return parse_number(each, 10, kMaxRetries); }))};
   check.test.insert(check.test.end(), test.words.begin(), test.words.end());
-  try {
-    constexpr unsigned kMaxRetries = 0x7fffffff;
-    if (flags.given("retries")) check.retries = static_cast<int>(parse_number(flags.text("retries"), 10, kMaxRetries));
-  } catch (const Error& error) {
-    throw Error(fmt::format("HEALTHCHECK --retries: {}", error.what()));
-  }
   return check;
 }
 
@@ -303,20 +308,6 @@ void InstructionReader::read() {
   instruction_.body = reader->second(*this);
 }
 
-bool is_git(std::string_view source) {
-  const std::string_view path = source.substr(0, source.find_first_of("#?"));
-  const std::size_t at = source.find('@'), colon = source.find(':');
-  const bool scp = at != std::string_view::npos && colon != std::string_view::npos && at < colon &&
-                   source.substr(0, colon).find('/') == std::string_view::npos;
-  return source.starts_with("git://") || source.starts_with("ssh://") || scp ||
-         (is_url(source) && path.ends_with(".git"));
-}
-
-void check_checksum(std::string_view digest) {
-  if (!is_digest(digest))
-    throw Error(fmt::format("ADD --checksum: expected sha256:HEX or sha512:HEX, got '{}'", digest));
-}
-
 }  // namespace
 
 InstructionParts split_instruction(std::string_view text, char escape) {
@@ -340,30 +331,6 @@ Instruction parse_instruction(DockerfileLines& lines, const DockerfileLines::Log
                why.starts_with(instruction.name) ? std::string(why) : fmt::format("{}: {}", instruction.name, why));
   }
   return instruction;
-}
-
-bool is_plain(std::string_view text) { return text.find_first_of("$\"'\\`") == std::string_view::npos; }
-
-void check_copy(const Copy& copy, bool expanded) {
-  const char* name = copy.add ? "ADD" : "COPY";
-  const auto known = [&](std::string_view text) { return expanded || is_plain(text); };
-  for (const std::string& source : copy.sources) {
-    if (!known(source)) continue;
-    if (is_git(source))
-      throw Error(fmt::format("{} {}: git repositories are not supported; clone the repository next to the Dockerfile",
-                              name, source));
-    if (is_url(source) && !copy.add) throw Error(fmt::format("COPY {}: use ADD to copy from a URL", source));
-  }
-  try {
-    if (!copy.mode.empty() && known(copy.mode)) static_cast<void>(FileMode::parse(copy.mode));
-  } catch (const Error& error) {
-    throw Error(fmt::format("{} --chmod: {}", name, error.what()));
-  }
-  if (!copy.checksum.empty()) {
-    if (copy.sources.size() != 1 || !copy.files.empty()) throw Error("ADD --checksum accepts only one source");
-    if (known(copy.sources[0]) && !is_url(copy.sources[0])) throw Error("ADD --checksum requires a URL as its source");
-    if (known(copy.checksum)) check_checksum(copy.checksum);
-  }
 }
 
 }  // namespace adaptdl::image

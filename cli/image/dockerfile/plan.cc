@@ -25,16 +25,6 @@ std::size_t target_of(const Dockerfile& dockerfile, const std::string& target) {
       fmt::format("{} has no stage '{}'; its stages are {}", dockerfile.file, target, fmt::join(names, ", "))));
 }
 
-// Returns the stages and images that an instruction reads files from.
-std::vector<std::string> sources_of(const Instruction& instruction) {
-  std::vector<std::string> sources;
-  if (const auto* copy = std::get_if<Copy>(&instruction.body)) sources.push_back(copy->from);
-  if (const auto* run = std::get_if<Run>(&instruction.body))
-    for (const Mount& mount : run->mounts) sources.push_back(mount.from);
-  std::erase(sources, "");
-  return sources;
-}
-
 class Planner {
  public:
   Planner(const Dockerfile& dockerfile, const BuildSettings& settings, const ImageTriggers& triggers)

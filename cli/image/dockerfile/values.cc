@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "image/base/digest.h"
 #include "image/base/text_parts.h"
 
 namespace adaptdl::image {
@@ -39,6 +40,15 @@ std::optional<double> take_decimal(std::string_view& text) {
   return value;
 }
 
+bool is_git(std::string_view source) {
+  const std::string_view path = source.substr(0, source.find_first_of("#?"));
+  const std::size_t at = source.find('@'), colon = source.find(':');
+  const bool scp = at != std::string_view::npos && colon != std::string_view::npos && at < colon &&
+                   source.substr(0, colon).find('/') == std::string_view::npos;
+  return source.starts_with("git://") || source.starts_with("ssh://") || scp ||
+         (is_url(source) && path.ends_with(".git"));
+}
+
 unsigned class_bits(char who) { return who == 'u' ? 04700 : who == 'g' ? 02070 : who == 'o' ? 01007 : 07777; }
 
 // Returns a permission's bits for all classes.
@@ -64,9 +74,15 @@ unsigned permission_bits(char what, unsigned mode, bool is_directory) {
 
 }  // namespace
 
-FileMode FileMode::parse(std::string_view text) {
-  constexpr std::string_view kWhat = "an octal mode from 0 to 07777, or a symbolic one such as u=rwX,go=rX";
+FileMode FileMode::parse(std::string_view text, std::string_view instruction) {
+  const auto refuse = [&] {
+    throw Error(
+        fmt::format("{} --chmod: invalid value '{}': expected an octal mode from 0 to 07777, or a symbolic one "
+                    "such as u=rwX,go=rX",
+                    instruction, text));
+  };
   FileMode mode;
+  mode.text_ = text;
   if (const auto octal = number_of(text, 8, kMaxMode)) {
     mode.octal_ = true;
     mode.mode_ = *octal;
@@ -78,14 +94,14 @@ FileMode FileMode::parse(std::string_view text) {
     for (; at < clause.size() && std::string_view("ugoa").find(clause[at]) != std::string_view::npos; ++at)
       who |= class_bits(clause[at]);
     if (at == 0) who = class_bits('a');
-    if (at == clause.size()) refuse_value(text, kWhat);
+    if (at == clause.size()) refuse();
     while (at < clause.size()) {
       const char operation = clause[at++];
-      if (std::string_view("+-=").find(operation) == std::string_view::npos) refuse_value(text, kWhat);
+      if (std::string_view("+-=").find(operation) == std::string_view::npos) refuse();
       const std::size_t end = std::min(clause.find_first_of("+-=", at), clause.size());
       const std::string what = clause.substr(at, end - at);
       const bool is_class = what.size() == 1 && what.find_first_of("ugo") == 0;
-      if (!is_class && what.find_first_not_of("rwxXst") != std::string::npos) refuse_value(text, kWhat);
+      if (!is_class && what.find_first_not_of("rwxXst") != std::string::npos) refuse();
       mode.changes_.push_back({who, operation, what});
       at = end;
     }
@@ -108,6 +124,8 @@ unsigned FileMode::apply(unsigned mode, bool is_directory) const {
   }
   return mode;
 }
+
+bool is_plain(std::string_view text) { return text.find_first_of("$\"'\\`") == std::string_view::npos; }
 
 std::chrono::nanoseconds parse_duration(std::string_view text) {
   constexpr std::string_view kWhat = "a duration such as 30s, 1m30s or 500ms";
@@ -180,6 +198,19 @@ std::vector<std::string> parse_ports(std::string_view text) {
   std::vector<std::string> ports;
   for (unsigned port = *first; port <= *last; ++port) ports.push_back(fmt::format("{}/{}", port, protocol));
   return ports;
+}
+
+void check_copy_source(std::string_view source, bool add, bool checksum) {
+  if (is_git(source))
+    throw Error(fmt::format("{} {}: git repositories are not supported; clone the repository next to the Dockerfile",
+                            add ? "ADD" : "COPY", source));
+  if (is_url(source) && !add) throw Error(fmt::format("COPY {}: use ADD to copy from a URL", source));
+  if (!is_url(source) && checksum) throw Error("ADD --checksum requires a URL as its source");
+}
+
+void check_checksum(std::string_view digest) {
+  if (!is_digest(digest))
+    throw Error(fmt::format("ADD --checksum: expected sha256:HEX or sha512:HEX, got '{}'", digest));
 }
 
 void check_signal(std::string_view text) {

@@ -49,7 +49,7 @@ fs::path made(fs::path directory) {
 }
 
 json json_of(const StepRecord& record) {
-  json value = {{"date", record.date}, {"directories", record.directories}, {"links", record.links}};
+  json value = {{"date", record.date}, {"directories", record.created.directories}, {"links", record.created.links}};
   if (record.layer) {
     const Descriptor& layer = record.layer->descriptor;
     value["layer"] = {{"mediaType", layer.media_type},
@@ -139,8 +139,8 @@ std::optional<StepRecord> BuildCache::find_step(const std::string& key) const {
   try {
     StepRecord record;
     value.at("date").get_to(record.date);
-    value.at("directories").get_to(record.directories);
-    value.at("links").get_to(record.links);
+    value.at("directories").get_to(record.created.directories);
+    value.at("links").get_to(record.created.links);
     if (const auto layer = value.find("layer"); layer != value.end()) {
       BuiltLayer built;
       layer->at("mediaType").get_to(built.descriptor.media_type);

@@ -1,7 +1,7 @@
 // The build cache: a directory in which builds store results for later builds.
 //
 //   blobs/        layers, configurations and manifests, by digest
-//   steps/KEY     a step's result: its layer, and the directories and links that it created
+//   steps/KEY     a step's result: its layer, and the paths that it created
 //   trees/CHAIN   unpacked layers, by chain ID (layer_provider.h), for overlays
 //   used/CHAIN    the size of a tree in bytes; the file's modification time is the tree's last use
 //   downloads/KEY the results of ADD with a URL
@@ -39,12 +39,16 @@ struct BuiltLayer {
   std::string from;  // the reference to pull it from; empty if it was built locally
 };
 
+// What a COPY, ADD or WORKDIR created. All files in the directories are known, because these did not exist before.
+struct CreatedPaths {
+  std::vector<std::string> directories, links;
+};
+
 // The result of a step.
 struct StepRecord {
-  std::optional<BuiltLayer> layer;       // unset if the step changed nothing
-  std::int64_t date = 0;                 // the image's time after the step
-  std::vector<std::string> directories;  // directories that the step created, so that all files in them are known
-  std::vector<std::string> links;        // links that the step created
+  std::optional<BuiltLayer> layer;  // unset if the step changed nothing
+  std::int64_t date = 0;            // the image's time after the step
+  CreatedPaths created;             // empty for RUN
 };
 
 class BuildCache {

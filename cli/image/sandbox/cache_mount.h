@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/fd.h"
-#include "image/dockerfile/dockerfile.h"
+#include "image/dockerfile/run_mount.h"
 
 namespace adaptdl::image {
 

@@ -18,14 +18,14 @@
 #include <string_view>
 #include <vector>
 
-#include "image/dockerfile/dockerfile.h"
+#include "image/dockerfile/run_mount.h"
 #include "image/sandbox/overlay.h"
 
 namespace adaptdl::image {
 
 // A RUN's mount, and its contents.
 struct StepMount {
-  Mount mount;  // as in the step (dockerfile.h), expanded
+  Mount mount;  // as in the step (run_mount.h)
   // For a bind or a cache: the directories in which `mount.source` and its links are resolved, topmost first. Changes
   // to a bind that is not read-only are discarded. Empty for a cache that begins empty.
   std::vector<std::filesystem::path> from;

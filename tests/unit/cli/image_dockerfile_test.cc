@@ -11,6 +11,7 @@
 #include "adaptdl/error.h"
 #include "error_of.h"
 #include "golden.h"
+#include "image/dockerfile/run_mount.h"
 
 namespace image_dockerfile_test {
 
@@ -148,19 +149,21 @@ TEST_CASE("RUN mounts are parsed with their options and defaults") {
       "--mount=type=tmpfs,dst=/f,size=1.5k --mount=type=secret,id=g,env=G --mount=type=secret,id=x/h,required "
       "--mount=type=cache,target=$x --network=host make");
   REQUIRE(run.mounts.size() == 6);
-  CHECK(run.mounts[0].from == "b");
-  CHECK_FALSE(run.mounts[0].read_only);
-  CHECK(run.mounts[1].type == Mount::Type::kCache);
-  CHECK(run.mounts[1].sharing == Mount::Sharing::kLocked);
-  CHECK(run.mounts[1].mode == 0700u);
-  CHECK(run.mounts[1].group == 2u);
-  CHECK_FALSE(run.mounts[1].read_only);
-  CHECK(run.mounts[2].size == 1536);
-  CHECK(run.mounts[3].environment == "G");
-  CHECK(run.mounts[3].target.empty());
-  CHECK(run.mounts[4].target == "/run/secrets/h");
-  CHECK(run.mounts[4].required);
-  CHECK(run.mount_texts[5] == "type=cache,target=$x");
+  std::vector<Mount> mounts;
+  for (const std::vector<Pair>& options : run.mounts) mounts.push_back(parse_mount(options));
+  CHECK(mounts[0].from == "b");
+  CHECK_FALSE(mounts[0].read_only);
+  CHECK(mounts[1].type == Mount::Type::kCache);
+  CHECK(mounts[1].sharing == Mount::Sharing::kLocked);
+  CHECK(mounts[1].mode == 0700u);
+  CHECK(mounts[1].group == 2u);
+  CHECK_FALSE(mounts[1].read_only);
+  CHECK(mounts[2].size == 1536);
+  CHECK(mounts[3].environment == "G");
+  CHECK(mounts[3].target.empty());
+  CHECK(mounts[4].target == "/run/secrets/h");
+  CHECK(mounts[4].required);
+  CHECK(joined(run.mounts[5]) == "type=cache|target=$x");
   CHECK(run.network == Run::Network::kHost);
   CHECK(joined(run.command.words) == "make");
 }

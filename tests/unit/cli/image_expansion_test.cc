@@ -63,9 +63,12 @@ std::string error_of(const std::string& text, std::map<std::string, std::string>
 }
 
 template <typename T>
-const T& body(const Walked& w, std::size_t step) {
-  return std::get<T>(w.steps[step].body);
+const T& action(const Walked& w, std::size_t step) {
+  return std::get<T>(w.steps[step].action);
 }
+
+// Returns the last step of a Dockerfile that ends with a RUN.
+RunStep last_run(const Walked& w) { return action<RunStep>(w, w.steps.size() - 1); }
 
 }  // namespace
 
@@ -79,12 +82,12 @@ TEST_CASE("expansion uses values set by earlier instructions, or earlier in the 
 
 TEST_CASE("--build-arg overrides an ARG's default, and ENV overrides an ARG of the same name") {
   const std::string text = "ARG v=default\nARG u\nARG w\nENV e=${v:-none}.${u:-none}\nARG e=arg\nRUN x";
-  CHECK(joined(walked(text).steps.back().environment) == "e=default.none|v=default");
-  CHECK(joined(walked(text, {{"v", "given"}, {"u", ""}, {"e", "given"}}).steps.back().environment) ==
+  CHECK(joined(last_run(walked(text)).environment) == "e=default.none|v=default");
+  CHECK(joined(last_run(walked(text, {{"v", "given"}, {"u", ""}, {"e", "given"}})).environment) ==
         "e=given.none|v=given|u=");
   StageState base;
   base.config.environment = {{"v", "base"}};
-  CHECK(joined(walked("ARG v=arg\nRUN x", {{"v", "given"}}, base).steps[1].environment) == "v=base");
+  CHECK(joined(last_run(walked("ARG v=arg\nRUN x", {{"v", "given"}}, base)).environment) == "v=base");
 }
 
 TEST_CASE("an ARG before the first FROM is visible only in stages that redeclare it") {
@@ -99,12 +102,12 @@ TEST_CASE("platform variables are set only if declared, and proxy variables only
       "ENV a=$TARGETARCH.$HTTP_PROXY\nARG TARGETARCH BUILDPLATFORM TARGETVARIANT\nENV "
       "b=$TARGETARCH.$BUILDPLATFORM\nRUN x",
       {{"HTTP_PROXY", "http://p"}, {"unused", "1"}});
-  CHECK(joined(w.steps.back().environment) ==
+  CHECK(joined(last_run(w).environment) ==
         "a=.|b=arm64.linux/amd64|TARGETARCH=arm64|BUILDPLATFORM=linux/amd64|TARGETVARIANT=");
-  CHECK(joined(w.steps.back().proxies) == "HTTP_PROXY=http://p|http_proxy=http://p");
+  CHECK(joined(last_run(w).proxies) == "HTTP_PROXY=http://p|http_proxy=http://p");
   const Walked declared = walked("ARG HTTP_PROXY\nRUN x", {{"HTTP_PROXY", "http://p"}});
-  CHECK(joined(declared.steps.back().environment) == "HTTP_PROXY=http://p");
-  CHECK(joined(declared.steps.back().proxies) == "http_proxy=http://p");
+  CHECK(joined(last_run(declared).environment) == "HTTP_PROXY=http://p");
+  CHECK(joined(last_run(declared).proxies) == "http_proxy=http://p");
   Build build("FROM a\nONBUILD ARG later", {{"http_proxy", ""}, {"unused", "1"}, {"later", "1"}});
   CHECK(joined(unused_build_arguments(build.file, build.settings)) == "unused");
 }
@@ -115,11 +118,11 @@ TEST_CASE("a stage based on another inherits its ARGs, ENVs and configuration, b
   const Walked one = build.walk(0);
   CHECK(joined(one.state.config.on_build) == "RUN y");
   const Walked two = build.walk(1, one.state, {parse_trigger("RUN $y", "Dockerfile", {7, 7})});
-  CHECK(two.steps[0].from_trigger);
-  CHECK(joined(two.steps[0].command) == "/bin/sh|-c|$y");
-  CHECK(joined(two.steps[2].environment) == "e=2|f=1.2|v=1");
-  CHECK(two.steps[2].user == "me");
-  CHECK(two.steps[2].working_directory == "/w");
+  CHECK(two.steps[0].history == "RUN $y");
+  CHECK(joined(action<RunStep>(two, 0).command) == "/bin/sh|-c|$y");
+  CHECK(joined(action<RunStep>(two, 2).environment) == "e=2|f=1.2|v=1");
+  CHECK(action<RunStep>(two, 2).user == "me");
+  CHECK(action<RunStep>(two, 2).working_directory == "/w");
   CHECK(two.state.config.working_directory == "/w/z");
   CHECK(two.state.config.on_build.empty());
 }
@@ -127,9 +130,9 @@ TEST_CASE("a stage based on another inherits its ARGs, ENVs and configuration, b
 TEST_CASE("the shell form uses the shell set by SHELL, and the exec form uses none") {
   const Walked w =
       walked("RUN a $b\nSHELL [\"/bin/bash\", \"-ec\"]\nRUN a | b\nRUN [\"a\", \"$b\"]\nCMD x y\nENTRYPOINT [\"e\"]");
-  CHECK(joined(w.steps[0].command) == "/bin/sh|-c|a $b");
-  CHECK(joined(w.steps[2].command) == "/bin/bash|-ec|a | b");
-  CHECK(joined(w.steps[3].command) == "a|$b");
+  CHECK(joined(action<RunStep>(w, 0).command) == "/bin/sh|-c|a $b");
+  CHECK(joined(action<RunStep>(w, 2).command) == "/bin/bash|-ec|a | b");
+  CHECK(joined(action<RunStep>(w, 3).command) == "a|$b");
   CHECK(joined(*w.state.config.command) == "/bin/bash|-ec|x y");
   CHECK(joined(*w.state.config.entrypoint) == "e");
 }
@@ -145,24 +148,25 @@ TEST_CASE("a heredoc without a command becomes RUN's script, and one with a comm
   const Walked w = walked(
       "RUN <<EOF\necho $x\nEOF\nRUN <<-E\n\t#!/usr/bin/env python3\n\tprint(1)\nE\nRUN cat <<A > /a "
       "3<<-B\n1\nA\n\t2\n\tB\n");
-  CHECK(joined(w.steps[0].command) == "/bin/sh|-c|echo $x\n");
-  CHECK(joined(w.steps[1].command) == "/dev/pipes/E");
-  CHECK(w.steps[1].script == "#!/usr/bin/env python3\nprint(1)\n");
-  CHECK(joined(w.steps[2].command) == "/bin/sh|-c|cat <<A > /a 3<<-B\n1\nA\n\t2\nB");
+  CHECK(joined(action<RunStep>(w, 0).command) == "/bin/sh|-c|echo $x\n");
+  CHECK(joined(action<RunStep>(w, 1).command) == "/dev/pipes/E");
+  CHECK(action<RunStep>(w, 1).script == "#!/usr/bin/env python3\nprint(1)\n");
+  CHECK(joined(action<RunStep>(w, 2).command) == "/bin/sh|-c|cat <<A > /a 3<<-B\n1\nA\n\t2\nB");
 }
 
 TEST_CASE("COPY is expanded, and its destination becomes absolute") {
   const Walked w = walked(
       "ARG v=x d=/dir/\nWORKDIR /w\nCOPY --chown=$v --chmod=${m:-0644} $v \"z\" $d\nCOPY x .\nCOPY x ../y\n"
       "COPY <<EOF <<'F' ./\n$v \"$v\" \\$v\nEOF\n$v\nF\n");
-  CHECK(joined(body<Copy>(w, 2).sources) == "x|z");
-  CHECK(body<Copy>(w, 2).owner == "x");
-  CHECK(body<Copy>(w, 2).mode == "0644");
-  CHECK(body<Copy>(w, 2).destination == "/dir/");
-  CHECK(body<Copy>(w, 3).destination == "/w/");
-  CHECK(body<Copy>(w, 4).destination == "/y");
-  CHECK(body<Copy>(w, 5).files[0].content == "x \"x\" $v\n");
-  CHECK(body<Copy>(w, 5).files[1].content == "$v\n");
+  CHECK(joined(action<CopyStep>(w, 2).sources) == "x|z");
+  CHECK(action<CopyStep>(w, 2).owner == "x");
+  REQUIRE(action<CopyStep>(w, 2).mode);
+  CHECK(action<CopyStep>(w, 2).mode->apply(0, false) == 0644);
+  CHECK(action<CopyStep>(w, 2).destination == "/dir/");
+  CHECK(action<CopyStep>(w, 3).destination == "/w/");
+  CHECK(action<CopyStep>(w, 4).destination == "/y");
+  CHECK(action<CopyStep>(w, 5).files[0].content == "x \"x\" $v\n");
+  CHECK(action<CopyStep>(w, 5).files[1].content == "$v\n");
 }
 
 TEST_CASE("ports, volumes, signals and mounts are expanded and normalized") {
@@ -172,7 +176,7 @@ TEST_CASE("ports, volumes, signals and mounts are expanded and normalized") {
   CHECK(fmt::format("{}", fmt::join(w.state.config.exposed_ports, " ")) == "7/tcp 80/tcp 90/udp 91/udp 92/udp");
   CHECK(w.state.config.volumes.contains("/80 90-92/udp"));
   CHECK(w.state.config.stop_signal == "SIGINT");
-  const Run& run = body<Run>(w, 5);
+  const RunStep& run = action<RunStep>(w, 5);
   REQUIRE(run.mounts.size() == 1);
   CHECK(run.mounts[0].type == Mount::Type::kCache);
   CHECK(run.mounts[0].target == "/w/c");
@@ -195,6 +199,8 @@ TEST_CASE("errors found after expansion give the file, line and reason") {
   CHECK(error_of("ARG d=/x\nCOPY a b $d") == "");  // $d is a directory, although it has no trailing slash
   CHECK_GOLDEN(error_of("ARG u=https://example.com/x.git\nADD $u /x"));
   CHECK_GOLDEN(error_of("ARG t=ssh\nRUN --mount=type=$t x"));
+  CHECK_GOLDEN(error_of("RUN --mount=type=cache,target=/$t,mode=9 x"));
+  CHECK_GOLDEN(error_of("RUN --mount=target=${t:-.} x"));
   CHECK_GOLDEN(error_of("STOPSIGNAL $s"));
   std::string doubling = "ENV a=0123456789abcdef\n";
   for (int i = 0; i < 40; ++i) doubling += "ENV a=$a$a\n";

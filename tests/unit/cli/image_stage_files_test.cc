@@ -13,7 +13,7 @@ TEST_CASE("in an empty image, only added paths exist, and link targets are unkno
   StageFiles files;
   CHECK(files.find("") == PathKind::kDirectory);
   CHECK(files.find("usr") == PathKind::kMissing);
-  files.add({"app", "app/d"}, {"app/l"});
+  files.add({.directories = {"app", "app/d"}, .links = {"app/l"}});
   CHECK(files.find("app/d") == PathKind::kDirectory);
   CHECK(files.find("app/x/y") == PathKind::kMissing);
   // The target of a link is only known once the layers are read.
@@ -37,10 +37,10 @@ TEST_CASE("for an unread base, paths that its distribution or history may create
 
 TEST_CASE("after a RUN, only paths added later are known") {
   StageFiles files;
-  files.add({"app"}, {});
+  files.add({.directories = {"app"}, .links = {}});
   files.forget();
   CHECK(files.find("app") == PathKind::kUnknown);
-  files.add({"app/new"}, {});
+  files.add({.directories = {"app/new"}, .links = {}});
   CHECK(files.find("app/new/x") == PathKind::kMissing);
 }
 
