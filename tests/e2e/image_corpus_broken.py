@@ -44,6 +44,7 @@ BROKEN = [
     broken("unknown-group", BUSYBOX + "COPY --chown=app:mallory a /a\n", 2, "group 'mallory' not found in the image's /etc/group"),
     broken("user-without-passwd", "FROM scratch\nCOPY --chown=app a /a\n", 2, "user 'app' not found in the image's /etc/passwd"),
     broken("destination-below-a-file", BUSYBOX + "COPY a /etc/passwd/a\n", 2, "/etc/passwd"),
+    broken("destination-below-a-copied-file", "FROM scratch\nCOPY a /x\nCOPY a /x/y\n", 3, "cannot create the directory /x"),
     broken("file-is-a-directory", BUSYBOX + "RUN true\nCOPY d /var/\n", 3, "/var/old", {"d/old": "x\n"}),
     broken("directory-is-a-file", BUSYBOX + "COPY d /etc/\n", 2, "/etc/passwd", {"d/passwd/x": "x\n"}),
     broken("whiteout-by-name", "FROM scratch\nCOPY d /\n", 2, ".wh.", {"d/.wh.x": "x\n"}),

@@ -31,8 +31,10 @@ class Writer {
       entry.uid = owner_->user;
       entry.gid = owner_->group;
     }
-    if (entry.type == Entry::Type::kDirectory) created_.directories.push_back(entry.path);
-    if (entry.type == Entry::Type::kSymlink) created_.links.push_back(entry.path);
+    (entry.type == Entry::Type::kDirectory ? created_.directories
+     : entry.type == Entry::Type::kSymlink ? created_.links
+                                           : created_.files)
+        .push_back(entry.path);
   }
 
   void add(const PlannedEntry& planned) {

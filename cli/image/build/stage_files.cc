@@ -74,11 +74,12 @@ bool text_mentions(const std::string& text, const std::string& path) {
 PathKind StageFiles::find(const std::string& path) const {
   if (path.empty() || directories_.contains(path)) return PathKind::kDirectory;
   if (links_.contains(path)) return PathKind::kUnknown;  // the link's target is unknown
+  if (files_.contains(path)) return PathKind::kOther;
   for (std::size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0;
        slash = path.rfind('/', slash - 1)) {
     const std::string above = path.substr(0, slash);
     if (links_.contains(above)) return PathKind::kUnknown;
-    if (directories_.contains(above)) return PathKind::kMissing;
+    if (directories_.contains(above) || files_.contains(above)) return PathKind::kMissing;
   }
   return find_below(path);
 }
@@ -105,6 +106,7 @@ void StageFiles::add(const CreatedPaths& created) {
   // Even after a command, when older entries may be gone, the entries that a step creates are known to exist.
   directories_.insert(created.directories.begin(), created.directories.end());
   links_.insert(created.links.begin(), created.links.end());
+  files_.insert(created.files.begin(), created.files.end());
 }
 
 }  // namespace adaptdl::image

@@ -49,7 +49,10 @@ fs::path made(fs::path directory) {
 }
 
 json json_of(const StepRecord& record) {
-  json value = {{"date", record.date}, {"directories", record.created.directories}, {"links", record.created.links}};
+  json value = {{"date", record.date},
+                {"directories", record.created.directories},
+                {"links", record.created.links},
+                {"files", record.created.files}};
   if (record.layer) {
     const Descriptor& layer = record.layer->descriptor;
     value["layer"] = {{"mediaType", layer.media_type},
@@ -141,6 +144,7 @@ std::optional<StepRecord> BuildCache::find_step(const std::string& key) const {
     value.at("date").get_to(record.date);
     value.at("directories").get_to(record.created.directories);
     value.at("links").get_to(record.created.links);
+    value.at("files").get_to(record.created.files);
     if (const auto layer = value.find("layer"); layer != value.end()) {
       BuiltLayer built;
       layer->at("mediaType").get_to(built.descriptor.media_type);

@@ -41,7 +41,7 @@ struct BuiltLayer {
 
 // What a COPY, ADD or WORKDIR created. All files in the directories are known, because these did not exist before.
 struct CreatedPaths {
-  std::vector<std::string> directories, links;
+  std::vector<std::string> directories, links, files;
 };
 
 // The result of a step.

@@ -13,12 +13,14 @@ TEST_CASE("in an empty image, only added paths exist, and link targets are unkno
   StageFiles files;
   CHECK(files.find("") == PathKind::kDirectory);
   CHECK(files.find("usr") == PathKind::kMissing);
-  files.add({.directories = {"app", "app/d"}, .links = {"app/l"}});
+  files.add({.directories = {"app", "app/d"}, .links = {"app/l"}, .files = {"f", "app/d/f"}});
   CHECK(files.find("app/d") == PathKind::kDirectory);
   CHECK(files.find("app/x/y") == PathKind::kMissing);
   // The target of a link is only known once the layers are read.
   CHECK(files.find("app/l") == PathKind::kUnknown);
   CHECK(files.find("app/l/x") == PathKind::kUnknown);
+  for (const char* path : {"f", "app/d/f"}) CHECK(files.find(path) == PathKind::kOther);
+  CHECK(files.find("app/d/f/x") == PathKind::kMissing);
 }
 
 TEST_CASE("for an unread base, paths that its distribution or history may create are unknown") {
@@ -37,10 +39,10 @@ TEST_CASE("for an unread base, paths that its distribution or history may create
 
 TEST_CASE("after a RUN, only paths added later are known") {
   StageFiles files;
-  files.add({.directories = {"app"}, .links = {}});
+  files.add({.directories = {"app"}, .links = {}, .files = {"f"}});
   files.forget();
-  CHECK(files.find("app") == PathKind::kUnknown);
-  files.add({.directories = {"app/new"}, .links = {}});
+  for (const char* path : {"app", "f"}) CHECK(files.find(path) == PathKind::kUnknown);
+  files.add({.directories = {"app/new"}, .links = {}, .files = {}});
   CHECK(files.find("app/new/x") == PathKind::kMissing);
 }
 
