@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 #include "terminal/format.h"
 #include "view/job_text.h"
 #include "view/status_line.h"
@@ -41,7 +41,7 @@ std::string bounds_cell(std::optional<int> min, std::optional<int> max) {
 
 std::string state_cell(const kube::Job& job) {
   if (job.deleted) return "deleting";
-  return job.phase.empty() ? "pending" : image::lower(job.phase);
+  return job.phase.empty() ? "pending" : lower(job.phase);
 }
 
 std::string nodes_cell(const kube::JobView& view) {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "adaptdl/error.h"
 #include "base/private_files.h"
+#include "base/text_parts.h"
 #include "http/http.h"
 #include "kube/api/json_fields.h"
 #include "kube/api/resource.h"
@@ -23,11 +23,6 @@ using nlohmann::json;
 constexpr std::chrono::seconds kReadUsageEvery{5};
 // How long to wait before restarting a watch that has ended.
 constexpr std::chrono::seconds kWatchAgain{5};
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 // Returns the uid of an object, or an empty string if the object does not exist.
 std::string uid_at(kube::Client& client, const std::string& path) {
@@ -175,7 +170,7 @@ std::optional<RunStatus> ClusterTrialRunner::status(int number) const {
   const kube::Job& job = found->second;
   RunStatus status;
   status.name = job.name;
-  status.state = job.phase.empty() ? "waiting" : lower_case(job.phase);
+  status.state = job.phase.empty() ? "waiting" : lower(job.phase);
   if (job.phase == "Succeeded" || job.phase == "Suspended") status.state = "stopped";
   status.why = job.message;
   status.replicas = job.ready.value_or(0);

@@ -10,6 +10,7 @@
 #include "adaptdl/error.h"
 #include "base/foreign_json.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 
 namespace adaptdl::ray {
 namespace {
@@ -43,10 +44,10 @@ std::string choose_address(const std::string& address) {
 std::string read_token(const fs::path& path, const char* from) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  const std::string_view token = trimmed(text);
   if (!file.good() && !file.eof()) throw Error(fmt::format("cannot read the Ray token {} ({})", path.string(), from));
-  if (begin == std::string::npos) throw Error(fmt::format("the Ray token {} ({}) is empty", path.string(), from));
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+  if (token.empty()) throw Error(fmt::format("the Ray token {} ({}) is empty", path.string(), from));
+  return std::string(token);
 }
 
 std::string find_token() {

@@ -14,18 +14,11 @@
 
 #include "adaptdl/error.h"
 #include "base/counted.h"
+#include "base/text_parts.h"
 #include "base/utf8.h"
 
 namespace adaptdl::sched {
 namespace {
-
-constexpr std::string_view kBlanks = " \t\r";
-
-std::string_view trim(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 // Counts UTF-8 characters as the bytes that are not continuation bytes.
 std::size_t characters(std::string_view text) {
@@ -78,7 +71,7 @@ Csv::Csv(const std::filesystem::path& file, const std::vector<std::string_view>&
   if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
   for (std::size_t line = 1; !rest.empty(); ++line) {
     const std::size_t length = std::min(rest.find('\n'), rest.size());
-    if (!trim(rest.substr(0, length)).empty()) {
+    if (!trimmed(rest.substr(0, length)).empty()) {
       Row row = parse(rest.substr(0, length), line);
       if (header_.cells.empty()) {
         header_ = std::move(row);
@@ -113,7 +106,7 @@ Csv::Row Csv::parse(std::string_view line, std::size_t number) const {
         fail(number, column(at), "unexpected text after a quoted cell; expected a comma");
     } else {
       const std::size_t end = std::min(line.find(',', at), line.size());
-      cell.text = trim(line.substr(at, end - at));
+      cell.text = trimmed(line.substr(at, end - at));
       at = end;
     }
     row.cells.push_back(std::move(cell));

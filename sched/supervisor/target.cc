@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "base/text_parts.h"
+
 namespace adaptdl::sched {
 namespace {
 
@@ -22,18 +24,6 @@ std::optional<std::string> decode(std::string_view text) {
   return decoded;
 }
 
-// Calls `each` with each part between separators until it returns false. Returns whether `each` returned true for
-// all parts.
-template <typename Each>
-bool for_each_part(std::string_view text, char separator, const Each& each) {
-  for (;;) {
-    const std::size_t end = text.find(separator);
-    if (!each(text.substr(0, end))) return false;
-    if (end == std::string_view::npos) return true;
-    text.remove_prefix(end + 1);
-  }
-}
-
 }  // namespace
 
 std::optional<Target> parse_target(std::string_view target) {
@@ -42,23 +32,20 @@ std::optional<Target> parse_target(std::string_view target) {
   std::string_view path = target.substr(0, mark);
   if (path.empty() || path.front() != '/') return {};
   path.remove_prefix(1);
-  const bool path_fine = for_each_part(path, '/', [&](std::string_view part) {
+  for (const std::string& part : split(path, '/')) {
     auto segment = decode(part);
-    if (segment) parsed.path.push_back(std::move(*segment));
-    return segment.has_value();
-  });
-  if (!path_fine) return {};
+    if (!segment) return {};
+    parsed.path.push_back(std::move(*segment));
+  }
   if (mark == std::string_view::npos) return parsed;
-  const bool query_fine = for_each_part(target.substr(mark + 1), '&', [&](std::string_view part) {
-    if (part.empty()) return true;
+  for (const std::string& part : split(target.substr(mark + 1), '&')) {
+    if (part.empty()) continue;
     const std::size_t equals = part.find('=');
     auto name = decode(part.substr(0, equals));
-    auto value = equals == std::string_view::npos ? std::string() : decode(part.substr(equals + 1));
-    if (!name || !value) return false;
+    auto value = equals == std::string::npos ? std::string() : decode(part.substr(equals + 1));
+    if (!name || !value) return {};
     parsed.query[*name] = std::move(*value);
-    return true;
-  });
-  if (!query_fine) return {};
+  }
   return parsed;
 }
 

@@ -8,8 +8,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/clean_path.h"
-#include "image/base/text_parts.h"
 #include "image/dockerfile/ignore_file.h"
 
 using namespace adaptdl::image;

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "base/text_parts.h"
 #include "command/base/suggest.h"
 
 namespace adaptdl::cli {
@@ -47,11 +47,6 @@ std::string definition_list(const std::vector<std::pair<std::string, std::string
     out += wrap(text, indent, kHelpWidth) + '\n';
   }
   return out;
-}
-
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
 }
 
 std::vector<const CLI::Option*> arguments(const CLI::App& app) {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "base/text_parts.h"
 #include "command/base/installed_data.h"
-#include "image/base/text_parts.h"
 #include "kube/api/names.h"
 #include "kube/api/timestamp.h"
 #include "ray/head_shell.h"
@@ -173,7 +173,7 @@ void list_ray_jobs(const std::string& address, const std::vector<std::string>& n
   for (const ray::Job& job : jobs) {
     rows.push_back({.name = job.id,
                     .where = "ray",
-                    .state = image::lower(state_name(job.status)),
+                    .state = lower(state_name(job.status)),
                     .replicas = metadata_of(job, kRayReplicas),
                     .runtime = time_of(job),
                     .why = why(job)});

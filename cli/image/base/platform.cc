@@ -7,7 +7,7 @@
 #include <array>
 
 #include "adaptdl/error.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

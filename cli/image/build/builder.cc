@@ -12,8 +12,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/small_file.h"
-#include "image/base/text_parts.h"
 #include "image/build/image_output.h"
 #include "image/build/stage_build.h"
 

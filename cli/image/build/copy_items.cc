@@ -10,9 +10,10 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/clean_path.h"
-#include "image/base/text_parts.h"
 #include "image/dockerfile/path_pattern.h"
+#include "image/dockerfile/values.h"
 
 namespace adaptdl::image {
 namespace {

@@ -4,9 +4,10 @@
 #include <algorithm>
 
 #include "adaptdl/error.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 #include "image/build/stage_build.h"
 #include "image/build/url_source.h"
+#include "image/dockerfile/values.h"
 #include "image/layer/user_names.h"
 
 namespace adaptdl::image {

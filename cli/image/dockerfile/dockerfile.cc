@@ -7,8 +7,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "base/utf8.h"
-#include "image/base/text_parts.h"
 #include "image/dockerfile/dockerfile_lines.h"
 #include "image/dockerfile/flags.h"
 #include "image/dockerfile/instruction.h"

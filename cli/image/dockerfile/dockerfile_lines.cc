@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/printable.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

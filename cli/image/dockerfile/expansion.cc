@@ -9,8 +9,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/clean_path.h"
-#include "image/base/text_parts.h"
 #include "image/dockerfile/instruction.h"
 #include "image/dockerfile/instruction_words.h"
 #include "image/dockerfile/shell_words.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "adaptdl/error.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

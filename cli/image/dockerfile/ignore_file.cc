@@ -6,9 +6,9 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/clean_path.h"
 #include "image/base/small_file.h"
-#include "image/base/text_parts.h"
 #include "image/dockerfile/path_pattern.h"
 
 namespace adaptdl::image {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "adaptdl/error.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 #include "image/dockerfile/flags.h"
 #include "image/dockerfile/instruction_words.h"
 #include "image/dockerfile/run_mount.h"

@@ -5,7 +5,7 @@
 
 #include "adaptdl/error.h"
 #include "base/foreign_json.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 #include "image/dockerfile/shell_words.h"
 
 namespace adaptdl::image {

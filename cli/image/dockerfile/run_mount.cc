@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "adaptdl/error.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 #include "image/dockerfile/values.h"
 
 namespace adaptdl::image {

@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "adaptdl/error.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 #include "image/dockerfile/shell_pattern.h"
 
 namespace adaptdl::image {

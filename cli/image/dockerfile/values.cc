@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/text_parts.h"
 #include "image/base/digest.h"
-#include "image/base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

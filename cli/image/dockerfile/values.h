@@ -10,6 +10,9 @@
 
 namespace adaptdl::image {
 
+// Returns whether an ADD source is a URL.
+inline bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
+
 // The permissions of --chmod: octal ("0755") or symbolic, as in chmod(1) ("u=rwX,go=rX").
 class FileMode {
  public:

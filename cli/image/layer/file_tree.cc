@@ -15,8 +15,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/open_rooted.h"
-#include "image/base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

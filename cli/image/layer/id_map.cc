@@ -16,8 +16,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/small_file.h"
-#include "image/base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <optional>
 
+#include "base/text_parts.h"
+
 namespace adaptdl::image {
 namespace {
 
@@ -34,11 +36,7 @@ class Reader {
     rest_.remove_prefix(size);
     return text;
   }
-  std::string lower_token() {
-    std::string text = token();
-    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-    return text;
-  }
+  std::string lower_token() { return lower(token()); }
   // Reads a token or a quoted string; nullopt if the string is not terminated.
   std::optional<std::string> value() {
     if (!skip('"')) return token();

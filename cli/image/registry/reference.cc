@@ -6,8 +6,8 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/digest.h"
-#include "image/base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
@@ -22,17 +22,6 @@ bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' 
 template <class Test>
 bool all_of(std::string_view text, Test test) {
   return std::all_of(text.begin(), text.end(), test);
-}
-
-// Calls `use` with each piece between separators until a call returns false. Returns whether all calls returned true.
-template <class Use>
-bool each_piece(std::string_view text, char separator, Use use) {
-  for (;;) {
-    const std::size_t end = text.find(separator);
-    if (!use(text.substr(0, end))) return false;
-    if (end == std::string_view::npos) return true;
-    text.remove_prefix(end + 1);
-  }
 }
 
 bool is_host_label(std::string_view label) {
@@ -91,12 +80,12 @@ bool is_registry(std::string_view text) {
     return rest.empty() || (rest.front() == ':' && is_port(rest.substr(1)));
   }
   const std::size_t colon = text.find(':');
-  return each_piece(text.substr(0, colon), '.', is_host_label) &&
+  return std::ranges::all_of(split(text.substr(0, colon), '.'), is_host_label) &&
          (colon == std::string_view::npos || is_port(text.substr(colon + 1)));
 }
 
 bool is_repository(std::string_view text) {
-  return text.size() <= kMaxRepositoryLength && each_piece(text, '/', is_component);
+  return text.size() <= kMaxRepositoryLength && std::ranges::all_of(split(text, '/'), is_component);
 }
 
 Reference Reference::parse(std::string_view text) {

@@ -13,7 +13,7 @@
 #include <memory>
 #include <optional>
 
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

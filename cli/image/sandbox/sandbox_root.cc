@@ -13,10 +13,10 @@
 
 #include "adaptdl/error.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 #include "image/base/failed_call.h"
 #include "image/base/open_rooted.h"
 #include "image/base/small_file.h"
-#include "image/base/text_parts.h"
 #include "image/dockerfile/expansion.h"
 #include "image/sandbox/build_namespace.h"
 #include "image/sandbox/mount_calls.h"

@@ -17,8 +17,8 @@
 #include <string>
 
 #include "base/fd.h"
+#include "base/text_parts.h"
 #include "image/base/failed_call.h"
-#include "image/base/text_parts.h"
 
 namespace adaptdl::image {
 namespace {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "base/text_parts.h"
+
 namespace adaptdl {
 namespace {
 
@@ -19,8 +21,6 @@ constexpr auto kValues = [] {
     values[static_cast<unsigned char>(kLetters[i])] = static_cast<std::uint8_t>(i);
   return values;
 }();
-
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "adaptdl/sigpipe.h"
+#include "base/text_parts.h"
 #include "http/curl.h"
 #include "http/transfer.h"
 
@@ -83,12 +84,7 @@ std::size_t receive_header(char* data, std::size_t, std::size_t size, void* cont
   if (line.rfind("HTTP/", 0) == 0) receiver->response.headers.clear();  // from a proxy or an informational response
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return size;
-  std::string name(line.substr(0, colon));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  line.remove_prefix(colon + 1);
-  const std::size_t start = std::min(line.find_first_not_of(" \t"), line.size());
-  const std::size_t end = line.find_last_not_of(" \t\r\n") + 1;
-  receiver->response.headers.emplace_back(std::move(name), start < end ? line.substr(start, end - start) : "");
+  receiver->response.headers.emplace_back(lower(line.substr(0, colon)), trimmed(line.substr(colon + 1)));
   return size;
 }
 

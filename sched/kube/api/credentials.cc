@@ -12,6 +12,7 @@
 #include "adaptdl/error.h"
 #include "base/base64.h"
 #include "base/foreign_json.h"
+#include "base/text_parts.h"
 #include "kube/api/certificate.h"
 #include "kube/api/credential_plugin.h"
 #include "kube/api/file.h"
@@ -84,9 +85,9 @@ std::vector<std::string> impersonation(const Access& access) {
 std::string token_of(const Access& access) {
   if (access.token.file.empty()) return access.token.value;
   const std::string what = fmt::format("the token of user '{}'", access.user);
-  if (access.token.value.empty()) return trimmed(read_file(access.token.file, what));
+  if (access.token.value.empty()) return std::string(trimmed(read_file(access.token.file, what)));
   const std::optional<std::string> text = read_if_there(access.token.file, what);
-  return text ? trimmed(*text) : access.token.value;
+  return text ? std::string(trimmed(*text)) : access.token.value;
 }
 
 std::chrono::milliseconds patience_of(const ExecPlugin& plugin) {

@@ -7,6 +7,7 @@
 
 #include "base/foreign_json.h"
 #include "base/printable.h"
+#include "base/text_parts.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -15,13 +16,6 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxMessageLength = 2000;
 constexpr std::int64_t kMaxRetry = 3600;  // seconds
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
-  return result;
-}
 
 std::string_view meaning_of(int code) {
   constexpr std::pair<int, std::string_view> kMeanings[] = {{400, "Bad Request"},

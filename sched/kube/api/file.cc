@@ -50,10 +50,4 @@ std::string read_file(const std::filesystem::path& file, std::string_view what) 
   return *std::move(text);
 }
 
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin));
-}
-
 }  // namespace adaptdl::kube

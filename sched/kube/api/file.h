@@ -15,7 +15,4 @@ std::optional<std::string> read_if_there(const std::filesystem::path& file, std:
 // Like read_if_there, but also throws Error if the file does not exist.
 std::string read_file(const std::filesystem::path& file, std::string_view what);
 
-// Returns the text without leading or trailing white space, such as a file's last line break.
-std::string trimmed(std::string_view text);
-
 }  // namespace adaptdl::kube

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "base/text_parts.h"
 #include "kube/api/file.h"
 
 namespace adaptdl::kube {

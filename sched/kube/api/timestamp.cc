@@ -6,13 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "base/text_parts.h"
+
 namespace adaptdl::kube {
 namespace {
 
 using std::chrono::nanoseconds;
 __extension__ using Wide = __int128;
-
-constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Reads from the front of a text. Once a part has failed to match, good() returns false.
 class TimeReader {

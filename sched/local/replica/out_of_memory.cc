@@ -1,10 +1,11 @@
 #include "local/replica/out_of_memory.h"
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 #include <optional>
 #include <string_view>
+
+#include "base/text_parts.h"
 
 namespace adaptdl::sched {
 namespace fs = std::filesystem;
@@ -64,9 +65,9 @@ bool OomWatch::killed_lately() const { return oom_kills(root_) > older_; }
 bool mentions_out_of_memory(std::span<const std::string> lines) {
   static constexpr std::string_view kSigns[] = {"out of memory",          "outofmemoryerror",      "std::bad_alloc",
                                                 "cannot allocate memory", "can't allocate memory", "memoryerror"};
-  return std::ranges::any_of(lines, [](std::string line) {
-    std::ranges::transform(line, line.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return std::ranges::any_of(kSigns, [&line](std::string_view sign) { return line.find(sign) != std::string::npos; });
+  return std::ranges::any_of(lines, [](const std::string& line) {
+    return std::ranges::any_of(
+        kSigns, [text = lower(line)](std::string_view sign) { return text.find(sign) != std::string::npos; });
   });
 }
 

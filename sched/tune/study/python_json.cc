@@ -10,6 +10,7 @@
 
 #include "adaptdl/error.h"
 #include "base/foreign_json.h"
+#include "base/text_parts.h"
 #include "base/utf8.h"
 
 namespace adaptdl::sched::tune {
@@ -40,8 +41,6 @@ constexpr auto kPlain = [] {
   for (std::size_t c = 0x20; c < 0x80; ++c) plain[c] = c != '"' && c != '\\';
   return plain;
 }();
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Returns nullopt if the text is not a whole number or is out of range for Whole.
 template <class Whole>

@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "image/base/text_parts.h"
+#include "base/text_parts.h"
 #include "image/sandbox/seccomp_filter.h"
 #include "image_root.h"
 #include "image_seccomp_support.h"
@@ -186,7 +186,7 @@ const std::map<std::string, const char*> kDifferences{
 };
 bool may_differ(const std::string& name) {
   for (const auto& [names, why] : kDifferences)
-    for (const std::string& word : split_spaces(names))
+    for (const std::string& word : adaptdl::split_spaces(names))
       if (word == name) return true;
   return false;
 }

@@ -1,4 +1,4 @@
-// Helpers for Dockerfile text.
+// Helpers for text: trimming, splitting, and the case of ASCII letters.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace adaptdl::image {
+namespace adaptdl {
 
 inline constexpr std::string_view kSpaces = " \t\n\v\f\r";
 
@@ -17,10 +17,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
-inline bool is_digit(int c) { return c >= '0' && c <= '9'; }
-
-// Returns whether an ADD source is a URL.
-inline bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
+constexpr bool is_digit(int c) { return c >= '0' && c <= '9'; }
 
 // lower() and upper() convert only ASCII letters.
 inline std::string lower(std::string_view text) {
@@ -57,4 +54,4 @@ inline std::vector<std::string> split_spaces(std::string_view text) {
   return words;
 }
 
-}  // namespace adaptdl::image
+}  // namespace adaptdl
