@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -104,7 +105,7 @@ std::string job_title(const kube::Job& job, bool namespaces) {
   return namespaces ? job.name_space + '/' + job.name : job.name;
 }
 
-Table list_table(std::span<const ListRow> rows, bool wide) {
+Table list_table(std::span<const ListRow> rows, bool wide, bool compact) {
   constexpr auto kRight = Table::Align::kRight;
   std::vector<Table::Column> columns = {{"NAME"},
                                         {"WHERE"},
@@ -125,15 +126,21 @@ Table list_table(std::span<const ListRow> rows, bool wide) {
                                    {"COST", kRight},
                                    {"NODES"}});
   columns.push_back({"WHY"});
-  Table table(std::move(columns));
+  std::vector<std::vector<std::string>> lines;
   for (const ListRow& row : rows) {
-    std::vector<std::string> cells = {row.name,  row.where, row.state,   row.replicas, row.restarts, row.progress,
-                                      row.epoch, row.loss,  row.samples, row.goodput,  row.runtime};
+    lines.push_back({row.name, row.where, row.state, row.replicas, row.restarts, row.progress, row.epoch, row.loss,
+                     row.samples, row.goodput, row.runtime});
     if (wide)
-      cells.insert(cells.end(), {row.age, row.bounds, row.batch, row.gpu_hours, row.cost, row.nodes});
-    cells.push_back(row.why);
-    table.add_row(std::move(cells));
+      lines.back().insert(lines.back().end(), {row.age, row.bounds, row.batch, row.gpu_hours, row.cost, row.nodes});
+    lines.back().push_back(row.why);
   }
+  for (std::size_t i = columns.size(); compact && i-- > 0;) {
+    if (std::ranges::any_of(lines, [i](const auto& line) { return line[i] != "-"; })) continue;
+    columns.erase(columns.begin() + static_cast<std::ptrdiff_t>(i));
+    for (auto& line : lines) line.erase(line.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  Table table(std::move(columns));
+  for (auto& line : lines) table.add_row(std::move(line));
   return table;
 }
 

@@ -28,9 +28,10 @@ ListRow list_row(const sched::RunStatus& run, kube::Time now);
 // `where` is the context of the job's cluster. If `namespaces` is set, the name is shown as NAMESPACE/NAME.
 ListRow list_row(const kube::JobView& view, const std::string& where, bool namespaces, kube::Time now);
 
-// Returns a table with the columns NAME WHERE STATE REPLICAS RESTARTS PROGRESS EPOCH LOSS SAMPLES/S GOODPUT RUNTIME WHY.
-// If `wide` is set, AGE BOUNDS BATCH GPU-HOURS COST NODES come before WHY.
-Table list_table(std::span<const ListRow> rows, bool wide);
+// Returns a table with the columns NAME WHERE STATE REPLICAS RESTARTS PROGRESS EPOCH LOSS SAMPLES/S GOODPUT RUNTIME
+// WHY. If `wide` is set, AGE BOUNDS BATCH GPU-HOURS COST NODES come before WHY. If `compact` is set, columns without
+// any known value are left out: a terminal then shows more of WHY.
+Table list_table(std::span<const ListRow> rows, bool wide, bool compact);
 
 // Returns a job's name, as NAMESPACE/NAME if `namespaces` is set.
 std::string job_title(const kube::Job& job, bool namespaces);

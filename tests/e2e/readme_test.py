@@ -94,7 +94,7 @@ class ReadmeTest(unittest.TestCase):
 
             try:
                 start, listing, rest = commands.split("\n", 2)
-                self.assertRegex(bash(f"{start}\n{listing}"), r"digits +(starting|running)")
+                self.assertRegex(bash(f"{start}\n{listing}"), r"digits +local +(starting|running)")
                 # Before this line appears, a program that takes longer than 5 s to start cannot be asked for a checkpoint.
                 self.assertTrue(eventually(lambda: "starting at epoch 0" in bash("adaptdl logs digits")))
                 shown = bash(rest)

@@ -81,7 +81,9 @@ class ResumeTest(unittest.TestCase):
                 job.directory.mkdir()
                 jobs += 1
                 while (code := self.run_on(job, replicas, chance, spread, stops, interruptions)) != 0:
-                    self.assertEqual(code, STOPPED, job.output)
+                    # On a busy machine, a program may take so long to start that it is stopped before it handles SIGTERM.
+                    if code != 1 or "stopped without saving a checkpoint; either their first step had not begun" not in job.output:
+                        self.assertEqual(code, STOPPED, job.output)
                     stops += 1
                 self.assert_same(job, whole)
 

@@ -118,7 +118,7 @@ class FailureSoak(DisturbedJob):
         killed."""
         notices = [line for job in self.jobs for line in job.err]
         ends = [line for line in notices if "exited with code" in line or "out of memory" in line.lower()]
-        self.assertEqual(ends, [])
+        self.assertEqual(ends, [], "\n".join(notices))
         starts = [line for line in notices if "restarting all replicas" in line]
         self.assertEqual(len(starts), sum(event.kind == "all" for event in self.events), starts)
 

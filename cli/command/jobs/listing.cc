@@ -42,7 +42,8 @@ std::string table(const Listing& listing, bool wide, bool namespaces) {
   for (const sched::RunStatus& run : listing.runs) rows.push_back(list_row(run, listing.now));
   for (const kube::JobView& job : listing.jobs)
     rows.push_back(list_row(job, listing.context.value_or(""), namespaces, listing.now));
-  return list_table(rows, wide).render(terminal_width(STDOUT_FILENO), use_colour(STDOUT_FILENO));
+  const auto width = terminal_width(STDOUT_FILENO);
+  return list_table(rows, wide, width.has_value()).render(width, use_colour(STDOUT_FILENO));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "terminal/dump_json.h"
 #include "terminal/format.h"
 #include "terminal/print.h"
+#include "terminal/terminal.h"
 #include "view/list_table.h"
 #include "view/run_summary.h"
 
@@ -171,14 +172,15 @@ void list_ray_jobs(const std::string& address, const std::vector<std::string>& n
   if (jobs.empty()) return print_text("no jobs\n");
   std::vector<ListRow> rows;
   for (const ray::Job& job : jobs) {
+    const std::string replicas = metadata_of(job, kRayReplicas);
     rows.push_back({.name = job.id,
                     .where = "ray",
                     .state = lower(state_name(job.status)),
-                    .replicas = metadata_of(job, kRayReplicas),
+                    .replicas = replicas.empty() ? "-" : replicas,
                     .runtime = time_of(job),
                     .why = why(job)});
   }
-  list_table(rows, false).print();
+  list_table(rows, false, terminal_width(STDOUT_FILENO).has_value()).print();
 }
 
 void run_on_ray_head(const std::string& address, const std::string& job, const std::vector<std::string>& words) {

@@ -15,12 +15,6 @@
 #include "image/base/open_rooted.h"
 
 namespace adaptdl::image {
-namespace {
-
-constexpr std::size_t kLargest = std::size_t{8} << 20;
-
-}  // namespace
-
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what) {
   // O_NONBLOCK avoids waiting for a pipe that no process writes to.
   return read_small_file(Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
@@ -41,7 +35,7 @@ std::optional<std::string> read_small_file(const Fd& fd, std::string_view what) 
     if (count < 0 && errno != EINTR) fail(std::strerror(errno));
     if (count == 0) return text;
     if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
-    if (text.size() > kLargest) fail(fmt::format("larger than {} MiB", kLargest >> 20));
+    if (text.size() > kMaxSmallFile) fail(fmt::format("larger than {} MiB", kMaxSmallFile >> 20));
   }
 }
 

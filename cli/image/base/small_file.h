@@ -1,6 +1,7 @@
 // Reads small files, such as settings and certificates.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,8 +11,10 @@
 
 namespace adaptdl::image {
 
-// Returns the contents of a regular file of at most 8 MiB; nullopt if it does not exist. Throws an Error that states
-// the file, `what` and the reason.
+inline constexpr std::size_t kMaxSmallFile = std::size_t{8} << 20;  // bytes
+
+// Returns the contents of a regular file of at most kMaxSmallFile bytes; nullopt if it does not exist. Throws an Error
+// that states the file, `what` and the reason.
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what);
 
 // Like the function above, but for an open file, which messages refer to as `what`. Returns nullopt for an empty

@@ -22,16 +22,17 @@ class Writer {
   CreatedPaths write(const PlannedCopy& plan) {
     for (const auto& [path, planned] : plan.entries) add(planned);
     for (const PlannedCopy::Archive& archive : plan.archives) unpack(archive);
+    if (created_.files.size() > kMaxCreatedFiles) created_.files.clear();
     return std::move(created_);
   }
 
  private:
-  void begin(Entry& entry) {
+  void begin(Entry& entry, bool merged) {
     if (owner_) {
       entry.uid = owner_->user;
       entry.gid = owner_->group;
     }
-    (entry.type == Entry::Type::kDirectory ? created_.directories
+    (entry.type == Entry::Type::kDirectory ? (merged ? created_.merged : created_.directories)
      : entry.type == Entry::Type::kSymlink ? created_.links
                                            : created_.files)
         .push_back(entry.path);
@@ -39,7 +40,7 @@ class Writer {
 
   void add(const PlannedEntry& planned) {
     Entry entry = planned.entry;
-    begin(entry);
+    begin(entry, input_.copy->link);
     if (entry.type != Entry::Type::kFile) return layer_.add(entry);
     if (planned.given != nullptr) return add_given(entry, *planned.given);
     const TreeFile& file = *planned.file;
@@ -97,7 +98,7 @@ class Writer {
       };
       entry.path = placed(inside);
       if (entry.type == Entry::Type::kHardLink) entry.link = placed(entry.link);
-      begin(entry);
+      begin(entry, true);
       layer_.add(entry, [&](char* data, std::size_t size) { return reader.read(data, size); });
     }
   }

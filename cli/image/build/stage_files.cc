@@ -72,7 +72,7 @@ bool text_mentions(const std::string& text, const std::string& path) {
 }
 
 PathKind StageFiles::find(const std::string& path) const {
-  if (path.empty() || directories_.contains(path)) return PathKind::kDirectory;
+  if (path.empty() || directories_.contains(path) || merged_.contains(path)) return PathKind::kDirectory;
   if (links_.contains(path)) return PathKind::kUnknown;  // the link's target is unknown
   if (files_.contains(path)) return PathKind::kOther;
   for (std::size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0;
@@ -103,8 +103,21 @@ void StageFiles::forget() {
 }
 
 void StageFiles::add(const CreatedPaths& created) {
+  // A directory replaces a file, also if an archive has no entry for the directory.
+  const auto replace_files = [this](const std::vector<std::string>& paths) {
+    for (const std::string& path : paths)
+      for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1))
+        files_.erase(path.substr(0, slash));
+  };
+  for (const auto* paths : {&created.directories, &created.merged, &created.links, &created.files})
+    replace_files(*paths);
   // Even after a command, when older entries may be gone, the entries that a step creates are known to exist.
   directories_.insert(created.directories.begin(), created.directories.end());
+  for (const std::string& path : created.merged) {
+    const bool is_new = find(path) == PathKind::kMissing;
+    (is_new ? directories_ : merged_).insert(path);
+    files_.erase(path);
+  }
   links_.insert(created.links.begin(), created.links.end());
   files_.insert(created.files.begin(), created.files.end());
 }

@@ -33,6 +33,7 @@ class StageFiles {
   Below below_ = Below::kNothing;
   std::function<bool(const std::string&)> mentions_;
   std::set<std::string> directories_, links_, files_;
+  std::set<std::string> merged_;  // directories of which only some entries are known
 };
 
 // Returns whether a history and configuration, given as one text, mention the path; also true if a distribution may

@@ -115,7 +115,7 @@ std::vector<Pair> mount_options(std::string_view text) {
     static_cast<void>(mount_option(name));
     if (name == "from" && !is_plain(value))
       throw Error(
-          "--mount: from= must not contain a variable; use the name of a stage instead, defined with "
+          "--mount: from= must not contain a variable or quotes; use the name of a stage instead, defined with "
           "'FROM $VARIABLE AS NAME'");
     if (name == "from" && !value.empty() && value.find_first_not_of("0123456789") == std::string::npos)
       throw Error(fmt::format("--mount: from={} must be the name of a stage or an image, not a number", value));

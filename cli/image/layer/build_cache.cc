@@ -51,6 +51,7 @@ fs::path made(fs::path directory) {
 json json_of(const StepRecord& record) {
   json value = {{"date", record.date},
                 {"directories", record.created.directories},
+                {"merged", record.created.merged},
                 {"links", record.created.links},
                 {"files", record.created.files}};
   if (record.layer) {
@@ -133,7 +134,8 @@ json BuildCache::find(const std::string& kind, const std::string& key) const {
 }
 
 void BuildCache::keep(const std::string& kind, const std::string& key, const json& value) const {
-  write_whole(directory_ / kind / std::string(hex_of(key)), value.dump());
+  const std::string text = value.dump();
+  if (text.size() <= kMaxSmallFile) write_whole(directory_ / kind / std::string(hex_of(key)), text);
 }
 
 std::optional<StepRecord> BuildCache::find_step(const std::string& key) const {
@@ -143,6 +145,7 @@ std::optional<StepRecord> BuildCache::find_step(const std::string& key) const {
     StepRecord record;
     value.at("date").get_to(record.date);
     value.at("directories").get_to(record.created.directories);
+    value.at("merged").get_to(record.created.merged);
     value.at("links").get_to(record.created.links);
     value.at("files").get_to(record.created.files);
     if (const auto layer = value.find("layer"); layer != value.end()) {

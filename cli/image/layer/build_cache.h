@@ -39,10 +39,13 @@ struct BuiltLayer {
   std::string from;  // the reference to pull it from; empty if it was built locally
 };
 
-// What a COPY, ADD or WORKDIR created. All files in the directories are known, because these did not exist before.
+// What a COPY, ADD or WORKDIR created.
 struct CreatedPaths {
-  std::vector<std::string> directories, links, files;
+  std::vector<std::string> directories;   // did not exist before, so everything in them was created, too
+  std::vector<std::string> merged;        // directories that may have existed before: those of an archive or of --link
+  std::vector<std::string> links, files;  // of the files, none if there are more than kMaxCreatedFiles
 };
+inline constexpr std::size_t kMaxCreatedFiles = 10'000;
 
 // The result of a step.
 struct StepRecord {
@@ -64,7 +67,7 @@ class BuildCache {
   void keep_step(const std::string& key, const StepRecord& record) const;
 
   // find() reads a small JSON file from the subdirectory `kind`, such as "downloads", and returns null if it does not
-  // exist; keep() writes one.
+  // exist; keep() writes one, unless it would be too large to be read.
   nlohmann::json find(const std::string& kind, const std::string& key) const;
   void keep(const std::string& kind, const std::string& key, const nlohmann::json& value) const;
 

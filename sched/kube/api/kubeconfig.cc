@@ -240,7 +240,8 @@ void read_impersonation(const Entry& entry, Access& access) {
   access.impersonate_groups = entry.texts("as-groups");
   if (const std::optional<Entry> extra = entry.find("as-user-extra"))
     for (const auto& field : extra->mapping()->items())
-      access.impersonate_extra[field.key()] = extra->texts(field.key());
+      if (auto texts = extra->texts(field.key()); !texts.empty())
+        access.impersonate_extra[field.key()] = std::move(texts);
   const bool more =
       !access.impersonate_uid.empty() || !access.impersonate_groups.empty() || !access.impersonate_extra.empty();
   if (more && access.impersonate_user.empty()) entry.fail("'as-uid', 'as-groups' and 'as-user-extra' require 'as'");

@@ -199,7 +199,7 @@ void Transport::refuse(const std::string& method, const std::string& path, int c
   if (lacks_kind)
     message = fmt::format(
         "the cluster of context '{}' does not have the resource AdaptDLJob; its administrator can install it with "
-        "`kubectl apply -f share/adaptdl/crd/adaptdljob.yaml`",
+        "`adaptdl operator manifests | kubectl apply -f -`",
         access_.context);
   ApiError error(message, code, std::move(status.reason), std::move(status.details), std::move(status.continue_token),
                  std::move(status.message));

@@ -181,7 +181,7 @@ std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std:
 
 YamlDocument parse_yaml_document(std::string_view text, const std::string& name) {
   std::vector<YamlDocument> documents = parse_yaml_documents(text, name);
-  if (documents.size() > 1) throw Error(fmt::format("{}: expected one YAML document", name));
+  if (documents.size() > 1) throw UsageError(fmt::format("{}: expected one YAML document", name));
   if (documents.empty()) documents.emplace_back().name = name;
   return std::move(documents.front());
 }

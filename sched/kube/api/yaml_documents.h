@@ -35,7 +35,8 @@ struct YamlDocument {
 // Returns all documents of a text except empty ones. Messages refer to the text as `name`. Throws an Error with the
 // line if the YAML is invalid, a map has a duplicate key, or the text is too large or too deeply nested.
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name);
-// Same, for a text with at most one document. The value for an empty text is null.
+// Same, for a text that may contain only one document; throws UsageError if it has more. The value for an empty text is
+// null.
 YamlDocument parse_yaml_document(std::string_view text, const std::string& name);
 
 }  // namespace adaptdl::kube

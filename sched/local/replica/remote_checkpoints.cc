@@ -72,7 +72,7 @@ void RemoteCheckpoints::take(const std::string& device, const json& message) {
   if (part == "abort") why = message.value("why", "");
   if (!why.empty()) {
     observer_.notice(fmt::format("warning: cannot store a checkpoint: {}", why));
-    has_last_ = false;
+    if (!saver.superseded) has_last_ = false;
   }
   if (answer.is_null()) return;
   if (answer.at("part") == "stored" && !saver.superseded) has_last_ = true;

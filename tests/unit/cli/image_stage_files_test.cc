@@ -13,7 +13,7 @@ TEST_CASE("in an empty image, only added paths exist, and link targets are unkno
   StageFiles files;
   CHECK(files.find("") == PathKind::kDirectory);
   CHECK(files.find("usr") == PathKind::kMissing);
-  files.add({.directories = {"app", "app/d"}, .links = {"app/l"}, .files = {"f", "app/d/f"}});
+  files.add({.directories = {"app", "app/d"}, .merged = {}, .links = {"app/l"}, .files = {"f", "app/d/f"}});
   CHECK(files.find("app/d") == PathKind::kDirectory);
   CHECK(files.find("app/x/y") == PathKind::kMissing);
   // The target of a link is only known once the layers are read.
@@ -39,11 +39,24 @@ TEST_CASE("for an unread base, paths that its distribution or history may create
 
 TEST_CASE("after a RUN, only paths added later are known") {
   StageFiles files;
-  files.add({.directories = {"app"}, .links = {}, .files = {"f"}});
+  files.add({.directories = {"app"}, .merged = {}, .links = {}, .files = {"f"}});
   files.forget();
   for (const char* path : {"app", "f"}) CHECK(files.find(path) == PathKind::kUnknown);
-  files.add({.directories = {"app/new"}, .links = {}, .files = {}});
+  files.add({.directories = {"app/new"}, .merged = {}, .links = {}, .files = {}});
   CHECK(files.find("app/new/x") == PathKind::kMissing);
+}
+
+TEST_CASE("directories of an archive may have had other entries before, and replace files") {
+  StageFiles files;
+  files.begin_unread([](const std::string&) { return false; });
+  files.add({.directories = {"app"}, .merged = {}, .links = {}, .files = {"x", "app/f"}});
+  files.add(
+      {.directories = {}, .merged = {"etc", "etc/app", "app", "app/f", "app/new"}, .links = {}, .files = {"x/y"}});
+  for (const char* path : {"etc", "etc/app", "app", "app/f", "app/new"})
+    CHECK_MESSAGE(files.find(path) == PathKind::kDirectory, path);
+  for (const char* path : {"etc/ssl", "etc/app/x"}) CHECK_MESSAGE(files.find(path) == PathKind::kUnknown, path);
+  for (const char* path : {"app/x", "app/new/x"}) CHECK_MESSAGE(files.find(path) == PathKind::kMissing, path);
+  CHECK(files.find("x") != PathKind::kOther);
 }
 
 TEST_CASE("timestamps of image configurations are parsed in the formats that builders write") {

@@ -46,7 +46,7 @@ TEST_CASE("each run has a row, with dashes for unknown values") {
   over.progress = {{"loss", "nan"}, {"epoch", nullptr}};
   const kube::Time now = kNoon + 5s;
   const std::vector rows = {cli::list_row(fresh, now), cli::list_row(rescaling, now), cli::list_row(over, now)};
-  CHECK(cli::list_table(rows, false).render() ==
+  CHECK(cli::list_table(rows, false, false).render() ==
         "NAME    WHERE  STATE      REPLICAS  RESTARTS  PROGRESS  EPOCH    LOSS  SAMPLES/S  GOODPUT      RUNTIME  WHY\n"
         "new     local  starting        0/0         0         -   0.29       -          -        -         0:05\n"
         "trains  local  rescaling       2/3         2       29%      3  0.1235     12,346      7.2  1d 02:00:05  the "
@@ -54,7 +54,7 @@ TEST_CASE("each run has a row, with dashes for unknown values") {
         "over    local  done            -/4         0         -      -       -          -        -         1:05\n");
 }
 
-TEST_CASE("each job has a row in the same table") {
+TEST_CASE("each job has a row in the same table, which leaves out unknown columns on a terminal") {
   std::vector<kube::JobView> jobs = {make_job("trains"), make_job("new"), make_job("over")};
   jobs[0].job.phase = "Running";
   jobs[0].job.group = 2;
@@ -66,12 +66,17 @@ TEST_CASE("each job has a row in the same table") {
   jobs[2].job.completed = kNoon - 25h;
   std::vector<cli::ListRow> rows;
   for (const kube::JobView& job : jobs) rows.push_back(cli::list_row(job, "dev", false, kNoon));
-  CHECK(cli::list_table(rows, false).render() ==
+  CHECK(cli::list_table(rows, false, false).render() ==
         "NAME    WHERE  STATE      REPLICAS  RESTARTS  PROGRESS  EPOCH  LOSS  SAMPLES/S  GOODPUT      RUNTIME  WHY\n"
         "trains  dev    running         1/2         2       99%      -     -          -        -  1d 02:00:00\n"
         "new     dev    pending         0/0         0         -      -     -          -        -            -  no node "
         "fits\n"
         "over    dev    succeeded         -         0         -      -     -          -        -      1:00:00\n");
+  CHECK(cli::list_table(rows, false, true).render() ==
+        "NAME    WHERE  STATE      REPLICAS  RESTARTS  PROGRESS      RUNTIME  WHY\n"
+        "trains  dev    running         1/2         2       99%  1d 02:00:00\n"
+        "new     dev    pending         0/0         0         -            -  no node fits\n"
+        "over    dev    succeeded         -         0         -      1:00:00\n");
 }
 
 TEST_CASE("the goodput of a job is what its hints predict for its current replicas") {
@@ -110,7 +115,7 @@ TEST_CASE("wide output has more columns, and listing all namespaces qualifies jo
   job.job.train = {{"initBatchSize", 128}};
   const auto listed = [&] {
     const std::vector rows = {cli::list_row(job, "dev", true, kNoon)};
-    return cli::list_table(rows, true).render();
+    return cli::list_table(rows, true, false).render();
   };
   CHECK(listed() ==
         "NAME    WHERE  STATE    REPLICAS  RESTARTS  PROGRESS  EPOCH  LOSS  SAMPLES/S  GOODPUT      RUNTIME    AGE  "

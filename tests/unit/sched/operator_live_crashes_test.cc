@@ -290,7 +290,7 @@ TEST_CASE("a job that is suspended during a change of members saves, even if the
 
 TEST_CASE("random events and crashes never leave a stuck job or two live groups") { check_random_events(10); }
 
-TEST_CASE("random events and suspensions never leave a stuck job or two live groups") { check_random_events(6, true); }
+TEST_CASE("random events and suspensions never leave a stuck job or two live groups") { check_random_events(15, true); }
 
 TEST_CASE("thousands of random events never leave a stuck job or two live groups" * doctest::test_suite("full")) {
   check_random_events(2'000);

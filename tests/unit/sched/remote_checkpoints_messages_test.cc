@@ -87,6 +87,9 @@ TEST_CASE("the loss of the last checkpoint is not hidden by an earlier one that 
   save("b", 5, failed);
   save("a", 6, stored);  // of a device whose replica is no longer the first: dropped
   CHECK_FALSE(remote.has_last());
+  save("b", 7, stored);
+  save("a", 8, failed);
+  CHECK(remote.has_last());
   remote.begin();
   CHECK(remote.has_last());
 }
