@@ -30,8 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const IgnoreFile ignore = IgnoreFile::parse(text, ".dockerignore");
     constexpr int kMaxPaths = 20;
     int paths = 0;
-    for (const std::string& line : split(text, '\n')) {
-      const std::string path = clean_path(trimmed(line));
+    for (const std::string& line : adaptdl::split(text, '\n')) {
+      const std::string path = clean_path(adaptdl::trimmed(line));
       if (path.starts_with('/') || path.starts_with("..") || path == "." || ++paths > kMaxPaths) continue;
       check_path(ignore, path);
     }
