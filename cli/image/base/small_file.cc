@@ -15,6 +15,7 @@
 #include "image/base/open_rooted.h"
 
 namespace adaptdl::image {
+
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what) {
   // O_NONBLOCK avoids waiting for a pipe that no process writes to.
   return read_small_file(Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),

@@ -104,13 +104,10 @@ void StageFiles::forget() {
 
 void StageFiles::add(const CreatedPaths& created) {
   // A directory replaces a file, also if an archive has no entry for the directory.
-  const auto replace_files = [this](const std::vector<std::string>& paths) {
-    for (const std::string& path : paths)
+  for (const auto* paths : {&created.directories, &created.merged, &created.links, &created.files})
+    for (const std::string& path : *paths)
       for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1))
         files_.erase(path.substr(0, slash));
-  };
-  for (const auto* paths : {&created.directories, &created.merged, &created.links, &created.files})
-    replace_files(*paths);
   // Even after a command, when older entries may be gone, the entries that a step creates are known to exist.
   directories_.insert(created.directories.begin(), created.directories.end());
   for (const std::string& path : created.merged) {

@@ -24,7 +24,7 @@ struct YamlDocument {
   const nlohmann::json* mapping(const Pointer& at) const;
   const nlohmann::json* list(const Pointer& at) const;
   // Returns a scalar as it is written: numbers and booleans may be strings without quotes, such as the password 1e3.
-  // Throws Error if there is no scalar at the pointer.
+  // Throws Error if the pointer does not refer to a scalar.
   std::string text(const Pointer& at) const;
   // Returns "FILE:LINE". A missing value has no line, so the nearest enclosing value's line is returned.
   std::string place(Pointer at) const;

@@ -85,7 +85,7 @@ TEST_CASE("the loss of the last checkpoint is not hidden by an earlier one that 
   save("a", 4, replaced);  // by a newer checkpoint, which follows
   CHECK(remote.has_last());
   save("b", 5, failed);
-  save("a", 6, stored);  // of a device whose replica is no longer the first: dropped
+  save("a", 6, stored);  // is dropped, because the first replica is now on another device
   CHECK_FALSE(remote.has_last());
   save("b", 7, stored);
   save("a", 8, failed);
