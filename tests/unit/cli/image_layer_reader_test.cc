@@ -157,7 +157,8 @@ TEST_CASE("names and link targets keep their bytes, and the size of a hard link 
   CHECK(entries.at("next").second == "more");
 }
 
-TEST_CASE("archives in one or several compressed streams are read, and other files are rejected") {
+TEST_CASE("archives in one or several compressed streams are read, and other files are rejected" *
+          doctest::test_suite("slow")) {
   const Temporary temporary;
   make_tree(temporary);
   const std::string at = "cd " + temporary.path().string() + " && ";
@@ -259,7 +260,8 @@ TEST_CASE("a stop request interrupts reading") {
   CHECK_THROWS_AS(reader.next(entry), http::Stopped);
 }
 
-TEST_CASE("reading a truncated archive fails after its complete entries, and can be abandoned midway") {
+TEST_CASE("reading a truncated archive fails after its complete entries, and can be abandoned midway" *
+          doctest::test_suite("slow")) {
   const Temporary temporary;
   run("cd " + temporary.path().string() +
       " && head -c 3000000 /dev/urandom > random && tar -czf x.tar.gz --format=ustar random && tar -czf two.tar.gz "

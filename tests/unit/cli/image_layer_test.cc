@@ -196,7 +196,7 @@ TEST_CASE("GNU tar extracts a written layer") {
   CHECK(run("cd " + there + " && stat -c %Y dir/file blocks pipe | sort -u") == "1600000000\n");
 }
 
-TEST_CASE("a layer's bytes do not depend on the thread count or read size") {
+TEST_CASE("a layer's bytes do not depend on the thread count or read size" * doctest::test_suite("slow")) {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   const std::string content = noise(9'000'000);
@@ -295,7 +295,7 @@ TEST_CASE("a file that changes size while being read causes an error and leaves 
   CHECK_GOLDEN(::testing::error_of([&] { LayerWriter(store, options); }));
 }
 
-TEST_CASE("writing to a full disk fails with an error and leaves no files") {
+TEST_CASE("writing to a full disk fails with an error and leaves no files" * doctest::test_suite("slow")) {
   const Temporary temporary;
   if (::geteuid() != 0) return;
   fs::create_directory(temporary / "small");
@@ -352,7 +352,9 @@ void check_memory(const std::string& pattern) {
 
 }  // namespace
 
-TEST_CASE("memory use stays bounded for compressible data, even with many threads") { check_memory(noise(10'000)); }
+TEST_CASE("memory use stays bounded for compressible data, even with many threads" * doctest::test_suite("slow")) {
+  check_memory(noise(10'000));
+}
 
 TEST_CASE("memory use stays bounded for poorly compressible data" * doctest::test_suite("full")) {
   check_memory(noise(1'000'000));

@@ -75,7 +75,7 @@ TEST_CASE("a file is created with the given mode and close-on-exec") {
 }
 
 // The kernel returns EAGAIN for some of these lookups, because a concurrent rename may have changed where ".." leads.
-TEST_CASE("concurrent renames elsewhere on the machine do not cause failures") {
+TEST_CASE("concurrent renames elsewhere on the machine do not cause failures" * doctest::test_suite("slow")) {
   const Tree tree;
   std::string path;
   for (int i = 0; i < 100; ++i) path += "sub/deep/../../";

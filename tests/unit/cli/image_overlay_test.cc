@@ -49,7 +49,7 @@ TEST_CASE("an overlay is unmounted when its object is destroyed") {
   CHECK(fs::is_empty(layers.path("at")));
 }
 
-TEST_CASE("500 layers with long and unusual names are mounted, and 501 are rejected") {
+TEST_CASE("500 layers with long and unusual names are mounted, and 501 are rejected" * doctest::test_suite("slow")) {
   Layers layers;
   OverlayLayers all;
   const std::string odd = std::string(120, 'x') + "/" + std::string(120, 'y') + "/a:b,c\\d e=";

@@ -142,7 +142,7 @@ TEST_CASE("a cache mount starts with a copy of its source, which stays unchanged
   CHECK(steps.run(step) == "more\n 754\n");
 }
 
-TEST_CASE("a cache mount is shared, locked or private according to its sharing mode") {
+TEST_CASE("a cache mount is shared, locked or private according to its sharing mode" * doctest::test_suite("slow")) {
   Steps steps;
   const auto two_at_once = [&](Mount::Sharing sharing, const std::string& script) {
     std::vector<SandboxStep> both;

@@ -301,7 +301,7 @@ TEST_CASE("a stop request promptly kills all processes of the step") {
   CHECK(processes_with(own_seconds(2)) == 0);
 }
 
-TEST_CASE("a builder killed at any moment leaves no processes and no mounts") {
+TEST_CASE("a builder killed at any moment leaves no processes and no mounts" * doctest::test_suite("slow")) {
   Steps steps;
   const Mounts mounts;
   const std::string sleep = "sleep " + own_seconds(3);

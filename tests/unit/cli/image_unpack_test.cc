@@ -181,7 +181,7 @@ TEST_CASE("in a user namespace, devices are skipped and owners are mapped") {
         "dev d 100033 100044\nf f 100033 100044\ngone c 100000 100000\n");
 }
 
-TEST_CASE("changes in an overlay are restored exactly when their layer is unpacked") {
+TEST_CASE("changes in an overlay are restored exactly when their layer is unpacked" * doctest::test_suite("slow")) {
   if (!is_root()) return;
   const Temporary temporary;
   const std::string at = temporary.path().string();

@@ -137,7 +137,7 @@ TEST_CASE("remove_tree does not follow a link that cannot be removed") {
   CHECK(fs::status(outside).permissions() == (fs::perms::owner_read | fs::perms::owner_exec));
 }
 
-TEST_CASE("a truncated layer is rejected, and a damaged one leaves nothing behind") {
+TEST_CASE("a truncated layer is rejected, and a damaged one leaves nothing behind" * doctest::test_suite("slow")) {
   const Temporary temporary;
   const BlobStore store(temporary.path());
   for (const Compression compression : {Compression::kGzip, Compression::kZstd, Compression::kNone}) {
@@ -181,7 +181,7 @@ TEST_CASE("a truncated layer is rejected, and a damaged one leaves nothing behin
   CHECK(run("ls -A " + temporary.path().string()) == "bad.layer\nblobs\n");
 }
 
-TEST_CASE("a very deep tree is removed, and the targets of its links are kept") {
+TEST_CASE("a very deep tree is removed, and the targets of its links are kept" * doctest::test_suite("slow")) {
   const Temporary temporary;
   fs::create_directory(temporary / "outside");
   write_file(temporary / "outside/file", "x");

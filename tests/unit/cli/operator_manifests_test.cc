@@ -279,7 +279,7 @@ TEST_CASE("setting maxNodes installs placeholder pods with anti-affinity") {
   CHECK(argument(documents, "--max-utility") == "0.65");
 }
 
-TEST_CASE("a value with special characters remains a single value") {
+TEST_CASE("a value with special characters remains a single value" * doctest::test_suite("slow")) {
   const std::size_t count = manifests().size();
   for (const std::string text :
        {"a\n---\nkind: Pod", "\"quoted\": 'x'", "{{ .Values.policy }}", "# comment", "a: b", "- a", "*x", "\\ \t", "",

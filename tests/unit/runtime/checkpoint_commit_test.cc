@@ -78,7 +78,8 @@ TEST_CASE("a save never deletes a checkpoint of a newer format") {
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-3", "checkpoint-4"});
 }
 
-TEST_CASE("a kill during a save leaves the previous checkpoint intact, and the next save cleans up") {
+TEST_CASE("a kill during a save leaves the previous checkpoint intact, and the next save cleans up" *
+          doctest::test_suite("slow")) {
   const Directory directory;
   Job job(std::size_t{24} << 20);
   job.step = 1;
@@ -101,7 +102,8 @@ TEST_CASE("a kill during a save leaves the previous checkpoint intact, and the n
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1"});
 }
 
-TEST_CASE("a kill at a random time leaves an intact checkpoint no older than the last one reported") {
+TEST_CASE("a kill at a random time leaves an intact checkpoint no older than the last one reported" *
+          doctest::test_suite("slow")) {
   const Directory directory;
   Job job(std::size_t{128} << 10);
   job.save();

@@ -99,7 +99,7 @@ TEST_CASE("tensors of every dtype, including scalars and empty tensors, round-tr
   CHECK(state.replicas == 1);
 }
 
-TEST_CASE("multi-chunk tensors round-trip from memory, from a function and to a sink") {
+TEST_CASE("multi-chunk tensors round-trip from memory, from a function and to a sink" * doctest::test_suite("slow")) {
   struct Streamed : ckpt::State {
     Streamed() : State("streamed") {}
     static char at(std::size_t i) { return static_cast<char>(i * 2654435761U >> 13); }

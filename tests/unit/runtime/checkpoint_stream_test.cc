@@ -86,7 +86,8 @@ TEST_CASE("only the requested states are sent") {
   CHECK(snapshot.reader("other"));
 }
 
-TEST_CASE("large tensors arrive complete in any read order, even if everything is fetched first") {
+TEST_CASE("large tensors arrive complete in any read order, even if everything is fetched first" *
+          doctest::test_suite("slow")) {
   Sender sender;
   const std::string first = noise(std::size_t{9} << 20), second = noise((std::size_t{5} << 20) + 13);
   sender.model.tensors = {{"first", {"U8", {static_cast<std::int64_t>(first.size())}, first}},

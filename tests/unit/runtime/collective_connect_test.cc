@@ -42,7 +42,7 @@ TEST_CASE("rank 0 can listen on a port that the launcher has bound") {
   CHECK(errors == no_errors(2));
 }
 
-TEST_CASE("replicas wait for rank 0 to start") {
+TEST_CASE("replicas wait for rank 0 to start" * doctest::test_suite("slow")) {
   Socket holder;
   Options options = test_options(2);
   options.master_port = holder.bind();
@@ -97,7 +97,8 @@ TEST_CASE("connect_pause limits the pause between connection attempts") {
   CHECK(tries == 201);
 }
 
-TEST_CASE("the error for a connect timeout names the missing replicas and the rejected one") {
+TEST_CASE("the error for a connect timeout names the missing replicas and the rejected one" *
+          doctest::test_suite("slow")) {
   Options options = test_options(4);
   options.connect_timeout = 4s;  // long enough for replica 2 and the stranger to connect
   std::string peer_error;
@@ -120,7 +121,8 @@ TEST_CASE("the error for a connect timeout names the missing replicas and the re
   CHECK(peer_error == error);
 }
 
-TEST_CASE("the error for a rank 0 whose address cannot be reached or resolved contains the address") {
+TEST_CASE("the error for a rank 0 whose address cannot be reached or resolved contains the address" *
+          doctest::test_suite("slow")) {
   Socket holder;
   Options options = test_options(2);
   options.rank = 1;
@@ -136,7 +138,7 @@ TEST_CASE("the error for a rank 0 whose address cannot be reached or resolved co
   CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("replica 0 at no-such-host.invalid:"), CollectiveError);
 }
 
-TEST_CASE("connecting to a service other than rank 0 fails without hanging") {
+TEST_CASE("connecting to a service other than rank 0 fails without hanging" * doctest::test_suite("slow")) {
   check_contains(error_with_root([](const Socket& c) { c.send("HTTP/1.1 400 Bad Request\r\n\r\n"); }),
                  "is not a replica of adaptdl");
   check_contains(error_with_root([](const Socket&) {}, 4s), "(it closed the connection)");

@@ -92,7 +92,8 @@ TEST_CASE("calls with different purposes are a mismatch, and the error names the
   CHECK(mismatches == 3);
 }
 
-TEST_CASE("when a call times out, the error names the replica that did not make the call") {
+TEST_CASE("when a call times out, the error names the replica that did not make the call" *
+          doctest::test_suite("slow")) {
   for (const int lazy : {0, 2}) {
     Options options = test_options(3);
     options.timeout = 4s;  // long enough for the call of the third replica
@@ -116,7 +117,7 @@ TEST_CASE("when a call times out, the error names the replica that did not make 
   }
 }
 
-TEST_CASE("a result that arrived in time can be read after the deadline") {
+TEST_CASE("a result that arrived in time can be read after the deadline" * doctest::test_suite("slow")) {
   std::atomic<bool> sent{false};
   const auto body = [&](Communicator& communicator) {
     Future future = communicator.allreduce_async("x", join);

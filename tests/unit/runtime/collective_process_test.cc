@@ -161,7 +161,8 @@ TEST_CASE("killing a replica while others are connecting fails those already con
   }
 }
 
-TEST_CASE("if a replica is stopped, the call times out on all others, and the error names the replica") {
+TEST_CASE("if a replica is stopped, the call times out on all others, and the error names the replica" *
+          doctest::test_suite("slow")) {
   Options options = test_options(3);
   options.timeout = 4s;  // long enough for the values of the other replicas
   const auto body = [](Communicator& communicator, const Child::Test& test) {
@@ -177,7 +178,7 @@ TEST_CASE("if a replica is stopped, the call times out on all others, and the er
   for (const std::size_t rank : {0u, 1u}) CHECK_GOLDEN(timely_error(children[rank], stopped));
 }
 
-TEST_CASE("if rank 0 is stopped, the call times out on all others") {
+TEST_CASE("if rank 0 is stopped, the call times out on all others" * doctest::test_suite("slow")) {
   const auto body = [](Communicator& communicator, const Child::Test& test) {
     communicator.allreduce(json(1));
     test.say("ready");

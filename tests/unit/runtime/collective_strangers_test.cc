@@ -114,7 +114,7 @@ TEST_CASE("mismatched replicas are rejected with the reason and do not disturb t
       "ns/a");
 }
 
-TEST_CASE("replicas and a rank 0 without the job's secret are rejected") {
+TEST_CASE("replicas and a rank 0 without the job's secret are rejected" * doctest::test_suite("slow")) {
   visit_job(
       [](std::uint16_t port, bool running) {
         const Socket stranger = Socket::connected(port);
@@ -139,7 +139,8 @@ TEST_CASE("replicas and a rank 0 without the job's secret are rejected") {
                  "is not replica 0: it does not have this job's secret");
 }
 
-TEST_CASE("a rejected secret is still reported as the reason after replica 0 has exited") {
+TEST_CASE("a rejected secret is still reported as the reason after replica 0 has exited" *
+          doctest::test_suite("slow")) {
   std::optional<Socket> listener(std::in_place);
   Options options = test_options(2);
   options.rank = 1;
@@ -199,7 +200,7 @@ TEST_CASE("using the port of another job fails with the reason") {
   });
 }
 
-TEST_CASE("rank 0 survives running out of file descriptors") {
+TEST_CASE("rank 0 survives running out of file descriptors" * doctest::test_suite("slow")) {
   Child child([](const Child::Test& test) {
     Options options = test_options(2);
     Communicator communicator(options, [&](std::uint16_t port) {

@@ -153,7 +153,7 @@ TEST_CASE("a replica may run thousands of calls ahead of the others") {
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("large results are delivered to a replica that reads slowly") {
+TEST_CASE("large results are delivered to a replica that reads slowly" * doctest::test_suite("slow")) {
   const auto errors = run_threads(3, [](Communicator& communicator) {
     const auto longer = [](const Bytes& a, const Bytes& b) { return a.size() >= b.size() ? a : b; };
     std::vector<Future> futures;
@@ -165,7 +165,7 @@ TEST_CASE("large results are delivered to a replica that reads slowly") {
   CHECK(errors == no_errors(3));
 }
 
-TEST_CASE("results of rank 0 are delivered even if it leaves immediately") {
+TEST_CASE("results of rank 0 are delivered even if it leaves immediately" * doctest::test_suite("slow")) {
   // The other replicas do not read for a while, and on a busy machine for even longer.
   const auto linger_stall = std::exchange(adaptdl::collective::linger_stall, 30s);
   const Bytes large(24 << 20, 'r');

@@ -84,7 +84,7 @@ TEST_CASE("if a signal terminates a helper, the outcome names the signal") {
   CHECK(done.code == SIGTERM);
 }
 
-TEST_CASE("a helper that times out or is stopped is killed with its children") {
+TEST_CASE("a helper that times out or is stopped is killed with its children" * doctest::test_suite("slow")) {
   const testing::TemporaryDirectory directory;
   // The helper and its children hold a pipe open, even if the helper is killed before it has started all of them.
   const std::string path = (directory.path() / "pipe").string();

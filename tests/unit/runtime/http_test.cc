@@ -114,7 +114,7 @@ TEST_CASE("a stream reports its status and headers before the body, even if the 
   CHECK(seen == "206 4:part200 0:");
 }
 
-TEST_CASE("a stalled connection fails even without an overall timeout") {
+TEST_CASE("a stalled connection fails even without an overall timeout" * doctest::test_suite("slow")) {
   Server server({{200, "late", 30}});
   auto request = request_to(server, "GET");
   request.timeout = 0ms;

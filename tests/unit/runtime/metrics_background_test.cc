@@ -125,7 +125,7 @@ TEST_CASE("only rank 0 reports hints, and only if there is a supervisor") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("a hanging supervisor delays neither steps, nor fits, nor the exit") {
+TEST_CASE("a hanging supervisor delays neither steps, nor fits, nor the exit" * doctest::test_suite("slow")) {
   Server server({{200, "", 60}});
   const Gate gate;
   Process process(STDERR_FILENO, [&]() -> int {

@@ -26,7 +26,7 @@ const std::vector<std::string> kAddresses{"10.0.0.1", "10.0.0.2"};
 
 }  // namespace
 
-TEST_CASE("discover retries on status 408 and returns the addresses by rank") {
+TEST_CASE("discover retries on status 408 and returns the addresses by rank" * doctest::test_suite("slow")) {
   Server server({{408, "later"}, {408, ""}, {200, R"(["10.0.0.1", "10.0.0.2"])"}});
   CHECK(supervisor::discover(server.url() + "/", "ns/job", 3) == kAddresses);
   for (int i = 0; i < 3; ++i) CHECK(server.request() == json{"GET", "/discover/ns/job/3?timeout=30", nullptr, ""});
@@ -46,7 +46,7 @@ TEST_CASE("discover escapes the job name") {
   CHECK(server.request()[1] == "/discover/n%20s/j%3Fb/0?timeout=30");
 }
 
-TEST_CASE("discover retries when the connection breaks") {
+TEST_CASE("discover retries when the connection breaks" * doctest::test_suite("slow")) {
   Server server({{0, ""}, {0, ""}, {200, R"(["a"])"}});
   CHECK(supervisor::discover(server.url(), "ns/job", 0) == std::vector<std::string>{"a"});
 }
@@ -78,7 +78,7 @@ TEST_CASE("discover rejects a response that is too large") {
         fmt::format("GET {}/discover/ns/job/1?timeout=30: the response is larger than 1048576 bytes", server.url()));
 }
 
-TEST_CASE("discover times out and reports why it was waiting") {
+TEST_CASE("discover times out and reports why it was waiting" * doctest::test_suite("slow")) {
   Server late({{408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}});
   const auto start = std::chrono::steady_clock::now();
   const std::string waited = error_of([&] { supervisor::discover(late.url(), "ns/job", 1, 500ms); });
@@ -93,7 +93,7 @@ TEST_CASE("discover times out and reports why it was waiting") {
   CHECK(std::chrono::steady_clock::now() - start < 45s);
 }
 
-TEST_CASE("discover reports a refused connection") {
+TEST_CASE("discover reports a refused connection" * doctest::test_suite("slow")) {
   std::string gone;
   {
     Server server({});

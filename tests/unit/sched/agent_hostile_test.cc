@@ -136,7 +136,7 @@ TEST_CASE("an invalid message is answered with the reason and closes only its ow
   CHECK(run.client.agent_pid() == agent);
 }
 
-TEST_CASE("idle connections do not prevent a run from connecting") {
+TEST_CASE("idle connections do not prevent a run from connecting" * doctest::test_suite("slow")) {
   Home home({.silent = 500ms});
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));

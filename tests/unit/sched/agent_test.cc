@@ -38,7 +38,7 @@ bool ended(int pid) {
 
 }  // namespace
 
-TEST_CASE("the first run starts the agent, which allocates devices and exits when idle") {
+TEST_CASE("the first run starts the agent, which allocates devices and exits when idle" * doctest::test_suite("slow")) {
   Home home({.idle = 500ms});
   int agent = 0;
   {
@@ -105,7 +105,7 @@ TEST_CASE("changing a run's bounds changes its share") {
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
 }
 
-TEST_CASE("a killed agent is restarted, and no run's devices change") {
+TEST_CASE("a killed agent is restarted, and no run's devices change" * doctest::test_suite("slow")) {
   Home home({.settle = kPatience});
   Run first(home, request(1, 2)), second(home, request(1, 2));
   REQUIRE(await({&first, &second}, [&] { return first.devices.size() == 2 && second.devices.size() == 2; }));

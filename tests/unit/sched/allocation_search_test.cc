@@ -139,7 +139,8 @@ class Enumeration {
 
 }  // namespace
 
-TEST_CASE("allocations respect capacity, bounds and pins, with at most one distributed job per node") {
+TEST_CASE("allocations respect capacity, bounds and pins, with at most one distributed job per node" *
+          doctest::test_suite("slow")) {
   std::mt19937 random(1);
   for (int i = 0; i < 500; ++i) {
     const Shape shape = {pick(random, 0, 40), pick(random, 0, 12), pick(random, 1, 8), pick(random, 1, 3)};

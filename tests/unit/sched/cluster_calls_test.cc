@@ -29,7 +29,7 @@ kube::ApiError api_error(int code, const std::string& name = "") {
 
 }  // namespace
 
-TEST_CASE("a call is retried until it succeeds, and the outage is reported once") {
+TEST_CASE("a call is retried until it succeeds, and the outage is reported once" * doctest::test_suite("slow")) {
   Scene scene;
   int tries = 0;
   const int result = scene.calls.persist({}, [&] {

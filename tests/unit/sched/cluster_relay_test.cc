@@ -142,7 +142,7 @@ TEST_CASE("devices of a leaving node are deallocated at once and closed when no 
   CHECK(scene.recorder.events.back() == "lost 1/0: it was released");
 }
 
-TEST_CASE("a lost device leaves the allocation at once and is reopened") {
+TEST_CASE("a lost device leaves the allocation at once and is reopened" * doctest::test_suite("slow")) {
   Scene scene(1, 2);
   scene.nodes({Scene::node("1", 1), Scene::node("2", 1)});
   REQUIRE(scene.connect(2));
@@ -172,7 +172,8 @@ TEST_CASE("messages to and from connected replica servers are relayed, and other
   CHECK(scene.recorder.events.size() == 2);
 }
 
-TEST_CASE("a program that must be restarted to grow gets the devices of several new nodes at once") {
+TEST_CASE("a program that must be restarted to grow gets the devices of several new nodes at once" *
+          doctest::test_suite("slow")) {
   Scene scene(1, 3);
   scene.nodes({Scene::node("1", 1)});
   REQUIRE(scene.connect(1));

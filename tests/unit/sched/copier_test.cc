@@ -95,14 +95,15 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "large files are verified even without sha256sum in the pod") {
+TEST_CASE_FIXTURE(Fixture, "large files are verified even without sha256sum in the pod" * doctest::test_suite("slow")) {
   if (kCopierProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"sha256sum"});
   copy_both_ways(shell);
   CHECK(notices.empty());
 }
 
-TEST_CASE_FIXTURE(Fixture, "transfers of large files resume after broken connections, in both directions") {
+TEST_CASE_FIXTURE(Fixture, "transfers of large files resume after broken connections, in both directions" *
+                               doctest::test_suite("slow")) {
   LocalShell shell;
   for (const std::uint64_t bytes : {1 << 20, 9 << 20, 1000, 9 << 20, 1000, 100, 1000, 9 << 20, 1000})
     shell.breaks.push_back(bytes);
@@ -118,7 +119,7 @@ TEST_CASE_FIXTURE(Fixture, "transfers of large files resume after broken connect
   CHECK(read_file(here / "y") == bytes);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a stream too large to buffer is uploaded and verified") {
+TEST_CASE_FIXTURE(Fixture, "a stream too large to buffer is uploaded and verified" * doctest::test_suite("slow")) {
   LocalShell shell;
   const std::string bytes = some_bytes(2 * kSize);
   write_file(here / "x", bytes);
@@ -143,7 +144,8 @@ TEST_CASE_FIXTURE(Fixture, "a file corrupted in transit does not replace the exi
   CHECK(read_file(here / "z") == "before");
 }
 
-TEST_CASE_FIXTURE(Fixture, "on another architecture, large files are copied and verified with the pod's own tools") {
+TEST_CASE_FIXTURE(Fixture, "on another architecture, large files are copied and verified with the pod's own tools" *
+                               doctest::test_suite("slow")) {
   if (!fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"uname"});
   write_file(tools / "uname", "#!/bin/sh\necho Linux other\n");
@@ -155,7 +157,8 @@ TEST_CASE_FIXTURE(Fixture, "on another architecture, large files are copied and 
   CHECK(notices == std::vector<std::string>{"pod here has no sha256sum: only sizes were compared"});
 }
 
-TEST_CASE_FIXTURE(Fixture, "replacing a pod with one of another architecture restarts an upload and fails a download") {
+TEST_CASE_FIXTURE(Fixture, "replacing a pod with one of another architecture restarts an upload and fails a download" *
+                               doctest::test_suite("slow")) {
   if (kCopierProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"uname"});
   const auto machine = [&](const std::string& name) {

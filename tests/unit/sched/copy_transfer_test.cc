@@ -158,7 +158,7 @@ TEST_CASE_FIXTURE(Fixture, "a download resumes at the same byte after each of te
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "an upload resumes after each of ten broken connections") {
+TEST_CASE_FIXTURE(Fixture, "an upload resumes after each of ten broken connections" * doctest::test_suite("slow")) {
   with_tools([&](LocalShell& shell) {
     write_file(to("x"), some_bytes(8 * kMiB));
     shell.breaks = {1 << 20};
@@ -184,7 +184,8 @@ TEST_CASE_FIXTURE(Fixture, "a directory is copied with modes, times, links, empt
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a directory copy resumes after each of ten broken connections, in both directions") {
+TEST_CASE_FIXTURE(Fixture, "a directory copy resumes after each of ten broken connections, in both directions" *
+                               doctest::test_suite("slow")) {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     shell.breaks = {1000};
@@ -221,7 +222,8 @@ TEST_CASE_FIXTURE(Fixture, "a directory that changes during an interruption is c
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a stream carries a file's content or a directory as a tar archive") {
+TEST_CASE_FIXTURE(Fixture,
+                  "a stream carries a file's content or a directory as a tar archive" * doctest::test_suite("slow")) {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     const auto open_file = [](const std::string& path) {

@@ -137,7 +137,7 @@ TEST_CASE("patch and delete requests have the right content type, query, token a
                                                                 {"preconditions", {{"uid", "u"}}}});
 }
 
-TEST_CASE("reads and changes are retried after the delay that a busy server requests") {
+TEST_CASE("reads and changes are retried after the delay that a busy server requests" * doctest::test_suite("slow")) {
   Client client(server().access(), quick(60s));
   const auto start = Clock::now();
   const auto ask = [&](bool read) {
@@ -190,7 +190,8 @@ TEST_CASE("a 404 that names no object means that AdaptDLJobs are not installed")
     CHECK(error_of([&] { client.get(missing); }) == "GET " + missing + ": not here");
 }
 
-TEST_CASE("an unreachable server is reported within the time limit, with address and cause but no credentials") {
+TEST_CASE("an unreachable server is reported within the time limit, with address and cause but no credentials" *
+          doctest::test_suite("slow")) {
   Access access = server().access();
   access.server = "https://user:s3cret@127.0.0.1:1";
   const auto start = Clock::now();
@@ -200,7 +201,8 @@ TEST_CASE("an unreachable server is reported within the time limit, with address
   CHECK(Clock::now() - start < 25s);
 }
 
-TEST_CASE("a stop request promptly interrupts a call, a stream and a wait before a retry") {
+TEST_CASE("a stop request promptly interrupts a call, a stream and a wait before a retry" *
+          doctest::test_suite("slow")) {
   constexpr auto kSoon = 15s;
   Client client(server().access(), quick(60s));
   const auto stopped_after = [](const std::function<void(std::stop_token)>& ask) {

@@ -125,7 +125,7 @@ TEST_CASE("a name and an image may be omitted if they are supplied elsewhere") {
   CHECK_GOLDEN(refusal(text, {.name = false, .image = true}));
 }
 
-TEST_CASE("invalid, ambiguous, oversized and deeply nested YAML is rejected") {
+TEST_CASE("invalid, ambiguous, oversized and deeply nested YAML is rejected" * doctest::test_suite("slow")) {
   CHECK(refusal("a: [\n").find("invalid YAML") != std::string::npos);
   for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp would parse endless documents from some of these
     CHECK(refusal(end).find("invalid YAML") != std::string::npos);

@@ -195,7 +195,7 @@ TEST_CASE("missing parts and duplicate names are reported") {
   CHECK_GOLDEN(refusal(text + "- name: e\n  context: {cluster: d, user: u}\n", {"e", ""}));
 }
 
-TEST_CASE("excessive nesting, aliases and sizes are rejected") {
+TEST_CASE("excessive nesting, aliases and sizes are rejected" * doctest::test_suite("slow")) {
   CHECK(refusal(std::string(100000, '[')).starts_with("kubeconfig:"));
   CHECK(refusal(std::string(100000, '{')).starts_with("kubeconfig:"));
   std::string blocks;

@@ -57,7 +57,7 @@ using Told = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("the parsed frames do not depend on how the data is fragmented") {
+TEST_CASE("the parsed frames do not depend on how the data is fragmented" * doctest::test_suite("slow")) {
   const std::string large(300'000, 'x');
   const std::string bytes = data(3, "one") + ping(2) + data(5, large) + data(3, "") + data(3, "two", true) + reset(1) +
                             data(5, "", true) + data(7, "last", true);

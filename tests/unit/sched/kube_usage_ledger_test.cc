@@ -236,7 +236,8 @@ void check_histories(int histories) {
 
 }  // namespace
 
-TEST_CASE("kube_usage_ledger: no usage is lost or counted twice when responses are lost and operators restart") {
+TEST_CASE("kube_usage_ledger: no usage is lost or counted twice when responses are lost and operators restart" *
+          doctest::test_suite("slow")) {
   check_histories(50);
 }
 

@@ -9,7 +9,7 @@ namespace operator_crashes_test {
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
-TEST_CASE("after a crash at any point, the next operator starts the same groups") {
+TEST_CASE("after a crash at any point, the next operator starts the same groups" * doctest::test_suite("slow")) {
   const int points = for_each_crash<Cluster>([](Cluster& cluster) {
     decide(cluster, {"a", "a", "b"});
     run_all(cluster);
@@ -44,7 +44,8 @@ TEST_CASE("after a crash at any point, the next operator still handles a failed 
   });
 }
 
-TEST_CASE("random failures and operator crashes never leave two live groups or a stuck job") {
+TEST_CASE("random failures and operator crashes never leave two live groups or a stuck job" *
+          doctest::test_suite("slow")) {
   int groups = 0;
   std::map<std::string, int> phases;
   for (unsigned seed = 0; seed < 20; ++seed) {

@@ -195,7 +195,9 @@ void check_random_changes(unsigned seeds) {
 
 }  // namespace
 
-TEST_CASE("a running job recovers from unexpected values in any status field") { check_odd_values(running()); }
+TEST_CASE("a running job recovers from unexpected values in any status field" * doctest::test_suite("slow")) {
+  check_odd_values(running());
+}
 
 TEST_CASE("a starting job recovers from unexpected values in any status field" * doctest::test_suite("full")) {
   Cluster starting;

@@ -186,7 +186,8 @@ void check_histories(unsigned count) {
 
 }  // namespace
 
-TEST_CASE("despite delays and losses, the lease has at most one holder, and dead holders are replaced") {
+TEST_CASE("despite delays and losses, the lease has at most one holder, and dead holders are replaced" *
+          doctest::test_suite("slow")) {
   check_histories(15);
 }
 

@@ -240,7 +240,7 @@ void check_stops(std::initializer_list<int> all_rounds) {
 
 }  // namespace
 
-TEST_CASE("after a crash at any point, the next operator continues a change of members") {
+TEST_CASE("after a crash at any point, the next operator continues a change of members" * doctest::test_suite("slow")) {
   const int points = for_each_crash<LiveCluster>([](LiveCluster& cluster) {
     decide(cluster, {"a"});
     cluster.run({"a"});
@@ -263,13 +263,17 @@ TEST_CASE("after a crash at any point, the next operator continues a change of m
   CHECK(points > 30);
 }
 
-TEST_CASE("a job that stops during a change of members saves, even if the operator crashes") { check_stops({0, 2}); }
+TEST_CASE("a job that stops during a change of members saves, even if the operator crashes" *
+          doctest::test_suite("slow")) {
+  check_stops({0, 2});
+}
 
 TEST_CASE("a job that stops later during a change of members saves, too" * doctest::test_suite("full")) {
   check_stops({1, 4});
 }
 
-TEST_CASE("a job that is suspended during a change of members saves, even if the operator crashes") {
+TEST_CASE("a job that is suspended during a change of members saves, even if the operator crashes" *
+          doctest::test_suite("slow")) {
   for (const int rounds : {0, 2}) {
     CAPTURE(rounds);
     for_each_crash<LiveCluster>([&](LiveCluster& cluster) {
@@ -290,7 +294,9 @@ TEST_CASE("a job that is suspended during a change of members saves, even if the
 
 TEST_CASE("random events and crashes never leave a stuck job or two live groups") { check_random_events(10); }
 
-TEST_CASE("random events and suspensions never leave a stuck job or two live groups") { check_random_events(15, true); }
+TEST_CASE("random events and suspensions never leave a stuck job or two live groups" * doctest::test_suite("slow")) {
+  check_random_events(15, true);
+}
 
 TEST_CASE("thousands of random events never leave a stuck job or two live groups" * doctest::test_suite("full")) {
   check_random_events(2'000);

@@ -239,7 +239,8 @@ TEST_CASE("operator_review: checking malformed objects does not throw") {
   }
 }
 
-TEST_CASE("operator_review: an oversized or too deeply nested review is rejected, but its uid is still read") {
+TEST_CASE("operator_review: an oversized or too deeply nested review is rejected, but its uid is still read" *
+          doctest::test_suite("slow")) {
   const std::string deep = std::string(9000, '[') + std::string(9000, ']');
   std::string many = "1";
   for (int i = 0; i < 300'000; ++i) many += ",1";

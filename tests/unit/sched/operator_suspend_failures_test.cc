@@ -132,7 +132,8 @@ TEST_CASE("operator_suspend: after a crash at any point, the next operator suspe
   CHECK(points > 15);
 }
 
-TEST_CASE("operator_suspend: random suspensions and crashes leave no job stuck and no suspended job with pods") {
+TEST_CASE("operator_suspend: random suspensions and crashes leave no job stuck and no suspended job with pods" *
+          doctest::test_suite("slow")) {
   int groups = 0;
   std::set<std::string> phases;
   for (unsigned seed = 0; seed < 20; ++seed) {

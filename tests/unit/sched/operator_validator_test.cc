@@ -123,7 +123,8 @@ TEST_CASE("operator_validator: a certificate expires after its lifetime and is r
   CHECK(make_certificate(when).certificate != pair.certificate);
 }
 
-TEST_CASE("operator_validator: two operators serve only trusted and valid certificates across many renewals") {
+TEST_CASE("operator_validator: two operators serve only trusted and valid certificates across many renewals" *
+          doctest::test_suite("slow")) {
   Cluster cluster;
   std::vector<Replica> replicas(2);
   const Time begin = now();
@@ -188,7 +189,8 @@ TEST_CASE("operator_validator: HTTPS requests are answered only if the client tr
   CHECK(http::send(request(server, first.certificate, "body")).status == 200);
 }
 
-TEST_CASE("operator_validator: the certificate is replaced under load without failed requests") {
+TEST_CASE("operator_validator: the certificate is replaced under load without failed requests" *
+          doctest::test_suite("slow")) {
   WebhookServer server("127.0.0.1", 0, echo);
   ServingCertificate served = make_certificate();
   const ServingCertificate next = make_certificate();
@@ -245,7 +247,8 @@ TEST_CASE("operator_validator: idle and malformed connections do not block other
   for (int i = 0; i < 10; ++i) CHECK(http::send(request(server, pair.certificate, "x")).status == 200);
 }
 
-TEST_CASE("operator_validator: kept-alive connections do not prevent other clients from connecting") {
+TEST_CASE("operator_validator: kept-alive connections do not prevent other clients from connecting" *
+          doctest::test_suite("slow")) {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -329,7 +332,8 @@ TEST_CASE("operator_validator: a large request waits for others, and idle connec
   CHECK(answered == 3);
 }
 
-TEST_CASE("operator_validator: bodies that are announced but not sent do not block other requests") {
+TEST_CASE("operator_validator: bodies that are announced but not sent do not block other requests" *
+          doctest::test_suite("slow")) {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);

@@ -102,7 +102,7 @@ TEST_CASE("Pollux's average completion time is within 5% of the paper's" * docte
 }
 
 TEST_CASE("the adaptive policy beats the paper's Pollux on average completion time for one workload" *
-          doctest::skip(kSlow)) {
+          doctest::skip(kSlow) * doctest::test_suite("slow")) {
   CHECK(ratio(compare("adaptive", "pollux", 30, "1.0/workload-6")).average < 0.95);
 }
 

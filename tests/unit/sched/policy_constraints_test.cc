@@ -45,13 +45,16 @@ void check_random_problems(int count) {
 
 }  // namespace
 
-TEST_CASE("decisions on random and hostile problems respect every constraint") { check_random_problems(20); }
+TEST_CASE("decisions on random and hostile problems respect every constraint" * doctest::test_suite("slow")) {
+  check_random_problems(20);
+}
 
 TEST_CASE("decisions on 1000 random and hostile problems respect every constraint" * doctest::test_suite("full")) {
   check_random_problems(1000);
 }
 
-TEST_CASE("consecutive cycles respect every constraint while jobs and nodes come and go") {
+TEST_CASE("consecutive cycles respect every constraint while jobs and nodes come and go" *
+          doctest::test_suite("slow")) {
   for (const std::string_view name : policy_names()) {
     CAPTURE(name);
     const auto policy = make_policy(name, {});
@@ -85,13 +88,15 @@ void check_large_problem(int jobs, int nodes) {
 
 }  // namespace
 
-TEST_CASE("decisions for hundreds of nodes and jobs respect every constraint") { check_large_problem(200, 600); }
+TEST_CASE("decisions for hundreds of nodes and jobs respect every constraint" * doctest::test_suite("slow")) {
+  check_large_problem(200, 600);
+}
 
 TEST_CASE("decisions for thousands of nodes and jobs respect every constraint" * doctest::test_suite("full")) {
   check_large_problem(1000, 3000);
 }
 
-TEST_CASE("unlimited jobs on unlimited nodes do not exceed the policies' replica limit") {
+TEST_CASE("unlimited jobs on unlimited nodes do not exceed the policies' replica limit" * doctest::test_suite("slow")) {
   constexpr int kUnlimited = std::numeric_limits<int>::max();
   Problem problem;
   problem.now = 1000;

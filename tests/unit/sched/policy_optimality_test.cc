@@ -144,7 +144,8 @@ TEST_CASE("the power mean is within 1% of the optimum") {
   }
 }
 
-TEST_CASE("the genetic search is within 1% of the optimum on at least 95% of small problems") {
+TEST_CASE("the genetic search is within 1% of the optimum on at least 95% of small problems" *
+          doctest::test_suite("slow")) {
   int near = 0, asked = 0;
   for (int seed = 0; seed < kProblems; seed += 5, ++asked) {
     std::mt19937_64 random(static_cast<std::uint64_t>(seed));

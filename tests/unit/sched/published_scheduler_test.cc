@@ -43,7 +43,7 @@ Problem cluster_of(int nodes) {
 
 }  // namespace
 
-TEST_CASE("published: cycles respect the nodes' resources and the jobs' limits") {
+TEST_CASE("published: cycles respect the nodes' resources and the jobs' limits" * doctest::test_suite("slow")) {
   for (const char* name : kPolicies) {
     for (const int nodes : {1, 2, 4, 8, 16}) {
       CAPTURE(name);

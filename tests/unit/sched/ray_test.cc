@@ -173,7 +173,7 @@ TEST_CASE("a package that the server already has is not uploaded again") {
   CHECK(put[3] == "content");
 }
 
-TEST_CASE("errors of the job server name its URL and the reason in one line") {
+TEST_CASE("errors of the job server name its URL and the reason in one line" * doctest::test_suite("slow")) {
   const auto failure = [](const Answer& answer, const auto& call) {
     Server server({answer});
     JobServer client(access_to(server));
@@ -206,7 +206,8 @@ TEST_CASE("errors of the job server name its URL and the reason in one line") {
   CHECK(error_of(upload).ends_with(server.url() + " answered 500: RuntimeError: disk full"));
 }
 
-TEST_CASE("an unreachable server is reported at once, or after the given time for retries") {
+TEST_CASE("an unreachable server is reported at once, or after the given time for retries" *
+          doctest::test_suite("slow")) {
   JobServer client({.url = "http://127.0.0.1:1", .headers = {}});
   CHECK(error_of([&] { client.list(); }).find("connection refused") != std::string::npos);
   JobServer patient({.url = "http://127.0.0.1:1", .headers = {}}, std::chrono::seconds(1));
@@ -223,7 +224,8 @@ TEST_CASE("a job that does not exist is not found, and a duplicate name is a usa
                   UsageError);
 }
 
-TEST_CASE("a wait for the end of a job has a time limit, and also ends on a stop request or if the job is removed") {
+TEST_CASE("a wait for the end of a job has a time limit, and also ends on a stop request or if the job is removed" *
+          doctest::test_suite("slow")) {
   const auto job = [](const char* status) {
     return Answer{200, json{{"submission_id", "x"}, {"status", status}}.dump()};
   };
@@ -238,7 +240,8 @@ TEST_CASE("a wait for the end of a job has a time limit, and also ends on a stop
   CHECK_FALSE(client.wait_for_end("x"));
 }
 
-TEST_CASE("the record of a job is removed, but not before the server has finished with it") {
+TEST_CASE("the record of a job is removed, but not before the server has finished with it" *
+          doctest::test_suite("slow")) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto job = [](std::int64_t end) {
     return Answer{200, json{{"submission_id", "x"}, {"status", "FAILED"}, {"end_time", end}}.dump()};

@@ -37,9 +37,9 @@ report() { echo "{\"event\": \"checkpoint\", \"path\": \"$ADAPTDL_CHECKPOINT_PAT
 )";
 
 // Returns the directories in which replica servers store checkpoints.
-std::vector<fs::path> node_directories() {
+std::vector<fs::path> node_directories(const Scene& scene) {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(fs::current_path())) {
+  for (const auto& entry : fs::directory_iterator(scene.links.directory())) {
     if (entry.path().filename().string().starts_with(".adaptdl-checkpoints-")) found.push_back(entry.path());
   }
   return found;
@@ -53,14 +53,15 @@ void exchange_messages(Scene& scene, const std::string& device) {
 // Returns the directory of the only replica server, which serves device "a".
 fs::path node_directory(Scene& scene) {
   exchange_messages(scene, "a");
-  const std::vector<fs::path> found = node_directories();
+  const std::vector<fs::path> found = node_directories(scene);
   REQUIRE(found.size() == 1);
   return found.front();
 }
 
 }  // namespace
 
-TEST_CASE("a checkpoint that a replica saves is stored before the replica's report and end arrive") {
+TEST_CASE("a checkpoint that a replica saves is stored before the replica's report and end arrive" *
+          doctest::test_suite("slow")) {
   const Directory checkpoints;
   Scene scene(std::string(kSave) + "save 1 10000000; report 1; exit 143", {"a"}, checkpoints.path());
   const Replica& replica = scene.start(0, "a", 0);
@@ -88,7 +89,8 @@ TEST_CASE("a checkpoint that no replica reports is copied when the replica ends"
   CHECK(fs::exists(checkpoints / "checkpoint-1/state"));
 }
 
-TEST_CASE("if checkpoints are saved faster than they can be copied, the newest one is copied, and all are reported") {
+TEST_CASE("if checkpoints are saved faster than they can be copied, the newest one is copied, and all are reported" *
+          doctest::test_suite("slow")) {
   const Directory checkpoints;
   Scene scene(std::string(kSave) + "for i in 1 2 3 4; do save $i; report $i; done", {"a"}, checkpoints.path());
   const Replica& replica = scene.start(0, "a", 0);
@@ -97,7 +99,7 @@ TEST_CASE("if checkpoints are saved faster than they can be copied, the newest o
   CHECK(scene.reports[0].size() == 4);
 }
 
-TEST_CASE("replicas start once the newest checkpoint has reached every node") {
+TEST_CASE("replicas start once the newest checkpoint has reached every node" * doctest::test_suite("slow")) {
   const Directory checkpoints;
   checkpoints.add(2, "old");
   checkpoints.add(3, std::string(10'000'000, 'x'));
@@ -119,7 +121,8 @@ TEST_CASE("a replica that joins running replicas does not wait for a checkpoint"
   CHECK(scene.lines.out[0] == "0\n");
 }
 
-TEST_CASE("each start of all replicas continues from the newest checkpoint of the run, wherever it was saved") {
+TEST_CASE("each start of all replicas continues from the newest checkpoint of the run, wherever it was saved" *
+          doctest::test_suite("slow")) {
   const Directory checkpoints;
   Scene scene(
       std::string(kSave) +
@@ -143,7 +146,8 @@ TEST_CASE("each start of all replicas continues from the newest checkpoint of th
   CHECK(fs::exists(checkpoints / "checkpoint-3"));
 }
 
-TEST_CASE("a replica that is stopped or killed while the checkpoint is copied never starts") {
+TEST_CASE("a replica that is stopped or killed while the checkpoint is copied never starts" *
+          doctest::test_suite("slow")) {
   for (const bool all : {false, true}) {
     const Directory checkpoints;
     checkpoints.add(3, std::string(3'000'000, 'x'));
@@ -187,7 +191,8 @@ TEST_CASE("a replica that fails ends without delay, and its checkpoint still arr
   REQUIRE(scene.eventually([&] { return replica.gone() && fs::exists(checkpoints / "checkpoint-1"); }));
 }
 
-TEST_CASE("replicas that are asked to stop end once their last checkpoint has been copied") {
+TEST_CASE("replicas that are asked to stop end once their last checkpoint has been copied" *
+          doctest::test_suite("slow")) {
   const Directory checkpoints;
   Scene scene(std::string(kSave) +
                   "trap 'save 3; report 3; exit 143' TERM; save 1; report 1; save 2; report 2; "
@@ -236,7 +241,8 @@ TEST_CASE("the devices of a node share the files of one copy") {
   CHECK(scene.lines.out[2] == scene.lines.out[0]);
 }
 
-TEST_CASE("if a node is lost while the checkpoint is copied to it, the other replicas start") {
+TEST_CASE("if a node is lost while the checkpoint is copied to it, the other replicas start" *
+          doctest::test_suite("slow")) {
   const Directory checkpoints;
   checkpoints.add(3, std::string(3'000'000, 'x'));
   Scene scene("echo started", {"a", "b"}, checkpoints.path());
@@ -297,9 +303,9 @@ TEST_CASE("a node's checkpoints are removed when its server ends, or by the next
   REQUIRE(scene.eventually([&] { return scene.host.devices().empty(); }));
   CHECK(fs::exists(directory));
   scene.links.connect("b");
-  REQUIRE(scene.eventually([&] { return !fs::exists(directory) && node_directories().size() == 1; }));
+  REQUIRE(scene.eventually([&] { return !fs::exists(directory) && node_directories(scene).size() == 1; }));
   CHECK(scene.links.disconnect("b") == 0);
-  CHECK(node_directories().empty());
+  CHECK(node_directories(scene).empty());
 }
 
 }  // namespace remote_checkpoints_test

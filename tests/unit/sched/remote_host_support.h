@@ -19,6 +19,7 @@
 
 #include "local/base/line_channel.h"
 #include "local/replica/remote_host.h"
+#include "temporary_directory.h"
 
 namespace remote_host_support {
 
@@ -27,7 +28,7 @@ using namespace adaptdl::sched;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-// Connects a host to replica servers that run on the same machine.
+// Connects a host to replica servers that run on the same machine, in a directory of their own.
 class DirectLinks final : public ReplicaLinks {
  public:
   ~DirectLinks() override {
@@ -43,6 +44,7 @@ class DirectLinks final : public ReplicaLinks {
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, to.read.get(), 0);
     ::posix_spawn_file_actions_adddup2(&actions, from.write.get(), 1);
+    ::posix_spawn_file_actions_addchdir_np(&actions, directory().c_str());
     char* arguments[] = {const_cast<char*>("replica-server"), nullptr};
     pid_t pid = -1;
     REQUIRE(::posix_spawn(&pid, ADAPTDL_REPLICA_SERVER, &actions, nullptr, arguments, environ) == 0);
@@ -58,6 +60,7 @@ class DirectLinks final : public ReplicaLinks {
     servers_.erase(device);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
+  const std::filesystem::path& directory() const { return directory_.path(); }
   pid_t pid(const std::string& device) const { return servers_.at(device).pid; }
 
   void send(const std::string& device, const json& message) override {
@@ -88,6 +91,7 @@ class DirectLinks final : public ReplicaLinks {
     std::unique_ptr<LineChannel> channel;
     bool known = false;
   };
+  ::testing::TemporaryDirectory directory_;
   std::map<std::string, Server> servers_;
 };
 

@@ -153,7 +153,7 @@ TEST_CASE("the report of a failure contains the last line even if that line is u
   CHECK(scene.lines.err[0] == "fatal\n");
 }
 
-TEST_CASE("large output and long lines arrive complete") {
+TEST_CASE("large output and long lines arrive complete" * doctest::test_suite("slow")) {
   Scene scene("head -c 3000000 /dev/zero | tr '\\0' x; echo; seq 30000", {"a"});
   Replica& replica = scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return replica.gone(); }));

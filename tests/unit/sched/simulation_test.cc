@@ -113,7 +113,7 @@ TEST_CASE("percentiles use the nearest rank") {
   CHECK(nearest_rank(values, 0.99) == 159);
 }
 
-TEST_CASE("results are in task order and do not depend on the number of threads") {
+TEST_CASE("results are in task order and do not depend on the number of threads" * doctest::test_suite("slow")) {
   const std::vector<Workload> workloads = {light()};
   std::vector<std::unique_ptr<Policy>> policies;
   std::vector<SimulationTask> tasks;
@@ -225,7 +225,7 @@ TEST_CASE("faster GPUs make a job faster, but by less than their speed factor") 
   CHECK(four > one / 4);
 }
 
-TEST_CASE("an autoscaled cluster follows the policy within its size limits") {
+TEST_CASE("an autoscaled cluster follows the policy within its size limits" * doctest::test_suite("slow")) {
   SimulationOptions options;
   options.autoscale = Autoscale{2, 20};
   Recorder recorder;

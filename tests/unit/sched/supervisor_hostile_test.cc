@@ -153,7 +153,7 @@ TEST_CASE("pipelined requests are answered in order") {
   CHECK(client.answer() == 404);
 }
 
-TEST_CASE("a request that arrives too slowly is cut off at its deadline") {
+TEST_CASE("a request that arrives too slowly is cut off at its deadline" * doctest::test_suite("slow")) {
   Served served({.request_time = 1s});
   RawClient slow(served.supervisor.port());
   const auto began = std::chrono::steady_clock::now();
@@ -171,7 +171,7 @@ TEST_CASE("a request that arrives too slowly is cut off at its deadline") {
   CHECK(served.alive());
 }
 
-TEST_CASE("an idle connection times out, but a waiting one does not") {
+TEST_CASE("an idle connection times out, but a waiting one does not" * doctest::test_suite("slow")) {
   Served served({.request_time = 1s, .idle_time = 1s});
   RawClient waiting(served.supervisor.port());
   waiting.get("/generation/ns/job?timeout=300&replica=a");

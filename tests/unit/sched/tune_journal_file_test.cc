@@ -47,7 +47,7 @@ TEST_CASE("an incomplete last line is ignored, and removed before the next appen
   }
 }
 
-TEST_CASE("a damaged line is reported by number, and the lines before it are kept") {
+TEST_CASE("a damaged line is reported by number, and the lines before it are kept" * doctest::test_suite("slow")) {
   const Scene scene;
   Journal journal(scene.file);
   const int study = journal.create_study("a", Direction::kMinimize, "loss");
@@ -150,7 +150,7 @@ TEST_CASE("a failed write leaves the file unchanged") {
   CHECK(text_of(scene.file) == text);
 }
 
-TEST_CASE("a stale lock is taken over, but not while the journal still grows") {
+TEST_CASE("a stale lock is taken over, but not while the journal still grows" * doctest::test_suite("slow")) {
   const Scene scene;
   Journal journal(scene.file, {.lock_grace = 200ms});
   const auto took = [&](const std::string& name, Journal& by) {
@@ -189,7 +189,7 @@ TEST_CASE("a stale lock is taken over, but not while the journal still grows") {
   CHECK(std::distance(fs::directory_iterator(scene.directory.path()), {}) == 1);
 }
 
-TEST_CASE("a wait for a stale lock is reported before the lock is taken over") {
+TEST_CASE("a wait for a stale lock is reported before the lock is taken over" * doctest::test_suite("slow")) {
   const Scene scene;
   Journal journal(scene.file, {.lock_grace = 400ms});
   std::vector<std::string> notices;
@@ -248,7 +248,8 @@ TEST_CASE("no record is lost when several processes write at once") {
   CHECK(marks.size() == trials.size());
 }
 
-TEST_CASE("a writer that is killed at any time leaves a valid file that can be continued") {
+TEST_CASE("a writer that is killed at any time leaves a valid file that can be continued" *
+          doctest::test_suite("slow")) {
   const Scene scene;
   const int study = Journal(scene.file).create_study("a", Direction::kMinimize, "loss");
   std::mt19937 random(1);

@@ -13,7 +13,8 @@ using namespace testing;
 
 namespace {
 
-TEST_CASE("the device-seconds of each run are counted once, even if the search is killed repeatedly") {
+TEST_CASE("the device-seconds of each run are counted once, even if the search is killed repeatedly" *
+          doctest::test_suite("slow")) {
   std::mt19937 random(11);
   for (int round = 0; round < 10; ++round) {
     // If the median rule ends a trial, the trial's run continues for a while.

@@ -106,7 +106,7 @@ TEST_CASE("results of several writers are ordered by time") {
   CHECK(read_text(files) == "5:5");
 }
 
-TEST_CASE("a backlog of several writers is read in parts, ordered by time") {
+TEST_CASE("a backlog of several writers is read in parts, ordered by time" * doctest::test_suite("slow")) {
   EventScene scene;
   constexpr int kRecords = 60'000;
   std::string even, odd;

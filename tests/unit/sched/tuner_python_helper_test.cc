@@ -40,7 +40,7 @@ TEST_CASE("a helper answers requests") {
   CHECK(helper.ask({{"value", 1}}) == json{{"got", {{"value", 1}}}});
 }
 
-TEST_CASE("large requests and responses work while a helper writes to standard error") {
+TEST_CASE("large requests and responses work while a helper writes to standard error" * doctest::test_suite("slow")) {
   PythonHelper helper(shell(std::string("head -c 300000 /dev/zero | tr '\\0' '\\n' >&2; ") + kEcho));
   const json request{{"text", std::string(3'000'000, 'x')}};
   CHECK(helper.ask(request) == json{{"got", request}});

@@ -105,7 +105,8 @@ TEST_CASE("without a pruner, every trial is trained to the end") {
   CHECK(scene.count(TrialState::kComplete) == 7);
 }
 
-TEST_CASE("a search that is killed at any time resumes without losing, repeating or retraining trials") {
+TEST_CASE("a search that is killed at any time resumes without losing, repeating or retraining trials" *
+          doctest::test_suite("slow")) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
     Scene scene;

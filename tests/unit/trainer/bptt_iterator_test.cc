@@ -134,7 +134,8 @@ TEST_CASE("all replicas get the same number and size of batches, and rows are re
   }
 }
 
-TEST_CASE("with a constant local batch size, restarts on 1 to 4 replicas lose no tokens") {
+TEST_CASE("with a constant local batch size, restarts on 1 to 4 replicas lose no tokens" *
+          doctest::test_suite("slow")) {
   constexpr std::size_t kTokens = 500, kColumns = 3;
   for (unsigned seed = 0; seed < 4; ++seed) {
     CAPTURE(seed);

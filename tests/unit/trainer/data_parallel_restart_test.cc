@@ -89,7 +89,7 @@ void resumes_bit_for_bit(int kind, int replicas) {
 
 }  // namespace
 
-TEST_CASE("model, optimizer and scheduler resume bit for bit with every optimizer") {
+TEST_CASE("model, optimizer and scheduler resume bit for bit with every optimizer" * doctest::test_suite("slow")) {
   for (int kind = 0; kind < kOptimizers; ++kind) resumes_bit_for_bit(kind, kind % 2 == 0 ? 3 : 1);
 }
 

@@ -210,9 +210,13 @@ TEST_CASE("saved statistics load bit for bit, and invalid ones are rejected with
   CHECK(other.save() == noise.save());
 }
 
-TEST_CASE("on a quadratic, the estimates converge to the true moments within 2 % with SGD") { converges(false, 1, 3); }
+TEST_CASE("on a quadratic, the estimates converge to the true moments within 2 % with SGD" *
+          doctest::test_suite("slow")) {
+  converges(false, 1, 3);
+}
 
-TEST_CASE("on a quadratic, the estimates converge to the true moments with Adam on two replicas") {
+TEST_CASE("on a quadratic, the estimates converge to the true moments with Adam on two replicas" *
+          doctest::test_suite("slow")) {
   testing::expect_replicas(2, [](int rank) {
     torch::set_num_threads(1);
     const auto problem = quadratic();

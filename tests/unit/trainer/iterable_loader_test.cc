@@ -140,7 +140,8 @@ void check_shares(std::size_t size, int replicas, std::int64_t batch_size) {
 
 }  // namespace
 
-TEST_CASE("each example is read once in equal batches on all replicas, except for a remainder") {
+TEST_CASE("each example is read once in equal batches on all replicas, except for a remainder" *
+          doctest::test_suite("slow")) {
   for (const std::size_t size : {1, 2, 11, 24, 25}) {
     for (const int replicas : {1, 2, 3}) {
       CAPTURE(size);

@@ -47,7 +47,8 @@ using ::testing::says;
 
 }  // namespace
 
-TEST_CASE("a signal to one replica stops all at the same step with a checkpoint and code 143") {
+TEST_CASE("a signal to one replica stops all at the same step with a checkpoint and code 143" *
+          doctest::test_suite("slow")) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 12; ++trial) {
     const int replicas = 1 + trial % 4;
@@ -128,7 +129,8 @@ TEST_CASE("if saving a requested checkpoint fails, every replica fails") {
   CHECK(says(job.errors(), "replica 1: no checkpoint was saved"));
 }
 
-TEST_CASE("periodic checkpoints follow the configured interval and can be resumed after a crash") {
+TEST_CASE("periodic checkpoints follow the configured interval and can be resumed after a crash" *
+          doctest::test_suite("slow")) {
   const ElasticJob job;
   const auto program = [&](bool crash) {
     return [&job, crash](int rank) {

@@ -95,7 +95,7 @@ struct WarmupThenCosine {
 
 }  // namespace
 
-TEST_CASE("schedulers resume bit for bit after several restarts") {
+TEST_CASE("schedulers resume bit for bit after several restarts" * doctest::test_suite("slow")) {
   const auto by_step = [](auto& scheduler, int) { scheduler.step(); };
   SUBCASE("cosine") {
     check_restarts([](auto& optimizer) { return std::make_unique<CosineAnnealingLR>(optimizer, 20, 0.003); }, by_step);

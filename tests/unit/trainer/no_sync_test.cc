@@ -133,7 +133,8 @@ std::string train_to(int stop_at) {
 
 }  // namespace
 
-TEST_CASE("a stop never separates the batches of one step, and each batch counts as progress") {
+TEST_CASE("a stop never separates the batches of one step, and each batch counts as progress" *
+          doctest::test_suite("slow")) {
   const auto whole = train_to(-1);
   for (int stop_at = 0; stop_at < 5; ++stop_at) CHECK(train_to(stop_at) == whole);
 }

@@ -131,7 +131,7 @@ void resumes_bit_for_bit(const Make& make) {
 
 }  // namespace
 
-TEST_CASE("a custom optimizer resumes bit for bit with its own save() and load()") {
+TEST_CASE("a custom optimizer resumes bit for bit with its own save() and load()" * doctest::test_suite("slow")) {
   using Params = std::vector<at::Tensor>;
   resumes_bit_for_bit([](const Params& params) { return std::make_unique<Lion>(params, 0.01); });
   resumes_bit_for_bit([](const Params& params) { return std::make_unique<Adaptive<Lion>>(params, 0.01); });

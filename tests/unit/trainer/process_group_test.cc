@@ -118,7 +118,8 @@ TEST_CASE("a peer that dies while users join a new process group is reported as 
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
 
-TEST_CASE("a stop ends a replica that is waiting for others to connect, after a grace period") {
+TEST_CASE("a stop ends a replica that is waiting for others to connect, after a grace period" *
+          doctest::test_suite("slow")) {
   for (const int rank_that_waits : {0, 1}) {
     const auto began = std::chrono::steady_clock::now();
     const auto codes = ::testing::run_replicas(2, [&](int rank) {
@@ -138,7 +139,8 @@ TEST_CASE("a stop ends a replica that is waiting for others to connect, after a 
   }
 }
 
-TEST_CASE("a replica stopped before others connect still connects within the grace period") {
+TEST_CASE("a replica stopped before others connect still connects within the grace period" *
+          doctest::test_suite("slow")) {
   testing::expect_replicas(2, [](int rank) {
     adaptdl::signal::install();
     adaptdl::internal::connect_grace = std::chrono::minutes(1);
@@ -161,7 +163,7 @@ TEST_CASE("all threads of the process group block SIGPIPE") {
   });
 }
 
-TEST_CASE("a peer that dies while a process group is forming does not block the others") {
+TEST_CASE("a peer that dies while a process group is forming does not block the others" * doctest::test_suite("slow")) {
   const auto codes = testing::run_replicas(kReplicas, [](int rank) {
     ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30m", 1);
     begin(rank);
@@ -241,7 +243,8 @@ TEST_CASE("the loss of a peer ends all operations, including those that are wait
   CHECK(codes[0] == 0);
 }
 
-TEST_CASE("a peer that dies while the first process group is forming is reported in one line") {
+TEST_CASE("a peer that dies while the first process group is forming is reported in one line" *
+          doctest::test_suite("slow")) {
   const auto codes = testing::run_replicas(2, [](int rank) {
     adaptdl::internal::form_timeout = std::chrono::seconds(1);
     if (rank == 1) {
@@ -260,7 +263,8 @@ TEST_CASE("a peer that dies while the first process group is forming is reported
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL});
 }
 
-TEST_CASE("replicas connect through a file that only their user can read and that is removed afterwards") {
+TEST_CASE("replicas connect through a file that only their user can read and that is removed afterwards" *
+          doctest::test_suite("slow")) {
   const testing::TemporaryDirectory directory;
   const auto file = directory.path() / "the address";
   // An earlier job left a file with an address at which no process listens.

@@ -107,7 +107,8 @@ TEST_CASE("augmentation shifts images by up to 4 pixels and mirrors them, reprod
   CHECK(mirrors.size() == 2);
 }
 
-TEST_CASE("generated images depend only on the seed, are balanced, and defeat a nearest-mean classifier") {
+TEST_CASE("generated images depend only on the seed, are balanced, and defeat a nearest-mean classifier" *
+          doctest::test_suite("slow")) {
   const auto images = CifarDataset::generate(2000, 3);
   CHECK(images.images().equal(CifarDataset::generate(2000, 3).images()));
   CHECK_FALSE(images.images().equal(CifarDataset::generate(2000, 4).images()));
@@ -121,7 +122,7 @@ TEST_CASE("generated images depend only on the seed, are balanced, and defeat a 
   CHECK(nearest.eq(others.labels()).to(torch::kFloat).mean().item<double>() < 0.2);
 }
 
-TEST_CASE("the nets have their published sizes and ten outputs") {
+TEST_CASE("the nets have their published sizes and ten outputs" * doctest::test_suite("slow")) {
   const std::map<std::string, std::int64_t> sizes = {
       {"lenet", 62006},         {"resnet18", 11173962},       {"resnet34", 21282122},
       {"resnet50", 23520842},   {"preactresnet18", 11172170}, {"mobilenetv2", 2236682},

@@ -106,7 +106,7 @@ TEST_CASE("wait returns when its last key is set or times out, and the store rem
   CHECK(waiting->get("one") == Value{1});
 }
 
-TEST_CASE("a client without the secret is disconnected and does not affect others") {
+TEST_CASE("a client without the secret is disconnected and does not affect others" * doctest::test_suite("slow")) {
   const Served served;
   const auto store = served.store();
   store->set("key", {1});

@@ -55,7 +55,8 @@ std::vector<std::size_t> numbers_of(const std::string& note) {
 
 }  // namespace
 
-TEST_CASE("random restarts on 1 to 4 replicas lose no sample and repeat fewer samples than there are replicas") {
+TEST_CASE("random restarts on 1 to 4 replicas lose no sample and repeat fewer samples than there are replicas" *
+          doctest::test_suite("slow")) {
   constexpr std::size_t kSamples = 211;
   constexpr int kEpochs = 2;
   for (unsigned seed = 0; seed < 6; ++seed) {
@@ -262,7 +263,8 @@ struct Note {
 
 }  // namespace
 
-TEST_CASE("restarts with accumulation on 1 to 4 replicas lose no sample and split no step") {
+TEST_CASE("restarts with accumulation on 1 to 4 replicas lose no sample and split no step" *
+          doctest::test_suite("slow")) {
   constexpr std::size_t kSamples = 90;
   constexpr int kEpochs = 2;
   for (unsigned seed = 0; seed < 4; ++seed) {

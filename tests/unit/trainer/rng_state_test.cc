@@ -69,7 +69,8 @@ std::vector<std::string> sorted_notes(const ElasticJob& job) {
 
 }  // namespace
 
-TEST_CASE("restarts on the same number of replicas do not change the random numbers drawn") {
+TEST_CASE("restarts on the same number of replicas do not change the random numbers drawn" *
+          doctest::test_suite("slow")) {
   std::mt19937 random(1);
   for (int replicas = 1; replicas <= 3; ++replicas) {
     const ElasticJob whole, interrupted;

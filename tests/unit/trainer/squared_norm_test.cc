@@ -75,7 +75,7 @@ TEST_CASE("every element is counted once for any number of elements") {
   }
 }
 
-TEST_CASE("squared norms of large gradients keep their precision for every type") {
+TEST_CASE("squared norms of large gradients keep their precision for every type" * doctest::test_suite("slow")) {
   torch::manual_seed(3);
   const auto large = torch::randn({3'000'000});
   for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat}) {

@@ -221,7 +221,8 @@ TEST_CASE("an operator running when a profiler trace ends is in neither that tra
   CHECK(named(events_in(second.path()), "long").empty());
 }
 
-TEST_CASE("a profiler trace limits the number of operators and the length of their names") {
+TEST_CASE("a profiler trace limits the number of operators and the length of their names" *
+          doctest::test_suite("slow")) {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   constexpr auto kMax = adaptdl::internal::OperatorRecorder::kMaxOperators;

@@ -181,7 +181,7 @@ TEST_CASE("invalid UTF-8 in text is replaced, and valid text is unchanged") {
   CHECK(logged([](SummaryWriter& writer) { writer.add_scalar("\xff", 1, 0); }).at(0).tag == bad);
 }
 
-TEST_CASE("histograms count every finite value in its bucket") {
+TEST_CASE("histograms count every finite value in its bucket" * doctest::test_suite("slow")) {
   torch::manual_seed(5);
   // The values fill several chunks, and include zeros, both signs, and many magnitudes.
   auto values = torch::randn({3, 360'001}, torch::kDouble).pow(5);
@@ -333,7 +333,8 @@ TEST_CASE("a full disk causes one warning, and pending events are written once t
   for (std::size_t step = 0; step < 50; ++step) CHECK(events[step + 1].step == static_cast<std::int64_t>(step));
 }
 
-TEST_CASE("pending events are bounded in memory, and written records stay complete when events are dropped") {
+TEST_CASE("pending events are bounded in memory, and written records stay complete when events are dropped" *
+          doctest::test_suite("slow")) {
   const TemporaryDirectory directory;
   const std::string megabyte(1 << 20, 'x');
   {

@@ -32,7 +32,8 @@ at::Tensor images(int rank, int step) {
 
 }  // namespace
 
-TEST_CASE("a batch split over replicas is normalized like the whole batch on one replica") {
+TEST_CASE("a batch split over replicas is normalized like the whole batch on one replica" *
+          doctest::test_suite("slow")) {
   for (const bool affine : {true, false}) {
     for (const auto momentum : {torch::optional<double>(0.1), torch::optional<double>()}) {
       expect_replicas(3, [&](int rank) {
