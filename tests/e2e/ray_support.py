@@ -34,8 +34,10 @@ class RayCluster:
         self.nodes = {}  # processes of `ray start`, by node name
         self.address = f"127.0.0.1:{HEAD_PORT}"
         self.url = f"http://127.0.0.1:{DASHBOARD_PORT}"
-        self.environment = {**os.environ, **environment, "TMPDIR": str(self.directory), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-                            "RAY_ADDRESS": self.address, "ADAPTDL_TEST_RAY": str(self.directory)}
+        # By default, Ray starts workers with a low priority, so that they would hardly run beside other tests.
+        self.environment = {
+            **os.environ, **environment, "TMPDIR": str(self.directory), "ADAPTDL_TEST_RAY": str(self.directory), "RAY_ADDRESS": self.address,
+            "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_worker_niceness": "0"}
         self.start_head()
         self.added = 0
 

@@ -31,6 +31,7 @@ def tree(directory):
     return {str(path.relative_to(directory)): value(path) for path in directory.rglob("*")}
 
 
+@unittest.skipIf(os.geteuid() != 0, "requires root, to mount a session directory for each node")
 class RayTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -39,7 +40,7 @@ class RayTest(unittest.TestCase):
 
     def setUp(self):
         # The path must be short, because Ray creates its sockets below it.
-        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ar-"))
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="ar-", dir="/tmp" if len(tempfile.gettempdir()) > 28 else None))
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.cluster = ray_support.RayCluster(
             self.python, self.directory, HOME=str(self.directory), XDG_STATE_HOME=str(self.directory / "state"), XDG_RUNTIME_DIR=str(self.directory),
