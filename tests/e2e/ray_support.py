@@ -34,15 +34,18 @@ class RayCluster:
         self.nodes = {}  # processes of `ray start`, by node name
         self.address = f"127.0.0.1:{HEAD_PORT}"
         self.url = f"http://127.0.0.1:{DASHBOARD_PORT}"
-        # By default, Ray starts workers with a low priority, so that they would hardly run beside other tests.
+        # By default, Ray starts workers with a low priority, so they would get little processor time while other tests run.
         self.environment = {
             **os.environ, **environment, "TMPDIR": str(self.directory), "ADAPTDL_TEST_RAY": str(self.directory), "RAY_ADDRESS": self.address,
             "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_worker_niceness": "0"}
-        self.start_head()
         self.added = 0
+        try:
+            self.start_head()
+        except BaseException:
+            self.end()
+            raise
 
     def start_head(self):
-        (self.directory / "t" / "ray_current_cluster").unlink(missing_ok=True)  # a machine that replaces a failed head does not have it
         self._start("head", "--head", f"--port={HEAD_PORT}", "--num-cpus=0", "--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}",
                     f"--temp-dir={self.directory}/t", *self._ports(0))
 
@@ -62,12 +65,12 @@ class RayCluster:
 
     def kill(self, name):
         """Kills the raylet of a node, as if its machine had failed."""
-        [raylet] = [pid for pid in self._processes(f"ADAPTDL_TEST_NODE={name}") if b"/raylet\0" in self._read(pid, "cmdline")[:300]]
+        [raylet] = [pid for pid in self._processes_of_node(name) if b"/raylet\0" in self._read(pid, "cmdline")[:300]]
         os.kill(raylet, signal.SIGKILL)
 
     def kill_all(self, name):
         """Kills all processes of a node, as if its machine had lost power."""
-        while processes := self._processes(f"ADAPTDL_TEST_NODE={name}"):
+        while processes := self._processes_of_node(name):
             for pid in processes:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -125,23 +128,31 @@ class RayCluster:
         log = self.directory / f"{name}.log"
         # Each Ray node assumes that it alone uses the session directory, and would replace the working directories of the others.
         own = [] if name == "head" else ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', self.directory / "t"]
-        with open(log, "wb") as file:
-            self.nodes[name] = subprocess.Popen(
-                [*own, pathlib.Path(self.python).with_name("ray"), "start", *arguments, "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
-                 "--disable-usage-stats", "--block"],
-                env={**self.environment, "ADAPTDL_TEST_NODE": name}, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE
-        while "Ray runtime started" not in log.read_text():
-            assert self.nodes[name].poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        command = [*own, pathlib.Path(self.python).with_name("ray"), "start", *arguments, "--node-ip-address=127.0.0.1", "--object-store-memory=80000000",
+                   "--disable-usage-stats", "--block"]
+        for attempts_left in range(2, -1, -1):
+            if name == "head":  # a new head must not find the file of an earlier one
+                (self.directory / "t" / "ray_current_cluster").unlink(missing_ok=True)
+            with open(log, "wb") as file:
+                self.nodes[name] = subprocess.Popen(command, env={**self.environment, "ADAPTDL_TEST_NODE": name}, stdout=file, stderr=file,
+                                                    stdin=subprocess.DEVNULL)
+            deadline = time.monotonic() + PATIENCE
+            while self.nodes[name].poll() is None and "Ray runtime started" not in log.read_text():
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)
+            if self.nodes[name].poll() is None:
+                return
+            # Ray allows a node 30 s to start, which may not be enough on a busy machine.
+            assert attempts_left > 0 and "timed out during startup" in log.read_text(), log.read_text()
+            self.kill_all(name)
 
-    def _processes(self, setting):
-        """Returns the processes that have this setting in their environment. Zombies are omitted, as their environment is empty."""
-        found = []
-        for entry in pathlib.Path("/proc").iterdir():
-            if entry.name.isdigit() and setting.encode() in self._read(int(entry.name), "environ").split(b"\0"):
-                found.append(int(entry.name))
-        return found
+    def _processes(self, *settings):
+        """Returns the processes that have these settings in their environment, except zombies, whose environment is empty."""
+        pids = [int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in pids if {setting.encode() for setting in settings} <= set(self._read(pid, "environ").split(b"\0"))]
+
+    def _processes_of_node(self, name):
+        return self._processes(f"ADAPTDL_TEST_RAY={self.directory}", f"ADAPTDL_TEST_NODE={name}")
 
     @staticmethod
     def _read(pid, file):
