@@ -41,6 +41,16 @@ class Copying(Journey):
         self.assertNotIn("all/ignored", files)
         self.assertIn("all/dir/x/deep", files)
 
+    def test_directories_of_an_archive_are_known_even_without_entries_and_with_thousands_of_files(self):
+        for count in 1, 10_001:
+            archive = io.BytesIO()
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                for number in range(count):
+                    tar.addfile(tarfile.TarInfo(f"app/x/{number}"))
+            self.write({"x.tar": archive.getvalue(), "x": "a file", "Dockerfile": "FROM scratch\nADD x.tar /\nCOPY x /app/x\n"})
+            self.build("--output", f"oci:{self.root / 'out'}")
+            self.assertEqual(self.files()["app/x/x"][1], b"a file")
+
     def test_the_history_records_commands_in_their_written_form(self):
         self.write({"Dockerfile": "FROM scratch\nCMD echo \"$A\" && b\nENTRYPOINT [\"e\", \"f\"]\n"})
         self.build("--output", f"oci:{self.root / 'out'}")

@@ -14,6 +14,15 @@
 namespace adaptdl::image {
 namespace {
 
+// Keeps one path in each directory, so that the directories are still known.
+void keep_one_per_directory(std::vector<std::string>& paths) {
+  std::set<std::string> directories;
+  std::erase_if(paths, [&](const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    return !directories.insert(slash == std::string::npos ? "" : path.substr(0, slash)).second;
+  });
+}
+
 class Writer {
  public:
   Writer(const CopyInput& input, const std::optional<Owner>& owner, LayerWriter& layer, const std::stop_token& stop)
@@ -22,7 +31,7 @@ class Writer {
   CreatedPaths write(const PlannedCopy& plan) {
     for (const auto& [path, planned] : plan.entries) add(planned);
     for (const PlannedCopy::Archive& archive : plan.archives) unpack(archive);
-    if (created_.files.size() > kMaxCreatedFiles) created_.files.clear();
+    if (created_.files.size() > kMaxCreatedFiles) keep_one_per_directory(created_.files);
     return std::move(created_);
   }
 

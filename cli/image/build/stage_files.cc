@@ -103,11 +103,13 @@ void StageFiles::forget() {
 }
 
 void StageFiles::add(const CreatedPaths& created) {
-  // A directory replaces a file, also if an archive has no entry for the directory.
+  // An archive may lack entries for the directories above its files. Such a directory replaces a file of the same name.
   for (const auto* paths : {&created.directories, &created.merged, &created.links, &created.files})
     for (const std::string& path : *paths)
-      for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1))
-        files_.erase(path.substr(0, slash));
+      for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+        const std::string above = path.substr(0, slash);
+        if (files_.erase(above) > 0 || find(above) == PathKind::kMissing) directories_.insert(above);
+      }
   // Even after a command, when older entries may be gone, the entries that a step creates are known to exist.
   directories_.insert(created.directories.begin(), created.directories.end());
   for (const std::string& path : created.merged) {

@@ -43,7 +43,7 @@ struct BuiltLayer {
 struct CreatedPaths {
   std::vector<std::string> directories;   // did not exist before, so everything in them was created, too
   std::vector<std::string> merged;        // directories that may have existed before: those of an archive or of --link
-  std::vector<std::string> links, files;  // of the files, none if there are more than kMaxCreatedFiles
+  std::vector<std::string> links, files;  // one file per directory if there are more than kMaxCreatedFiles
 };
 inline constexpr std::size_t kMaxCreatedFiles = 10'000;
 

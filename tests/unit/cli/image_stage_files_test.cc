@@ -59,6 +59,15 @@ TEST_CASE("directories of an archive may have had other entries before, and repl
   CHECK(files.find("x") != PathKind::kOther);
 }
 
+TEST_CASE("directories exist if entries below them are added") {
+  StageFiles files;
+  files.begin_unread([](const std::string&) { return false; });
+  files.add({.directories = {}, .merged = {}, .links = {}, .files = {"app/x/y", "etc/app/x", "bin/x"}});
+  for (const char* path : {"app", "app/x", "etc"}) CHECK_MESSAGE(files.find(path) == PathKind::kDirectory, path);
+  for (const char* path : {"app/y", "app/x/z"}) CHECK_MESSAGE(files.find(path) == PathKind::kMissing, path);
+  for (const char* path : {"etc/app", "bin"}) CHECK_MESSAGE(files.find(path) == PathKind::kUnknown, path);
+}
+
 TEST_CASE("timestamps of image configurations are parsed in the formats that builders write") {
   CHECK(parse_time("2020-09-13T12:26:40Z") == 1600000000);
   CHECK(parse_time("2020-09-13T12:26:40.123456789Z") == 1600000000);
