@@ -40,7 +40,7 @@ def simulate(adaptdl, policy, load, restart_cost):
 
 def main(adaptdl):
     paper = published()
-    print("| load | policy | average | published | | 99th percentile | published | | worst FTF | restarts a job |")
+    print("| load | policy | average | published | | 99th percentile | published | | worst FTF | restarts per job |")
     print("| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |")
     for load in LOADS:
         for policy, restart_cost in ("tiresias", 30), ("optimus", 30), ("pollux", 30), ("adaptive", 30), ("adaptive", 1):

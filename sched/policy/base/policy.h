@@ -49,8 +49,8 @@ struct JobInfo {
   // applies.
   std::optional<double> restart_cost;
 
-  // Relative goodput by number of replicas. Null before the first measurement; the policy then assumes a linear
-  // speedup.
+  // Relative goodput by number of replicas. Null before the first measurement; policies then assume a linear
+  // speedup, except for adaptive (see adaptive_objective.h).
   std::shared_ptr<const SpeedupFunction> speedup;
   // Scale-invariant iterations (steps at the initial batch size): done so far and required in total, if the job reports
   // them.

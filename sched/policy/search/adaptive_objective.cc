@@ -14,12 +14,16 @@ constexpr int kFirstReplicas = 4;
 constexpr int kGrowth = 4;
 constexpr double kRankPower = 0.4, kFullPower = 0.4, kLeftPower = 0.1, kLatePower = 0.3;
 constexpr double kUnknownLeft = 600;  // minimum, in seconds, if the remaining work is unknown
-constexpr double kUnknownFull = 4;    // full speedup of a job that has not been measured yet
-constexpr double kMinStay = 60;       // bounds on the time that an allocation is expected to last, in seconds
+constexpr double kUnknownPower = 0.5;
+constexpr double kMinStay = 60;  // bounds on the time that an allocation is expected to last, in seconds
 constexpr double kMaxStay = 400;
 constexpr double kMinFactor = 0.05;  // lower bound of f for a changed allocation
 
 double finite_or(double value, double otherwise) { return std::isfinite(value) ? value : otherwise; }
+
+// The assumed speedup of a job that has not been measured yet. With linear speedup, a new job would get either
+// all the replicas of other jobs or none.
+double unknown_speedup(double replicas) { return std::pow(replicas, kUnknownPower); }
 
 // Returns the time left on one replica, in seconds. A job that does not report its target is assumed to be half done.
 double time_left(const JobInfo& job) {
@@ -50,7 +54,10 @@ ReplicaRoom measure_room(const SearchJob& job, const std::vector<SearchNode>& no
 
 // Returns the best speedup among a few sizes, which is accurate enough because speedups are smooth.
 double full_speedup(const JobInfo& job, const ReplicaRoom& room) {
-  if (!job.speedup) return kUnknownFull;
+  if (!job.speedup) {
+    const int least = std::max(job.min_replicas, 1);
+    return unknown_speedup(std::clamp(kFirstReplicas, least, std::max(job.max_replicas, least)));
+  }
   double full = 1;
   for (std::int64_t r = 1; r <= std::min<std::int64_t>(room.on_all, job.max_replicas);
        r += std::max<std::int64_t>(1, r / 3))
@@ -64,9 +71,11 @@ double lateness(const JobInfo& job, double left, double age, const ReplicaRoom& 
   const auto sharers = static_cast<std::int64_t>(jobs);
   const std::int64_t fair =
       std::clamp<std::int64_t>((room.on_all + sharers - 1) / sharers, 1, std::max(job.max_replicas, 1));
-  if (!job.speedup || !job.progress || !job.target_progress) return 1;
-  const double to_do = 1 - *job.progress / *job.target_progress;
-  const double speedup = std::max((*job.speedup)(fair > room.on_node ? 2 : 1, static_cast<int>(fair)), 0.5);
+  const double to_do = job.progress && job.target_progress ? 1 - *job.progress / *job.target_progress
+                                                           : left / (left + finite_or(job.attained_service, 0));
+  const double speedup = job.speedup
+                             ? std::max((*job.speedup)(fair > room.on_node ? 2 : 1, static_cast<int>(fair)), 0.5)
+                             : unknown_speedup(static_cast<double>(fair));
   const double late = (age + left / speedup) / (left / std::max(to_do, 1e-3) / speedup);
   return std::max(finite_or(late, 1), 1.0);
 }
@@ -119,7 +128,7 @@ void AdaptiveObjective::set_values(std::size_t index, const SpeedupRows& speedup
     } else if (replicas > 4) {
       replicas -= replicas % 2;
     }
-    return speedups(nodes, replicas);
+    return weighed.measured ? speedups(nodes, replicas) : unknown_speedup(speedups(nodes, replicas));
   };
   const std::size_t held = static_cast<std::size_t>(replica_count(job.previous));
   const auto value = [&](std::size_t nodes, std::size_t replicas) {

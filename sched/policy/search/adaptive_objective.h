@@ -12,6 +12,10 @@
 // number of replicas (heSRPT: Berg et al., Performance Evaluation 2020). The exponents were tuned on the workloads of
 // docs/scheduling.md. `weight` is JobInfo::weight, which is 1 unless the owner weighs the job against others.
 //
+// The speedup of a job that has not been measured yet is assumed to be the square root of its number of replicas, so
+// that the job gets replicas soon, and usually leaves some to a job that makes good use of them. Its remaining time is
+// assumed to be at least 10 minutes.
+//
 // A changed allocation costs the job restart_cost seconds, which the job must regain while it keeps the allocation:
 //
 //   f = max(1 - restart_cost / h, 0.05),  h = min(age / (restarts + 1) within bounds, left / s(r) + restart_cost)

@@ -53,6 +53,15 @@ Decision decide(const Problem& problem, double restart_cost = 30) {
 
 std::size_t replicas(const Decision& decision, const std::string& name) { return decision.allocations.at(name).size(); }
 
+JobInfo unmeasured(const std::string& name) {
+  JobInfo fresh = job(name, 1);
+  fresh.profiled_replicas = 0;
+  fresh.speedup = nullptr;
+  fresh.progress.reset();
+  fresh.target_progress.reset();
+  return fresh;
+}
+
 }  // namespace
 
 TEST_CASE("of two jobs that scale alike, the one with less work left gets more replicas") {
@@ -71,13 +80,35 @@ TEST_CASE("of two jobs with equal work left, the older one is preferred") {
 }
 
 TEST_CASE("an unmeasured job starts on up to four replicas, then grows fourfold") {
-  JobInfo fresh = job("fresh", 1);
-  fresh.profiled_replicas = 0;
-  fresh.speedup = nullptr;
-  CHECK(replicas(decide(cluster(16, {fresh})), "fresh") == 4);
+  CHECK(replicas(decide(cluster(16, {unmeasured("fresh")})), "fresh") == 4);
   JobInfo young = job("young", 100);
   young.profiled_replicas = 4;
   CHECK(replicas(decide(cluster(16, {young})), "young") == 16);
+}
+
+TEST_CASE("an unmeasured job gets some of the GPUs of a job that scales well, but not all of them") {
+  for (const double hours : {0.5, 1.0, 10.0, 100.0}) {
+    CAPTURE(hours);
+    JobInfo fresh = unmeasured("fresh");
+    fresh.creation_time = 3600;
+    Problem problem = cluster(1, {job("running", hours), fresh});
+    problem.previous["running"] = Allocation(4, "node-0");
+    const Decision decision = decide(problem, 1);
+    CHECK(replicas(decision, "fresh") >= 1);
+    CHECK(replicas(decision, "running") >= 1);
+  }
+}
+
+TEST_CASE("an unmeasured job is preferred the longer it waits") {
+  for (const double age : {0.0, 1e6}) {
+    JobInfo fresh = unmeasured("fresh");
+    fresh.creation_time = 3600 - age;
+    JobInfo running = job("running", 0.2);
+    Problem crowded = cluster(1, {running, fresh});
+    crowded.nodes.front().resources[kGpu] = 1;
+    crowded.previous["running"] = {"node-0"};
+    CHECK(replicas(decide(crowded), age > 0 ? "fresh" : "running") == 1);
+  }
 }
 
 TEST_CASE("a job about to end keeps its allocation, and a longer one uses free GPUs") {
