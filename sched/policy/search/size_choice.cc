@@ -125,14 +125,18 @@ std::vector<SizeChoice> choose_sizes(const SearchProblem& problem) {
   for (std::size_t j = 0; j < jobs; ++j) {
     if (problem.jobs[j].pinned) continue;
     chosen[j].assign(units + 1, 0);
-    for (std::size_t u = 0; u <= units; ++u) next[u] = best[u] + options[j][0].choice.value;
+    // Most of the time is spent here, so the elements are accessed without the checks of a hardened build.
+    const double* const without = best.data();
+    double* const highest = next.data();
+    std::uint16_t* const choice = chosen[j].data();
+    for (std::size_t u = 0; u <= units; ++u) highest[u] = without[u] + options[j][0].choice.value;
     for (std::size_t o = 1; o < options[j].size(); ++o) {
       const auto taken = static_cast<std::size_t>(options[j][o].units);
       const double value = options[j][o].choice.value;
       for (std::size_t u = taken; u <= units; ++u) {
-        if (const double with = best[u - taken] + value; with > next[u]) {
-          next[u] = with;
-          chosen[j][u] = static_cast<std::uint16_t>(o);
+        if (const double with = without[u - taken] + value; with > highest[u]) {
+          highest[u] = with;
+          choice[u] = static_cast<std::uint16_t>(o);
         }
       }
     }
