@@ -130,9 +130,10 @@ def measure(name, build, seeds, replicas, directory, epochs):
     for result in [start, *fixed, adaptive]:
         print(result.row(target))
     to_best, to_start = seconds(adaptive) / seconds(best), seconds(adaptive) / seconds(start)
-    print(f"\nBest fixed run: {best.name}. The adaptive run takes {to_best:.2f} of its time (goal: at most 1.1) and "
-          f"{to_start:.2f} of the poor start's time (goal: at most 0.5). "
-          f"Difference in final accuracy: {adaptive.accuracy - best.accuracy:+.4f}.")
+    print(f"\nBest fixed run: {best.name}. The adaptive run takes {to_best:.2f} times as long as that run "
+          "(goal: at most 1.1) and "
+          f"{to_start:.2f} times as long as the poor start (goal: at most 0.5). "
+          f"Its final accuracy minus that of the best fixed run: {adaptive.accuracy - best.accuracy:+.4f}.")
     return to_best <= 1.1 and to_start <= 0.5 and adaptive.missed(target) == 0
 
 
