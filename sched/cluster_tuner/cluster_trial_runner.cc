@@ -82,7 +82,7 @@ OutputRecord& ClusterTrialRunner::output_of(int number) {
   if (!output) {
     const fs::path directory = plan_.directory / "trials" / std::to_string(number);
     if (const auto error = create_private_directories(directory))
-      throw Error(fmt::format("cannot create {}: {}", directory.string(), error.message()));
+      throw Error(fmt::format("cannot create directory '{}': {}", directory.string(), error.message()));
     output = std::make_unique<OutputRecord>(directory / "output.jsonl", plan_.metric);
   }
   return *output;

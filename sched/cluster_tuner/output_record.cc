@@ -30,7 +30,8 @@ OutputRecord::OutputRecord(fs::path file, std::string metric) : file_(std::move(
 
 void OutputRecord::load() {
   std::ifstream stream(file_, std::ios::binary);
-  if (!stream && errno != ENOENT) throw Error(fmt::format("cannot read {}: {}", file_.string(), std::strerror(errno)));
+  if (!stream && errno != ENOENT)
+    throw Error(fmt::format("cannot read file '{}': {}", file_.string(), std::strerror(errno)));
   if (!stream) return;
   std::uint64_t complete = 0;
   int number = 0;
@@ -45,13 +46,13 @@ void OutputRecord::load() {
       ++known_[line];
       stored_.push_back(*result);
     } catch (const std::exception&) {
-      throw Error(
-          fmt::format("invalid line {} in {}; expected a result for metric '{}'", number, file_.string(), metric_));
+      throw Error(fmt::format("invalid line {} in file '{}'; expected a result for metric '{}'", number, file_.string(),
+                              metric_));
     }
   }
   std::error_code error;
   if (fs::file_size(file_, error) != complete && !error) fs::resize_file(file_, complete, error);
-  if (error) throw Error(fmt::format("cannot write {}: {}", file_.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot write file '{}': {}", file_.string(), error.message()));
 }
 
 std::vector<Result> OutputRecord::take_stored() { return std::exchange(stored_, {}); }

@@ -4,8 +4,6 @@
 // from the start. Each result is therefore stored, together with its pod and the time at which it was printed, before
 // it is delivered. A later search delivers the stored results in the same order and recognizes lines that it reads
 // again.
-//
-// Threading: one thread at a time.
 #pragma once
 
 #include <chrono>

@@ -2,17 +2,16 @@
 // start of the job, without processes, pods, sockets or a clock. It is used by the local launcher, for which a device
 // is a GPU, and by the cluster's operator, for which a device is a node.
 //
-// A generation is an ordered list of members; a member's place in it is its rank. Planned changes: newcomers are
-// started and load while the members continue to train. Once the newcomers are waiting for the next generation, that
-// generation lists them last. Leavers are no longer listed and exit on their own. Failures: the members that survive
-// a death continue in the next generation, immediately if there are enough of them, or else once replacements have
-// joined. A program that cannot follow generations is instead stopped with a checkpoint and started again with the new
-// number of replicas. A death by SIGKILL is not counted against the FailureBudget.
+// A generation is an ordered list of members; a member's position in the list is its rank. Planned changes: new
+// replicas, called newcomers until a generation lists them, start and load while the members continue to train. Once
+// the newcomers are waiting for the next generation, that generation lists them last. Leavers, the members that must
+// go, are no longer listed, and exit on their own. Failures: the members that survive a death continue in the next
+// generation, immediately if there are enough of them, or else once replacements have joined. A program that cannot
+// follow generations is instead stopped with a checkpoint and started again with the new number of replicas. A death by
+// SIGKILL is not counted against the FailureBudget.
 //
 // To use it, report what happens, and then carry out the actions that decide() returns, in order. Replicas are
 // identified by numbers, which count up from 0 and are never reused.
-//
-// Threading: must be used by one thread.
 #pragma once
 
 #include <chrono>

@@ -45,8 +45,9 @@ std::string read_token(const fs::path& path, const char* from) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::string_view token = trimmed(text);
-  if (!file.good() && !file.eof()) throw Error(fmt::format("cannot read the Ray token {} ({})", path.string(), from));
-  if (token.empty()) throw Error(fmt::format("the Ray token {} ({}) is empty", path.string(), from));
+  if (!file.good() && !file.eof())
+    throw Error(fmt::format("cannot read the Ray token file '{}' ({})", path.string(), from));
+  if (token.empty()) throw Error(fmt::format("the Ray token file '{}' ({}) is empty", path.string(), from));
   return std::string(token);
 }
 

@@ -151,7 +151,7 @@ class HeadShell::Session {
       changed_.notify_all();
       if (running) put({{"do", "kill"}, {"process", number}}, {}, impatient_);
     } catch (const std::exception&) {
-      // The command ends with the shell.
+      // The command is killed at the latest when the shell ends.
     }
   }
 
@@ -229,7 +229,7 @@ class HeadShell::Session {
         take(piece.substr(known));
         return !enough.stop_requested();
       });
-      failure = fmt::format("the job {} on the head node has ended: {}", id_, one_line(last));
+      failure = fmt::format("job '{}' on the head node has ended: {}", id_, one_line(last));
     } catch (const std::exception& error) {
       failure = error.what();
     }

@@ -1,4 +1,4 @@
-// HeadShell runs commands on the head node of a Ray cluster, for copies.
+// HeadShell runs commands on the head node of a Ray cluster, so that files can be copied from and to that node.
 //
 // The job server is the only part of a cluster that a workstation can be expected to reach, so the shell is a job that
 // runs share/adaptdl/ray/shell.py. The script receives commands and input as packages, and sends output through the

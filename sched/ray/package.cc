@@ -55,11 +55,11 @@ class Search {
       } else if (fs::is_regular_file(fs::status(at->path(), error))) {
         found_[name] = at->path();
       } else {
-        options_.notice(fmt::format("skipped {}: not a file or directory", at->path().string()));
+        options_.notice(fmt::format("skipped '{}': not a file or directory", at->path().string()));
       }
       error.clear();
     }
-    if (error) throw Error(fmt::format("cannot read {}: {}", directory.string(), error.message()));
+    if (error) throw Error(fmt::format("cannot read directory '{}': {}", directory.string(), error.message()));
   }
 
   const PackageOptions& options_;
@@ -78,7 +78,7 @@ class ZipWriter {
   void add(const std::string& name, const fs::path& source) {
     const Fd file(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0) fail("read " + source.string());
+    if (!file || ::fstat(file.get(), &status) != 0) fail("read file '" + source.string() + "'");
     const std::unique_ptr<archive_entry, Free> entry(library_.archive_entry_new());
     library_.archive_entry_set_pathname(entry.get(), name.c_str());
     library_.archive_entry_set_mtime(entry.get(), kTime, 0);
@@ -90,8 +90,9 @@ class ZipWriter {
     for (std::uint64_t left = static_cast<std::uint64_t>(status.st_size); left > 0;) {
       const ssize_t got = ::read(file.get(), piece.data(), std::min<std::uint64_t>(left, piece.size()));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail("read " + source.string());
-      if (got == 0) throw Error(fmt::format("cannot read {}: it was truncated during the read", source.string()));
+      if (got < 0) fail("read file '" + source.string() + "'");
+      if (got == 0)
+        throw Error(fmt::format("cannot read file '{}': it was truncated during the read", source.string()));
       expect(library_.archive_write_data(handle_.get(), piece.data(), static_cast<std::size_t>(got)));
       left -= static_cast<std::uint64_t>(got);
     }
@@ -146,7 +147,7 @@ Package::Package(const PackageOptions& options) {
   std::error_code error;
   std::string path = (fs::temp_directory_path(error) / "adaptdl-package-XXXXXX").string();
   const Fd file(::mkostemp(path.data(), O_CLOEXEC));
-  if (!file) fail("create a file in " + fs::path(path).parent_path().string());
+  if (!file) fail("create a file in directory '" + fs::path(path).parent_path().string() + "'");
   path_ = path;
   try {
     ZipWriter writer(file.get());

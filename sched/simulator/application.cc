@@ -8,9 +8,9 @@ namespace adaptdl::sched {
 Application::Application(ApplicationData data, StepTimes step_times)
     : data_(std::move(data)), step_times_(std::move(step_times)), progress_{0} {
   for (std::size_t epoch = 0; epoch < static_cast<std::size_t>(data_.epochs); ++epoch) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const auto& [batch_size, rows] : data_.validation) least = std::min(least, rows[epoch].progress);
-    progress_.push_back(least);
+    double min_progress = std::numeric_limits<double>::infinity();
+    for (const auto& [batch_size, rows] : data_.validation) min_progress = std::min(min_progress, rows[epoch].progress);
+    progress_.push_back(min_progress);
   }
 }
 

@@ -35,12 +35,12 @@ class Settings {
 
   bool has(std::string_view key) const { return json_.contains(key); }
 
-  // Returns a whole number from `least` to `most`. `bounds` describes the range in the error.
-  std::size_t get(std::string_view key, std::size_t least, std::size_t most, std::string_view bounds) const {
+  // Returns an integer from `min_value` to `max_value`. `bounds` describes the range in the error.
+  std::size_t get(std::string_view key, std::size_t min_value, std::size_t max_value, std::string_view bounds) const {
     const nlohmann::json& value = json_.at(std::string(key));
-    if (!value.is_number_unsigned() || value.get<std::size_t>() < least || value.get<std::size_t>() > most) {
-      fail(key,
-           fmt::format("{} must be a whole number from {} to {} ({}), not {}", key, least, most, bounds, value.dump()));
+    if (!value.is_number_unsigned() || value.get<std::size_t>() < min_value || value.get<std::size_t>() > max_value) {
+      fail(key, fmt::format("{} must be an integer from {} to {} ({}), not {}", key, min_value, max_value, bounds,
+                            value.dump()));
     }
     return value.get<std::size_t>();
   }
@@ -68,8 +68,8 @@ void apply_settings(const std::filesystem::path& file, ApplicationData& data) {
   if (!std::filesystem::exists(file)) return;
   const Settings settings(file);
   if (settings.has("epochs")) {
-    const auto most = static_cast<std::size_t>(data.epochs);
-    data.epochs = static_cast<int>(settings.get("epochs", 1, most, "the rows of the shortest validation file"));
+    const auto max_epochs = static_cast<std::size_t>(data.epochs);
+    data.epochs = static_cast<int>(settings.get("epochs", 1, max_epochs, "the rows of the shortest validation file"));
   }
   if (settings.has("min_local_bsz")) {
     data.min_local_bsz = settings.get("min_local_bsz", data.min_local_bsz, data.max_local_bsz,

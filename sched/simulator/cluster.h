@@ -1,6 +1,4 @@
 // The nodes of a simulated cluster, and the properties of allocations on them.
-//
-// Threading: must be used by one thread at a time.
 #pragma once
 
 #include <map>

@@ -59,7 +59,7 @@ std::string read_text(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.is_open() || stream.bad()) {
-    throw Error(fmt::format("cannot read {}: {}; check the path and its permissions", file.string(),
+    throw Error(fmt::format("cannot read file '{}': {}; check the path and its permissions", file.string(),
                             std::strerror(errno ? errno : EIO)));
   }
   return text;
@@ -158,16 +158,17 @@ const Csv::Cell& Csv::cell(std::size_t row, std::string_view column) const {
 
 const std::string& Csv::text(std::size_t row, std::string_view column) const { return cell(row, column).text; }
 
-double Csv::number(std::size_t row, std::string_view column, double least, double most) const {
+double Csv::number(std::size_t row, std::string_view column, double min_value, double max_value) const {
   const std::string& text = cell(row, column).text;
   const std::optional<double> number = parse_number<double>(text);
   if (!number || !std::isfinite(*number)) {
     fail(row, column, fmt::format("invalid {} '{}': expected a finite number, such as 0.25", column, text));
   }
-  if (*number < least) {
-    fail(row, column, fmt::format("invalid {} '{}': must be at least {}", column, text, least));
+  if (*number < min_value) {
+    fail(row, column, fmt::format("invalid {} '{}': must be at least {}", column, text, min_value));
   }
-  if (*number > most) fail(row, column, fmt::format("invalid {} '{}': must be at most {}", column, text, most));
+  if (*number > max_value)
+    fail(row, column, fmt::format("invalid {} '{}': must be at most {}", column, text, max_value));
   return *number;
 }
 
@@ -175,7 +176,7 @@ int Csv::count(std::size_t row, std::string_view column) const {
   const std::string& text = cell(row, column).text;
   const std::optional<int> number = parse_number<int>(text);
   if (!number || *number < 1 || *number > 1'000'000'000) {
-    fail(row, column, fmt::format("invalid {} '{}': expected a whole number from 1 to 1000000000", column, text));
+    fail(row, column, fmt::format("invalid {} '{}': expected an integer from 1 to 1000000000", column, text));
   }
   return *number;
 }

@@ -4,7 +4,7 @@
 // CRLF, blanks around a cell and blank lines are accepted. Columns may be in any order, and unused columns are ignored.
 //
 // Every error is an Error with one line, "FILE:LINE:COLUMN: what is wrong; what to do". Columns are counted in
-// characters; line and column are omitted if the file cannot be read. A Csv is const after construction.
+// characters; if the file cannot be read, the error names only the file. A Csv is const after construction.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ class Csv {
 
   // REQUIRES that the row and the column exist, here and below.
   const std::string& text(std::size_t row, std::string_view column) const;
-  // Returns a finite number from `least` to `most`. Throws on anything else.
-  double number(std::size_t row, std::string_view column, double least = 0, double most = 1e100) const;
-  // Returns a whole number from 1 to a billion. Throws on anything else.
+  // Returns a finite number from `min_value` to `max_value`. Throws on anything else.
+  double number(std::size_t row, std::string_view column, double min_value = 0, double max_value = 1e100) const;
+  // Returns an integer from 1 to a billion. Throws on anything else.
   int count(std::size_t row, std::string_view column) const;
 
   // Throws an Error that points to the cell.

@@ -7,7 +7,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// The tolerance that keeps inexact quotients from being rounded up past a whole number.
+// The tolerance that keeps inexact quotients from being rounded up past an integer.
 constexpr double kRounding = 1e-8;
 // The maximum number of replicas of a simulated job, regardless of what its batch sizes allow.
 constexpr std::size_t kMaxReplicas = 64;
@@ -94,8 +94,8 @@ void SimulatedJob::choose_batch_size() {
     split_ = {best.atomic_bsz, best.accum_steps};
     chosen_ = true;
   } else {
-    const std::size_t least = static_cast<std::size_t>(replicas_) * application().min_local_bsz();
-    split_ = split(kept.value_or(std::max(application().init_batch_size(), least)), replicas_);
+    const std::size_t min_batch_size = static_cast<std::size_t>(replicas_) * application().min_local_bsz();
+    split_ = split(kept.value_or(std::max(application().init_batch_size(), min_batch_size)), replicas_);
   }
   const std::size_t pieces = static_cast<std::size_t>(replicas_ * (split_.accum_steps + 1));
   split_.atomic_bsz = std::max<std::size_t>(std::min(split_.atomic_bsz, application().max_batch_size() / pieces), 1);

@@ -4,8 +4,6 @@
 // It pays a restart cost for each new allocation, profiles every (nodes, replicas, local batch size) with which it
 // runs, fits its goodput model to these profiles, and, if its policy allows that, chooses its batch size according to
 // the model. share/adaptdl/osdi21/README.md describes the rules.
-//
-// Threading: must be used by one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -52,10 +52,10 @@ void check(const SimulationOptions& options) {
   }
   require(gpus <= kMaxGpus, "the number of GPUs in the cluster", gpus, "at most 1000000000");
   if (!options.autoscale) return;
-  const auto [least, most] = *options.autoscale;
-  if (least < 1 || most < least || most > kMaxPerGroup) {
-    throw UsageError(
-        fmt::format("invalid range of node counts, {} to {}: expected 1 <= minimum <= maximum <= 100000", least, most));
+  const auto [min_nodes, max_nodes] = *options.autoscale;
+  if (min_nodes < 1 || max_nodes < min_nodes || max_nodes > kMaxPerGroup) {
+    throw UsageError(fmt::format("invalid range of node counts, {} to {}: expected 1 <= minimum <= maximum <= 100000",
+                                 min_nodes, max_nodes));
   }
   if (options.groups.size() > 1) {
     throw UsageError("a cluster with several node groups cannot be autoscaled; use one group, or no autoscaling");

@@ -32,12 +32,12 @@ StepTime evaluate(const Curve& curve, double local_bsz) {
 
 // Returns the lexicographically smallest rotation.
 std::vector<int> canonical(std::span<const int> placement) {
-  std::vector<int> rotation(placement.begin(), placement.end()), least = rotation;
+  std::vector<int> rotation(placement.begin(), placement.end()), smallest = rotation;
   for (std::size_t i = 1; i < rotation.size(); ++i) {
     std::rotate(rotation.begin(), rotation.begin() + 1, rotation.end());
-    if (rotation < least) least = rotation;
+    if (rotation < smallest) smallest = rotation;
   }
-  return least;
+  return smallest;
 }
 
 using Shape = std::pair<int, int>;  // nodes, replicas
@@ -134,18 +134,18 @@ StepTime StepTimes::Implementation::at_shape(const Shape& shape, double local_bs
 
 const Curve& StepTimes::Implementation::nearest(const Shape& shape) const {
   const auto range = [&](auto member) {
-    const auto [least, most] =
+    const auto [smallest, largest] =
         std::ranges::minmax_element(measured.by_shape, {}, [&](const auto& entry) { return entry.first.*member; });
-    return std::max<double>(most->first.*member - least->first.*member, 1);
+    return std::max<double>(largest->first.*member - smallest->first.*member, 1);
   };
   const double nodes = range(&Shape::first), replicas = range(&Shape::second);
   const Curve* best = nullptr;
-  double least = std::numeric_limits<double>::infinity();
+  double min_distance = std::numeric_limits<double>::infinity();
   for (const auto& [measured_shape, curve] : measured.by_shape) {
     const double distance =
         std::hypot((measured_shape.first - shape.first) / nodes, (measured_shape.second - shape.second) / replicas);
-    if (distance <= least) {
-      least = distance;
+    if (distance <= min_distance) {
+      min_distance = distance;
       best = &curve;
     }
   }

@@ -109,8 +109,9 @@ std::vector<fs::path> entries(const fs::path& directory) {
     if (!entry->path().filename().string().starts_with(".")) paths.push_back(entry->path());
   }
   if (error) {
-    throw Error(fmt::format("cannot read directory {}: {}; expected a directory with one subdirectory per application",
-                            directory.string(), error.message()));
+    throw Error(
+        fmt::format("cannot read directory '{}': {}; expected a directory with one subdirectory per application",
+                    directory.string(), error.message()));
   }
   std::ranges::sort(paths);
   return paths;

@@ -17,16 +17,15 @@ void check_batch_size(const Csv& csv, std::size_t row, const WorkloadJob& job) {
   if (job.batch_size < application.init_batch_size() || job.batch_size > application.max_batch_size()) {
     csv.fail(
         row, csv.has("batch_size") ? "batch_size" : "num_replicas",
-        fmt::format("invalid batch size {}: expected {} to {}, the range in which {} was validated", job.batch_size,
-                    application.init_batch_size(), application.max_batch_size(), application.name()));
+        fmt::format("invalid batch size {}: expected {} to {}, the range in which application '{}' was validated",
+                    job.batch_size, application.init_batch_size(), application.max_batch_size(), application.name()));
   }
   const auto replicas = static_cast<std::size_t>(job.num_replicas);
   if (replicas > 1 && job.batch_size < replicas * application.min_local_bsz()) {
-    csv.fail(
-        row, "num_replicas",
-        fmt::format("{} replicas share a batch of {}, but {} was measured with at least {} samples per replica; use "
-                    "fewer replicas or a larger batch",
-                    replicas, job.batch_size, application.name(), application.min_local_bsz()));
+    csv.fail(row, "num_replicas",
+             fmt::format("{} replicas share a batch of {}, but application '{}' was measured with at least {} samples "
+                         "per replica; use fewer replicas or a larger batch",
+                         replicas, job.batch_size, application.name(), application.min_local_bsz()));
   }
 }
 

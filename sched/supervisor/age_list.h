@@ -1,7 +1,7 @@
 // A list that contains each object at most once, in the order in which the objects were added. Any object can be
 // removed quickly.
 //
-// Threading: not thread-safe. Lifetime: the list does not own the objects.
+// The list does not own the objects.
 #pragma once
 
 #include <list>

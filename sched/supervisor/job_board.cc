@@ -15,7 +15,8 @@ using nlohmann::json;
 
 Answer JobBoard::unknown(const std::string& job_id) const {
   if (!all_jobs_known_) return ask_again();
-  return {404, fmt::format("job {} not found", json(job_id).dump(-1, ' ', true, json::error_handler_t::replace)), ""};
+  const std::string quoted = json(job_id).dump(-1, ' ', true, json::error_handler_t::replace);
+  return {404, fmt::format("job '{}' not found", std::string_view(quoted).substr(1, quoted.size() - 2)), ""};
 }
 
 void JobBoard::set_all_jobs_known(bool known) {

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 8;                                    // nesting levels in a body; hints have two
+constexpr int kMaxNesting = 8;                                 // nesting levels in a body; hints have two
 constexpr double kDefaultTimeout = 30, kMaxTimeout = 300;      // seconds
 constexpr std::size_t kMaxIdLength = 256;
 
@@ -59,8 +59,8 @@ std::string replica_of(const Target& target) {
 }
 
 json parse_body(std::string_view body) {
-  if (is_nested_deeper(body, kDeepest))
-    throw BadRequest(fmt::format("the body is nested deeper than {} levels", kDeepest));
+  if (is_nested_deeper(body, kMaxNesting))
+    throw BadRequest(fmt::format("the body is nested deeper than {} levels", kMaxNesting));
   try {
     return json::parse(body);
   } catch (const json::parse_error& error) {

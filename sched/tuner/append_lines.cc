@@ -23,7 +23,7 @@ void append_lines(const std::filesystem::path& file, std::string_view lines) {
     if (written) lines.remove_prefix(static_cast<std::size_t>(size));
   }
   if (!written || ::fdatasync(fd.get()) != 0)
-    throw Error(fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
+    throw Error(fmt::format("cannot write file '{}': {}", file.string(), std::strerror(errno)));
 }
 
 }  // namespace adaptdl::sched::tune

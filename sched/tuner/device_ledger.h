@@ -4,8 +4,6 @@
 // and the usage of the trial before that run. A later figure for the same run therefore replaces the earlier one, even
 // if the search was killed between the two. A trial cannot be changed once it has ended, but its run may still be
 // saving a checkpoint at that time, so later figures are stored in a study attribute.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <map>

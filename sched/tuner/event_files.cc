@@ -147,8 +147,9 @@ void EventFiles::read_records(const std::string& name, File& file, std::string_v
     frame = read_event_frame(bytes);
   }
   if (frame.state == State::kUnreadable) {
-    report(file, fmt::format("cannot read {} from byte {}: damaged record; later results in the file are ignored",
-                             (directory_ / name).string(), file.offset));
+    report(file,
+           fmt::format("cannot read file '{}' from byte {}: damaged record; later results in the file are ignored",
+                       (directory_ / name).string(), file.offset));
     // On a network file system, the record may turn out to be intact once the file grows.
     file.needed = kEventHeader;
     file.readable_from = file.size + 1;
@@ -177,7 +178,7 @@ void EventFiles::fail(const std::string& name, File& file, int error) {
   if (is_transient(error))
     is_blocked_ = true;
   else if (error != ENOENT)
-    report(file, fmt::format("cannot read {}: {}", (directory_ / name).string(), std::strerror(error)));
+    report(file, fmt::format("cannot read file '{}': {}", (directory_ / name).string(), std::strerror(error)));
 }
 
 void EventFiles::report(File& file, const std::string& text) {

@@ -6,8 +6,6 @@
 // "validation".
 //
 // Files are open only while they are being read, so that many trials can be followed with few descriptors.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ EventResults::EventResults(fs::path events, fs::path delivered, std::string metr
 void EventResults::load() {
   std::ifstream stream(delivered_, std::ios::binary);
   if (!stream && errno != ENOENT)
-    throw Error(fmt::format("cannot read {}: {}", delivered_.string(), std::strerror(errno)));
+    throw Error(fmt::format("cannot read file '{}': {}", delivered_.string(), std::strerror(errno)));
   if (!stream) return;
   std::uint64_t valid = 0;
   for (std::string line; std::getline(stream, line) && !stream.eof(); valid += line.size() + 1) {
@@ -59,7 +59,7 @@ void EventResults::load() {
   }
   std::error_code error;
   if (fs::file_size(delivered_, error) != valid && !error) fs::resize_file(delivered_, valid, error);
-  if (error) throw Error(fmt::format("cannot write {}: {}", delivered_.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot write file '{}': {}", delivered_.string(), error.message()));
 }
 
 void EventResults::read(Clock::time_point now, bool ended) {

@@ -79,7 +79,7 @@ struct Launch {
 void write_file(const fs::path& file, const std::string& text) {
   std::ofstream stream(file, std::ios::trunc);
   stream << text;
-  if (!stream.flush()) throw Error(fmt::format("cannot write {}", file.string()));
+  if (!stream.flush()) throw Error(fmt::format("cannot write file '{}'", file.string()));
 }
 
 std::string run_name(const std::string& study, int number) { return fmt::format("{}-{}", study, number); }
@@ -222,7 +222,7 @@ void LocalTrialRunner::start(int number, const Values& values) {
   ended_.erase(number);
   check_run_name(number);
   if (const auto error = create_private_directories(directory))
-    throw Error(fmt::format("cannot create {}: {}", directory.string(), error.message()));
+    throw Error(fmt::format("cannot create directory '{}': {}", directory.string(), error.message()));
   write_file(directory / "params.json", nlohmann::json(values).dump(2) + "\n");
   Environment variables = caller_environment();
   for (const auto& [name, value] : parameter_variables(values)) variables[name] = value;
@@ -233,7 +233,7 @@ void LocalTrialRunner::start(int number, const Values& values) {
   const auto argument_pointers = to_pointers(arguments), environment_pointers = to_pointers(environment);
   const fs::path log_file = log_of(directory);
   const Fd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
-  if (!log) throw Error(fmt::format("cannot write {}: {}", log_file.string(), std::strerror(errno)));
+  if (!log) throw Error(fmt::format("cannot write file '{}': {}", log_file.string(), std::strerror(errno)));
   // The launcher holds this lock through its standard error: see any_previous_launcher().
   for (int i = 0; i < kMaxUnlockTries && lock_file(log) == Locking::kHeld; ++i)
     std::this_thread::sleep_for(kUnlockPause);

@@ -99,7 +99,7 @@ PythonHelper::PythonHelper(const std::vector<std::string>& command, std::chrono:
                           .failure = failure.write.get(),
                           .parent = ::getpid()};
   pid_ = ::fork();
-  if (pid_ < 0) throw Error(fmt::format("cannot start {}: {}", program.string(), std::strerror(errno)));
+  if (pid_ < 0) throw Error(fmt::format("cannot start '{}': {}", program.string(), std::strerror(errno)));
   if (pid_ == 0) become_helper(start);
   failure.write.reset();
   int error = 0;
@@ -111,7 +111,7 @@ PythonHelper::PythonHelper(const std::vector<std::string>& command, std::chrono:
   errors_ = std::move(errors.read);
   if (size != sizeof error) return;
   end();
-  throw Error(fmt::format("cannot run {}: {}", program.string(), std::strerror(error)));
+  throw Error(fmt::format("cannot run '{}': {}", program.string(), std::strerror(error)));
 }
 
 PythonHelper::~PythonHelper() { end(); }

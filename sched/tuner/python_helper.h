@@ -10,8 +10,6 @@
 // Errors: Error if the helper ends (the message contains how it ended and its last line on standard error) or sends a
 // line that is not a JSON object; HelperInterrupted if the helper was killed because of a signal. No function may be
 // called after an error.
-//
-// Threading: one thread.
 #pragma once
 
 #include <sys/types.h>

@@ -2,8 +2,6 @@
 //
 // A source delivers the same results in the same order to each search of a study. A search can therefore recognize, by
 // their numbers, the results that an earlier search has stored.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>

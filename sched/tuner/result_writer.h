@@ -2,8 +2,6 @@
 //
 // If a runner begins with the first result of a trial, it again delivers results that are already in the storage. They
 // are skipped: the storage records how many results of each trial it contains.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -180,7 +180,7 @@ void Search::decide_end(int number, const TrialEnd& end) {
     if (!last)
       return end_trial(trial, TrialState::kFailed, fmt::format("metric '{}' was never reported", plan_.metric));
     if (std::isnan(*last))
-      return end_trial(trial, TrialState::kFailed, fmt::format("the last value of '{}' is not a number", plan_.metric));
+      return end_trial(trial, TrialState::kFailed, fmt::format("the last value of metric '{}' is NaN", plan_.metric));
     return end_trial(trial, TrialState::kComplete, "");
   }
   // The trial is paused, or the next search will continue it.

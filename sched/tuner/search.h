@@ -6,8 +6,6 @@
 // their checkpoints, and results that are already in the storage are not stored again.
 //
 // A trial that fails or is stopped from outside keeps its checkpoints until the study has ended.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -34,7 +32,7 @@ struct SearchPlan {
   std::string metric;
   Space space;
   int trials = 64;               // in total, including those of earlier searches
-  int parallel = 1;              // maximum number of simultaneous trials; twice as many including those about to end
+  int parallel = 1;              // max. simultaneous trials, not counting those about to end; with them, twice as many
   std::optional<Time> deadline;  // no trial is started after this time, and running ones are stopped
   ShareRule share = {};
   // The limit for all searches of the study together. Once it is reached, the search stops in the same way as at the

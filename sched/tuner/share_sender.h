@@ -1,7 +1,5 @@
 // Sends a trial's run its share of the devices: as soon as the run can be reached, and again until the run has
 // acknowledged the share. A run begins with the default, RunShare{}.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <functional>

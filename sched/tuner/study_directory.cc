@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& why) {
-  throw Error(fmt::format("cannot use {}: {}", path.string(), why));
+  throw Error(fmt::format("cannot use '{}': {}", path.string(), why));
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ void StudyDirectory::place_journal(const std::optional<fs::path>& journal) {
 void StudyDirectory::remove() const {
   std::error_code error;
   fs::remove_all(path_, error);
-  if (error) throw Error(fmt::format("cannot remove {}: {}", path_.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot remove directory '{}': {}", path_.string(), error.message()));
 }
 
 void StudyDirectory::lock() {

@@ -3,8 +3,6 @@
 //   STUDIES/NAME/journal.log   the storage, or a link to it (`adaptdl tune --storage`)
 //   STUDIES/NAME/lock          locked by the process that is running the study's search; contains its id
 //   STUDIES/NAME/trials/       see local_trial_runner.h
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <sys/types.h>

@@ -98,7 +98,7 @@ StudySettings settings_of(const Study& study) {
     // Studies created by earlier versions do not have this setting, either.
     settings.share = all.value("share", settings.share);
     if (all.contains("cluster")) settings.cluster = cluster_settings(all.at("cluster"));
-    if (!find_share_mode(settings.share)) throw Error(fmt::format("invalid share '{}'", settings.share));
+    if (!find_share_mode(settings.share)) throw Error(fmt::format("invalid share mode '{}'", settings.share));
     if (settings.factor < 2 || settings.parallel < 1 || settings.command.empty() || settings.metric.empty() ||
         settings.gpu_hours < 0)
       throw Error("a value is out of range");

@@ -25,7 +25,8 @@ constexpr std::chrono::seconds kHoldBack{1};
 // Returns the source that an earlier search chose, or an empty string.
 std::string stored_source(const fs::path& file) {
   std::ifstream stream(file);
-  if (!stream && errno != ENOENT) throw Error(fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
+  if (!stream && errno != ENOENT)
+    throw Error(fmt::format("cannot read file '{}': {}", file.string(), std::strerror(errno)));
   std::string name;
   std::getline(stream, name);
   return name;
@@ -39,7 +40,7 @@ void store_source(const fs::path& file, const std::string& name) {
   output.finish();
   std::error_code error;
   fs::rename(draft, file, error);
-  if (error) throw Error(fmt::format("cannot write {}: {}", file.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot write file '{}': {}", file.string(), error.message()));
   checkpoint::sync_directory(file.parent_path());
 }
 
@@ -59,7 +60,8 @@ TrialResults::TrialResults(fs::path directory, std::string metric, Notice notice
   if (name.empty()) return;
   keep(name);
   if (sources_.empty())
-    throw Error(fmt::format("invalid source '{}' in {}; expected report, output or events", name, file.string()));
+    throw Error(
+        fmt::format("invalid source '{}' in file '{}'; expected report, output or events", name, file.string()));
 }
 
 bool TrialResults::has_more() const noexcept {

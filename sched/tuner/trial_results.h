@@ -8,8 +8,6 @@
 // second after the metric first appears in any of them. The source never changes, because results are recognized by
 // their numbers in the source. Once the source is known, the file `source` contains its name: "report", "output" or
 // "events".
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <filesystem>

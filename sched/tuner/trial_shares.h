@@ -6,8 +6,6 @@
 //
 // A new weight is sent to a run when it differs from the last one sent by more than a factor of kWeightChange, so that
 // new results do not move devices all the time.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <map>

@@ -122,7 +122,7 @@ class HelpTest(unittest.TestCase):
             ("--env", "NOT_SET", "true"): "--env NOT_SET: the variable is not set",
             ("--checkpoint", "c", "--no-checkpoint", "true"): "cannot be used together",
             ("--name", "a b", "true"): "invalid --name 'a b'",
-            ("no-such-program",): "cannot find no-such-program in PATH",
+            ("no-such-program",): "cannot find 'no-such-program' in PATH",
             ("./no-such-program",): "no such file",
             ("/",): "it is a directory",
             ("--checkpoint=", "true"): "--checkpoint needs a value",

@@ -267,7 +267,7 @@ class RayTest(unittest.TestCase):
         self.cluster.start_head()
         self.assertEqual(self.adaptdl("ls"), "no jobs\n")
         self.adaptdl("logs", self.job, code=1, error=f"job '{self.job}' not found")
-        self.assertRegex(follow.communicate(timeout=PATIENCE)[1], r"\Aadaptdl: error: job '[^\n]*' is not in the Ray cluster [^\n]* anymore[^\n]*\n\Z")
+        self.assertRegex(follow.communicate(timeout=PATIENCE)[1], r"\Aadaptdl: error: job '[^\n]*' is no longer in the Ray cluster [^\n]*\n\Z")
         # The replicas end when their node notices that its head is gone.
         self.assertTrue(eventually(lambda: not self.cluster.processes_of(r"\./program "), PATIENCE))
         self.cluster.add_node()
@@ -288,10 +288,10 @@ class RayTest(unittest.TestCase):
 
     def test_a_failed_job_and_invalid_submissions_are_reported_in_one_line(self):
         self.cluster.add_node()
-        self.assertIn("cannot run ./nothing: no such file", self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))
+        self.assertIn("cannot run './nothing': no such file", self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--follow", self.project, "--", "./nothing", code=1))
         [failed] = json.loads(self.adaptdl("ls", "--json"))
         self.assertEqual((failed["state"], failed["program"]), ("Failed", "./nothing"))
-        self.assertRegex(self.adaptdl("ls"), r"cannot run ./nothing: no such file\n\Z")
+        self.assertRegex(self.adaptdl("ls"), r"cannot run './nothing': no such file\n\Z")
         waiting = ["--max-replicas", 1, "--no-checkpoint", "--gpus", 0, "--timeout", "20s", self.project, "--"]
         self.assertIn("in Ray: 1", self.adaptdl("submit", "--follow", *waiting, "sh", "-c", "echo in Ray: $ADAPTDL_RAY"))
         self.adaptdl("submit", "--wait", *waiting, "true")

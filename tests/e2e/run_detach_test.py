@@ -98,10 +98,10 @@ class DetachTest(RunTest):
         self.assertEqual(self.ended("job")["exit_code"], 143)
 
     def test_a_startup_error_is_printed_and_its_code_returned(self):
-        self.assertIn("cannot find no-such-program in PATH", self.detach("no-such-program", code=2))
+        self.assertIn("cannot find 'no-such-program' in PATH", self.detach("no-such-program", code=2))
         broken = self.script("broken", "")
         broken.write_bytes(b"\x7fELF broken")
-        self.assertIn(f"cannot run {broken}", self.detach("-n", 1, broken, code=2))
+        self.assertIn(f"cannot run '{broken}'", self.detach("-n", 1, broken, code=2))
         self.detach("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER)
         self.assertIn("a run named 'job' is already running", self.detach("-n", 1, "--name", "job", "true", code=2))
         (self.directory / "file").touch()

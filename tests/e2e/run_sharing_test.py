@@ -130,7 +130,7 @@ class WaitingTest(SharingTest):
         one = self.share("one", 4)
         self.wait_for_replicas(one=4)
         two = self.share("two", "1:4")
-        two.wait_for("adaptdl: waits: needs at least 1 device, but the minimums of others leave fewer")
+        two.wait_for("adaptdl: waits: needs at least 1 device, but the minimums of other runs leave fewer")
         interrupt(two)
         self.assertEqual(two.finish(), 1)
         self.assertEqual(two.err[-1], "adaptdl: stopped while waiting for devices; no replica was started")

@@ -109,15 +109,15 @@ class CheckpointSaveTest(VerbsTest):
         run = self.start_counting("job", program=["sh", "-c", "echo begins at step; exec sleep 1000"])
         self.assertEqual(
             self.refusal("checkpoint", "save", "job"),
-            "run job: its program does not save checkpoints on request: it does not handle SIGUSR1",
+            "run 'job': its program does not save checkpoints on request: it does not handle SIGUSR1",
         )
         self.assertEqual(len(replicas_of(run.pid)), 2)
 
     def test_checkpoint_save_is_rejected_without_checkpoints_and_after_the_end(self):
         self.start_counting("job", "--no-checkpoint")
-        self.assertEqual(self.refusal("checkpoint", "save", "job"), "run job: it was started with --no-checkpoint")
+        self.assertEqual(self.refusal("checkpoint", "save", "job"), "run 'job': it was started with --no-checkpoint")
         self.run_to_end("-n", 1, "--name", "over", "true")
-        self.assertEqual(self.refusal("checkpoint", "save", "over"), "run over is not running (state: done)")
+        self.assertEqual(self.refusal("checkpoint", "save", "over"), "run 'over' is not running (state: done)")
 
 
 class ResizeTest(VerbsTest):
@@ -129,7 +129,7 @@ class ResizeTest(VerbsTest):
                 f"resize: REPLICAS must be N or MIN:MAX, from 1 to 1024, not '{size}'",
             )
         self.assertEqual(self.refusal("resize", "job", "3:2", code=2), "resize: MIN must not be greater than MAX in '3:2'")
-        self.assertEqual(self.refusal("resize", "job", "2"), "run job is not running (state: done)")
+        self.assertEqual(self.refusal("resize", "job", "2"), "run 'job' is not running (state: done)")
 
     def test_a_fixed_size_run_is_resized_by_a_restart(self):
         run = self.start_counting("job")

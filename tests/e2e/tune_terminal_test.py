@@ -155,7 +155,7 @@ class TuneTerminalTest(tune_support.TuneTest):
 
         self.assertTrue(eventually(hold))
         self.release()
-        notice = f"adaptdl: waiting for the lock {lock}; it will be taken over if it does not change for 30s"
+        notice = f"adaptdl: waiting for the lock '{lock}'; it will be taken over if it does not change for 30s"
         lines = self.wait_for_screen(terminal, lambda lines: notice in lines and table(lines))
         self.assertGreater(lines.index(table(lines)[0]), lines.index(notice))
         lock.unlink()
@@ -291,7 +291,7 @@ class TuneEventsTest(tune_support.TuneTest):
         events = self.events("--study", "s", "--trials", 1, *ALL, *SPACE, *DEVICES, *self.program("--nan", "--epochs", 2), code=1)
         self.assertEqual([event["value"] for event in events if event["event"] == "trial_result"], [None, None])
         self.assertEqual(events[-2]["event"], "trial_failed")
-        self.assertEqual(events[-2]["reason"], "the last value of 'accuracy' is not a number")
+        self.assertEqual(events[-2]["reason"], "the last value of metric 'accuracy' is NaN")
         self.assertEqual((events[-1]["best"], events[-1]["exit_code"]), (None, 1))
 
     def test_a_failed_search_writes_a_final_event(self):

@@ -137,7 +137,7 @@ class TuneTest(tune_support.TuneTest):
         self.assertEqual({trial["why"] for trial in self.trials("a")}, {"metric 'accuracy' was never reported"})
         self.tune("--study", "b", "--trials", 2, "--pruner", "none", *SPACE, *DEVICES, *self.program("--nan", "--epochs", 2),
                   code=1)
-        self.assertEqual({trial["why"] for trial in self.trials("b")}, {"the last value of 'accuracy' is not a number"})
+        self.assertEqual({trial["why"] for trial in self.trials("b")}, {"the last value of metric 'accuracy' is NaN"})
 
     def test_an_unreadable_event_file_is_reported_once(self):
         script = self.script("trial.sh", """#!/bin/sh
@@ -147,7 +147,7 @@ echo '{"accuracy": 1}'
 """)
         said = self.tune("--study", "s", "--trials", 1, *SPACE, *DEVICES, "--", script)
         file = self.studies / "s" / "trials" / "0" / "tensorboard" / "a.tfevents"
-        self.assertEqual(said.count(f"trial 0: cannot read {file} from byte 0: damaged record"), 1, said)
+        self.assertEqual(said.count(f"trial 0: cannot read file '{file}' from byte 0: damaged record"), 1, said)
         self.assertEqual(self.trials("s")[0]["value"], 1)
 
     def interrupted(self, *program):
@@ -247,7 +247,7 @@ echo '{"accuracy": 1}'
                              f"{sys.executable}; pip install {needed}, or set ADAPTDL_PYTHON to a Python that has it\n")
         self.environment["ADAPTDL_PYTHON"] = "no-such-python"
         said = self.tune("--sampler", "optuna:TPESampler", *SPACE, *DEVICES, *self.program(), code=2)
-        self.assertIn("cannot find no-such-python in PATH", said)
+        self.assertIn("cannot find 'no-such-python' in PATH", said)
         self.assertFalse(self.studies.exists())
 
     def test_an_interrupt_while_optuna_is_imported_stops_the_search(self):
@@ -307,7 +307,7 @@ echo '{"accuracy": 1}'
             (["shwo", "s"], "tune: unknown verb 'shwo'; did you mean 'show'?"),
             (["./train.py"], "no --metric given"),
             (["--", "shwo"], "no --metric given"),
-            ([*SPACE, "shwo"], "cannot find shwo in PATH"),
+            ([*SPACE, "shwo"], "cannot find 'shwo' in PATH"),
             ([*SPACE, "--sampler", "grid", "--", "true"], "lr"),
             (["-P", b"lr=a|\xff".decode(errors="surrogateescape"), "--metric", "a:max", "--", "true"], "must be valid UTF-8"),
             (["-P", "lr=0.1..1", "--metric", "epoch:max", "--", "true"], "invalid --metric 'epoch:max'"),

@@ -1,6 +1,4 @@
 // LineChannel exchanges messages with another process: JSON objects, one per line, over a pair of pipes or a socket.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <poll.h>

@@ -32,9 +32,10 @@ fs::path find_program(const std::string& name, const std::string& search_path) {
   std::error_code ignored;
   if (name.find('/') != std::string::npos) {
     if (can_execute(name)) return name;
-    if (fs::is_directory(name, ignored)) throw UsageError(fmt::format("cannot run {}: it is a directory", name));
-    if (is_file(name)) throw UsageError(fmt::format("cannot run {}: it is not executable; {}", name, how_to_run(name)));
-    throw UsageError(fmt::format("cannot run {}: no such file", name));
+    if (fs::is_directory(name, ignored)) throw UsageError(fmt::format("cannot run '{}': it is a directory", name));
+    if (is_file(name))
+      throw UsageError(fmt::format("cannot run '{}': it is not executable; {}", name, how_to_run(name)));
+    throw UsageError(fmt::format("cannot run '{}': no such file", name));
   }
   std::istringstream directories(search_path);
   for (std::string directory; std::getline(directories, directory, ':');) {
@@ -43,11 +44,11 @@ fs::path find_program(const std::string& name, const std::string& search_path) {
     if (can_execute(candidate)) return candidate;
   }
   if (can_execute(fs::path(".") / name)) {
-    throw UsageError(fmt::format("cannot find {} in PATH; did you mean ./{}?", name, name));
+    throw UsageError(fmt::format("cannot find '{}' in PATH; did you mean './{}'?", name, name));
   }
   if (is_file(name))
-    throw UsageError(fmt::format("cannot run {}: it is not executable; {}", name, how_to_run("./" + name)));
-  throw UsageError(fmt::format("cannot find {} in PATH or in the current directory", name));
+    throw UsageError(fmt::format("cannot run '{}': it is not executable; {}", name, how_to_run("./" + name)));
+  throw UsageError(fmt::format("cannot find '{}' in PATH or in the current directory", name));
 }
 
 }  // namespace adaptdl::sched

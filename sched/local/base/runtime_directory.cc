@@ -56,7 +56,7 @@ fs::path runtime_directory() {
   const fs::path last = fmt::format("/tmp/adaptdl-{}", ::geteuid());
   if (const auto problem = make_private(last)) {
     throw Error(
-        fmt::format("cannot use {} for run sockets: {}; set XDG_RUNTIME_DIR to a directory that you own",
+        fmt::format("cannot use directory '{}' for run sockets: {}; set XDG_RUNTIME_DIR to a directory that you own",
                     last.string(), *problem));
   }
   return last;
@@ -64,7 +64,7 @@ fs::path runtime_directory() {
 
 Fd listen_at(const fs::path& path) {
   const auto fail = [&path](const std::string& why) -> Error {
-    return Error(fmt::format("cannot listen on {}: {}", path.string(), why));
+    return Error(fmt::format("cannot listen on socket '{}': {}", path.string(), why));
   };
   const auto name = address(path);
   if (!name) throw fail("the path is too long for a socket");

@@ -20,7 +20,7 @@ int run_agent(const std::filesystem::path& directory, const AgentTimes& times) {
   for (const int number : {SIGHUP, SIGINT, SIGPIPE}) ::signal(number, SIG_IGN);
   const std::filesystem::path lock_path = directory / kAgentLock, socket_path = directory / kAgentSocket;
   const Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) throw Error(fmt::format("cannot open {}: {}", lock_path.string(), std::strerror(errno)));
+  if (!lock) throw Error(fmt::format("cannot open file '{}': {}", lock_path.string(), std::strerror(errno)));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return 0;
   const Fd listener = listen_at(socket_path);
   AgentServer server(listener, lock, times);

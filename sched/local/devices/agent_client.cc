@@ -59,7 +59,7 @@ AgentClient::AgentClient(AgentRequest request, AgentOptions options)
 
 AgentClient::~AgentClient() {
   if (!socket_) return;
-  // A farewell cannot follow a partly sent message. The agent notices the end of the connection in any case.
+  // After a partly sent message, no other message can be sent. The agent notices the end of the connection in any case.
   if (!outgoing_.empty()) return;
   RunMessage farewell;
   farewell.id = id_;

@@ -7,7 +7,7 @@
 // Use: poll fd(), and call take() when it is readable. Use update() to report a device as held before a process is
 // started on it, and as no longer held when the last process on it has ended: only then can another run receive it.
 //
-// Threading: not thread-safe. The client forks to start the agent; the child makes only async-signal-safe calls.
+// The client forks to start the agent; the child makes only async-signal-safe calls.
 // Lifetime: the destructor releases the run's devices to other runs, so the run's processes must have ended by then.
 #pragma once
 

@@ -17,13 +17,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 8;
+constexpr int kMaxNesting = 8;
 constexpr std::size_t kMaxTextLength = 1024, kMaxIdLength = 40;
 
 std::string line_of(const json& message) { return message.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"; }
 
 json parse_object(std::string_view line) {
-  if (is_nested_deeper(line, kDeepest)) throw UsageError("the message is nested too deeply");
+  if (is_nested_deeper(line, kMaxNesting)) throw UsageError("the message is nested too deeply");
   json message = parse_foreign_json(line);
   if (message.is_discarded()) throw UsageError("the message is not valid JSON");
   if (!message.is_object()) throw UsageError("the message is not a JSON object");
@@ -53,7 +53,7 @@ double number(const json& object, const char* name) {
 std::int64_t whole(const json& object, const char* name, std::int64_t low, std::int64_t high) {
   const double value = number(object, name);
   if (value != std::trunc(value) || value < static_cast<double>(low) || value > static_cast<double>(high))
-    throw UsageError(fmt::format("field '{}' must be a whole number from {} to {}", name, low, high));
+    throw UsageError(fmt::format("field '{}' must be an integer from {} to {}", name, low, high));
   return static_cast<std::int64_t>(value);
 }
 

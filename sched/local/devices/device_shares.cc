@@ -22,14 +22,14 @@ std::string plain_name(const DeviceUser& user, const std::string& device) {
 }
 
 // Returns the maximum number of devices that a run may be given.
-int most(const DeviceUser& user) {
+int max_devices(const DeviceUser& user) {
   if (user.pinned && !user.held.empty()) return static_cast<int>(user.held.size());
   return std::min(user.max, static_cast<int>(user.devices.size()));
 }
 
 // Returns how many devices a run needs to continue. If its minimum has been raised, it continues with the devices that
 // it holds.
-int least(const DeviceUser& user) {
+int min_devices(const DeviceUser& user) {
   const int held = static_cast<int>(user.held.size());
   if (held == 0) return user.min;
   return user.pinned ? held : std::min(user.min, held);
@@ -42,7 +42,8 @@ std::string waiting_reason(const DeviceUser& user) {
   const int there = static_cast<int>(user.devices.size());
   if (there < user.min)
     return fmt::format("waits: needs at least {}, but may use only {}", counted(user.min, "device"), there);
-  return fmt::format("waits: needs at least {}, but the minimums of others leave fewer", counted(user.min, "device"));
+  return fmt::format("waits: needs at least {}, but the minimums of other runs leave fewer",
+                     counted(user.min, "device"));
 }
 
 std::string preference_reason(int given, int preferred) {
@@ -115,7 +116,7 @@ std::vector<DeviceDemand> DeviceShares::demands(const Order& order, const std::v
 std::vector<int> DeviceShares::min_sizes(const Order& order) {
   std::vector<int> sizes(order.size(), 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
-    sizes[i] = least(order[i].second->user);
+    sizes[i] = min_devices(order[i].second->user);
     if (!assign(demands(order, sizes))) sizes[i] = 0;
   }
   return sizes;
@@ -158,7 +159,7 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
     job.name = job_name(id, user);
     job.resources = {{user.kind, 1}};
     job.min_replicas = user.preferred_count ? std::max(user.min, floors[i]) : user.min;
-    job.max_replicas = std::max(most(user), job.min_replicas);
+    job.max_replicas = std::max(max_devices(user), job.min_replicas);
     job.preemptible = !user.pinned;
     job.creation_time = user.submitted;
     job.attained_service =
@@ -180,7 +181,7 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
 
 std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const Order& order, double now) {
   std::vector<int> floors = min_sizes(order), limits;
-  for (const auto& [id, entry] : order) limits.push_back(most(entry->user));
+  for (const auto& [id, entry] : order) limits.push_back(max_devices(entry->user));
   const std::vector<int> fair = fair_sizes(order, floors, limits);
   for (std::size_t i = 0; i < order.size(); ++i)
     if (const auto preferred = order[i].second->user.preferred_count; preferred && floors[i] > 0)
@@ -254,10 +255,10 @@ std::map<UserId, DeviceShare> DeviceShares::take_changes() {
       if (!elsewhere) share.devices.push_back(device);
     }
     const std::size_t missing = entry.target.size() - share.devices.size();
-    if (missing > 0) share.reason += fmt::format("; {} more when others release them", missing);
+    if (missing > 0) share.reason += fmt::format("; {} more when other runs release them", missing);
     // Fewer devices than the run needs are useless: a run that is training keeps its devices until enough are
     // available.
-    const int enough = least(entry.user);
+    const int enough = min_devices(entry.user);
     if (static_cast<int>(share.devices.size()) < enough) {
       const bool continues = !entry.user.held.empty() && static_cast<int>(entry.target.size()) >= enough;
       share.devices = continues ? entry.offered.devices : std::vector<std::string>();

@@ -12,7 +12,7 @@
 // share by weight, up to that number. If the policy leaves devices unused, the run gets more devices, also up to that
 // number.
 //
-// Threading: not thread-safe. Times are seconds since the epoch.
+// Times are seconds since the epoch.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,6 @@
 //
 // A device is held from before the first process is started on it until other runs may use it: when the last process on
 // it has ended or, if all replicas stop, at the end of the run. A replica without a device counts as one device.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>

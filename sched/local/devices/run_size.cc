@@ -39,8 +39,8 @@ void RunSize::allocate(std::vector<std::string> devices) {
 }
 
 int RunSize::max_wanted() const noexcept {
-  const int most = start_ ? std::clamp(*start_, min_, max_) : max_;
-  return preferred_ ? std::clamp(*preferred_, min_, most) : most;
+  const int max_replicas = start_ ? std::clamp(*start_, min_, max_) : max_;
+  return preferred_ ? std::clamp(*preferred_, min_, max_replicas) : max_replicas;
 }
 
 std::optional<int> RunSize::preferred() const noexcept {
@@ -49,12 +49,12 @@ std::optional<int> RunSize::preferred() const noexcept {
 
 MembershipTarget RunSize::target() const {
   MembershipTarget target{.devices = {}, .min = min_, .by_user = by_user_};
-  const auto most = static_cast<std::size_t>(max_wanted());
+  const auto wanted = static_cast<std::size_t>(max_wanted());
   if (allocated_) {
     target.devices = *allocated_;
-    target.devices.resize(std::min(most, target.devices.size()));
+    target.devices.resize(std::min(wanted, target.devices.size()));
   } else if (devices_.empty()) {
-    target.devices.assign(most, "");
+    target.devices.assign(wanted, "");
   } else {
     const int count = share_devices_ ? max_wanted() : std::min(max_wanted(), static_cast<int>(devices_.size()));
     target.devices = assign_devices(devices_, count, share_devices_);

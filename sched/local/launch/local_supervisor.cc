@@ -33,7 +33,7 @@ void write_token(const std::filesystem::path& path, const std::string& token) {
   std::filesystem::remove(path, error);
   error = create_private_file(path);
   if (!error && !(std::ofstream(path) << token).flush()) error = std::make_error_code(std::errc::io_error);
-  if (error) throw Error(fmt::format("cannot write {}: {}", path.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot write file '{}': {}", path.string(), error.message()));
 }
 
 // Programs that use AdaptDL's Python package send no token. On this machine, they must belong to the user; on other

@@ -44,7 +44,7 @@ class ReplicaSet {
   // Forwards the progress that replicas reported in Kubeflow's format, unless they report progress on the status
   // descriptor. Must be called at short intervals and, after a replica has ended, before survives().
   void take_progress();
-  // Applies a change of the context's size. If the change cannot have any effect, returns the reason.
+  // Applies a change of the run's size. If the change cannot have any effect, returns the reason.
   std::optional<std::string> resize();
   // Reports the end of a replica to the membership. Returns whether the run continues without the replica.
   bool survives(const ReplicaEnd& end);

@@ -49,13 +49,13 @@ std::string read_all(const Fd& connection) {
 
 Fd send_request(const RunEntry& run, const json& request, std::optional<std::chrono::milliseconds> limit) {
   const std::string& name = run.status.name;
-  if (!is_alive(run)) throw Error(fmt::format("run {} is not running (state: {})", name, run.status.state));
+  if (!is_alive(run)) throw Error(fmt::format("run '{}' is not running (state: {})", name, run.status.state));
   Fd connection = connect(run);
   if (connection && limit) limit_waiting(connection, *limit);
   const std::string line = request.dump() + '\n';
   if (!connection ||
       ::send(connection.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
-    throw Error(fmt::format("cannot reach run {} at {}: its launcher is process {} on {}", name, run.socket,
+    throw Error(fmt::format("cannot reach run '{}' at {}: its launcher is process {} on {}", name, run.socket,
                             run.status.pid, run.status.host));
   }
   return connection;
@@ -63,8 +63,9 @@ Fd send_request(const RunEntry& run, const json& request, std::optional<std::chr
 
 json check_answer(const std::string& name, const std::string& text) {
   json answer = parse_foreign_json(text);
-  if (!answer.is_object() || !answer.contains("ok")) throw Error(fmt::format("run {} did not answer", name));
-  if (answer["ok"] != true) throw Error(fmt::format("run {}: {}", name, answer.value("why", "it refused the request")));
+  if (!answer.is_object() || !answer.contains("ok")) throw Error(fmt::format("run '{}' did not answer", name));
+  if (answer["ok"] != true)
+    throw Error(fmt::format("run '{}': {}", name, answer.value("why", "it refused the request")));
   answer.erase("ok");
   return answer;
 }

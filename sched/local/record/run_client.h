@@ -11,7 +11,7 @@
 
 namespace adaptdl::sched {
 
-// Sends the request and waits for the answer for as long as the launcher needs, but at most `limit`. Returns
+// Sends the request and waits for the answer for as long as the launcher needs, but no longer than `limit`. Returns
 // RunControl's answer without "ok". Throws Error if the launcher cannot be reached or, with the launcher's reason, if
 // the launcher refuses the request.
 nlohmann::json ask_run(const RunEntry& run, const nlohmann::json& request,

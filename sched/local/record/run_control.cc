@@ -111,7 +111,8 @@ class RunControlServer {
     if (!event_) throw Error(fmt::format("cannot create an event descriptor: {}", std::strerror(errno)));
     acceptor_.assign(stream_protocol(), listen_at(path_).release());
     if (!record_.write(status, path_.string())) {
-      throw Error(fmt::format("cannot write {}; is the disk full?", (record_.directory() / "run.json").string()));
+      throw Error(
+          fmt::format("cannot write file '{}'; is the disk full?", (record_.directory() / "run.json").string()));
     }
   }
   ~RunControlServer() { stop(); }
@@ -221,7 +222,7 @@ class RunControlServer {
       const std::int64_t min = number("min"), max = number("max");
       constexpr std::int64_t kMaxSize = 1'000'000;
       if (kind == RunRequest::Kind::kResize && (min < 1 || max < min || max > kMaxSize))
-        return send(connection, refusal("resize expects whole numbers with 1 <= min <= max"));
+        return send(connection, refusal("resize expects integers with 1 <= min <= max"));
       const auto share = kind == RunRequest::Kind::kShare ? parse_share_request(request) : RunShare();
       if (!share)
         return send(connection, refusal(fmt::format("share expects a weight from {} to {}, and at least 1 replica",

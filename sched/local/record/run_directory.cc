@@ -40,7 +40,7 @@ fs::path make_run_directory(const fs::path& parent, const std::string& name) {
   fs::path directory = first;
   for (int i = 2; ::mkdir(directory.c_str(), kPrivateDirectory) != 0; ++i) {
     if (errno != EEXIST) {
-      throw Error(fmt::format("cannot create {} for the run: {}; use --checkpoint DIR or --no-checkpoint",
+      throw Error(fmt::format("cannot create directory '{}' for the run: {}; use --checkpoint DIR or --no-checkpoint",
                               directory.string(), std::strerror(errno)));
     }
     directory = fs::path(first) += fmt::format("-{}", i);

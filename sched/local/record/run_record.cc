@@ -77,7 +77,7 @@ RunRecord RunRecord::unnamed(const fs::path& runs, const std::string& program) {
   fs::path directory = make_run_directory(runs, program);
   Fd file;
   if (lock_directory(directory, file) != Locking::kLocked)
-    throw Error(fmt::format("cannot lock {}: {}", (directory / "lock").string(), std::strerror(errno)));
+    throw Error(fmt::format("cannot lock file '{}': {}", (directory / "lock").string(), std::strerror(errno)));
   return {std::move(directory), std::move(file)};
 }
 
@@ -87,25 +87,28 @@ RunRecord RunRecord::named(const fs::path& runs, const std::string& name) {
   for (int i = 0; i < kTries; ++i) {
     prepare_runs_directory(runs);
     std::error_code error = create_private_directories(directory);
-    if (error) throw Error(fmt::format("cannot create {} for the run: {}", directory.string(), error.message()));
+    if (error)
+      throw Error(fmt::format("cannot create directory '{}' for the run: {}", directory.string(), error.message()));
     Fd file;
     switch (lock_directory(directory, file)) {
       case Locking::kLocked:
         error = restrict_tree_to_user(directory);
         if (!error) return {directory, std::move(file)};
-        throw Error(fmt::format("cannot make {} inaccessible to other users: {}; choose another name for the run",
-                                directory.string(), error.message()));
+        throw Error(
+            fmt::format("cannot make directory '{}' inaccessible to other users: {}; choose another name for the run",
+                        directory.string(), error.message()));
       case Locking::kHeld:
         throw UsageError(
             fmt::format("a run named '{}' is already running; choose another name, or end it with `adaptdl delete {}`",
                         name, name));
       case Locking::kFailed:
-        throw Error(fmt::format("cannot lock {}: {}", (directory / "lock").string(), std::strerror(errno)));
+        throw Error(fmt::format("cannot lock file '{}': {}", (directory / "lock").string(), std::strerror(errno)));
       case Locking::kVanished:
         break;
     }
   }
-  throw Error(fmt::format("cannot create {} for the run: another process keeps removing it", directory.string()));
+  throw Error(
+      fmt::format("cannot create directory '{}' for the run: another process keeps removing it", directory.string()));
 }
 
 std::string RunRecord::socket_name() const {
@@ -176,7 +179,7 @@ bool is_alive(const RunEntry& run) { return is_locked(run.directory); }
 void remove_run(const RunEntry& run, bool keep_checkpoints) {
   Fd file;
   const Locking locking = lock_directory(run.directory, file);
-  if (locking == Locking::kHeld) throw Error(fmt::format("run {} is still running", run.status.name));
+  if (locking == Locking::kHeld) throw Error(fmt::format("run '{}' is still running", run.status.name));
   std::error_code error;
   if (!run.socket.empty()) fs::remove(run.socket, error);
   const fs::path checkpoints = run.directory / "checkpoints";
@@ -189,7 +192,7 @@ void remove_run(const RunEntry& run, bool keep_checkpoints) {
   } else {
     fs::remove_all(run.directory, error);
   }
-  if (error) throw Error(fmt::format("cannot remove {}: {}", run.directory.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot remove directory '{}': {}", run.directory.string(), error.message()));
 }
 
 void prune_runs(const fs::path& runs, std::size_t keep) noexcept {

@@ -24,7 +24,7 @@
 
 namespace adaptdl::sched {
 
-// The launcher's view of a record. Threading: used by one thread at a time.
+// The launcher's view of a record.
 class RunRecord {
  public:
   // Creates a record named PROGRAM-<date>-<time>. Throws Error if the record cannot be created.

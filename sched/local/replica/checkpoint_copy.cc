@@ -26,7 +26,7 @@ CheckpointSender::CheckpointSender(fs::path checkpoint, int copy) : path_(std::m
     files_.push_back(std::make_unique<checkpoint::InputFile>(directory, path_, it->path().filename().string()));
     size_ += files_.back()->size();
   }
-  if (error) throw Error(fmt::format("cannot read {}: {}", path_.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot read directory '{}': {}", path_.string(), error.message()));
 }
 
 std::optional<json> CheckpointSender::next() {

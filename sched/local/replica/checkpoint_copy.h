@@ -12,8 +12,6 @@
 // "end" and "link" with {"part": "stored", "path": PATH} or, as soon as it cannot store the checkpoint, {"part":
 // "failed", "why": TEXT}. All messages and answers also have the key "copy", the number of the copy. Callers add a key
 // that identifies these messages.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstddef>

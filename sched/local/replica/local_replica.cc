@@ -132,7 +132,7 @@ void LocalReplica::ask_to_stop() {
   process_.signal(SIGTERM);
 }
 
-// Loading LibTorch takes a large part of a second, during which a program has no signal handlers yet.
+// Loading LibTorch takes a considerable part of a second, during which a program has no signal handlers yet.
 bool LocalReplica::is_starting() const {
   return std::chrono::steady_clock::now() - started_ < start_up_ && !process_.handles(SIGTERM);
 }

@@ -58,7 +58,7 @@ std::pair<fs::path, Fd> make_directory(const fs::path& parent) {
     checkpoint::make_directories(path);
     if (auto lock = lock_directory(path)) return {std::move(path), std::move(*lock)};
   }
-  throw Error(fmt::format("cannot create a directory in {}: another process keeps deleting it", parent.string()));
+  throw Error(fmt::format("cannot create a directory in '{}': another process keeps deleting it", parent.string()));
 }
 
 std::optional<std::uint64_t> number_of(const fs::path& checkpoint) {

@@ -1,7 +1,5 @@
 // NodeCheckpoints is the replica server's end of RemoteCheckpoints: in a directory of its own, it stores the checkpoint
 // from which replicas start, and it sends each checkpoint that they save to the RemoteHost.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

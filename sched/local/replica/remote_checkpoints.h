@@ -23,8 +23,8 @@ class RemoteCheckpoints {
   RemoteCheckpoints(const LaunchPlan& plan, LaunchObserver& observer, CheckpointSupply::Send send,
                     CheckpointSupply::Refuse refuse);
 
-  // Chooses the checkpoint from which the replicas continue: the newest one whose bytes are all correct, as replicas do
-  // that share the directory. Must be called before each start of all replicas. Throws CheckpointError if there are
+  // Chooses the checkpoint from which the replicas continue: the newest one whose bytes are all correct, as replicas
+  // that share the directory do. Must be called before each start of all replicas. Throws CheckpointError if there are
   // checkpoints, but none is intact, or if one cannot be read for a reason other than damage.
   void begin();
   // See CheckpointSupply.

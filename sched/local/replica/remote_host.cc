@@ -155,14 +155,14 @@ std::uint16_t RemoteHost::free_port(const std::string& device) {
   const auto deadline = Clock::now() + kPortWait;
   for (;;) {
     const auto found = devices_.find(device);
-    if (found == devices_.end()) throw Error(fmt::format("the device {} is not connected", device));
+    if (found == devices_.end()) throw Error(fmt::format("device '{}' is not connected", device));
     if (const auto port = std::exchange(found->second.port, std::nullopt)) {
       links_.send(device, {{"do", "port"}});
       return *port;
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0)
-      throw Error(fmt::format("the node of device {} did not answer within {} s", device, kPortWait.count() / 1000));
+      throw Error(fmt::format("the node of device '{}' did not answer within {} s", device, kPortWait.count() / 1000));
     std::vector<pollfd> polled;
     links_.add_to(polled, true);
     ::poll(polled.data(), polled.size(), static_cast<int>(std::min(left, wait_limit()).count()));
@@ -177,7 +177,7 @@ void RemoteHost::begin() {
 }
 
 std::unique_ptr<Replica> RemoteHost::start(int number, const ReplicaPlace& place, Replica::OnReport on_report) {
-  if (!devices_.contains(place.device)) throw Error(fmt::format("the device {} is not connected", place.device));
+  if (!devices_.contains(place.device)) throw Error(fmt::format("device '{}' is not connected", place.device));
   return std::make_unique<RemoteReplica>(*this, number, place, std::move(on_report));
 }
 

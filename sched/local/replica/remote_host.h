@@ -30,7 +30,7 @@ class ReplicaLinks {
     // Called when a device is connected. Other nodes reach the replicas on the device at `address`.
     virtual void connected(const std::string& device, const std::string& address) = 0;
     virtual void received(const std::string& device, const nlohmann::json& message) = 0;
-    // Called when a device is lost: no process runs on it anymore, and it may be connected again later. `why` is a
+    // Called when a device is lost: no process runs on it any longer, and it may be connected again later. `why` is a
     // clause such as "node 7 has died".
     virtual void lost(const std::string& device, const std::string& why) = 0;
   };

@@ -28,13 +28,13 @@ void bypass_proxies(Environment& environment, const std::string& url) {
   static constexpr const char* kProxies[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
   const auto is_set = [&](const char* name) { return !value_of(environment, name).empty(); };
   if (std::ranges::none_of(kProxies, is_set)) return;
-  bool told = false;
+  bool has_list = false;
   for (const char* name : {"no_proxy", "NO_PROXY"}) {
     if (!is_set(name)) continue;
-    told = true;
+    has_list = true;
     if (environment[name] != "*") environment[name] += "," + host;
   }
-  if (!told) environment["no_proxy"] = host;
+  if (!has_list) environment["no_proxy"] = host;
 }
 
 // Lets Hugging Face's Trainer callback and Kubeflow's SDK report progress to the supervisor.

@@ -21,7 +21,7 @@ ReplicaLog::ReplicaLog(const std::filesystem::path& directory, int rank, const s
   create_private_directories(directory);
   create_private_file(path_);
   file_.open(path_, std::ios::app | std::ios::binary);
-  if (!file_) throw Error(fmt::format("cannot write the log {}: {}", path_.string(), std::strerror(errno)));
+  if (!file_) throw Error(fmt::format("cannot write the log '{}': {}", path_.string(), std::strerror(errno)));
   order_ = Fd(::open((directory / ".order").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, kPrivateFile));
   file_ << fmt::format("=== {} rank {}, start {}, {:%Y-%m-%d %H:%M:%S %z} ===\n", job_id, rank, restarts,
                        fmt::localtime(std::time(nullptr)));
@@ -45,7 +45,7 @@ std::optional<std::string> ReplicaLog::flush() {
   }
   if (file_ || failed_) return std::nullopt;
   failed_ = true;
-  return fmt::format("cannot append to the log {}: {}", path_.string(), std::strerror(errno));
+  return fmt::format("cannot append to the log '{}': {}", path_.string(), std::strerror(errno));
 }
 
 }  // namespace adaptdl::sched

@@ -1,4 +1,4 @@
-// ReplicaLog is the log file of one rank. It contains both output streams of the rank's replicas, over all starts.
+// ReplicaLog is the log file of one rank. It contains both output streams of the rank's replicas, across all starts.
 //
 // Next to the logs, a file .order records, for RunLogs, the order in which the ranks wrote. The file contains a line
 // "RANK END" for each flush, where END is the length of that rank's log after the flush.

@@ -99,7 +99,7 @@ ReplicaProcess::ReplicaProcess(const std::filesystem::path& program, const std::
   } while (size < 0 && errno == EINTR);
   if (size == sizeof error) {
     end();
-    throw UsageError(fmt::format("cannot run {}: {}", program.string(), why_not_executed(error)));
+    throw UsageError(fmt::format("cannot run '{}': {}", program.string(), why_not_executed(error)));
   }
   out = std::move(out_pipe.read);
   err = std::move(err_pipe.read);

@@ -81,8 +81,8 @@ void apply_hints(const json& hints, JobInfo& job) {
   const auto largest = limits.max_batch_size ? limits.max_batch_size : count(hints, "initBatchSize");
   if (!largest) return;
   const std::size_t pieces = *largest / std::max<std::size_t>(limits.min_local_bsz.value_or(1), 1);
-  const int most = static_cast<int>(std::min<std::size_t>(pieces, kMaxReplicasPerJob));
-  job.max_replicas = std::max(std::min(job.max_replicas, most), job.min_replicas);
+  const int max_replicas = static_cast<int>(std::min<std::size_t>(pieces, kMaxReplicasPerJob));
+  job.max_replicas = std::max(std::min(job.max_replicas, max_replicas), job.min_replicas);
 }
 
 }  // namespace adaptdl::sched

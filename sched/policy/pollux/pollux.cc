@@ -89,13 +89,14 @@ int waiting_jobs(const PolluxProblem& problem, const std::vector<Placement>& pla
   return count;
 }
 
-// Returns the smallest number of nodes from `least` to `most` with which no more jobs wait than with `most`.
-int enough_nodes(int least, int most, const std::function<int(int)>& waiting) {
-  if (waiting(least) == 0 || waiting(least) <= waiting(most)) return least;
-  int low = least, high = most;
+// Returns the smallest number of nodes from `min_nodes` to `max_nodes` with which no more jobs wait than with
+// `max_nodes`.
+int enough_nodes(int min_nodes, int max_nodes, const std::function<int(int)>& waiting) {
+  if (waiting(min_nodes) == 0 || waiting(min_nodes) <= waiting(max_nodes)) return min_nodes;
+  int low = min_nodes, high = max_nodes;
   while (low + 1 < high) {
     const int middle = low + (high - low) / 2;
-    (waiting(middle) > waiting(most) ? low : high) = middle;
+    (waiting(middle) > waiting(max_nodes) ? low : high) = middle;
   }
   return high;
 }
@@ -113,7 +114,7 @@ int used_nodes(const std::vector<Placement>& placements) {
 double utility(const PolluxProblem& problem, const std::vector<SearchNode>& nodes,
                const std::vector<Placement>& placements) {
   const std::size_t types = nodes.empty() ? 0 : nodes.front().capacity.size();
-  double most = 0;
+  double highest = 0;
   for (std::size_t type = 0; type < types; ++type) {
     double total = 0, used = 0;
     for (const SearchNode& node : nodes) total += static_cast<double>(node.capacity[type]);
@@ -123,9 +124,9 @@ double utility(const PolluxProblem& problem, const std::vector<SearchNode>& node
       if (replicas == 0 || replicas >= rows.one_node.size()) continue;
       used += rows(placements[job].size(), replicas) * static_cast<double>(problem.search.jobs[job].demand[type]);
     }
-    if (total > 0) most = std::max(most, used / total);
+    if (total > 0) highest = std::max(highest, used / total);
   }
-  return most;
+  return highest;
 }
 
 class Pollux : public Policy {
@@ -191,10 +192,10 @@ class Pollux : public Policy {
 
   // Solves the problem for a few numbers of nodes. The result uses only nodes that exist and will stay.
   GeneticState search_size(const PolluxProblem& values, const Problem& problem, Decision& decision) const {
-    const int now = static_cast<int>(problem.nodes.size()), most = static_cast<int>(values.search.nodes.size());
-    int least = std::clamp(problem.min_nodes, 0, now);
+    const int now = static_cast<int>(problem.nodes.size()), max_nodes = static_cast<int>(values.search.nodes.size());
+    int min_nodes = std::clamp(problem.min_nodes, 0, now);
     for (const SearchJob& job : values.search.jobs)
-      if (job.pinned) least = std::max(least, job.previous.back().node + 1);
+      if (job.pinned) min_nodes = std::max(min_nodes, job.previous.back().node + 1);
     std::map<int, GeneticState> solved;
     const auto solve = [&](int nodes) -> const GeneticState& {
       const auto [entry, added] = solved.try_emplace(nodes);
@@ -207,12 +208,12 @@ class Pollux : public Policy {
     };
     const auto waiting = [&](int nodes) { return waiting_jobs(values, solve(nodes)); };
     decision.utility = utility_of(now);
-    const int start = std::clamp(problem.last_desired.value_or(now), least, most);
-    const int desired = desired_nodes(start, least, most, options_.utility, utility_of);
-    const int enough = enough_nodes(desired, most, waiting);
+    const int start = std::clamp(problem.last_desired.value_or(now), min_nodes, max_nodes);
+    const int desired = desired_nodes(start, min_nodes, max_nodes, options_.utility, utility_of);
+    const int enough = enough_nodes(desired, max_nodes, waiting);
     decision.for_waiting_jobs = enough > desired;
     // Nodes that no job would use are not desired, regardless of the utility of the other nodes.
-    const int used = std::max(least, std::min(enough, used_nodes(solve(enough))));
+    const int used = std::max(min_nodes, std::min(enough, used_nodes(solve(enough))));
     decision.desired_nodes = waiting(used) > waiting(enough) ? enough : used;
     return solve(std::min(now, decision.desired_nodes));
   }

@@ -42,7 +42,7 @@ class Fifo final : public Policy {
       if (!allocation.empty()) {
         reason = fmt::format("{}: reached the head of the queue", describe(allocation));
       } else if (head && possible) {
-        reason = fmt::format("waits behind {}", head->name);
+        reason = fmt::format("waits behind job '{}'", head->name);
       } else {
         reason = shortage_reason(empty, *job, replicas);
         if (possible) head = job;

@@ -31,14 +31,14 @@ std::vector<Contender> choose_replicas(const Problem& problem, FreeNodes free, D
   std::vector<Contender> candidates;
   for (const JobInfo* job : by_arrival(problem)) {
     if (decision.reasons.contains(job->name)) continue;
-    const int least = std::max(job->min_replicas, 1);
-    const bool contradiction = least > std::min(job->max_replicas, kMaxReplicasPerJob);
-    if (contradiction || free.place(least, job->resources).empty()) {
+    const int min_replicas = std::max(job->min_replicas, 1);
+    const bool contradiction = min_replicas > std::min(job->max_replicas, kMaxReplicasPerJob);
+    if (contradiction || free.place(min_replicas, job->resources).empty()) {
       decision.allocations[job->name] = {};
-      decision.reasons[job->name] = shortage_reason(empty, *job, contradiction ? 0 : least);
+      decision.reasons[job->name] = shortage_reason(empty, *job, contradiction ? 0 : min_replicas);
       continue;
     }
-    candidates.push_back({job, least, 0});
+    candidates.push_back({job, min_replicas, 0});
     candidates.back().gain = gain_of_one_more(candidates.back());
   }
   while (!candidates.empty()) {

@@ -18,10 +18,10 @@ std::vector<const JobInfo*> by_arrival(const Problem& problem) {
 }
 
 int fixed_replicas(const JobInfo& job) {
-  const int least = std::max(job.min_replicas, 1);
-  const int most = std::min(job.max_replicas, kMaxReplicasPerJob);
-  if (most < least) return 0;
-  return std::clamp(job.requested_replicas > 0 ? job.requested_replicas : most, least, most);
+  const int min_replicas = std::max(job.min_replicas, 1);
+  const int max_replicas = std::min(job.max_replicas, kMaxReplicasPerJob);
+  if (max_replicas < min_replicas) return 0;
+  return std::clamp(job.requested_replicas > 0 ? job.requested_replicas : max_replicas, min_replicas, max_replicas);
 }
 
 const Allocation& previous_allocation(const Problem& problem, const JobInfo& job) {

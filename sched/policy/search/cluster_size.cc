@@ -5,7 +5,8 @@
 
 namespace adaptdl::sched {
 
-int desired_nodes(int now, int least, int most, const UtilityRange& range, const std::function<double(int)>& utility) {
+int desired_nodes(int now, int min_nodes, int max_nodes, const UtilityRange& range,
+                  const std::function<double(int)>& utility) {
   std::map<int, double> known;
   const auto of = [&](int nodes) {
     const auto [entry, added] = known.try_emplace(nodes, 0.0);
@@ -15,8 +16,8 @@ int desired_nodes(int now, int least, int most, const UtilityRange& range, const
   if (of(now) >= range.lowest && of(now) <= range.highest) return now;
   const double target = (range.lowest + range.highest) / 2;
   // The search considers at least one node, because a cluster without nodes has no utility.
-  int low = of(now) > target ? now : std::max(least, 1), high = of(now) > target ? most : now;
-  if (of(now) <= 0 || high < low) return least;
+  int low = of(now) > target ? now : std::max(min_nodes, 1), high = of(now) > target ? max_nodes : now;
+  if (of(now) <= 0 || high < low) return min_nodes;
   if (of(high) > target) return high;
   while (low + 1 < high) {
     const int middle = low + (high - low) / 2;

@@ -12,9 +12,10 @@ struct UtilityRange {
   double lowest = 0.35, highest = 0.65;
 };
 
-// Returns `now` if its utility is within the range. Otherwise, returns the number from `least` to `most` whose utility
-// is nearest to the middle of the range. The search is a bisection: it calls `utility` for only a few numbers of nodes,
-// and never twice for the same number. REQUIRES 0 <= least <= now <= most.
-int desired_nodes(int now, int least, int most, const UtilityRange& range, const std::function<double(int)>& utility);
+// Returns `now` if its utility is within the range. Otherwise, returns the number from `min_nodes` to `max_nodes` whose
+// utility is nearest to the middle of the range. The search is a bisection: it calls `utility` for only a few numbers
+// of nodes, and never twice for the same number. REQUIRES 0 <= min_nodes <= now <= max_nodes.
+int desired_nodes(int now, int min_nodes, int max_nodes, const UtilityRange& range,
+                  const std::function<double(int)>& utility);
 
 }  // namespace adaptdl::sched

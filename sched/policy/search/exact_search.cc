@@ -56,8 +56,8 @@ class BranchAndBound {
       if (replicas == 0 || (replicas >= about.min_replicas && has_value(about, partial))) all.push_back(partial);
       return true;
     }
-    const int most = std::min(state_.room(job, node), about.max_replicas - replicas);
-    for (int count = 0; count <= most; ++count) {
+    const int max_count = std::min(state_.room(job, node), about.max_replicas - replicas);
+    for (int count = 0; count <= max_count; ++count) {
       if (count > 0) partial.push_back({node, count});
       const bool within = extend(job, node + 1, partial, all);
       if (count > 0) partial.pop_back();

@@ -55,8 +55,8 @@ Genome::Genome(const PolluxProblem& problem, const PowerMean& mean, int max_node
           static_cast<Count>(std::min<int>(share.replicas, std::numeric_limits<Count>::max()));
     for (std::size_t node = 0; node < nodes_; ++node) {
       const auto begin = capacity_.begin() + static_cast<std::ptrdiff_t>(node * types_);
-      const std::int64_t most = room(job(index).demand, {begin, begin + static_cast<std::ptrdiff_t>(types_)});
-      room_.push_back(static_cast<Count>(std::min<std::int64_t>(most, job(index).max_replicas * 4)));
+      const std::int64_t max_replicas = room(job(index).demand, {begin, begin + static_cast<std::ptrdiff_t>(types_)});
+      room_.push_back(static_cast<Count>(std::min<std::int64_t>(max_replicas, job(index).max_replicas * 4)));
     }
   }
   order_.resize(nodes_);
@@ -146,9 +146,9 @@ void Genome::fill(Individual& individual, std::size_t node, Random& random) {
   for (std::size_t index = 0; index < jobs(); ++index) {
     if (!open_[index]) continue;
     Count& cell = individual.cells[index * nodes_ + node];
-    const Count most = room_[index * nodes_ + node];
+    const Count max_cell = room_[index * nodes_ + node];
     const double chance = cell > 0 ? to_any + to_present - to_any * to_present : to_any;
-    if (random.happens(chance) && cell < most) cell = static_cast<Count>(cell + random.below(most - cell + 1u));
+    if (random.happens(chance) && cell < max_cell) cell = static_cast<Count>(cell + random.below(max_cell - cell + 1u));
   }
 }
 
@@ -204,12 +204,12 @@ void Genome::respect_nodes(Individual& individual) {
     for (std::size_t node = 0; node < nodes_; ++node) {
       if (cells[node] == 0) continue;
       std::int64_t* free = free_.data() + node * types_;
-      std::int64_t most = cells[node];
+      std::int64_t fitting = cells[node];
       for (std::size_t type = 0; type < types_; ++type)
-        if (demand[type] > 0) most = std::min(most, quotient(free[type], demand[type]));
-      cells[node] = static_cast<Count>(most);
+        if (demand[type] > 0) fitting = std::min(fitting, quotient(free[type], demand[type]));
+      cells[node] = static_cast<Count>(fitting);
       replicas += cells[node];
-      for (std::size_t type = 0; type < types_; ++type) free[type] -= most * demand[type];
+      for (std::size_t type = 0; type < types_; ++type) free[type] -= fitting * demand[type];
     }
     if (replicas < job(index).min_replicas) std::fill_n(cells, nodes_, Count{0});
   }

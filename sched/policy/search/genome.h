@@ -1,7 +1,5 @@
 // The states of the genetic search (genetic_search.h), and the operations on them: crossover, mutation, repair and
 // evaluation.
-//
-// Threading: must be used by one thread.
 #pragma once
 
 #include <cstddef>

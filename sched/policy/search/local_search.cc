@@ -97,12 +97,12 @@ class LocalSearch {
 
   int cheapest_on(int node, bool only_distributed) const {
     int cheapest = -1;
-    double least = 0;
+    double min_loss = 0;
     for (const int job : state_.jobs_on(node)) {
       if (problem_.jobs[index(job)].pinned) continue;
       if (only_distributed && state_.placement(job).size() < 2) continue;
       const double loss = loss_of(job);
-      if (cheapest < 0 || loss < least || (loss == least && job < cheapest)) cheapest = job, least = loss;
+      if (cheapest < 0 || loss < min_loss || (loss == min_loss && job < cheapest)) cheapest = job, min_loss = loss;
     }
     return cheapest;
   }

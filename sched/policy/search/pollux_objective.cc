@@ -17,19 +17,20 @@ constexpr double kReleasedRestart = 0.9;  // multiplies a speedup if the allocat
 constexpr double kMaxSpeedup = 1e12;      // larger speedups come from nonsensical hints
 
 std::int64_t possible_replicas(const SearchJob& job, const std::vector<SearchNode>& nodes) {
-  std::int64_t most = 0;
+  std::int64_t possible = 0;
   for (const SearchNode& node : nodes)
-    if (most < kMaxReplicasPerJob) most += std::min<std::int64_t>(room(job.demand, node.capacity), kMaxReplicasPerJob);
-  return std::min<std::int64_t>(most, std::min(kMaxReplicasPerJob, job.max_replicas));
+    if (possible < kMaxReplicasPerJob)
+      possible += std::min<std::int64_t>(room(job.demand, node.capacity), kMaxReplicasPerJob);
+  return std::min<std::int64_t>(possible, std::min(kMaxReplicasPerJob, job.max_replicas));
 }
 
-Constraint constraint(const JobInfo& info, const SearchJob& job, std::int64_t most) {
+Constraint constraint(const JobInfo& info, const SearchJob& job, std::int64_t max_replicas) {
   if (job.pinned) return Constraint::kNone;
   if (std::ranges::all_of(job.demand, [](std::int64_t amount) { return amount <= 0; }))
     return Constraint::kAsksForNothing;
   if (info.max_replicas < 1 || info.min_replicas > info.max_replicas) return Constraint::kContradiction;
-  if (most < 1) return Constraint::kNoNode;
-  if (most < info.min_replicas) return Constraint::kTooMany;
+  if (max_replicas < 1) return Constraint::kNoNode;
+  if (max_replicas < info.min_replicas) return Constraint::kTooMany;
   return Constraint::kNone;
 }
 
@@ -41,11 +42,11 @@ double base_goodput(const SpeedupFunction& speedup, std::int64_t replicas) {
   return speedup.goodput(1, 1);
 }
 
-SpeedupRows speedups(const SpeedupFunction* speedup, std::size_t most, std::int64_t base_replicas) {
-  SpeedupRows rows{std::vector<double>(most + 1, 0.0), std::vector<double>(most + 1, 0.0)};
+SpeedupRows speedups(const SpeedupFunction* speedup, std::size_t max_replicas, std::int64_t base_replicas) {
+  SpeedupRows rows{std::vector<double>(max_replicas + 1, 0.0), std::vector<double>(max_replicas + 1, 0.0)};
   const double base = speedup ? base_goodput(*speedup, base_replicas) : static_cast<double>(base_replicas);
   if (!(base > 0)) return rows;
-  for (std::size_t replicas = 1; replicas <= most; ++replicas) {
+  for (std::size_t replicas = 1; replicas <= max_replicas; ++replicas) {
     const int count = static_cast<int>(replicas);
     const auto on = [&](int nodes) {
       return std::min((speedup ? speedup->goodput(nodes, count) : count) / base, kMaxSpeedup);
@@ -107,17 +108,17 @@ PolluxProblem pollux_problem(const std::vector<const JobInfo*>& jobs, SearchProb
     job.keep = paper ? mean.term(0) : 0;
     job.one_node = job.many_nodes = {job.keep};
 
-    const std::int64_t most = possible_replicas(job, problem.search.nodes);
+    const std::int64_t max_replicas = possible_replicas(job, problem.search.nodes);
     const auto before = static_cast<std::size_t>(replica_count(job.previous));
     SpeedupRows& rows = problem.speedups[index];
     Constraint& what = problem.constraints[index];
-    what = constraint(*jobs[index], job, most);
+    what = constraint(*jobs[index], job, max_replicas);
     if (what == Constraint::kNone) {
       const std::size_t base = paper ? fair_replicas(shares[index], jobs.size()) : 1;
-      rows = speedups(
-          jobs[index]->speedup.get(),
-          std::max(static_cast<std::size_t>(most), job.pinned ? std::min(before, std::size_t{kMaxReplicasPerJob}) : 0),
-          static_cast<std::int64_t>(base));
+      rows = speedups(jobs[index]->speedup.get(),
+                      std::max(static_cast<std::size_t>(max_replicas),
+                               job.pinned ? std::min(before, std::size_t{kMaxReplicasPerJob}) : 0),
+                      static_cast<std::int64_t>(base));
       if (!job.pinned && !speeds_up(rows)) what = Constraint::kNoSpeedup;
     }
     if (what != Constraint::kNone) {

@@ -79,14 +79,14 @@ Placement to_placement(const Allocation& allocation, const std::map<std::string_
 }
 
 std::int64_t room(const std::vector<std::int64_t>& demand, const std::vector<std::int64_t>& free) {
-  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  std::int64_t fitting = std::numeric_limits<std::int64_t>::max();
   bool asks = false;
   for (std::size_t type = 0; type < demand.size(); ++type) {
     if (demand[type] <= 0) continue;
     asks = true;
-    most = std::min(most, std::max<std::int64_t>(free[type], 0) / demand[type]);
+    fitting = std::min(fitting, std::max<std::int64_t>(free[type], 0) / demand[type]);
   }
-  return asks ? most : 0;
+  return asks ? fitting : 0;
 }
 
 SearchFrame make_search_frame(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas) {

@@ -28,8 +28,8 @@ struct SearchFrame {
 // below the job's minimum.
 SearchFrame make_search_frame(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas);
 
-// For each job, returns the fraction that one replica takes of the job's dominant resource in the whole cluster. The
-// fraction is 0 if the replica requests nothing, and infinite if it requests a resource that no node has.
+// For each job, returns the fraction of its dominant resource in the whole cluster that one replica takes. The fraction
+// is 0 if the replica requests nothing, and infinite if it requests a resource that no node has.
 std::vector<double> dominant_shares(const SearchProblem& problem);
 
 // Returns a job's maximum number of replicas: twice the number that it was measured with, or one if it has not been

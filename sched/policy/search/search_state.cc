@@ -99,14 +99,14 @@ bool SearchState::was_on(int job, int node) const {
 }
 
 std::optional<Placement> SearchState::find_one_node(int job, int replicas) const {
-  int best = -1, least = std::numeric_limits<int>::max();
+  int best = -1, min_room = std::numeric_limits<int>::max();
   bool best_known = false;
   for (int node = 0; node < static_cast<int>(free_.size()); ++node) {
     const int there = room(job, node);
-    if (there < replicas || there > least) continue;
+    if (there < replicas || there > min_room) continue;
     const bool known = was_on(job, node);
-    if (there == least && (best_known || !known)) continue;
-    best = node, least = there, best_known = known;
+    if (there == min_room && (best_known || !known)) continue;
+    best = node, min_room = there, best_known = known;
   }
   if (best < 0) return {};
   return Placement{{best, replicas}};
@@ -158,10 +158,10 @@ Placement SearchState::best_placement(int job) const {
     }
   }
   if (places < 2) on_many = 0;
-  const auto best_size = [&](const std::vector<double>& values, int most) {
+  const auto best_size = [&](const std::vector<double>& values, int max_size) {
     int best = 0;
-    most = std::min(most, static_cast<int>(values.size()) - 1);
-    for (int r = std::max(about.min_replicas, 1); r <= most; ++r) {
+    max_size = std::min(max_size, static_cast<int>(values.size()) - 1);
+    for (int r = std::max(about.min_replicas, 1); r <= max_size; ++r) {
       if (best == 0 || values[index(r)] > values[index(best)]) best = r;
     }
     return best;

@@ -1,6 +1,4 @@
 // An allocation under construction: each job's placement, the free resources, and the value of the allocation.
-//
-// Threading: must be used by one thread.
 #pragma once
 
 #include <optional>

@@ -61,25 +61,26 @@ Capacity measure(const SearchProblem& problem) {
 // Returns how many replicas of a job fit on the roomiest empty node, and on all empty nodes together.
 std::pair<int, int> fitting_replicas(const SearchState& empty, const SearchProblem& problem, int job) {
   int on_one = 0, on_all = 0;
-  const int most = problem.jobs[static_cast<std::size_t>(job)].max_replicas;
+  const int max_replicas = problem.jobs[static_cast<std::size_t>(job)].max_replicas;
   for (int node = 0; node < static_cast<int>(problem.nodes.size()); ++node) {
-    const int there = std::min(empty.room(job, node), most);
+    const int there = std::min(empty.room(job, node), max_replicas);
     on_one = std::max(on_one, there);
-    on_all = std::min(on_all + there, most);
+    on_all = std::min(on_all + there, max_replicas);
   }
   return {on_one, on_all};
 }
 
 // Returns the choices worth considering, by units: a choice with more units must also have more value.
-std::vector<Option> options_of(const SearchJob& job, std::pair<int, int> most, int unit, int units) {
+std::vector<Option> options_of(const SearchJob& job, std::pair<int, int> max_replicas, int unit, int units) {
   std::vector<Option> all = {{0, {0, job.previous.empty(), placement_value(job, {})}}};
   const auto add = [&](int replicas, bool keep, double value) {
     if (static_cast<std::int64_t>(replicas) * unit <= units) all.push_back({replicas * unit, {replicas, keep, value}});
   };
-  for (int r = std::max(job.min_replicas, 1); r <= most.second; ++r) {
+  for (int r = std::max(job.min_replicas, 1); r <= max_replicas.second; ++r) {
     const auto i = static_cast<std::size_t>(r);
-    if (r <= most.first && i < job.one_node.size()) add(r, false, job.one_node[i]);
-    if (r > 1 && most.second > most.first && i < job.many_nodes.size()) add(r, false, job.many_nodes[i]);
+    if (r <= max_replicas.first && i < job.one_node.size()) add(r, false, job.one_node[i]);
+    if (r > 1 && max_replicas.second > max_replicas.first && i < job.many_nodes.size())
+      add(r, false, job.many_nodes[i]);
   }
   if (!job.previous.empty()) add(replica_count(job.previous), true, job.keep);
   std::ranges::stable_sort(all, [](const Option& a, const Option& b) {

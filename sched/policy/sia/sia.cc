@@ -85,7 +85,8 @@ std::vector<int> choose(const Model& model) {
 }
 
 std::string on_nodes(int replicas, std::size_t nodes, const std::string& type) {
-  return counted(replicas, "replica") + " on " + counted(nodes, "node") + (type.empty() ? "" : " of type " + type);
+  return counted(replicas, "replica") + " on " + counted(nodes, "node") +
+         (type.empty() ? "" : " of type '" + type + "'");
 }
 
 std::string reason(const Model& model, const sia::Job& job, const Placed& placed) {

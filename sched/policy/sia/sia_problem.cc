@@ -121,28 +121,29 @@ TypeRoom room_on(const Cluster& cluster, const Job& job, int type) {
 }
 
 // Returns pairs of replicas and nodes, with the fewest replicas first.
-std::vector<std::pair<int, int>> sizes(const TypeRoom& room, int least, int most) {
+std::vector<std::pair<int, int>> sizes(const TypeRoom& room, int min_replicas, int max_replicas) {
   std::set<std::pair<int, int>> all;
   const auto add = [&](std::int64_t replicas, int nodes) {
-    if (replicas >= least && replicas <= most) all.emplace(static_cast<int>(replicas), nodes);
+    if (replicas >= min_replicas && replicas <= max_replicas) all.emplace(static_cast<int>(replicas), nodes);
   };
   for (int replicas = 1; replicas <= room.per_node; replicas *= 2) add(replicas, 1);
   for (int nodes = 1; nodes <= room.whole; nodes += nodes < kEveryNumberOfNodes ? 1 : nodes / 4)
     add(std::int64_t{nodes} * room.per_node, nodes);
   // The job's minimum may not be among these sizes.
-  const int nodes = (least - 1) / room.per_node + 1;
-  if (nodes <= room.whole) add(least, nodes);
+  const int nodes = (min_replicas - 1) / room.per_node + 1;
+  if (nodes <= room.whole) add(min_replicas, nodes);
   return {all.begin(), all.end()};
 }
 
 void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
-  const int least = std::max(job.info->min_replicas, 1);
+  const int min_replicas = std::max(job.info->min_replicas, 1);
   bool room_anywhere = false;
   for (int type = 0; type < static_cast<int>(cluster.types.size()); ++type) {
     const TypeRoom there = room_on(cluster, job, type);
     if (there.per_node == 0) continue;
     double best = 0;
-    for (const auto& [replicas, nodes] : sizes(there, least, std::min(job.info->max_replicas, kMaxReplicasPerJob))) {
+    for (const auto& [replicas, nodes] :
+         sizes(there, min_replicas, std::min(job.info->max_replicas, kMaxReplicasPerJob))) {
       room_anywhere = true;
       const double goodput = goodputs(type, nodes, replicas);
       // Sizes with more replicas but no more goodput are left out.
@@ -152,9 +153,9 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
     }
   }
   if (!job.configurations.empty()) return;
-  job.obstacle = job.info->max_replicas < least ? "maximum number of replicas below the minimum"
-                 : least > kMaxReplicasPerJob   ? "minimum number of replicas above what any job gets"
-                 : room_anywhere                ? "no positive goodput on any number of replicas"
+  job.obstacle = job.info->max_replicas < min_replicas ? "maximum number of replicas below the minimum"
+                 : min_replicas > kMaxReplicasPerJob   ? "minimum number of replicas above what any job gets"
+                 : room_anywhere                       ? "no positive goodput on any number of replicas"
                                  : "no room for the minimum number of replicas on nodes of a single type";
 }
 
@@ -180,8 +181,8 @@ void add_current(const Cluster& cluster, Goodputs& goodputs, Job& job) {
 }
 
 void set_costs(const Problem& problem, const Weights& weights, Job& job) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const Configuration& one : job.configurations) least = std::min(least, one.goodput);
+  double min_goodput = std::numeric_limits<double>::infinity();
+  for (const Configuration& one : job.configurations) min_goodput = std::min(min_goodput, one.goodput);
   double restart_factor = 1;
   if (!job.current.empty()) {
     const double age = std::max(0.0, problem.now - job.info->creation_time);  // 0 for NaN
@@ -192,7 +193,7 @@ void set_costs(const Problem& problem, const Weights& weights, Job& job) {
   }
   double worst = -std::numeric_limits<double>::infinity();
   for (Configuration& one : job.configurations) {
-    one.goodput /= least;
+    one.goodput /= min_goodput;
     const double value = one.goodput * (one.keep ? 1 : restart_factor);
     one.cost =
         weights.fairness == 0 ? -std::log(value) : std::copysign(std::pow(value, weights.fairness), -weights.fairness);
@@ -204,8 +205,8 @@ void set_costs(const Problem& problem, const Weights& weights, Job& job) {
 }  // namespace
 
 int room(const Node& node, const Job& job) {
-  const int most = std::clamp(job.info->max_replicas, 0, kMaxReplicasPerJob);
-  return static_cast<int>(std::min<std::int64_t>(sched::room(job.demand, node.free), most));
+  const int max_replicas = std::clamp(job.info->max_replicas, 0, kMaxReplicasPerJob);
+  return static_cast<int>(std::min<std::int64_t>(sched::room(job.demand, node.free), max_replicas));
 }
 
 void take(Node& node, const Job& job, int replicas) {

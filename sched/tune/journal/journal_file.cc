@@ -69,7 +69,8 @@ JournalFile::JournalFile(std::filesystem::path path, bool create) : path_(std::m
   if (!fd) fail("open");
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) fail("read");
-  if (!S_ISREG(info.st_mode)) throw Error(fmt::format("{} is not a regular file; choose another file", path_.string()));
+  if (!S_ISREG(info.st_mode))
+    throw Error(fmt::format("'{}' is not a regular file; choose another file", path_.string()));
   inode_ = info.st_ino;
 }
 
@@ -156,12 +157,12 @@ std::uint64_t JournalFile::check_same(int fd) const {
   struct stat info {};
   if (::fstat(fd, &info) != 0) fail("read");
   if (info.st_ino != inode_)
-    throw Error(fmt::format("{} was replaced by another file; restart to use the new file", path_.string()));
+    throw Error(fmt::format("file '{}' was replaced by another file; restart to use the new file", path_.string()));
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size < offset_)
-    throw Error(
-        fmt::format("{} was truncated from {} to {} bytes; restore it from a backup, or restart to use what is left",
-                    path_.string(), offset_, size));
+    throw Error(fmt::format(
+        "file '{}' was truncated from {} to {} bytes; restore it from a backup, or restart to use what is left",
+        path_.string(), offset_, size));
   return size;
 }
 
@@ -170,12 +171,12 @@ void JournalFile::check_tail(int fd) const {
   std::size_t count = tail.size();
   if (!read_at(fd, offset_ - count, tail.data(), count)) fail("read");
   if (count != tail_.size() || tail != tail_)
-    throw Error(
-        fmt::format("{} was changed before line {}; restart to use the changed file", path_.string(), lines_ + 1));
+    throw Error(fmt::format("file '{}' was changed before line {}; restart to use the changed file", path_.string(),
+                            lines_ + 1));
 }
 
 void JournalFile::fail(std::string_view action) const {
-  throw Error(fmt::format("cannot {} {}: {}", action, path_.string(), std::strerror(errno)));
+  throw Error(fmt::format("cannot {} file '{}': {}", action, path_.string(), std::strerror(errno)));
 }
 
 void JournalFile::fail_line(std::string_view what) const {

@@ -52,7 +52,7 @@ bool JournalLock::try_create() const {
   // directory is mounted.
   if (::symlink(file_.filename().c_str(), lock_.c_str()) == 0) return true;
   if (errno == EEXIST) return false;
-  throw Error(fmt::format("cannot create the lock {}: {}", lock_.string(), std::strerror(errno)));
+  throw Error(fmt::format("cannot create the lock '{}': {}", lock_.string(), std::strerror(errno)));
 }
 
 void JournalLock::wait(const Notice& notice) {
@@ -69,11 +69,11 @@ void JournalLock::wait(const Notice& notice) {
     }
     if (!reported && now - last_change > report_after) {
       reported = true;
-      notice(fmt::format("waiting for the lock {}; it will be taken over if it does not change for {:.3g}s",
+      notice(fmt::format("waiting for the lock '{}'; it will be taken over if it does not change for {:.3g}s",
                          lock_.string(), std::chrono::duration<double>(grace_).count()));
     }
     if (now - last_change > grace_) {
-      notice(fmt::format("taking over the lock {}, which has not changed for {:.3g}s", lock_.string(),
+      notice(fmt::format("taking over the lock '{}', which has not changed for {:.3g}s", lock_.string(),
                          std::chrono::duration<double>(now - last_change).count()));
       remove(&state.first);
       seen = {};

@@ -4,8 +4,6 @@
 // link nor the file has changed for the grace time. Optuna 4.0 has no grace time and waits forever.
 //
 // Errors: Error if a system call fails.
-//
-// Threading: each object is used by one thread.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,6 @@
 // The studies and trials that result from a journal's operations, according to Optuna's rules: ids are assigned in the
 // order of creation, and an operation that conflicts with an earlier one, such as a report for a finished trial, has no
 // effect.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -17,7 +17,7 @@ std::optional<double> best_value(const Trial& trial, Direction direction) {
   return best;
 }
 
-// Returns the values, except NaN, that the completed trials reported first at 95 % of `step` or later.
+// Returns the values, except NaN, that the completed trials reported first at 95% of `step` or later.
 std::vector<double> completed_at(const Study& study, double step) {
   std::vector<double> values;
   for (const Trial& trial : study.trials) {

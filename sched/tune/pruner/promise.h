@@ -33,8 +33,9 @@ struct Forecast {
   double deviation = 0;  // standard deviation, >= 0
 };
 
-// Returns, for each forecast, the probability that it is the highest and, if `to_beat` is given and within reach, that
-// it exceeds `to_beat`. The sum is 1. Probabilities below 1 % are rough. REQUIRES finite numbers.
+// Returns, for each forecast, the probability that its final value is the highest. If `to_beat` is given and within
+// reach, the probabilities are conditional on the highest value exceeding `to_beat`. They add up to 1; those below 1%
+// are inaccurate. REQUIRES finite numbers.
 std::vector<double> chances_of_best(const std::vector<Forecast>& forecasts, std::optional<double> to_beat);
 
 // Returns the weights of the running trials, by number: kMinPromise + (1 - kMinPromise) * chance / mean chance, whose

@@ -2,7 +2,7 @@
 //
 // A pruner compares trials at equal steps. A step is the training progress of a trial, in scale-invariant samples if
 // the program reports them (adaptdl/report.h). Rung k is the step first_rung * factor^k. A trial reaches the rung with
-// its first report at 95 % of that step or later, because programs report at the ends of epochs, not at exact steps.
+// its first report at 95% of that step or later, because programs report at the ends of epochs, not at exact steps.
 //
 // With asha and hyperband, a trial pauses at each rung and keeps its checkpoint until it is promoted, so that no trial
 // continues only because it was early (ASHA: Li et al., MLSys 2020). Trials that are never promoted are pruned when the

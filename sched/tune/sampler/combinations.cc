@@ -58,7 +58,7 @@ Combinations::Combinations(const Space& space, const Values& given) : space_(spa
     const Parameter& parameter = space.parameters[i];
     if (!cardinality(parameter.distribution))
       throw UsageError(
-          fmt::format("grid search requires a finite search space, but '{}' has infinitely many values; "
+          fmt::format("grid search requires a finite search space, but parameter '{}' has infinitely many values; "
                       "give it a step, or use another sampler",
                       parameter.name));
     listed_.push_back(positions_in_conditions(i));

@@ -74,7 +74,7 @@ Counts count_places(const std::string& parameter, const Distribution& distributi
 // Returns the standard deviation that all kernels have, in places, by Scott's rule (Scott, "Multivariate Density
 // Estimation", 1992). The minimum is the deviation at which nine tenths of a kernel's mass are within its own place.
 double bandwidth(const Counts& counts) {
-  constexpr double kNarrowest = 0.5 / 1.64, kQuartilesApart = 1.34;  // from quantiles of the normal distribution
+  constexpr double kMinDeviation = 0.5 / 1.64, kQuartilesApart = 1.34;  // from quantiles of the normal distribution
   double total = 0, sum = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     total += counts[i];
@@ -94,7 +94,7 @@ double bandwidth(const Counts& counts) {
   }
   const double deviation = std::sqrt(squares / std::max(1.0, total - 1));
   const auto quartiles = static_cast<double>(upper.value_or(last) - lower.value_or(0));
-  return std::max(kNarrowest, 1.059 * std::min(quartiles / kQuartilesApart, deviation) * std::pow(total, -0.2));
+  return std::max(kMinDeviation, 1.059 * std::min(quartiles / kQuartilesApart, deviation) * std::pow(total, -0.2));
 }
 
 // Adds up a kernel around each observed place, weighted by its number of trials, and a prior kernel that is as wide as

@@ -14,9 +14,10 @@ std::vector<double> weights(std::size_t observed) {
   std::vector<double> weights(observed + 1, 1);
   if (observed <= kFull) return weights;
   const std::size_t ramp = observed - kFull;
-  const double least = 1 / static_cast<double>(observed);
+  const double min_weight = 1 / static_cast<double>(observed);
   for (std::size_t i = 0; i < ramp; ++i)
-    weights[i] = least + (ramp > 1 ? (1 - least) * static_cast<double>(i) / static_cast<double>(ramp - 1) : 0);
+    weights[i] =
+        min_weight + (ramp > 1 ? (1 - min_weight) * static_cast<double>(i) / static_cast<double>(ramp - 1) : 0);
   return weights;
 }
 

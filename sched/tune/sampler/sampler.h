@@ -3,8 +3,6 @@
 // A sampler's result depends only on the study, the trial's number and the seed, and is the same on any processor.
 // Samplers optimize a study's first objective. Trials that run at the same time get different parameters, because their
 // numbers differ and because TPE and grid search avoid the parameters of running trials.
-//
-// Threading: a Sampler is used by one thread at a time.
 #pragma once
 
 #include <cstdint>

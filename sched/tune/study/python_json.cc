@@ -42,7 +42,7 @@ constexpr auto kPlain = [] {
   return plain;
 }();
 
-// Returns nullopt if the text is not a whole number or is out of range for Whole.
+// Returns nullopt if the text is not an integer or is out of range for Whole.
 template <class Whole>
 std::optional<Whole> whole_number(std::string_view text) {
   Whole whole = 0;
@@ -259,7 +259,7 @@ double PythonJsonReader::number() {
   return error == std::errc() ? number : std::strtod(std::string(text).c_str(), nullptr);
 }
 
-// Reads the next number if it is a whole number without a sign and in the range of the type.
+// Reads the next number if it is an integer without a sign and in the range of the type.
 std::optional<std::int64_t> PythonJsonReader::take_whole() {
   if (!is_digit(peek())) return {};
   const std::size_t begin = at_;

@@ -29,7 +29,7 @@ class PythonJsonReader {
 
   std::string_view string();  // valid until the next call to any function
   double number();
-  // Reads a whole number, such as 3 or 3.0, and clamps it to the range of the type.
+  // Reads an integer, such as 3 or 3.0, and clamps it to the range of the type.
   std::int64_t integer();
   bool boolean();
   bool null();  // reads null if it comes next, and returns whether it did

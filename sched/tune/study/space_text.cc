@@ -45,9 +45,9 @@ json parse_scalar(std::string_view text) {
 
 Distribution make_range(const std::string& name, const json& low, const json& high, const json& step, bool log) {
   for (const auto& [what, value] : {std::pair("lower bound", &low), std::pair("upper bound", &high)})
-    if (!value->is_number()) refuse(name, fmt::format("the {} must be a number, not {}", what, to_text(*value)));
+    if (!value->is_number()) refuse(name, fmt::format("the {} must be a number, not '{}'", what, to_text(*value)));
   if (!step.is_null() && !step.is_number())
-    refuse(name, fmt::format("the step must be a number, not {}", to_text(step)));
+    refuse(name, fmt::format("the step must be a number, not '{}'", to_text(step)));
   for (const json* const value : {&low, &high, &step})
     if (value->is_number_integer() && std::abs(value->get<double>()) > kMaxInteger)
       refuse(name, fmt::format("integers must be at most 2^53 in magnitude, not {}", to_text(*value)));
@@ -72,7 +72,7 @@ Distribution make_choice(const std::string& name, const json& values) {
   for (const json& value : values) {
     if (value.is_structured()) refuse(name, "values to choose from must be strings, numbers, booleans or null");
     if (std::ranges::find(choice.values, value) != choice.values.end())
-      refuse(name, fmt::format("duplicate value {}", to_text(value)));
+      refuse(name, fmt::format("duplicate value '{}'", to_text(value)));
     choice.values.push_back(value);
   }
   return choice;
@@ -191,9 +191,9 @@ void sort_by_conditions(Space& space) {
       const auto missing = std::ranges::find_if_not(first.when, is_there);
       const bool exists = std::ranges::find(left, missing->parameter, &Parameter::name) != left.end();
       refuse(first.name,
-             fmt::format("'when' names {} '{}'",
-                         exists ? "a parameter whose own condition depends on it:" : "the unknown parameter",
-                         missing->parameter));
+             exists ? fmt::format("circular condition: 'when' names '{}', whose own condition leads to a cycle",
+                                  missing->parameter)
+                    : fmt::format("'when' names the unknown parameter '{}'", missing->parameter));
     }
     sorted.push_back(std::move(*next));
     left.erase(next);
@@ -227,8 +227,8 @@ void check_conditions(const Space& space) {
       for (const json& value : condition.values) {
         const Parameter* const other = space.find(condition.parameter);
         if (other != nullptr && !contains(other->distribution, value))
-          refuse(parameter.name,
-                 fmt::format("'when' names the value {}, which '{}' cannot have", to_text(value), condition.parameter));
+          refuse(parameter.name, fmt::format("'when' names the value '{}', which parameter '{}' cannot have",
+                                             to_text(value), condition.parameter));
       }
 }
 
@@ -260,7 +260,7 @@ SpaceFile parse_space(const json& document, const std::function<std::string(cons
   }
   if (const auto seed = document.find("seed"); seed != document.end()) {
     if (!seed->is_number_integer() || *seed < 0)
-      throw UsageError(fmt::format("{}: the seed must be a whole number of at least 0", where(Pointer("/seed"))));
+      throw UsageError(fmt::format("{}: the seed must be a non-negative integer", where(Pointer("/seed"))));
     file.seed = seed->get<std::uint64_t>();
   }
   return file;

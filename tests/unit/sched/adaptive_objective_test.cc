@@ -79,7 +79,7 @@ TEST_CASE("of two jobs with equal work left, the older one is preferred") {
   CHECK(replicas(decide(crowded), "late") == 1);
 }
 
-TEST_CASE("an unmeasured job starts on up to four replicas, then grows fourfold") {
+TEST_CASE("a job gets up to four replicas until it is measured, then up to four times its measured replicas") {
   CHECK(replicas(decide(cluster(16, {unmeasured("fresh")})), "fresh") == 4);
   JobInfo young = job("young", 100);
   young.profiled_replicas = 4;
@@ -99,7 +99,7 @@ TEST_CASE("an unmeasured job gets some of the GPUs of a job that scales well, bu
   }
 }
 
-TEST_CASE("an unmeasured job is preferred the longer it waits") {
+TEST_CASE("the longer an unmeasured job waits, the more it is preferred") {
   for (const double age : {0.0, 1e6}) {
     JobInfo fresh = unmeasured("fresh");
     fresh.creation_time = 3600 - age;

@@ -81,8 +81,9 @@ TEST_CASE("other users cannot use the agent") {
     return other.join();
   };
   CHECK(as_nobody() == 2);
-  // Other users are rejected even if directory and socket are open to all. On a busy machine, a run that is waiting
-  // for its agent starts a second agent, which restricts access to the directory again before it finds the first one.
+  // Other users are rejected even if the directory and the socket are open to all. On a busy machine, a run that is
+  // waiting for its agent starts a second agent, which restricts access to the directory again before it finds the
+  // first one.
   int reached = 2;
   for (int tries = 0; tries < 20 && reached == 2; ++tries) {
     for (const auto& path : {home.directory.path(), home.socket().parent_path(), home.socket()})
@@ -114,15 +115,14 @@ TEST_CASE("an invalid message is answered with the reason and closes only its ow
       {"{}\n", "field 'id' is missing"},
       {std::string(1000, '[') + "\n", "the message is nested too deeply"},
       {std::string((2 << 20), 'x'), "the message is too long"},
-      {replaced("\"min\":1", "\"min\":0"), "field 'min' must be a whole number from 1 to 4096"},
-      {replaced("\"max\":1", "\"max\":1e99"), "field 'max' must be a whole number from 1 to 4096"},
+      {replaced("\"min\":1", "\"min\":0"), "field 'min' must be an integer from 1 to 4096"},
+      {replaced("\"max\":1", "\"max\":1e99"), "field 'max' must be an integer from 1 to 4096"},
       {replaced("[\"0\"]", "[\"0\",\"0\"]"), "field 'devices' must be a list of distinct device names"},
       {replaced("\"hints\":{}", "\"hints\":{\"x\":1}"), "unknown scheduling hint 'x'"},
       {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is not valid JSON"},
       {replaced("\"hints\":{}", "\"hints\":{},\"weight\":0"), "field 'weight' must be a number from 0.001 to 1000"},
       {replaced("\"hints\":{}", "\"hints\":{},\"weight\":\"1\""), "field 'weight' must be a number"},
-      {replaced("\"hints\":{}", "\"hints\":{},\"preferred\":2"),
-       "field 'preferred' must be a whole number from 1 to 1"},
+      {replaced("\"hints\":{}", "\"hints\":{},\"preferred\":2"), "field 'preferred' must be an integer from 1 to 1"},
       {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "field 'id' must be 1 to 40 letters and digits"},
   };
   for (const auto& [bytes, why] : wrong) {

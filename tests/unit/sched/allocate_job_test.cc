@@ -30,7 +30,7 @@ TEST_CASE("a new job gets its minimum number of replicas, at least one, on one n
   CHECK(allocate_job(job(3), {node("a", 2), node("b", 3)}) == Allocation{"b", "b", "b"});
 }
 
-TEST_CASE("preemptible nodes are used last, and other nodes in order by name") {
+TEST_CASE("a new job is placed on nodes in the order of their names, on preemptible ones last") {
   CHECK(allocate_job(job(1), {node("a", 4, true), node("c", 4), node("b", 4)}) == Allocation{"b"});
   CHECK(allocate_job(job(1), {node("a", 4, true), node("b", 0)}) == Allocation{"a"});
 }

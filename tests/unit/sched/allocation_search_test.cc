@@ -118,8 +118,8 @@ class Enumeration {
   void descend_nodes(int job, int node, Placement& placement) {
     const SearchJob& about = problem_.jobs[static_cast<std::size_t>(job)];
     if (node < static_cast<int>(problem_.nodes.size())) {
-      const int most = std::min(state_.room(job, node), about.max_replicas - replica_count(placement));
-      for (int replicas = 0; replicas <= most; ++replicas) {
+      const int max_count = std::min(state_.room(job, node), about.max_replicas - replica_count(placement));
+      for (int replicas = 0; replicas <= max_count; ++replicas) {
         if (replicas > 0) placement.push_back({node, replicas});
         descend_nodes(job, node + 1, placement);
         if (replicas > 0) placement.pop_back();
@@ -149,7 +149,7 @@ TEST_CASE("allocations respect capacity, bounds and pins, with at most one distr
   }
 }
 
-TEST_CASE("small problems are solved within 1 % of the optimum") {
+TEST_CASE("small problems are solved within 1% of the optimum") {
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
     const SearchProblem problem =
@@ -159,7 +159,7 @@ TEST_CASE("small problems are solved within 1 % of the optimum") {
   }
 }
 
-TEST_CASE("on a large cluster, the value is within 2 % of the node-agnostic bound") {
+TEST_CASE("on a large cluster, the value is within 2% of the node-agnostic bound") {
   std::mt19937 random(3);
   for (int i = 0; i < 50; ++i) {
     SearchProblem problem;

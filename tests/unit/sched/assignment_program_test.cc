@@ -31,13 +31,13 @@ bool within_capacity(const AssignmentProgram& program, const std::vector<int>& t
 // Finds the minimum cost by enumeration.
 double least_cost(const AssignmentProgram& program, std::size_t group, std::vector<int>& taken) {
   if (group == program.groups.size()) return within_capacity(program, taken) ? cost_of(program, taken) : 0;
-  double least = 0;
+  double min_cost = 0;
   for (int option = -1; option < static_cast<int>(program.groups[group].size()); ++option) {
     taken[group] = option;
-    least = std::min(least, least_cost(program, group + 1, taken));
+    min_cost = std::min(min_cost, least_cost(program, group + 1, taken));
   }
   taken[group] = -1;
-  return least;
+  return min_cost;
 }
 
 AssignmentProgram random_program(std::mt19937& random, int groups, int resources, double capacity) {
@@ -57,7 +57,7 @@ AssignmentProgram random_program(std::mt19937& random, int groups, int resources
 
 }  // namespace
 
-TEST_CASE("small programs are solved optimally") {
+TEST_CASE("small integer programs are solved optimally") {
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
     const AssignmentProgram program = random_program(random, 1 + i % 4, 1 + i % 3, 3 + i % 5);
@@ -69,7 +69,7 @@ TEST_CASE("small programs are solved optimally") {
   }
 }
 
-TEST_CASE("options without a benefit or without room are not chosen, and empty programs are solved") {
+TEST_CASE("options without a benefit or without room are not chosen, and an empty integer program is solved") {
   CHECK(solve_assignment({}).empty());
   CHECK(solve_assignment({{{}, {}}, {4}}) == std::vector{-1, -1});
   CHECK(solve_assignment({{{{0.5, {{0, 1}}}}, {{0, {{0, 1}}}}}, {4}}) == std::vector{-1, -1});

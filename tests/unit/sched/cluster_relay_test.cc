@@ -74,7 +74,7 @@ struct Scene {
   static json node(const std::string& id, int devices, bool leaving = false) {
     return {{"id", id}, {"address", "10.0.0." + id}, {"devices", devices}, {"leaving", leaving}};
   }
-  // Lets the relay handle everything until `condition` holds. Returns false after a minute.
+  // Lets the relay handle all events until `condition` holds. Returns false after a minute.
   template <typename Condition>
   bool eventually(Condition condition) {
     const auto deadline = std::chrono::steady_clock::now() + 60s;

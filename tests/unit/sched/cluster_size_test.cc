@@ -13,9 +13,9 @@ namespace {
 
 // Returns the desired size of a cluster that has `now` nodes and may grow to twice as many, if its utility is 1 for up
 // to `ideal` nodes.
-int desired(int now, double ideal, int least = 0, int* asked = nullptr) {
+int desired(int now, double ideal, int min_nodes = 0, int* asked = nullptr) {
   int count = 0;
-  const int nodes = desired_nodes(now, least, 2 * now, {}, [&](int n) {
+  const int nodes = desired_nodes(now, min_nodes, 2 * now, {}, [&](int n) {
     ++count;
     return n <= ideal ? 1.0 : ideal / n;
   });
@@ -31,13 +31,13 @@ TEST_CASE("a well-utilized cluster keeps its size") {
   CHECK(desired(16, 6) == 16);
 }
 
-TEST_CASE("an overutilized cluster grows, at most to its maximum size") {
+TEST_CASE("an overutilized cluster grows, but not beyond its maximum size") {
   CHECK(desired(16, 14) == 28);
   CHECK(desired(16, 100) == 32);
   CHECK(desired(1, 100) == 2);
 }
 
-TEST_CASE("an underutilized cluster shrinks, at most to its minimum size") {
+TEST_CASE("an underutilized cluster shrinks, but not below its minimum size") {
   CHECK(desired(16, 2) == 4);
   CHECK(desired(16, 0.3) == 1);
   CHECK(desired(16, 2, 9) == 9);

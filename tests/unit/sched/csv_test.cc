@@ -94,7 +94,7 @@ TEST_CASE("a number that is invalid or out of range is rejected") {
   CHECK(wrong("name,size\na,1e3\n", number) == "");
 }
 
-TEST_CASE("a count must be a whole number from 1 to 1000000000") {
+TEST_CASE("a count must be an integer from 1 to 1000000000") {
   const auto count = [](const Csv& csv) { csv.count(0, "size"); };
   for (const char* text : {"0", "-1", "1.5", "1e3", "", "2000000000", "99999999999999999999"}) {
     CAPTURE(text);

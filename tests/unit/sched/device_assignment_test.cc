@@ -13,7 +13,7 @@ const Devices kFour{"0", "1", "2", "3"};
 
 }  // namespace
 
-TEST_CASE("each run gets its number of devices in order, and no device is assigned twice") {
+TEST_CASE("each run gets the number of devices that it needs, in order, and no device is assigned twice") {
   CHECK(assign({{2, kFour, {}}, {2, kFour, {}}}) == std::vector<Devices>{{"0", "1"}, {"2", "3"}});
   CHECK(assign({{0, kFour, {}}, {1, {"3"}, {}}}) == std::vector<Devices>{{}, {"3"}});
   CHECK(assign({}) == std::vector<Devices>{});

@@ -67,9 +67,9 @@ TEST_CASE("weights decide between unmeasured runs and between runs that scale al
     CHECK(machine.has(2).size() >= 6);
     // Swapping the weights takes effect immediately.
     machine.users[1].weight = 1.75;
-    CHECK(machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now));
+    CHECK(machine.shares.set(1, machine.users[1], machine.sent[1].number, machine.now));
     machine.users[2].weight = 0.25;
-    CHECK(machine.shares.set(2, machine.users[2], machine.told[2].number, machine.now));
+    CHECK(machine.shares.set(2, machine.users[2], machine.sent[2].number, machine.now));
     settle();
     CHECK(machine.has(1).size() >= 6);
     CHECK(machine.has(2).size() <= 2);
@@ -82,7 +82,7 @@ TEST_CASE("no weight pushes a started run below its minimum") {
   machine.decide();
   machine.heed(1);
   machine.users[1].weight = 1e-3;
-  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
+  machine.shares.set(1, machine.users[1], machine.sent[1].number, machine.now);
   DeviceUser heavy = user(1, 4, 1);
   heavy.weight = 1e3;
   machine.come(2, heavy);
@@ -103,7 +103,7 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
       user.max = count;
       user.preferred_count = count;
       if (measured) user.hints = measured_hints(10);
-      machine.shares.set(id, user, machine.told[id].number, machine.now);
+      machine.shares.set(id, user, machine.sent[id].number, machine.now);
     };
     const auto settle = [&](const std::vector<UserId>& ids) {
       for (int cycle = 0; cycle < 5; ++cycle) {
@@ -118,14 +118,14 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
     settle({1, 2});
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 2);
-    CHECK_GOLDEN(machine.told[1].reason);
+    CHECK_GOLDEN(machine.sent[1].reason);
     // A third run does not wait, and the other two return to what they prefer once it has ended.
     machine.come(3, user(1, 4, 2));
     settle({1, 2, 3});
     CHECK(machine.has(1).size() == 2);
     CHECK(machine.has(2).size() == 1);
     CHECK(machine.has(3).size() == 1);
-    CHECK_GOLDEN(machine.told[2].reason);
+    CHECK_GOLDEN(machine.sent[2].reason);
     machine.shares.remove(3);
     settle({1, 2});
     CHECK(machine.has(2).size() == 2);
@@ -139,7 +139,7 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
     CHECK(machine.has(2).size() == 2);
     CHECK(machine.has(3).size() == 2);
     machine.users[2].held.clear();
-    machine.shares.set(2, machine.users[2], machine.told[2].number, machine.now);
+    machine.shares.set(2, machine.users[2], machine.sent[2].number, machine.now);
     settle({2, 3});
     CHECK(machine.has(2).size() == 2);
   }
@@ -161,11 +161,11 @@ TEST_CASE("a run with a preferred number keeps its fair share beside one that sc
   settle();
   CHECK(machine.has(2).size() == 1);
   machine.users[2].preferred_count = 3;
-  CHECK(machine.shares.set(2, machine.users[2], machine.told[2].number, machine.now));
+  CHECK(machine.shares.set(2, machine.users[2], machine.sent[2].number, machine.now));
   settle();
   CHECK(machine.has(1).size() == 2);
   CHECK(machine.has(2).size() == 2);
-  CHECK_GOLDEN(machine.told[2].reason);
+  CHECK_GOLDEN(machine.sent[2].reason);
 }
 
 TEST_CASE("a run that prefers more than its fair share gets otherwise unused devices") {

@@ -33,10 +33,10 @@ struct Machine {
   void decide() {
     now += 10;
     shares.decide(*policy, now);
-    tell();
+    send_changes();
   }
-  void tell() {
-    for (auto& [id, share] : shares.take_changes()) told[id] = share;
+  void send_changes() {
+    for (auto& [id, share] : shares.take_changes()) sent[id] = share;
   }
   void come(UserId id, DeviceUser who) {
     users[id] = std::move(who);
@@ -44,16 +44,16 @@ struct Machine {
   }
   // The run uses the devices it is allocated, and releases all others.
   void heed(UserId id) {
-    users[id].held = told[id].devices;
-    shares.set(id, users[id], told[id].number, now);
-    tell();
+    users[id].held = sent[id].devices;
+    shares.set(id, users[id], sent[id].number, now);
+    send_changes();
   }
-  const Devices& has(UserId id) { return told[id].devices; }
+  const Devices& has(UserId id) { return sent[id].devices; }
 
   std::unique_ptr<Policy> policy = make_policy("adaptive", {.restart_cost = 2});
   DeviceShares shares;
   std::map<UserId, DeviceUser> users;
-  std::map<UserId, DeviceShare> told;
+  std::map<UserId, DeviceShare> sent;
   double now = 1e9;
 };
 

@@ -17,7 +17,7 @@ TEST_CASE("a single run gets its maximum number of devices") {
   machine.come(1, user(1, 3, 0));
   machine.decide();
   CHECK(machine.has(1) == Devices{"0", "1", "2"});
-  CHECK_FALSE(machine.told[1].reason.empty());
+  CHECK_FALSE(machine.sent[1].reason.empty());
 }
 
 TEST_CASE("unmeasured runs share devices equally, and each keeps its first devices") {
@@ -47,14 +47,14 @@ TEST_CASE("a device is given to the next run only after the previous one release
   machine.come(2, user(1, 4, 1));
   machine.decide();
   CHECK(machine.has(2).empty());
-  CHECK_GOLDEN(machine.told[2].reason);
+  CHECK_GOLDEN(machine.sent[2].reason);
   // The run has acknowledged the change, but has not released the devices yet.
-  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
-  machine.tell();
+  machine.shares.set(1, machine.users[1], machine.sent[1].number, machine.now);
+  machine.send_changes();
   CHECK(machine.has(2).empty());
   machine.users[1].held = {"0", "1", "3"};
-  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
-  machine.tell();
+  machine.shares.set(1, machine.users[1], machine.sent[1].number, machine.now);
+  machine.send_changes();
   CHECK(machine.has(2) == Devices{"2"});
   machine.heed(1);
   CHECK(machine.has(2) == Devices{"2", "3"});
@@ -64,16 +64,16 @@ TEST_CASE("a device is considered in use until its run acknowledges a share with
   Machine machine;
   machine.come(1, user(1, 4, 0));
   machine.decide();
-  const DeviceShare first = machine.told[1];
+  const DeviceShare first = machine.sent[1];
   CHECK(first.devices.size() == 4);
   machine.come(2, user(1, 4, 1));
   machine.decide();
   // The run reports no devices, but still acknowledges only its first share.
   machine.shares.set(1, machine.users[1], first.number, machine.now);
-  machine.tell();
+  machine.send_changes();
   CHECK(machine.has(2).empty());
-  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
-  machine.tell();
+  machine.shares.set(1, machine.users[1], machine.sent[1].number, machine.now);
+  machine.send_changes();
   CHECK(machine.has(2) == Devices{"2", "3"});
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("a started run keeps its minimum, and one that cannot start waits with
     CHECK(machine.has(1).size() >= 3);
     CHECK(machine.has(2).empty());
   }
-  CHECK(machine.told[2].reason.find("waits") == 0);
+  CHECK(machine.sent[2].reason.find("waits") == 0);
   machine.shares.remove(1);
   machine.decide();
   CHECK(machine.has(2).size() == 4);
@@ -131,7 +131,7 @@ TEST_CASE("a run whose minimum is raised keeps its devices until enough are free
   machine.heed(1);
   machine.heed(2);
   machine.users[1].min = machine.users[1].max = 4;
-  CHECK(machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now));
+  CHECK(machine.shares.set(1, machine.users[1], machine.sent[1].number, machine.now));
   machine.decide();
   CHECK(machine.has(1) == Devices{"0", "1"});
   CHECK(machine.has(2) == Devices{"2", "3"});
@@ -172,8 +172,8 @@ TEST_CASE("a new run keeps the devices it already holds, and no other run gets t
   first.held = {"3", "1"};
   second.held = {"0"};
   machine.come(1, first);
-  machine.tell();
-  CHECK(machine.told.empty());
+  machine.send_changes();
+  CHECK(machine.sent.empty());
   machine.come(2, second);
   machine.decide();
   CHECK(machine.has(1) == Devices{"3", "1"});
@@ -215,8 +215,8 @@ TEST_CASE("a waiting run does not take devices from started ones") {
   machine.decide();
   CHECK(machine.has(1) == Devices{"0", "1"});
   CHECK(machine.has(2) == Devices{"2", "3"});
-  CHECK_GOLDEN(machine.told[3].reason);
-  CHECK_GOLDEN(machine.told[4].reason);
+  CHECK_GOLDEN(machine.sent[3].reason);
+  CHECK_GOLDEN(machine.sent[4].reason);
 }
 
 }  // namespace device_shares_test

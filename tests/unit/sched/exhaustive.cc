@@ -11,7 +11,7 @@ class Search {
  public:
   using Value = std::function<double(const JobInfo&, const Row&)>;
 
-  Search(const Problem& problem, const std::function<int(const JobInfo&)>& most, const Value& value)
+  Search(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas, const Value& value)
       : problem_(problem), nodes_(problem.nodes), pinned_(problem.jobs.size()), distributed_(nodes_.size()) {
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
       const JobInfo& job = problem.jobs[j];
@@ -21,7 +21,7 @@ class Search {
         rows_.push_back({row_of(problem, previous->second)});
       } else {
         rows_.emplace_back();
-        list(job, most(job), Row(nodes_.size()), 0);
+        list(job, max_replicas(job), Row(nodes_.size()), 0);
       }
       values_.emplace_back();
       for (const Row& row : rows_[j]) values_[j].push_back(value(job, row));
@@ -38,15 +38,15 @@ class Search {
   }
 
  private:
-  void list(const JobInfo& job, int most, Row row, std::size_t node) {
+  void list(const JobInfo& job, int max_replicas, Row row, std::size_t node) {
     const int replicas = std::accumulate(row.begin(), row.end(), 0);
     if (node == row.size()) {
       if (replicas == 0 || replicas >= job.min_replicas) rows_.back().push_back(row);
       return;
     }
-    for (; std::accumulate(row.begin(), row.end(), 0) <= most && takes(job, row[node], problem_.nodes[node]);
+    for (; std::accumulate(row.begin(), row.end(), 0) <= max_replicas && takes(job, row[node], problem_.nodes[node]);
          ++row[node])
-      list(job, most, row, node + 1);
+      list(job, max_replicas, row, node + 1);
   }
 
   static bool takes(const JobInfo& job, int replicas, const NodeInfo& node) {
@@ -104,9 +104,9 @@ Row row_of(const Problem& problem, const Allocation& allocation) {
   return row;
 }
 
-double best_by_trying_all(const Problem& problem, const std::function<int(const JobInfo&)>& most,
+double best_by_trying_all(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas,
                           const std::function<double(const JobInfo&, const Row&)>& value) {
-  return Search(problem, most, value).run();
+  return Search(problem, max_replicas, value).run();
 }
 
 }  // namespace adaptdl::sched

@@ -29,10 +29,10 @@ const json kHints{{"initBatchSize", 128},
                   {"progress", 7.5},
                   {"targetProgress", 70}};
 
-JobInfo job(const json& hints, int most = 64) {
+JobInfo job(const json& hints, int max_replicas = 64) {
   JobInfo job;
   job.min_replicas = 2;
-  job.max_replicas = most;
+  job.max_replicas = max_replicas;
   apply_hints(hints, job);
   return job;
 }

@@ -51,7 +51,7 @@ TEST_CASE("a restart for a new size waits for restart_after, unless a user reque
   asked.only(Kind::kRestart);
 }
 
-TEST_CASE("without checkpoints, a program that cannot follow keeps its size and reports it once") {
+TEST_CASE("without checkpoints, a program that cannot follow generations keeps its size, with a single notice") {
   Run run({"0"}, 1, {.survives = true, .can_restart = false});
   run.membership.set_follows(false);
   run.want({"0", "1"});
@@ -90,7 +90,7 @@ TEST_CASE("a listed newcomer is killed if the job finishes before it joins") {
   CHECK(run.membership.ended(1, End::kKilled, run.now));
 }
 
-TEST_CASE("a stop kills newcomers and lets members that are waiting for others save") {
+TEST_CASE("a stop kills newcomers and lets members that are waiting for others save a checkpoint") {
   Run run({"0", "1"}, 2);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));

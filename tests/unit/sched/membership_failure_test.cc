@@ -73,7 +73,7 @@ TEST_CASE("a SIGKILL does not consume the failure budget, but other failures do"
   CHECK_FALSE(run.membership.ended(1, End::kFailed, run.now));
 }
 
-TEST_CASE("a death ends a run whose survival is disabled or whose program does not follow generations") {
+TEST_CASE("a death ends a run that does not survive deaths or whose program does not follow generations") {
   Run fixed({"0", "1"}, 2, {.survives = false});
   fixed.train();
   CHECK_FALSE(fixed.membership.ended(1, End::kKilled, fixed.now));
@@ -150,7 +150,7 @@ TEST_CASE("survivors of deaths during a stop save a checkpoint, even below the m
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("a member that hangs during a stop is killed, and the others regroup to save") {
+TEST_CASE("a member that hangs during a stop is killed, and the others regroup to save a checkpoint") {
   Run run({"0", "1"});
   run.train();
   run.membership.stop();
@@ -209,7 +209,7 @@ TEST_CASE("a newcomer's report of a broken group during a stop does not mark mem
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("survivors save during a stop, even in a run that does not survive deaths") {
+TEST_CASE("survivors save a checkpoint during a stop, even in a run that does not survive deaths") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
   run.membership.stop();
@@ -228,7 +228,7 @@ TEST_CASE("a member that reports a broken group after the others have finished i
   CHECK(killed.hung);
 }
 
-TEST_CASE("after a death that ends a run, survivors save if they follow generations, have trained and can restart") {
+TEST_CASE("when a death ends a run, survivors save a checkpoint if they follow generations, trained and can restart") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
   CHECK_FALSE(run.membership.can_save_without(0));  // no step has been completed yet

@@ -22,7 +22,7 @@ std::vector<Objectives> random_points(Random& random, int count, std::uint32_t v
 
 }  // namespace
 
-TEST_CASE("points are dominated by some point of the previous front, but by none of their own") {
+TEST_CASE("points are dominated by a point of the previous front, but by no point of their own front") {
   Random random(1);
   for (const std::uint32_t values : {3u, 10u, 1000u}) {
     const std::vector<Objectives> points = random_points(random, 200, values);

@@ -29,7 +29,7 @@ void describe_machine(const fs::path& root, int group_kills, int machine_kills) 
 
 }  // namespace
 
-TEST_CASE("an OOM kill in the replicas' control group is detected, one in another group is not") {
+TEST_CASE("an OOM kill in the replicas' control group is detected, but one in another group is not") {
   const testing::TemporaryDirectory root;
   describe_machine(root.path(), 3, 5);
   const sched::OomWatch watch(root.path());

@@ -60,7 +60,7 @@ TEST_CASE("the first failure determines the exit code") {
   CHECK(outcome.first_failure->rank == 1);
 }
 
-TEST_CASE("a failure while stopping is a failure, even with a new checkpoint") {
+TEST_CASE("a replica that fails after a stop request makes the run fail, even with a new checkpoint") {
   check({asked(exited(0, 143)), asked(exited(1, 3))}, true, {Verdict::kFailed, 3});
 }
 

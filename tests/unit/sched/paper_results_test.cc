@@ -65,7 +65,7 @@ void check_against_paper(const Comparison& comparison, double fraction) {
   }
 }
 
-// Returns the ratio of the simulated to the published results, summed over all workloads.
+// Returns the ratio of the simulated to the published results, summed across all workloads.
 Published ratio(const Comparison& comparison) {
   Published ours, theirs;
   for (std::size_t i = 0; i < comparison.simulated.size(); ++i) {

@@ -125,7 +125,7 @@ TEST_CASE("unlimited jobs on unlimited nodes do not exceed the policies' replica
   CHECK(allocate_job(problem.jobs.back(), problem.nodes).empty());
 }
 
-TEST_CASE("resource limits hold beside pinned jobs even if the sum of the amounts would overflow") {
+TEST_CASE("nodes with pinned jobs are not overcommitted, even if the sum of the requests would overflow") {
   constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
   Problem problem;
   problem.now = 1000;

@@ -56,15 +56,15 @@ int most_replicas(const JobInfo& job) {
 }
 
 double dominant_share(const Problem& problem, const JobInfo& job) {
-  double most = 0;
+  double highest = 0;
   for (const auto& [type, amount] : job.resources) {
     double total = 0;
     for (const NodeInfo& node : problem.nodes)
       if (const auto there = node.resources.find(type); there != node.resources.end())
         total += static_cast<double>(there->second);
-    if (amount > 0) most = std::max(most, static_cast<double>(amount) / total);
+    if (amount > 0) highest = std::max(highest, static_cast<double>(amount) / total);
   }
-  return most;
+  return highest;
 }
 
 bool changed(const Problem& problem, const JobInfo& job, const Row& row) {

@@ -97,7 +97,7 @@ TEST_CASE("a job is not restarted for a gain smaller than the cost of a restart"
   Problem problem = cluster(1, 4);
   problem.nodes[0].resources[kGpu] = 11;
   problem.jobs = {job("running")};
-  problem.previous["running"] = Allocation(10, "node-0");  // 11 replicas are 10 % faster, minus 10 % for the restart
+  problem.previous["running"] = Allocation(10, "node-0");  // 11 replicas are 10% faster, minus 10% for the restart
   const Decision decision = released(problem);
   CHECK(decision.allocations.at("running").size() == 10);
   CHECK(decision.reasons.at("running").starts_with("keeps 10 replicas on 1 node: "));

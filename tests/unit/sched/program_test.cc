@@ -41,13 +41,14 @@ TEST_CASE_FIXTURE(Place, "a program that cannot be run is rejected with the reas
   const auto refused = [](const std::string& name, const char* why) {
     CHECK_THROWS_WITH_AS(sched::find_program(name, "/nowhere"), why, UsageError);
   };
-  refused("tool", "cannot find tool in PATH; did you mean ./tool?");
-  refused("./missing", "cannot run ./missing: no such file");
-  refused("missing", "cannot find missing in PATH or in the current directory");
-  refused("./folder", "cannot run ./folder: it is a directory");
+  refused("tool", "cannot find 'tool' in PATH; did you mean './tool'?");
+  refused("./missing", "cannot run './missing': no such file");
+  refused("missing", "cannot find 'missing' in PATH or in the current directory");
+  refused("./folder", "cannot run './folder': it is a directory");
   refused("./plain.py",
-          "cannot run ./plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
-  refused("plain.py", "cannot run plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
+          "cannot run './plain.py': it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
+  refused("plain.py",
+          "cannot run 'plain.py': it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
   refused("", "the program name is empty");
 }
 

@@ -43,7 +43,8 @@ Problem cluster_of(int nodes) {
 
 }  // namespace
 
-TEST_CASE("published: cycles respect the nodes' resources and the jobs' limits" * doctest::test_suite("slow")) {
+TEST_CASE("allocations respect the nodes' resources and the jobs' limits in every cycle" *
+          doctest::test_suite("slow")) {
   for (const char* name : kPolicies) {
     for (const int nodes : {1, 2, 4, 8, 16}) {
       CAPTURE(name);
@@ -64,7 +65,7 @@ TEST_CASE("published: cycles respect the nodes' resources and the jobs' limits" 
   }
 }
 
-TEST_CASE("published: jobs that are not preemptible keep their allocations while others end") {
+TEST_CASE("jobs that are not preemptible keep their allocations while others end") {
   for (const char* name : kPolicies) {
     for (const int nodes : {2, 8}) {
       CAPTURE(name);
@@ -101,7 +102,7 @@ TEST_CASE("published: jobs that are not preemptible keep their allocations while
   }
 }
 
-TEST_CASE("published: a new job starts on the first node with room for its minimum") {
+TEST_CASE("a new job starts on the first node with room for its minimum number of replicas") {
   const std::vector<NodeInfo> nodes = {{"0", {{"gpu", 1}, {"cpu", 500}, {"pods", 32}}, false, ""},
                                        {"1", {{"gpu", 2}, {"cpu", 2000}, {"pods", 32}}, false, ""},
                                        {"2", {{"gpu", 2}, {"cpu", 3000}, {"pods", 32}}, true, ""}};
@@ -114,7 +115,7 @@ TEST_CASE("published: a new job starts on the first node with room for its minim
   CHECK(allocated(2000, 2, 2).empty());
 }
 
-TEST_CASE("published: a node that lacks one resource is not used, and more nodes are desired") {
+TEST_CASE("a node that lacks one resource is not used, and more nodes are desired") {
   for (const char* name : {"pollux-released", "adaptive"}) {  // the policies that choose the size of the cluster
     CAPTURE(name);
     Problem problem;

@@ -52,9 +52,9 @@ void run_some(Random& random, Problem& problem, double running) {
   std::vector<NodeInfo> free = problem.nodes;
   for (JobInfo& job : problem.jobs) {
     if (!chance(random, running)) continue;
-    const int most = std::min({job.max_replicas, std::max(2 * job.profiled_replicas, 1), 32});
-    if (most < std::max(job.min_replicas, 1)) continue;
-    const int replicas = pick(random, std::max(job.min_replicas, 1), most);
+    const int max_replicas = std::min({job.max_replicas, std::max(2 * job.profiled_replicas, 1), 32});
+    if (max_replicas < std::max(job.min_replicas, 1)) continue;
+    const int replicas = pick(random, std::max(job.min_replicas, 1), max_replicas);
     if (Allocation allocation = place(random, job, replicas, free); !allocation.empty())
       problem.previous[job.name] = std::move(allocation);
   }
@@ -116,7 +116,7 @@ NodeInfo any_node(Random& random, int number) {
 void spoil_job(Random& random, JobInfo& job) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
-  constexpr int kMost = std::numeric_limits<int>::max();
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
   switch (pick(random, 0, 9)) {
     case 0:
       job.resources.clear();
@@ -128,10 +128,10 @@ void spoil_job(Random& random, JobInfo& job) {
       job.resources["never/heard-of"] = 1;
       break;
     case 3:
-      job.min_replicas = one_of(random, {-5, 1000, kMost});
+      job.min_replicas = one_of(random, {-5, 1000, kMaxInt});
       break;
     case 4:
-      job.max_replicas = one_of(random, {-5, 0, 1, kMost});
+      job.max_replicas = one_of(random, {-5, 0, 1, kMaxInt});
       break;
     case 5:
       job.speedup = hostile_speedup(random);
@@ -143,13 +143,13 @@ void spoil_job(Random& random, JobInfo& job) {
       job.attained_service = one_of(random, {std::nan(""), kInfinite, -1.0});
       break;
     case 8:
-      job.profiled_replicas = one_of(random, {-1, 0, kMost});
+      job.profiled_replicas = one_of(random, {-1, 0, kMaxInt});
       break;
     case 9:
-      job.num_restarts = one_of(random, {-1, kMost});
+      job.num_restarts = one_of(random, {-1, kMaxInt});
       job.progress = std::nan("");
       job.target_progress = one_of(random, {-1.0, kInfinite});
-      job.requested_replicas = one_of(random, {-1, kMost});
+      job.requested_replicas = one_of(random, {-1, kMaxInt});
       job.remaining_time = [](double) { return std::nan(""); };
       job.gpu_speed = {{"t4", std::nan("")}, {"a100", -1}};
       break;

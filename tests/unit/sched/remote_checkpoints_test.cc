@@ -224,7 +224,7 @@ TEST_CASE("the bytes of a checkpoint are checked, and a damaged one is passed ov
   REQUIRE(scene.eventually([&] { return replica.gone(); }));
   CHECK(scene.lines.out[0] == "checkpoint-0\n");
   REQUIRE(scene.lines.notices.size() == 1);
-  CHECK(scene.lines.notices[0].ends_with("using " + (checkpoints / "checkpoint-0").string() + " instead"));
+  CHECK(scene.lines.notices[0].ends_with("using '" + (checkpoints / "checkpoint-0").string() + "' instead"));
   damage("checkpoint-0");
   CHECK_THROWS_AS(scene.host.begin(), checkpoint::CheckpointError);
 }

@@ -55,7 +55,7 @@ TEST_CASE("replicas on two nodes get their ranks, and all of their output arrive
   CHECK(std::ranges::count(scene.ends[0].last_lines, "rank 1 of 2") == 1);
 }
 
-TEST_CASE("a remote replica is asked to save or stop only once it handles the signals") {
+TEST_CASE("a remote replica is asked to save a checkpoint or stop only once it handles the signals") {
   Scene scene(
       R"(sleep 0.2; trap 'echo saved' USR1; trap 'echo stopping; exit 143' TERM; echo ready; while :; do sleep 0.02; done)",
       {"a"});
@@ -126,7 +126,7 @@ TEST_CASE("when a node's server dies, its replicas are killed and reported as lo
   CHECK(scene.eventually([&] { return !scene.lines.out[2].empty(); }));
 }
 
-TEST_CASE("a server that loses its host kills its replicas and exits") {
+TEST_CASE("a replica server whose connection is closed kills its replicas and exits") {
   Scene scene("trap '' TERM HUP INT; echo $$; while :; do sleep 1; done", {"a"});
   scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return !scene.lines.out[0].empty(); }));
@@ -135,7 +135,7 @@ TEST_CASE("a server that loses its host kills its replicas and exits") {
   CHECK_FALSE(lives(process));
 }
 
-TEST_CASE("a server that receives an invalid message kills its replicas and exits") {
+TEST_CASE("a replica server that receives an invalid message kills its replicas and exits") {
   Scene scene("echo $$; sleep 1000", {"a"});
   scene.start(0, "a", 0);
   REQUIRE(scene.eventually([&] { return !scene.lines.out[0].empty(); }));

@@ -105,7 +105,8 @@ TEST_CASE("another user is rejected even if file permissions allow the connectio
 TEST_CASE("the error for a socket path that is too long names the path") {
   CHECK_THROWS_WITH_AS(
       sched::listen_at("/tmp/" + std::string(120, 'x')),
-      ("cannot listen on /tmp/" + std::string(120, 'x') + ": the path is too long for a socket").c_str(), Error);
+      ("cannot listen on socket '/tmp/" + std::string(120, 'x') + "': the path is too long for a socket").c_str(),
+      Error);
 }
 
 }  // namespace runtime_directory_test

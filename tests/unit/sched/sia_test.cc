@@ -160,7 +160,9 @@ TEST_CASE("allocations are powers of two within a node and whole nodes beyond") 
 
 TEST_CASE("solutions of small problems are optimal, as verified by enumeration") {
   std::mt19937 random(4);
-  const auto up_to = [&random](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };
+  const auto up_to = [&random](int max_value) {
+    return 1 + static_cast<int>(random() % static_cast<unsigned>(max_value));
+  };
   for (int round = 0; round < 60; ++round) {
     Problem problem{.now = 1000};
     problem.nodes = nodes(up_to(2), 4, "slow");
@@ -247,7 +249,7 @@ TEST_CASE("pinned jobs keep their allocations, and other jobs share the rest") {
   CHECK_GOLDEN(decision.reasons.at("pinned"));
   CHECK(decision.allocations.at("other").size() + decision.allocations.at("third").size() >= 4);
 
-  // The allocation does not fit any more once a node has shrunk.
+  // The allocation no longer fits once a node has shrunk.
   problem.nodes[1].resources[kGpu] = 1;
   const Decision smaller = decide(problem);
   CHECK(smaller.allocations.at("pinned") != problem.previous["pinned"]);

@@ -258,14 +258,14 @@ TEST_CASE("a stopped simulation is marked as stopped and returns partial results
       last = record.time;
       if (record.completed >= 10) flag = true;
     }
-    void finished(std::size_t /*task*/, const SimulationResult& result) override { told = result.stopped; }
+    void finished(std::size_t /*task*/, const SimulationResult& result) override { stopped = result.stopped; }
     std::atomic<bool>& flag;
     double last = 0;
-    bool told = false;
+    bool stopped = false;
   } stopper(stop);
   const SimulationResult result = run(light(), "tiresias", {}, &stopper, &stop);
   CHECK(result.stopped);
-  CHECK(stopper.told);
+  CHECK(stopper.stopped);
   CHECK(stopper.last < 28800);
   CHECK(std::ranges::count_if(result.jobs, [](const auto& each) { return each.completion_time.has_value(); }) >= 10);
   CHECK(result.average_jct > 0);
@@ -281,9 +281,9 @@ TEST_CASE("a simulation without progress fails with the policy's reason") {
   } catch (const Error& error) {
     const std::string message = error.what();
     CAPTURE(message);
-    CHECK(message.starts_with("big under tiresias: no job has made progress for 1000 cycles"));
+    CHECK(message.starts_with("workload 'big' under policy 'tiresias': no job has made progress for 1000 cycles"));
     CHECK(message.find(
-              "the policy's reason for whale: waits: needs 32 replicas, but the nodes can hold only 8 in total") !=
+              "the policy's reason for job 'whale': waits: needs 32 replicas, but the nodes can hold only 8 in total") !=
           std::string::npos);
   }
   options.groups = {{"", 0, 4, 1}};

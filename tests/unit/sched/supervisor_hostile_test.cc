@@ -21,7 +21,7 @@ using sched::Supervisor;
 namespace {
 
 struct Served {
-  explicit Served(const sched::SupervisorOptions& options = {}) : supervisor(options, heard) {
+  explicit Served(const sched::SupervisorOptions& options = {}) : supervisor(options, listener) {
     supervisor.add_job("ns/job");
   }
   // PUTs hints, and returns the one-line body of the response if they are rejected; "" if they are accepted.
@@ -37,7 +37,7 @@ struct Served {
   }
   bool alive() { return request(supervisor, "PUT", "/hints/ns/job", R"({"progress": 1})").status == 200; }
 
-  Heard heard;
+  RecordingListener listener;
   Supervisor supervisor;
 };
 
@@ -69,7 +69,7 @@ TEST_CASE("unknown targets return 404, wrong methods 405 and malformed targets 4
                              "/generation/ns/job?replica=a%0Ab", "/generation/ns/job?broken=1"})
     CHECK_MESSAGE(served.status("GET", target) == 400, target);
   CHECK(served.status("GET", "/generation/ns/job?replica=" + std::string(257, 'x')) == 400);
-  CHECK(served.heard.waiters(0).empty());
+  CHECK(served.listener.waiters(0).empty());
 }
 
 TEST_CASE("an out-of-range timeout is clamped to the nearest valid value") {
@@ -77,7 +77,7 @@ TEST_CASE("an out-of-range timeout is clamped to the nearest valid value") {
   CHECK(served.status("GET", "/generation/ns/job?timeout=-5") == 408);
   RawClient client(served.supervisor.port());
   client.get("/generation/ns/job?timeout=1e30&replica=a");
-  served.heard.waiters(1);
+  served.listener.waiters(1);
   served.supervisor.set_generation("ns/job", {0, {}});
   CHECK(client.answer() == 200);
 }
@@ -98,7 +98,7 @@ TEST_CASE("invalid hints are rejected with a one-line error that names the key, 
   CHECK(served.refusal(R"({"progress": Infinity})").find("invalid JSON") != std::string::npos);
   CHECK_GOLDEN(served.refusal(R"({"progress": 1e999})"));
   CHECK(served.supervisor.hints("ns/job") == json::object());
-  CHECK(served.heard.hints().empty());
+  CHECK(served.listener.hints().empty());
 }
 
 TEST_CASE("a deeply nested body is rejected") {
@@ -175,7 +175,7 @@ TEST_CASE("an idle connection times out, but a waiting one does not" * doctest::
   Served served({.request_time = 1s, .idle_time = 1s});
   RawClient waiting(served.supervisor.port());
   waiting.get("/generation/ns/job?timeout=300&replica=a");
-  served.heard.waiters(1);
+  served.listener.waiters(1);
   RawClient silent(served.supervisor.port()), used(served.supervisor.port());
   used.get("/healthz");
   CHECK(used.answer() == 200);
@@ -190,7 +190,7 @@ TEST_CASE("a thousand idle connections do not block a replica") {
   Served served({.max_connections = 100, .idle_time = 300s});
   RawClient waiting(served.supervisor.port());
   waiting.get("/generation/ns/job?timeout=300&replica=a");
-  served.heard.waiters(1);
+  served.listener.waiters(1);
   std::vector<RawClient> idle;
   idle.reserve(1000);
   for (int i = 0; i < 1000; ++i) {
@@ -212,7 +212,7 @@ TEST_CASE("when all connections are waiting, the one that has waited longest get
   for (int i = 0; i < 3; ++i) {
     clients.emplace_back(served.supervisor.port());
     clients.back().get(fmt::format("/generation/ns/job?timeout=300&replica={}", i));
-    served.heard.waiters(clients.size());
+    served.listener.waiters(clients.size());
   }
   CHECK(clients[0].answer() == 408);
   CHECK(clients[0].closed());
@@ -230,7 +230,7 @@ TEST_CASE("the connection of a client that disconnects while waiting is released
       clients.emplace_back(served.supervisor.port());
       clients.back().get(fmt::format("/generation/ns/job?timeout=300&replica={}", i));
     }
-    served.heard.waiters(clients.size());
+    served.listener.waiters(clients.size());
     CHECK(open_descriptors() >= before + 40);
   }
   const auto deadline = std::chrono::steady_clock::now() + kPatience;

@@ -28,7 +28,7 @@ std::string with_metrics(const json& metrics) {
 }
 
 struct Served {
-  Served() : supervisor({}, heard) { supervisor.add_job("ns/job", "s3cret"); }
+  Served() : supervisor({}, listener) { supervisor.add_job("ns/job", "s3cret"); }
   http::Response post(const std::string& body, const std::string& path = kPath) {
     return request(supervisor, "POST", path, body, "s3cret");
   }
@@ -37,17 +37,17 @@ struct Served {
     const http::Response response = post(body);
     CHECK(response.status == 400);
     CHECK(response.body.find('\n') == std::string::npos);
-    CHECK(heard.progress().empty());
+    CHECK(listener.progress().empty());
     return response.body;
   }
   // Returns the last report.
   json reported(const std::string& body) {
     REQUIRE(post(body).status == 200);
-    return std::get<json>(heard.progress().back());
+    return std::get<json>(listener.progress().back());
   }
   json hints() const { return supervisor.hints("ns/job"); }
 
-  Heard heard;
+  RecordingListener listener;
   sched::Supervisor supervisor;
 };
 
@@ -58,13 +58,13 @@ TEST_CASE("progress from Hugging Face's callback is reported under the keys of p
   CHECK(served.post(kCallback, kPath + "?replica=0-1").status == 200);
   const json expected = {{"progress", 29},         {"targetProgress", 100}, {"remaining_s", 795}, {"loss", 0.2347},
                          {"learning_rate", 5e-05}, {"epoch", 0.29},         {"step", 29},         {"steps", 100}};
-  REQUIRE(served.heard.progress().size() == 1);
-  CHECK(served.heard.progress()[0] == std::tuple("ns/job", "0-1", expected));
+  REQUIRE(served.listener.progress().size() == 1);
+  CHECK(served.listener.progress()[0] == std::tuple("ns/job", "0-1", expected));
   CHECK(served.hints() == json{{"progress", 29}, {"targetProgress", 100}});
-  CHECK(served.heard.hints() == std::vector<std::string>{"ns/job"});
+  CHECK(served.listener.hints() == std::vector<std::string>{"ns/job"});
   CHECK(served.post(kCallback).status == 200);
-  CHECK(std::get<1>(served.heard.progress()[1]).empty());
-  CHECK(served.heard.hints().size() == 1);  // the hints have not changed
+  CHECK(std::get<1>(served.listener.progress()[1]).empty());
+  CHECK(served.listener.hints().size() == 1);  // the hints have not changed
 }
 
 TEST_CASE("posts with missing fields, as at the start and end of training, are accepted") {
@@ -88,7 +88,7 @@ TEST_CASE("a post requires the job's token, an existing job and the method POST"
   CHECK(served.post(kCallback, kPath + "?replica=a%0Ab").status == 400);
   for (const char* method : {"GET", "PUT"})
     CHECK(request(served.supervisor, method, kPath, kCallback, "s3cret").status == 405);
-  CHECK(served.heard.progress().empty());
+  CHECK(served.listener.progress().empty());
   CHECK(served.hints() == json::object());
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("the job's own hints replace posted progress for good") {
   CHECK(served.hints() == own);
   CHECK(served.post(kCallback).status == 200);
   CHECK(served.hints() == own);
-  CHECK(served.heard.progress().size() == 2);
+  CHECK(served.listener.progress().size() == 2);
   served.supervisor.set_hints("ns/job", {{"progress", 3}});
   CHECK(served.post(kCallback).status == 200);
   CHECK(served.hints() == json{{"progress", 3}});

@@ -26,7 +26,7 @@ namespace adaptdl::testing {
 
 constexpr std::chrono::seconds kPatience{60};
 
-class Heard : public sched::SupervisorListener {
+class RecordingListener : public sched::SupervisorListener {
  public:
   using Waiter = std::tuple<std::string, std::string, int, bool>;
 

@@ -34,10 +34,10 @@ const std::string kJob = "ns/a job";
 const std::string kPath = "/ns/a%20job";
 
 struct Served {
-  explicit Served(const sched::SupervisorOptions& options = {}) : supervisor(options, heard) {
+  explicit Served(const sched::SupervisorOptions& options = {}) : supervisor(options, listener) {
     supervisor.add_job(kJob);
   }
-  Heard heard;
+  RecordingListener listener;
   Supervisor supervisor;
 };
 
@@ -98,7 +98,7 @@ TEST_CASE("replicas discover their peers once the addresses of their group are s
   CHECK(request(served.supervisor, "GET", "/discover" + kPath + "/0?timeout=0").status == 408);
 }
 
-TEST_CASE("hints are merged, null removes one, and the listener is notified of changes") {
+TEST_CASE("hints are merged, null removes a hint, and the listener is notified of changes") {
   Served served;
   ::setenv("ADAPTDL_SUPERVISOR_URL", served.supervisor.url().c_str(), 1);
   post_sched_hints({{"initBatchSize", 16}, {"gradParams", {{"norm", 1.5}, {"var", 2}}}, {"liveRescale", true}}, kJob);
@@ -107,7 +107,7 @@ TEST_CASE("hints are merged, null removes one, and the listener is notified of c
   post_sched_hints({{"liveRescale", true}}, "ns/other");
   ::unsetenv("ADAPTDL_SUPERVISOR_URL");
   CHECK(served.supervisor.hints(kJob) == json{{"gradParams", {{"norm", 3}, {"var", 2}}}, {"liveRescale", true}});
-  CHECK(served.heard.hints() == std::vector<std::string>{kJob, kJob});
+  CHECK(served.listener.hints() == std::vector<std::string>{kJob, kJob});
   CHECK(served.supervisor.hints("ns/other") == json::object());
 }
 
@@ -153,9 +153,9 @@ TEST_CASE("the listener is notified of replicas that discover their peers withou
   Served served;
   const std::string target = "/discover" + kPath + "/0?timeout=0";
   request(served.supervisor, "GET", target, "", "s3cret");
-  CHECK(served.heard.foreign().empty());
+  CHECK(served.listener.foreign().empty());
   request(served.supervisor, "GET", target);
-  CHECK(served.heard.foreign() == std::vector<std::string>{kJob});
+  CHECK(served.listener.foreign() == std::vector<std::string>{kJob});
 }
 
 TEST_CASE("a request for a generation is answered as soon as a later one is set") {
@@ -187,19 +187,19 @@ TEST_CASE("the listener is notified of replicas that are waiting for a generatio
   Served served;
   auto newcomer = std::async(std::launch::async,
                              [&] { return next_generation(served.supervisor, "?after=2&replica=0-4&timeout=60"); });
-  CHECK(served.heard.waiters(1)[0] == Heard::Waiter(kJob, "0-4", 2, false));
+  CHECK(served.listener.waiters(1)[0] == RecordingListener::Waiter(kJob, "0-4", 2, false));
   auto broken = std::async(std::launch::async, [&] {
     return next_generation(served.supervisor, "?after=2&replica=0-1&broken=1&timeout=60");
   });
-  CHECK(served.heard.waiters(2)[1] == Heard::Waiter(kJob, "0-1", 2, true));
+  CHECK(served.listener.waiters(2)[1] == RecordingListener::Waiter(kJob, "0-1", 2, true));
   served.supervisor.set_generation(kJob, {3, {}});
   CHECK(newcomer.get()["generation"] == 3);
   CHECK(broken.get()["generation"] == 3);
-  CHECK(served.heard.waiters(2).size() == 2);
+  CHECK(served.listener.waiters(2).size() == 2);
 }
 
 TEST_CASE("a listener may set a generation from within its callback") {
-  struct Admitting : Heard {
+  struct Admitting : RecordingListener {
     void replica_waits(const std::string& job_id, const std::string&, int after, bool) override {
       supervisor->set_generation(job_id, {after + 1, {}});
     }
@@ -216,7 +216,7 @@ TEST_CASE("a waiting request gets a 404 response when its job is removed") {
   auto waiting = std::async(std::launch::async, [&] {
     return request(served.supervisor, "GET", "/generation" + kPath + "?replica=a&timeout=60").status;
   });
-  served.heard.waiters(1);
+  served.listener.waiters(1);
   served.supervisor.remove_job(kJob);
   CHECK(waiting.get() == 404);
 }
@@ -319,7 +319,7 @@ TEST_CASE("1500 replicas can wait at the same time, and all are answered") {
     clients.emplace_back(served.supervisor.port());
     REQUIRE(clients.back().get(fmt::format("/generation{}?replica={}&timeout=300", kPath, i)));
   }
-  served.heard.waiters(clients.size());
+  served.listener.waiters(clients.size());
   served.supervisor.set_generation(kJob, {0, {}});
   for (RawClient& client : clients) REQUIRE(client.answer() == 200);
 }
@@ -328,7 +328,7 @@ TEST_CASE("destroying the supervisor closes the connections of waiting replicas"
   auto served = std::make_unique<Served>();
   RawClient client(served->supervisor.port());
   client.get("/generation" + kPath + "?replica=a&timeout=300");
-  served->heard.waiters(1);
+  served->listener.waiters(1);
   served.reset();
   CHECK(client.closed());
 }
@@ -354,12 +354,12 @@ TEST_CASE("the server's thread blocks the signals of the process") {
 }
 
 TEST_CASE("an invalid address and a port in use are reported in the error") {
-  Heard heard;
-  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { Supervisor({.address = "localhost"}, heard); }));
+  RecordingListener listener;
+  CHECK_GOLDEN(::testing::error_of<UsageError>([&] { Supervisor({.address = "localhost"}, listener); }));
   const Served served;
   const std::string taken =
       fmt::format("the supervisor cannot listen on 127.0.0.1:{}: Address already in use", served.supervisor.port());
-  CHECK_THROWS_WITH_AS(Supervisor({.port = served.supervisor.port()}, heard), taken.c_str(), Error);
+  CHECK_THROWS_WITH_AS(Supervisor({.port = served.supervisor.port()}, listener), taken.c_str(), Error);
 }
 
 }  // namespace supervisor_test

@@ -65,7 +65,7 @@ TEST_CASE("the parameter that determines the results is the most important") {
   CHECK(sum == doctest::Approx(1).epsilon(1e-14));
 }
 
-TEST_CASE("a study that maximizes prefers higher values") {
+TEST_CASE("negating all values and reversing the direction leaves the importances unchanged") {
   Study study = study_of(60);
   const Importances low = parameter_importances(study);
   for (Trial& trial : study.trials) trial.values.front() *= -1;

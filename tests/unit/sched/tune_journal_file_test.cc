@@ -202,8 +202,8 @@ TEST_CASE("a wait for a stale lock is reported before the lock is taken over" * 
   const int study = journal.create_study("a", Direction::kMinimize, "loss");
   REQUIRE(notices.size() == 2);
   CHECK(notices[0] ==
-        "waiting for the lock " + scene.lock.string() + "; it will be taken over if it does not change for 0.4s");
-  CHECK(notices[1].starts_with("taking over the lock " + scene.lock.string()));
+        "waiting for the lock '" + scene.lock.string() + "'; it will be taken over if it does not change for 0.4s");
+  CHECK(notices[1].starts_with("taking over the lock '" + scene.lock.string() + "'"));
   journal.create_trial(study, TrialState::kRunning);
   CHECK(notices.size() == 2);
 }

@@ -44,7 +44,7 @@ TEST_CASE("the chance that one of two normal forecasts is best follows from thei
   CHECK(std::abs(chances[0] + chances[1] - 1) < 1e-12);
 }
 
-TEST_CASE("certain forecasts have a chance of 0 or 1, or equal chances if they tie") {
+TEST_CASE("forecasts without deviation have a chance of 0 or 1, or equal chances if they tie") {
   CHECK(chances_of_best({{2, 0}, {1, 0}}, {}) == std::vector{1.0, 0.0});
   CHECK(chances_of_best({{1, 0}, {1, 0}}, {}) == std::vector{0.5, 0.5});
   CHECK(chances_of_best({{-5, 1}}, {}) == std::vector{1.0});

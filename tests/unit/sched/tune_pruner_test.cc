@@ -146,7 +146,7 @@ TEST_CASE("NaN values are never promoted") {
   CHECK(make_pruner("asha")->promote(study, false)->trial == 8);
 }
 
-TEST_CASE("one trial is trained to the end even if there are too few for a promotion") {
+TEST_CASE("one trial is trained to the end even if there are too few trials for a promotion") {
   for (const char* const name : {"asha", "hyperband"}) {
     Study study = make_study();
     const auto trained = search(study, *make_pruner(name), 3, 2, 50, [](int number, int) { return number; });
@@ -203,7 +203,7 @@ TEST_CASE("rungs keep their steps once they are known") {
   CHECK(Rungs(study, 4, 7.0).step(1) == 28);
 }
 
-TEST_CASE("a trial reaches a rung with a report at 95 % of the rung's step") {
+TEST_CASE("a trial reaches a rung with a report at 95% of the rung's step") {
   Study study = make_study();
   Trial& trial = add(study, {});
   trial.intermediate = {{94, 0.0}, {96, 0.1}, {380, 0.2}, {1000, 0.3}};

@@ -83,7 +83,7 @@ TEST_CASE("an invalid parameter is reported by name with the cause") {
   CHECK(wrong("n=0..99999999999999999").find("2^53") != std::string::npos);
 }
 
-TEST_CASE("a file defines the same kinds of parameters, with conditions") {
+TEST_CASE("a space file accepts the same notation as -P, and maps with conditions") {
   const SpaceFile file = read({{"parameters",
                                 {{"beta", {{"low", 0.5}, {"high", 1}, {"when", {{"nesterov", true}}}}},
                                  {"lr", "log:1e-5..1e-1"},
@@ -127,7 +127,7 @@ TEST_CASE("an invalid file is reported with the location and the cause") {
         }).find("unknown key 'lower'") != std::string::npos);
   CHECK(error_in([] {
           read({{"parameters", json::object()}, {"seed", -1}});
-        }) == "space.yaml:/seed: the seed must be a whole number of at least 0");
+        }) == "space.yaml:/seed: the seed must be a non-negative integer");
   const auto settled = [](const json& parameters) {
     return error_in([&] {
       Space space = read({{"parameters", parameters}}).space;
@@ -142,7 +142,7 @@ TEST_CASE("an invalid file is reported with the location and the cause") {
       settled({{"a", {{"choices", {1}}, {"when", {{"b", 1}}}}}, {"b", {{"choices", {1}}, {"when", {{"a", 1}}}}}}));
 }
 
-TEST_CASE("values are formatted and parsed by their type") {
+TEST_CASE("values are formatted and parsed according to their type") {
   CHECK(to_text("sgd") == "sgd");
   CHECK(to_text(1e-5) == "1e-05");
   CHECK(to_text(2.0) == "2.0");

@@ -154,7 +154,7 @@ TEST_CASE("damaged records are skipped, and a damaged length is reported once") 
   const std::string file = (scene.directory.path() / "a.tfevents").string();
   REQUIRE(scene.notices.size() == 1);
   CHECK(scene.notices[0] ==
-        fmt::format("cannot read {} from byte {}: damaged record; later results in the file are ignored", file,
+        fmt::format("cannot read file '{}' from byte {}: damaged record; later results in the file are ignored", file,
                     damaged.size() + scalar_record(2, 2, "loss", 2).size()));
   // Other files are still read.
   scene.append("b.tfevents", scalar_record(5, 5, "loss", 5));
@@ -168,7 +168,7 @@ TEST_CASE("large records are skipped without being read") {
   const fs::path file = scene.directory.path() / "a.tfevents";
   scene.append("a.tfevents", scalar_record(1, 1, "loss", 1) + event_header(kSize));
   CHECK(read_text(files) == "1:1");
-  // A hole does not take space on the disk.
+  // A hole takes up no space on the disk.
   fs::resize_file(file, fs::file_size(file) + kSize + 4);
   scene.append("a.tfevents", scalar_record(2, 2, "loss", 2));
   CHECK(read_text(files) == "2:2");

@@ -71,7 +71,7 @@ TEST_CASE("a program that does not exist or cannot be executed is rejected") {
   std::ofstream(program) << "#!/no/such/interpreter\n";
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   CHECK_THROWS_WITH_AS(PythonHelper({program}),
-                       ("cannot run " + program.string() + ": No such file or directory").c_str(), Error);
+                       ("cannot run '" + program.string() + "': No such file or directory").c_str(), Error);
 }
 
 TEST_CASE("destroying a helper also ends its child processes") {

@@ -88,7 +88,7 @@ TEST_CASE("a trial is released after it and its run have ended, not while it is 
   }
 }
 
-TEST_CASE("the last running trial is not paused only to be promoted") {
+TEST_CASE("the last running trial passes a rung without pausing") {
   Scene scene("asha", 1, 1);
   FakeRunner runner(scene.kept, 64, quality);
   CHECK(scene.search(runner));
@@ -129,7 +129,7 @@ TEST_CASE("a search that is killed at any time resumes without losing, repeating
   }
 }
 
-TEST_CASE("all trials save on stop(), and the next search continues them") {
+TEST_CASE("all trials save a checkpoint on stop(), and the next search continues them") {
   Scene scene("none", 4, 6);
   {
     FakeRunner runner(scene.kept, 10, quality);
