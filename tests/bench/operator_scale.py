@@ -250,7 +250,7 @@ def main():
     try:
         cluster_support.use_cluster()
     except cluster_keeper.Unavailable as reason:
-        print(f"skipped, as there is no cluster: {reason}")
+        print(f"skipped: no cluster is available: {reason}")
         return 77
     with tempfile.TemporaryDirectory(prefix="adaptdl-bench-") as directory:
         scale = Scale(pathlib.Path(directory))

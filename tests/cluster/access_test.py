@@ -241,7 +241,7 @@ class AccessTest(ClusterTest):
         path = self.changed("no-authority", {"certificate-authority-data": "bm8gUEVNIGhlcmU="})
         self.refused(path, "certificate")
 
-    def test_plain_ls_reports_an_unreachable_cluster_in_one_line(self):
+    def test_ls_without_options_reports_an_unreachable_cluster_in_one_line(self):
         path = self.changed("gone", {"server": "https://127.0.0.1:1"})
         done = self.adaptdl("ls", KUBECONFIG=path)
         self.assertEqual(done.returncode, 1)

@@ -148,11 +148,11 @@ def keep():
 def build():
     """Builds the programs of the cluster. Returns an exit code, which is 77 if they are not needed or cannot run on this machine."""
     if os.environ.get("KUBECONFIG"):
-        print("skipped, as KUBECONFIG names a cluster")
+        print("skipped: KUBECONFIG names a cluster")
         return 77
     reason = obstacle()
     if reason:
-        print(f"skipped, as there can be no cluster: {reason}")
+        print(f"skipped: this machine cannot run a cluster: {reason}")
         return 77
     return subprocess.run([KUBE_CLUSTER, "build"], check=False).returncode
 

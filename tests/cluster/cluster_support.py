@@ -73,7 +73,7 @@ def main():
     try:
         use_cluster()
     except cluster_keeper.Unavailable as reason:
-        print(f"skipped, as there is no cluster: {reason}")
+        print(f"skipped: no cluster is available: {reason}")
         sys.exit(77)
     program = unittest.main(exit=False, verbosity=2)
     if not program.result.wasSuccessful() and OWN:
@@ -189,7 +189,7 @@ class ClusterTest(unittest.TestCase):
         cls.kubeconfig.write_text(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"), encoding="utf-8")
         kubectl("config", "set-context", "--current", "--namespace", cls.namespace, kubeconfig=cls.kubeconfig)
         if not eventually(cls._takes_pods):
-            raise AssertionError(f"{cls.namespace} has got no service account")
+            raise AssertionError(f"namespace {cls.namespace} has no service account")
 
     @classmethod
     def _takes_pods(cls):
@@ -224,7 +224,7 @@ class ClusterTest(unittest.TestCase):
     def wait_for(self, what, condition, patience=PATIENCE):
         """Waits until the condition holds. Returns its value."""
         value = eventually(condition, patience)
-        self.assertTrue(value, f"after {patience} s still not so: {what}")
+        self.assertTrue(value, f"not true within {patience} s: {what}")
         return value
 
     def wait_for_right(self, user, verb, resource, subresource=None):
@@ -242,7 +242,7 @@ class ClusterTest(unittest.TestCase):
                 changed["status"][part]["nvidia.com/gpu"] = str(count)
             if kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(changed), check=False).returncode == 0:
                 return
-        raise AssertionError(f"{node} took no GPUs")
+        raise AssertionError(f"{node} did not accept virtual GPUs")
 
     def set_gpus(self, count, node):
         """Sets the number of virtual GPUs that a node offers until the end of the test."""

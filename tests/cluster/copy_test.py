@@ -1,7 +1,7 @@
 """Tests copies to and from jobs: through a running replica, through a temporary pod if no replica is running, and over
 connections that drop.
 
-With ADAPTDL_TESTS=full, the tests use the promised sizes: 1 GiB, ten dropped connections, and 10,000 files.
+With ADAPTDL_TESTS=full, the tests use the full sizes: 1 GiB, ten dropped connections, and 10,000 files.
 """
 
 import hashlib
@@ -281,7 +281,7 @@ class CopyTest(ClusterJobsTest):
         job = self.make_job("starting", replicas=0, phase="Succeeded", template=self.make_template("true", volume="missing"))
         self.make_volume("missing", job, create=False)
         running = self.start("cp", f"starting:{SHARE}/anything", "x")
-        self.wait_for("there is a pod", self.helpers)
+        self.wait_for("the temporary pod exists", self.helpers)
         self.assertEqual(running.stop(), 130, running.text())
         self.no_helper_is_left()
 

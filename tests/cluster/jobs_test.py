@@ -44,7 +44,7 @@ class ReasonsTest(JobsTest):
 
     def test_an_image_pull_failure_is_reported(self):
         self.make_job("job", image="127.0.0.1:1/no/such:1", ready=False)
-        self.why("job", r"^cannot pull the image 127\.0\.0\.1:1/no/such:1: .*refused")
+        self.why("job", r"^cannot pull image '127\.0\.0\.1:1/no/such:1': .*refused")
 
     def test_insufficient_gpus_are_reported(self):
         self.make_job("job", resources={"limits": {"nvidia.com/gpu": 64}}, ready=False, nodes=["node0"])
@@ -52,7 +52,7 @@ class ReasonsTest(JobsTest):
 
     def test_a_missing_volume_claim_is_reported(self):
         self.make_job("job", template=self.make_template("sleep 1000", volume="nowhere"), ready=False)
-        self.why("job", r"^its volume claim nowhere does not exist$")
+        self.why("job", r"^its volume claim 'nowhere' does not exist$")
 
     def test_a_missing_secret_is_reported(self):
         template = self.make_template("sleep 1000")
@@ -146,7 +146,7 @@ class LogsTest(JobsTest):
             own = [line for line in lines if line.startswith(f"[{rank}]")]
             self.assertEqual(own, [f"[{rank}] line {i}" for i in (1, 2, 3)])
         self.assertEqual(self.adaptdl("logs", "job", "--rank", 1, "--tail", 1).stdout, "line 3\n")
-        self.assertRegex(self.refusal("logs", "job", "--rank", 5), "job job has no log of rank 5")
+        self.assertRegex(self.refusal("logs", "job", "--rank", 5), "job 'job' has no log of rank 5")
 
     def test_followed_logs_continue_with_the_next_group_and_end_with_the_job(self):
         job = self.make_job("job", command=COUNTING, replicas=1)

@@ -9,10 +9,10 @@ download_source() {
   mkdir -p "$cache/apt/lists/partial"
   apt-get indextargets 'Created-By: Packages' --format '$(ORIGIN) $(COMPONENT) $(REPO_URI) $(RELEASE)' |
     awk -v signer="$signer" '$1 == "Debian" && $2 == "main" {print "deb-src [signed-by=" signer "]", $3, $4, $2}' | sort -u >"$sources"
-  [ -s "$sources" ] || fail "apt knows no Debian sources here: run apt-get update, or set KUBECONFIG to use another cluster."
+  [ -s "$sources" ] || fail "apt has no Debian package sources; run apt-get update, or set KUBECONFIG to use an existing cluster"
   local apt=(apt-get -qq -o Dir::Etc::SourceList="$sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$cache/apt/lists")
-  "${apt[@]}" update || fail "the package lists could not be fetched; check the network and the system's package sources."
-  "${apt[@]}" source --download-only kubernetes || fail "the source package kubernetes could not be fetched; see what apt-get says above."
+  "${apt[@]}" update || fail "cannot fetch the package lists; check the network and the system's package sources"
+  "${apt[@]}" source --download-only kubernetes || fail "cannot fetch the source package kubernetes; see the output of apt-get above"
   rm -rf "$cache/apt"
 }
 
@@ -48,10 +48,10 @@ build() {
     cd "$cache"
     rm -rf source go bin bin.partial
     compgen -G 'kubernetes_*.dsc' >/dev/null || download_source
-    dpkg-source -x kubernetes_*.dsc source >/dev/null || { rm -f kubernetes_*; fail "the source package is damaged; try again."; }
+    dpkg-source -x kubernetes_*.dsc source >/dev/null || { rm -f kubernetes_*; fail "the source package is damaged; try again"; }
     mkdir bin.partial
     (cd source && compile "$cache/bin.partial/kubernetes") >build.log 2>&1 9>&- ||
-      fail "Kubernetes could not be built; see $cache/build.log."
+      fail "cannot build Kubernetes; see $cache/build.log"
     (cd bin.partial && sha256sum kubernetes >SHA256SUMS)
     # Files that are deleted before the sync need not be written to the disk.
     rm -rf source go kubernetes_*

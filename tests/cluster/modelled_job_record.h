@@ -1,9 +1,9 @@
 // The record of the samples that the replicas of modelled_job trained on.
 //
 // It consists of two files in $ADAPTDL_SHARE_PATH. done.json, written at the end, is the checkpointed state: the number
-// of samples, the sums of their indices and of the squares of their indices over all replicas, and the range of samples
-// that was trained on after each start of the job. journal.jsonl has a line for each start and end of a replica and for
-// each step of the job, in order, including steps that were repeated after a crash.
+// of samples, the sums of their indices and of the squares of their indices across all replicas, and the range of
+// samples that was trained on after each start of the job. journal.jsonl has a line for each start and end of a replica
+// and for each step of the job, in order, including steps that were repeated after a crash.
 #pragma once
 
 #include <fcntl.h>
@@ -101,7 +101,7 @@ inline void append_to_journal(const char* event, json fields) {
   const int file = open(path->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   const bool written = file >= 0 && write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   if (file >= 0) close(file);
-  if (!written) throw Error(fmt::format("cannot write {}", path->string()));
+  if (!written) throw Error(fmt::format("cannot write '{}'", path->string()));
 }
 
 inline void write_done(const Trained& trained) {
@@ -110,7 +110,8 @@ inline void write_done(const Trained& trained) {
   auto partial = *path;
   partial += ".partial";
   std::ofstream file(partial);
-  if (!(file << trained.to_json() << '\n' << std::flush)) throw Error(fmt::format("cannot write {}", partial.string()));
+  if (!(file << trained.to_json() << '\n' << std::flush))
+    throw Error(fmt::format("cannot write '{}'", partial.string()));
   std::filesystem::rename(partial, *path);
 }
 

@@ -1,6 +1,6 @@
-// Package openapi has the schemas of Kubernetes's own types, which the API server needs to serve its specification.
-// Kubernetes's build generates them from its sources, as 2 MB of Go, which takes long to generate and to compile. They are
-// also in swagger.json, the specification that comes with the source.
+// Package openapi contains the schemas of Kubernetes' own types, which the API server needs to serve its specification.
+// The build scripts of Kubernetes generate 2 MB of Go code for them, which takes long to generate and to compile. This
+// package reads them from swagger.json, the specification in the source package.
 package openapi
 
 import (
@@ -45,7 +45,7 @@ func parse() {
 		}
 		definitions[typeName(name)] = definition
 	}
-	// The specification has only the fields of these, as parameters of requests, but the API server wants schemas of them too.
+	// The specification contains the fields of these types only as parameters of requests, not as schemas.
 	for _, name := range []string{"NodeProxy", "PodAttach", "PodExec", "PodPortForward", "PodProxy", "ServiceProxy"} {
 		var definition common.OpenAPIDefinition
 		definition.Schema.Type = []string{"object"}
@@ -53,7 +53,7 @@ func parse() {
 	}
 }
 
-// GetOpenAPIDefinitions returns the schemas by the Go types that they describe. Their references are complete already.
+// GetOpenAPIDefinitions returns the schemas by the Go types that they describe. Their references are already complete.
 func GetOpenAPIDefinitions(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	once.Do(parse)
 	return definitions

@@ -97,7 +97,7 @@ class ExpanderTest(OperatorTest):
         self.wait_for_wish(3)
         # The policy chooses which of the two waits.
         suffix = "; 1 new node requested"
-        self.wait_for("a job says what it waits for", lambda: any(self.listed(name)["why"].endswith(suffix) for name in ("first", "large")))
+        self.wait_for("a job's reason names what it waits for", lambda: any(self.listed(name)["why"].endswith(suffix) for name in ("first", "large")))
         self.wait_for_status("unschedulable", "huge", lambda status: status.get("reason") == "Unschedulable")
         self.kubectl("delete", "adaptdljob", "large", "huge")
         self.wait_for_wish(2)

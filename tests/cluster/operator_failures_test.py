@@ -76,18 +76,18 @@ class FailuresTest(OperatorTest):
         self.create_program_job("job", cluster_support.OUT_OF_MEMORY, resources={"limits": {**ONE_GPU["limits"], "memory": "20Mi"}})
         self.assert_failed("job", "OOMKilled", "memory")
 
-    def test_a_checkpoint_exit_code_fails_a_job_that_is_not_preemptible(self):
+    def test_exit_code_143_fails_a_job_that_is_not_preemptible(self):
         self.create_program_job("job", "exit 143", preemptible=False)
         self.assert_failed("job", "PodFailure", r"code 143\b")
 
     def test_a_job_that_fits_on_no_node_fails_after_the_unschedulable_timeout(self):
         self.create_program_job("job", "true", resources={"limits": {"nvidia.com/gpu": 64}})
-        self.wait_for("it says what is missing", lambda: re.search("64.*nvidia.com/gpu|nvidia.com/gpu.*64", self.listed("job")["why"]), TIMEOUT)
+        self.wait_for("the reason names what is missing", lambda: re.search("64.*nvidia.com/gpu|nvidia.com/gpu.*64", self.listed("job")["why"]), TIMEOUT)
         self.assert_failed("job", "Unschedulable", r"nvidia\.com/gpu", TIMEOUT + cluster_support.PATIENCE)
 
     # The events below do not end the job.
 
-    def test_a_checkpoint_exit_code_restarts_a_preemptible_job(self):
+    def test_exit_code_143_restarts_a_preemptible_job(self):
         self.create_program_job("job", f"if {FIRST_START}; then exit 143; fi; echo restarted")
         status = self.assert_succeeds("job")
         self.assertGreater(status["group"], 0)

@@ -161,7 +161,7 @@ class ForeignTest(OperatorTest):
         environment = self.environment_of("huge")
         path, token = f"/hints/{environment['ADAPTDL_JOB_ID']}", environment["ADAPTDL_SUPERVISOR_TOKEN"]
         self.assertEqual(self.ask("PUT", path, json.dumps(HUGE), token), 200)
-        self.wait_for_status("told the hints", "huge", lambda status: (status.get("train") or {}).get("progress") == HUGE["progress"])
+        self.wait_for_status("updated with the hints", "huge", lambda status: (status.get("train") or {}).get("progress") == HUGE["progress"])
         before = self.containers_of_operator()
         self.create_modelled_job("beside", samples=1_000_000, until="finish", maxReplicas=4)
         # The job grows to this size during the first cycles.
@@ -186,7 +186,7 @@ class ForeignTest(OperatorTest):
             events = self.get("events", None, "--field-selector", "involvedObject.name=job,reason=FailedCreate")
             return [event["message"] for event in events]
 
-        self.assertIn(f"pod '{name}' already exists, but does not belong to the job; delete it", self.wait_for("the event", reported))
+        self.assertIn(f"pod '{name}' already exists, but does not belong to the job; delete it", self.wait_for("the event is created", reported))
         self.kubectl("delete", "pod", name, "--wait=false")
         self.wait_for_phase("job", "Succeeded")
 

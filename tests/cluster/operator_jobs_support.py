@@ -206,14 +206,16 @@ class OperatorJobsTest(TrainedOnce, ClusterJobsTest):
         self.assertIn(status["phase"], phases, status)
         return status
 
-    def wait_for_replicas(self, name, fewest, most=None, patience=cluster_support.PATIENCE):
-        """Waits until `fewest` to `most` replicas are running and training. Returns the job's status."""
+    def wait_for_replicas(self, name, min_replicas, max_replicas=None, patience=cluster_support.PATIENCE):
+        """Waits until `min_replicas` to `max_replicas` replicas are running and training. Returns the job's status."""
 
         def runs(status):
             ready = status.get("readyReplicas") or 0
-            return status.get("phase") == "Running" and ready == status.get("replicas") and fewest <= ready <= (most or ready)
+            running = status.get("phase") == "Running" and ready == status.get("replicas")
+            return running and min_replicas <= ready <= (max_replicas or ready)
 
-        status = self.wait_for_status(f"running on {fewest} to {most or 'any number of'} replicas", name, runs, patience)
+        wanted = f"running on {min_replicas} to {max_replicas or 'any number of'} replicas"
+        status = self.wait_for_status(wanted, name, runs, patience)
         self.wait_for(
             f"{name} trains in group {status['group']}",
             lambda: any(line["group"] >= status["group"] for line in self.journal(name, "step")), patience,

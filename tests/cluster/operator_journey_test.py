@@ -1,4 +1,4 @@
-"""Tests the whole journey of a user: the operator is installed, and two jobs are submitted, which share the GPUs, grow and shrink, and
+"""Tests a whole session of a user: the operator is installed, and two jobs are submitted, which share the GPUs, grow and shrink, and
 are inspected with all commands until they end.
 
 If $ADAPTDL_JOURNEY is set to a file, the session is written to it in the form of the page docs/journey.md.
@@ -128,16 +128,16 @@ class JourneyTest(Submitting, OperatorTest):
         command = f"adaptdl submit . --image {DIGITS_IMAGE} --name {name} --tensorboard mine -- --epochs {epochs}"
         return self.journey.run(command).split()[-1]
 
-    def wait_for_size(self, name, fewest):
-        """Waits until at least `fewest` replicas are running. Returns their number."""
+    def wait_for_size(self, name, min_replicas):
+        """Waits until at least `min_replicas` replicas are running. Returns their number."""
 
         def size():
             status = self.status(name)
             self.assertNotIn(status.get("phase"), ("Failed", "Succeeded"), status)
             ready = status.get("readyReplicas") or 0
-            return ready if ready == status.get("replicas") and ready >= fewest else None
+            return ready if ready == status.get("replicas") and ready >= min_replicas else None
 
-        return self.wait_for(f"{name} has at least {fewest} replicas", size, PATIENCE)
+        return self.wait_for(f"{name} has at least {min_replicas} replicas", size, PATIENCE)
 
     def test_a_user_installs_the_operator_and_runs_two_jobs_that_share_the_gpus(self):
         journey = self.journey

@@ -41,9 +41,9 @@ class CycleWatch:
 
     def _follow(self):
         while not self.ends.wait(0.5):
-            said = self.lease()
-            if said and (not self.cycles or self.cycles[-1] != seconds(said)):
-                self.cycles.append(seconds(said))
+            began = self.lease()
+            if began and (not self.cycles or self.cycles[-1] != seconds(began)):
+                self.cycles.append(seconds(began))
 
     def stop(self):
         self.ends.set()

@@ -35,9 +35,9 @@ class LeavingTest(OperatorTest):
         self.kubectl_in("default", "taint", "node", "node1", f"{taint}=1:NoSchedule")
         self.wait_for_status("moved", "job", lambda status: status.get("allocation") == ["node0", "node0"])
         self.assert_moved_without_a_repeated_step("node0", before)
-        said = [event["message"] for event in self.get("events") if event["reason"] == "Reallocated"]
-        self.assertEqual(len(said), 1, said)
-        self.assertTrue(said[0].endswith(f"; node node1 is about to be removed (taint {taint})"), said)
+        messages = [event["message"] for event in self.get("events") if event["reason"] == "Reallocated"]
+        self.assertEqual(len(messages), 1, messages)
+        self.assertTrue(messages[0].endswith(f"; node 'node1' is about to be removed (taint {taint})"), messages)
 
     def test_jobs_do_not_return_to_a_drained_node(self):
         before = self.start_on("node1", "node0")

@@ -184,9 +184,9 @@ class ProgramsTest(submit_support.WithRegistry, OperatorTest):
         self.add_storage()
         name = self.submitted()["name"]
         self.wait_for_phase(name, "Running")
-        self.wait_for("it greets", lambda: "Hello, world!" in self.adaptdl("logs", name).stdout)
+        self.wait_for("the greeting is logged", lambda: "Hello, world!" in self.adaptdl("logs", name).stdout)
         # The program writes its file a moment after the greeting.
-        self.wait_for("its file is there", lambda: self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "-").stdout == "Hello, world!")
+        self.wait_for("its file is copied", lambda: self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "-").stdout == "Hello, world!")
         self.assertEqual(self.copied(name, "share/foo.txt").read_text(encoding="utf-8"), "Hello, world!")
         self.wait_for_phase(name, "Succeeded", patience=300)
 

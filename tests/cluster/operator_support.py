@@ -121,7 +121,7 @@ class OperatorTest(OperatorJobsTest):
         if waited.returncode:
             raise AssertionError(f"the operator does not start: {waited.stderr}\n{cls.operator_report()}")
         if not cluster_support.eventually(cls.operator_pod):
-            raise AssertionError(f"no operator acts\n{cls.operator_report()}")
+            raise AssertionError(f"no operator holds the lease\n{cls.operator_report()}")
 
     @classmethod
     def uninstall(cls):

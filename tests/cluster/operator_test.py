@@ -110,7 +110,7 @@ class SharingTest(OperatorTest):
             self.assert_in_row(name, "succeeded")
             self.assertEqual(self.listed(name)["why"], "")
             self.assert_charged(name)
-            # No replica is running any more, so a temporary pod copies the file.
+            # No replica is running, so a temporary pod copies the file.
             copied = self.adaptdl("cp", f"{name}:/adaptdl/share/done.json", f"{name}.json")
             self.assertEqual(copied.returncode, 0, copied.stderr)
             self.assertEqual((self.directory / f"{name}.json").read_text(), (self.shares[name] / "done.json").read_text())
@@ -122,7 +122,7 @@ class SharingTest(OperatorTest):
         self.create_program_job("waiting", "true")
         pending = self.wait_for_status("pending", "waiting", lambda status: status.get("phase") == "Pending")
         self.assertFalse(pending.get("allocation"), json.dumps(pending))
-        self.wait_for("a reason", lambda: self.listed("waiting")["why"].startswith(("waits", "insufficient")))
+        self.wait_for("the reason is shown", lambda: self.listed("waiting")["why"].startswith(("waits", "insufficient")))
         self.assertEqual(self.listed("waiting")["state"], "Pending")
         done = self.adaptdl("delete", "holder", "--now")
         self.assertEqual(done.returncode, 0, done.stderr)

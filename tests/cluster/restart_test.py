@@ -39,7 +39,7 @@ class RestartTest(ClusterJobsTest):
         if not cls.is_up():
             kube_cluster("start", "apiserver")
             if not cluster_support.eventually(cls.is_up):
-                raise AssertionError("the API server does not come back")
+                raise AssertionError("the API server does not respond after its restart")
 
     def restart(self, away):
         """Kills the API server, and starts it again after `away` seconds."""
@@ -54,7 +54,7 @@ class RestartTest(ClusterJobsTest):
         follow = self.start("logs", "--cluster", "--follow", "counting")
         for away in (0, 5):
             seen = len(follow.out)
-            self.wait_for("lines come", lambda seen=seen: len(follow.out) > seen + 100)
+            self.wait_for("more lines arrive", lambda seen=seen: len(follow.out) > seen + 100)
             self.restart(away)
             self.assertIsNone(follow.process.poll(), follow.text())
         (share / "end").touch()
@@ -72,19 +72,19 @@ class RestartTest(ClusterJobsTest):
 
         def states(name):
             """Returns the successive states of a job in the command's output."""
-            told = [job["state"] for line in list(watch.out) for job in json.loads(line) if job["name"] == name]
-            return [state for state, _ in itertools.groupby(told)]
+            reported = [job["state"] for line in list(watch.out) for job in json.loads(line) if job["name"] == name]
+            return [state for state, _ in itertools.groupby(reported)]
 
-        self.wait_for("it is told", lambda: states("watched") == ["Running"])
+        self.wait_for("the job is reported", lambda: states("watched") == ["Running"])
         self.restart(5)
         self.assertIsNone(watch.process.poll(), watch.text())
         self.set_status("watched", phase="Stopping", readyReplicas=0)
-        self.wait_for("a change after the restart is told", lambda: states("watched") == ["Running", "Stopping"])
+        self.wait_for("a change after the restart is reported", lambda: states("watched") == ["Running", "Stopping"])
         kube_cluster("kill", "apiserver")
         self.start_server()
         self.make_job("newcomer", replicas=0)
         self.set_status("watched", phase="Succeeded")
-        self.wait_for("both changes are told", lambda: states("watched")[-1] == "Succeeded" and states("newcomer"))
+        self.wait_for("both changes are reported", lambda: states("watched")[-1] == "Succeeded" and states("newcomer"))
         self.assertEqual(states("watched"), ["Running", "Stopping", "Succeeded"], watch.text())
         self.assertIn(states("newcomer"), (["Pending"], ["", "Pending"]), watch.text())
         for line, following in itertools.pairwise(watch.out):

@@ -29,7 +29,7 @@ class RegistryTest(WithRegistry):
         self.set_status(name, phase="Running", readyReplicas=2)
         # `ls` accepts cached objects from the API server, which may be slightly out of date.
         self.wait_for("it is listed as running", lambda: re.search(rf"(?m)^{name} .* running ", self.adaptdl("ls").stdout))
-        self.wait_for("both replicas greet", lambda: self.adaptdl("logs", name).stdout.count("Hello, world!") == 2)
+        self.wait_for("both replicas have logged the greeting", lambda: self.adaptdl("logs", name).stdout.count("Hello, world!") == 2)
 
         def copied():
             done = self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "foo.txt")

@@ -15,7 +15,7 @@ from submit_support import Submitting
 
 
 def read_terminal(descriptor):
-    """Returns what was written to a terminal that no process has open any more."""
+    """Returns what was written to a terminal that is no longer open in any process."""
     written = b""
     with contextlib.suppress(OSError), open(descriptor, "rb", buffering=0) as terminal:
         while piece := terminal.read(10000):
@@ -49,14 +49,14 @@ class SubmitTest(Submitting):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((self.directory / "foo.txt").read_text(), "done\n")
         self.assertEqual(self.adaptdl("delete", name).returncode, 0)
-        self.wait_for("its claim goes with it", lambda: not self.left())
+        self.wait_for("its claim is deleted, too", lambda: not self.left())
 
     def test_several_jobs_in_one_file_are_submitted_and_printed_as_json(self):
         self.make_file(self.job(), self.job())
         done = self.submit("--image", cluster_support.IMAGE, "--json", "--name", "mine", "--min-replicas", 1)
-        said = [json.loads(line) for line in done.stdout.splitlines()]
-        self.assertEqual(len(said), 2)
-        for one in said:
+        jobs = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(jobs), 2)
+        for one in jobs:
             self.assertRegex(one["name"], r"\Amine-[a-z0-9]{5}\Z")
             self.assertEqual(self.get("adaptdljob", one["name"])["metadata"]["uid"], one["uid"])
             self.assertEqual(self.get("persistentvolumeclaim", one["claim"])["metadata"]["labels"], {"adaptdl/job": one["name"]})
@@ -153,9 +153,9 @@ class SubmitTest(Submitting):
 
     def test_without_permission_to_create_both_jobs_and_claims_neither_is_created(self):
         self.make_file(self.job())
-        most = ["get", "list", "create", "patch", "delete"]
+        full = ["get", "list", "create", "patch", "delete"]
         named = ("--image", cluster_support.IMAGE, "--checkpoint-storage-class", self.storage)
-        for jobs, claims in ((most, ["get", "patch", "delete"]), (["get", "delete"], most)):
+        for jobs, claims in ((full, ["get", "patch", "delete"]), (["get", "delete"], full)):
             self.assertRegex(self.refusal(*named, KUBECONFIG=self.as_user(self.rules(jobs, claims))), "forbidden")
             self.assertEqual(self.left(), [])
 

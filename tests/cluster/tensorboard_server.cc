@@ -22,9 +22,9 @@ namespace {
 constexpr std::size_t kLargest = 16 << 20;
 
 // The page runs all checks in order and then posts to /done; the second script delays the page's load event until then.
-constexpr const char* kPage = R"(<!doctype html><title>board</title><pre id="said"></pre>
+constexpr const char* kPage = R"(<!doctype html><title>board</title><pre id="output"></pre>
 <script>
-const said = document.getElementById("said"), say = text => said.append(text + "\n");
+const output = document.getElementById("output"), say = text => output.append(text + "\n");
 const echo = (socket, message) => new Promise((done, failed) => {
   socket.onmessage = event => done(event.data); socket.onerror = socket.onclose = () => failed("the WebSocket is closed");
   socket.send(message);

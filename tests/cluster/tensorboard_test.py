@@ -77,14 +77,14 @@ class TensorBoardTest(ClusterJobsTest):
     def see(self, url):
         """Opens the page in a browser. Returns the lines that the page shows."""
         program = browser()
-        self.assertTrue(program, "there is no chromium; ./bootstrap test installs it")
+        self.assertTrue(program, "chromium not found; ./bootstrap test installs it")
         with tempfile.TemporaryDirectory(prefix="adaptdl-browser-", ignore_cleanup_errors=True) as home:
             done = subprocess.run(
                 [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                  f"--user-data-dir={home}/profile", "--dump-dom", url],
                 capture_output=True, text=True, timeout=120, env=clean_environment(HOME=home),
             )  # fmt: skip
-        shown = re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.DOTALL)
+        shown = re.search(r'<pre id="output">(.*?)</pre>', done.stdout, re.DOTALL)
         self.assertTrue(shown, done.stdout + done.stderr)
         return html.unescape(shown.group(1)).splitlines()
 
@@ -105,7 +105,7 @@ class TensorBoardTest(ClusterJobsTest):
         node = next(
             address["address"] for address in self.get("nodes")[0]["status"]["addresses"] if address["type"] == "InternalIP"
         )
-        self.wait_for("the node's port leads there", lambda: self.reaches(f"http://{node}:{board['nodePort']}/data/runs"))
+        self.wait_for("the instance is reachable at the node's port", lambda: self.reaches(f"http://{node}:{board['nodePort']}/data/runs"))
         done = self.adaptdl("tensorboard", "delete", "mine")
         self.assertEqual((done.returncode, done.stdout), (0, "Successfully deleted TensorBoard instance mine\n"), done.stderr)
         self.assertEqual(self.left(), [])
@@ -127,7 +127,7 @@ class TensorBoardTest(ClusterJobsTest):
             pod = self.get("pod", name)
             return pod if any(condition["type"] == "PodScheduled" for condition in pod["status"].get("conditions", [])) else None
 
-        pod = self.wait_for("the scheduler looks at a pod", seen)
+        pod = self.wait_for("the scheduler has considered a pod", seen)
         self.kubectl("delete", "pod", name, "--grace-period=0", "--force")
         return "nodeName" not in pod["spec"]
 
@@ -136,7 +136,7 @@ class TensorBoardTest(ClusterJobsTest):
             self.kubectl("cordon", node)
             self.addCleanup(self.kubectl, "uncordon", node)
         # The scheduler notices the cordoned nodes only a moment later.
-        self.wait_for("the scheduler leaves the nodes alone", self.is_put_on_no_node)
+        self.wait_for("the scheduler puts pods on no node", self.is_put_on_no_node)
         self.create("late")
         running = self.start("tensorboard", "proxy", "late")
         running.wait_for("waiting for TensorBoard instance 'late' to be ready")

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxFileSize = std::size_t{8} << 20;
 constexpr int kPipePatience = 5000;  // ms
 
 [[noreturn]] void fail(const std::filesystem::path& file, std::string_view what, std::string_view why) {
-  throw Error(fmt::format("cannot read {} ({}): {}", file.string(), what, why));
+  throw Error(fmt::format("cannot read '{}' ({}): {}", file.string(), what, why));
 }
 
 }  // namespace

@@ -158,7 +158,7 @@ Secret secret(const Entry& entry, std::string_view key) {
 std::string server_of(const Entry& entry, bool encrypted) {
   std::string server = entry.text("server");
   const auto refuse = [&](std::string_view why) { entry.find("server")->fail(why); };
-  if (server.empty()) entry.fail("the cluster has no 'server', such as https://host:6443");
+  if (server.empty()) entry.fail("the cluster has no 'server'; expected a URL such as https://host:6443");
   if (server.find("://") == std::string::npos) server = (encrypted ? "https://" : "http://") + server;
   if (!server.starts_with("https://") && !server.starts_with("http://"))
     refuse("'server' must begin with https:// or http://");

@@ -18,12 +18,13 @@ constexpr std::size_t kDrawn = 5;
 
 bool is_alphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
-std::string why_not(std::string_view name, std::size_t longest, bool whole) {
+std::string why_not(std::string_view name, std::size_t max_length, bool whole) {
   const bool characters = std::ranges::all_of(name, [](char c) { return is_alphanumeric(c) || c == '-'; });
-  if (!name.empty() && name.size() <= longest && characters && name.front() != '-' && (!whole || name.back() != '-'))
+  if (!name.empty() && name.size() <= max_length && characters && name.front() != '-' && (!whole || name.back() != '-'))
     return "";
-  return fmt::format("is '{}', but must be at most {} lowercase letters, digits or '-', {} with a letter or digit",
-                     one_line(name, 100), longest, whole ? "beginning and ending" : "beginning");
+  return fmt::format(
+      "is '{}', but must consist of at most {} lowercase letters, digits and '-', {} with a letter or digit",
+      one_line(name, 100), max_length, whole ? "beginning and ending" : "beginning");
 }
 
 }  // namespace

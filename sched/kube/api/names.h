@@ -6,7 +6,7 @@
 
 namespace adaptdl::kube {
 
-// Returns why the name is not a valid DNS label ("is 'A_b', but must be …"); empty if it is valid. The names of
+// Returns why the name is not a valid DNS label ("is 'A_b', but must consist of …"); empty if it is valid. The names of
 // containers and namespaces must be DNS labels.
 std::string not_a_label(std::string_view name);
 // Do the same for a job's name and for a prefix that is passed to generate_name. A job's name must fit into its

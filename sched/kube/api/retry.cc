@@ -27,7 +27,7 @@ bool may_retry(const Failure& failure) {
 std::optional<std::chrono::milliseconds> retry_pause(const RetryRule& rule, const Failure& failure, int attempt,
                                                      std::chrono::milliseconds elapsed, double random) {
   if (!may_retry(failure)) return std::nullopt;
-  const auto grown = std::min(rule.first * (1 << std::clamp(attempt - 1, 0, 16)), rule.most);
+  const auto grown = std::min(rule.first * (1 << std::clamp(attempt - 1, 0, 16)), rule.max);
   auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(grown * (0.75 + 0.5 * random));
   if (failure.retry_after) pause = std::max<std::chrono::milliseconds>(pause, *failure.retry_after);
   if (elapsed + pause > rule.patience) return std::nullopt;

@@ -18,7 +18,7 @@ struct Failure {
 
 struct RetryRule {
   std::chrono::milliseconds patience;  // maximum time from the start of the first attempt to the start of the last one
-  std::chrono::milliseconds first = std::chrono::milliseconds(100), most = std::chrono::milliseconds(2000);
+  std::chrono::milliseconds first = std::chrono::milliseconds(100), max = std::chrono::milliseconds(2000);
 };
 
 // Returns the pause before the next attempt; nullopt if the call must not be retried. `attempt` counts from 1,

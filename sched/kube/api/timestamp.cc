@@ -27,8 +27,8 @@ class TimeReader {
     return true;
   }
   void expect(std::string_view expected) { good_ = skip(expected) && good_; }
-  // Reads a number that has exactly `digits` digits and is at most `most`.
-  int number(std::size_t digits, int most) {
+  // Reads a number that has exactly `digits` digits and is at most `max`.
+  int number(std::size_t digits, int max) {
     int value = 0;
     good_ = good_ && text_.size() >= digits;
     for (std::size_t i = 0; good_ && i < digits; ++i) {
@@ -36,7 +36,7 @@ class TimeReader {
       value = 10 * value + (text_[i] - '0');
     }
     if (good_) text_.remove_prefix(digits);
-    good_ = good_ && value <= most;
+    good_ = good_ && value <= max;
     return value;
   }
   // Reads the digits after a decimal point, as nanoseconds; digits after the ninth are dropped.

@@ -21,7 +21,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kShortest = 240, kLongest = 480;  // seconds; chosen at random, so that not all watches end at once
+constexpr int kMinDuration = 240, kMaxDuration = 480;  // seconds; random, so that not all watches end at once
 constexpr milliseconds kFirstWatchPause{100}, kMaxWatchPause{4000};
 constexpr std::size_t kMaxLineLength = std::size_t{64} << 20;
 
@@ -110,7 +110,7 @@ class Watcher {
     Query query{{"watch", "true"},
                 {"allowWatchBookmarks", "true"},
                 {"resourceVersion", version_},
-                {"timeoutSeconds", std::to_string(std::uniform_int_distribution(kShortest, kLongest)(random_))}};
+                {"timeoutSeconds", std::to_string(std::uniform_int_distribution(kMinDuration, kMaxDuration)(random_))}};
     if (!options_.label_selector.empty()) query.emplace_back("labelSelector", options_.label_selector);
     if (!options_.field_selector.empty()) query.emplace_back("fieldSelector", options_.field_selector);
     const auto begin = Clock::now();
@@ -186,8 +186,8 @@ class Watcher {
       interrupted_ = true;
       notify(Change::Kind::kInterrupted, nullptr, why);
     }
-    const milliseconds most = std::min(kFirstWatchPause * (1 << std::min(failures_ - 1, 10)), kMaxWatchPause);
-    const milliseconds pause(std::uniform_int_distribution<long>(most.count() / 2, most.count())(random_));
+    const milliseconds max_pause = std::min(kFirstWatchPause * (1 << std::min(failures_ - 1, 10)), kMaxWatchPause);
+    const milliseconds pause(std::uniform_int_distribution<long>(max_pause.count() / 2, max_pause.count())(random_));
     std::mutex mutex;
     std::unique_lock lock(mutex);
     std::condition_variable_any().wait_for(lock, stop_, pause, [] { return false; });

@@ -6,7 +6,7 @@
 // The image's own tools are used if the copier cannot run (another architecture, no writable and executable directory)
 // or if sending it does not pay off.
 //
-// Threading: not thread-safe. Lifetime: the shell must outlive the copier.
+// Lifetime: the shell must outlive the copier.
 #pragma once
 
 #include <cstdint>

@@ -46,10 +46,10 @@ RemoteFile inspect_source(Shell& shell, const std::string& source, const CopyEve
   Persistence persistence = events.persistence();
   const RemoteFile file = persist(persistence, [&] { return inspect(shell, source); });
   if (file.found == Found::kNothing)
-    throw Error(fmt::format("cannot read {} in {}: {}", source, shell.name(),
+    throw Error(fmt::format("cannot read '{}' in {}: {}", source, shell.name(),
                             file.why.empty() ? "No such file or directory" : file.why));
   if (file.found == Found::kOther)
-    throw Error(fmt::format("{} in {} is neither a file nor a directory", source, shell.name()));
+    throw Error(fmt::format("'{}' in {} is neither a file nor a directory", source, shell.name()));
   return file;
 }
 
@@ -89,8 +89,8 @@ Sums pass_file_on(Shell& shell, Copier& copier, const std::string& source, std::
     return sums;
   }
   copier.check(output.outcome(), output.bytes() > 0);
-  if (output.outcome().exit_code != 0) refuse(shell, "read " + source, output.outcome());
-  throw Error(fmt::format("{} in {} shrank during the copy; try again", source, shell.name()));
+  if (output.outcome().exit_code != 0) refuse(shell, "read '" + source + "'", output.outcome());
+  throw Error(fmt::format("'{}' in {} shrank during the copy; try again", source, shell.name()));
 }
 
 void check_download(const Shell& shell, const std::string& source, const std::optional<std::string>& there,
@@ -98,8 +98,8 @@ void check_download(const Shell& shell, const std::string& source, const std::op
   if (!there) return events.notify(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} in {} changed during the copy, or was corrupted in transit: its checksum is {}, but the copy's is {}", source,
-      shell.name(), *there, here));
+      "'{}' in {} changed during the copy, or was corrupted in transit: its checksum is {}, but the copy's is {}",
+      source, shell.name(), *there, here));
 }
 
 // Reads a file and compares its checksum with the remote one. Throws NoCopier only before the first byte has been
@@ -152,8 +152,8 @@ void check_tar(const Shell& shell, const std::string& source, ResumedOutput& out
   if (outcome.exit_code == 0) return;
   const bool live = outcome.err.find("changed as we read it") != std::string::npos ||
                     outcome.err.find("File removed before we read it") != std::string::npos;
-  if (outcome.exit_code != kTarSawChanges || !live) refuse(shell, "read " + source, outcome);
-  events.notify(fmt::format("{} was modified during the copy", source));
+  if (outcome.exit_code != kTarSawChanges || !live) refuse(shell, "read '" + source + "'", outcome);
+  events.notify(fmt::format("'{}' was modified during the copy", source));
 }
 
 void unpack_once(Shell& shell, const std::string& source, const fs::path& target, const CopyEvents& events) {
@@ -183,7 +183,7 @@ void download_directory(Shell& shell, const std::string& source, const RemoteFil
                         const CopyEvents& events) {
   std::error_code error;
   const bool made = fs::create_directory(target, error);
-  if (error) throw Error(fmt::format("cannot create {}: {}", target.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot create directory '{}': {}", target.string(), error.message()));
   for (int start = 1;; ++start) {
     try {
       unpack_once(shell, source, target, events);
@@ -191,17 +191,17 @@ void download_directory(Shell& shell, const std::string& source, const RemoteFil
     } catch (const Changed&) {
       if (start == kMaxStarts) {
         throw Error(
-            fmt::format("{} in {} keeps changing and the connection keeps breaking; copy it file by file, or while "
+            fmt::format("'{}' in {} keeps changing and the connection keeps breaking; copy it file by file, or while "
                         "nothing writes to it",
                         source, shell.name()));
       }
-      events.notify(fmt::format("{} has changed since the connection broke; copying it from the beginning", source));
+      events.notify(fmt::format("'{}' has changed since the connection broke; copying it from the beginning", source));
     }
   }
   if (!made) return;
   const timespec times[] = {{0, UTIME_OMIT}, {from.modified, 0}};
   if (::chmod(target.c_str(), from.mode & 0777) != 0 || ::utimensat(AT_FDCWD, target.c_str(), times, 0) != 0)
-    fail("set the mode and time of " + target.string());
+    fail("set the mode and time of '" + target.string() + "'");
 }
 
 }  // namespace
@@ -212,10 +212,10 @@ void download(Shell& shell, const std::string& source, const std::string& target
   if (file.found == Found::kDirectory) return download_directory(shell, source, file, path, events);
   const Found there = found_here(path);
   if (there == Found::kDirectory)
-    throw UsageError(fmt::format("cp: {} is a file, but {} is a directory", source, path.string()));
+    throw UsageError(fmt::format("cp: '{}' is a file, but '{}' is a directory", source, path.string()));
   if (there == Found::kOther) {
     const Fd device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    if (!device) fail("write " + path.string());
+    if (!device) fail("write '" + path.string() + "'");
     return download_stream(shell, source, device.get(), events);
   }
   // The file that a symbolic link refers to is replaced, not the link.
@@ -235,7 +235,7 @@ void download_stream(Shell& shell, const std::string& source, int to, const Copy
     }
   } catch (const Changed&) {
     throw Error(
-        fmt::format("cannot resume the copy of {} in {}, which has changed since the connection broke; try again",
+        fmt::format("cannot resume the copy of '{}' in {}, which has changed since the connection broke; try again",
                     source, shell.name()));
   }
   check_tar(shell, source, output, events);

@@ -61,7 +61,8 @@ json helper_pod_object(const json& job, const std::string& name, const std::stri
   const json mounts = mounts_of(containers);
   const auto volume = std::ranges::find_if(volumes, is_volume);
   if (volume == volumes.end() || mounts.empty()) {
-    throw Error(fmt::format("job {} has neither a running replica nor a volume {} to copy from", job_name, kVolume));
+    throw Error(
+        fmt::format("job '{}' has neither a running replica nor a volume '{}' to copy from", job_name, kVolume));
   }
   json container{{"name", kContainer},
                  {"image", image.empty() ? containers.front().value("image", "") : image},
@@ -131,7 +132,7 @@ HelperPod::HelperPod(Client& client, const json& job, const std::string& image, 
 void HelperPod::wait_until_running(std::stop_token stop, const std::function<void(const std::string&)>& notice) {
   const auto begin = std::chrono::steady_clock::now();
   auto well = begin;
-  std::string told;
+  std::string last;
   for (;;) {
     check(stop);
     const json pod = client_.get(path_);
@@ -147,7 +148,7 @@ void HelperPod::wait_until_running(std::stop_token stop, const std::function<voi
                               : over           ? "it has ended"
                                                : "timed out waiting for its volume or image"));
     }
-    if (!trouble.empty() && trouble != told && notice) notice(told = trouble);
+    if (!trouble.empty() && trouble != last && notice) notice(last = trouble);
     std::this_thread::sleep_for(kLookEvery);
   }
 }

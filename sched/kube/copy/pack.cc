@@ -27,12 +27,12 @@ void add_entries(const fs::path& directory, const std::string& prefix, std::map<
   std::vector<fs::path> names;
   fs::directory_iterator found(directory, error);
   for (; !error && found != fs::directory_iterator(); found.increment(error)) names.push_back(found->path().filename());
-  if (error) throw Error(fmt::format("cannot read {}: {}", directory.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot read directory '{}': {}", directory.string(), error.message()));
   std::ranges::sort(names);
   for (const fs::path& name : names) {
     const fs::path path = directory / name;
     struct stat status {};
-    if (::lstat(path.c_str(), &status) != 0) fail("read " + path.string());
+    if (::lstat(path.c_str(), &status) != 0) fail("read '" + path.string() + "'");
     PackedEntry entry;
     entry.name = prefix + name.string();
     entry.mode = status.st_mode & 07777;
@@ -47,7 +47,7 @@ void add_entries(const fs::path& directory, const std::string& prefix, std::map<
       entry.kind = Kind::kLink;
       entry.to = fs::read_symlink(path).string();
     } else if (!S_ISREG(status.st_mode)) {
-      if (notice) notice(fmt::format("skipped {}: not a file, directory or symbolic link", path.string()));
+      if (notice) notice(fmt::format("skipped '{}': not a file, directory or symbolic link", path.string()));
       continue;
     } else if (const auto [first, added] = first_names.try_emplace({status.st_dev, status.st_ino}, entry.name);
                status.st_nlink > 1 && !added) {
@@ -118,13 +118,13 @@ bool Pack::add(const PackedEntry& entry, bool final_modes) {
   if (entry.kind != Kind::kFile) return true;
   const fs::path path = directory_ / entry.name;
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!file) fail("read " + path.string());
+  if (!file) fail("read '" + path.string() + "'");
   std::string buffer(std::size_t{256} << 10, '\0');
   std::uint64_t left = entry.size;
   while (left > 0) {
     const ssize_t got = ::read(file.get(), buffer.data(), std::min<std::uint64_t>(left, buffer.size()));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read " + path.string());
+    if (got < 0) fail("read '" + path.string() + "'");
     if (got == 0) return false;  // libarchive pads the entry
     writer_->expect(
         libarchive().archive_write_data(writer_->handle.get(), buffer.data(), static_cast<std::size_t>(got)));

@@ -1,7 +1,5 @@
 // Splits a local directory for sending: small entries are packed into tar archives of limited size, and large files are
 // sent one by one. After a broken connection, an upload continues with the interrupted archive or file.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <sys/types.h>

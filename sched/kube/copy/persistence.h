@@ -1,6 +1,4 @@
 // Decides how long a copy is retried while its connection keeps breaking: as long as the copy makes some progress.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>

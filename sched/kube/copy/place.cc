@@ -57,9 +57,9 @@ std::string target_path(const std::string& source, Found source_is, const std::s
     return target.ends_with('/') ? target + name : target + '/' + name;
   }
   if (source_is != Found::kDirectory && target.ends_with('/'))
-    throw UsageError(fmt::format("cp: directory {} does not exist", target));
+    throw UsageError(fmt::format("cp: directory '{}' does not exist", target));
   if (source_is == Found::kDirectory && target_is != Found::kNothing)
-    throw UsageError(fmt::format("cp: {} is a directory, but {} is not", source, target));
+    throw UsageError(fmt::format("cp: '{}' is a directory, but '{}' is not", source, target));
   return without_slashes(target);
 }
 

@@ -50,7 +50,8 @@ PodShell::~PodShell() = default;
 
 std::string PodShell::name() const {
   const std::lock_guard lock(mutex_);
-  return pod_.empty() ? "job " + job_.at("metadata").at("name").get<std::string>() : "pod " + pod_;
+  return pod_.empty() ? fmt::format("job '{}'", job_.at("metadata").at("name").get<std::string>())
+                      : fmt::format("pod '{}'", pod_);
 }
 
 void PodShell::choose() {
@@ -70,7 +71,7 @@ void PodShell::choose() {
     }
   }
   if (choice_.rank)
-    throw Error(fmt::format("job {} has no running replica with rank {}; omit --rank to copy from its volume", name,
+    throw Error(fmt::format("job '{}' has no running replica with rank {}; omit --rank to copy from its volume", name,
                             *choice_.rank));
   helper_ = std::make_unique<HelperPod>(client_, job_, choice_.image, stop_, notice_);
   pod_ = helper_->name();
@@ -95,7 +96,7 @@ std::unique_ptr<Process> PodShell::start(const std::vector<std::string>& command
     if (!worked_ || error.code() == 401 || error.code() == 403) throw;
     worked_ = false;
     const std::string gone = std::exchange(pod_, "");
-    throw Broken(fmt::format("pod {} no longer exists", gone));
+    throw Broken(fmt::format("pod '{}' no longer exists", gone));
   }
 }
 

@@ -2,8 +2,6 @@
 //
 // After the connection breaks, the command is started again at the point where the last piece ended, so the command
 // must always write the same output.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,5 @@
 // Computes a SHA-256 digest incrementally, in the hexadecimal form that `sha256sum` prints. Components that may not
 // depend on the image builder use this class instead of image::Digester.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <openssl/evp.h>

@@ -46,7 +46,7 @@ class Shell {
   virtual ~Shell() = default;
   // Throws Broken, or Error if commands cannot be run.
   virtual std::unique_ptr<Process> start(const std::vector<std::string>& command, bool with_input) = 0;
-  // The name for messages, such as "pod digits-0".
+  // The name for messages, such as "pod 'digits-0'".
   virtual std::string name() const = 0;
   // What to do if a program is missing, as a clause for messages.
   virtual std::string missing_program() const {

@@ -3,8 +3,6 @@
 //
 // XXH3-128 is used if both ends can compute it, because it is much faster than SHA-256. Both detect damage and
 // concurrent changes; TLS protects against forgery.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <span>

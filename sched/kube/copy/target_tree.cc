@@ -34,11 +34,11 @@ std::vector<std::string> split_name(std::string_view name) {
 
 TargetTree::TargetTree(std::filesystem::path directory)
     : directory_(std::move(directory)), root_(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (!root_) fail("open " + directory_.string());
+  if (!root_) fail("open directory '" + directory_.string() + "'");
 }
 
 std::string TargetTree::shown(const std::vector<std::string>& name) const {
-  return (directory_ / fmt::format("{}", fmt::join(name, "/"))).string();
+  return fmt::format("'{}'", (directory_ / fmt::format("{}", fmt::join(name, "/"))).string());
 }
 
 std::string TargetTree::temporary_name() { return fmt::format(".adaptdl-cp-{}-{}", ::getpid(), count_++); }

@@ -3,7 +3,7 @@
 // Names are relative, without "." or ".." (split_name ensures this); each part is opened below the previous one and
 // never through a link.
 //
-// Threading: not thread-safe. Lifetime: the destructor removes an unfinished file.
+// Lifetime: the destructor removes an unfinished file.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,6 @@
 // A file that is written next to its target, and replaces the target when the file is complete.
 //
-// Threading: not thread-safe. Lifetime: without commit(), the destructor removes the file.
+// Lifetime: without commit(), the destructor removes the file.
 #pragma once
 
 #include <sys/types.h>
@@ -32,8 +32,8 @@ class TemporaryFile {
   std::unique_ptr<Cleanup> cleanup_;
 };
 
-// Writes all bytes. Throws an Error with the path.
-void write_all(int fd, std::string_view bytes, const std::filesystem::path& path);
+// Writes all bytes. Throws Error: "cannot write WHAT: REASON".
+void write_all(int fd, std::string_view bytes, const std::string& what);
 
 // Throws Error: "cannot ACTION: REASON", with the reason from errno.
 [[noreturn]] void fail(const std::string& action);

@@ -103,7 +103,7 @@ class Unpacker {
       return tree_.make_link(name, to == nullptr ? "" : to);
     }
     if (type == AE_IFREG) return file(name, attributes);
-    if (notice_) notice_(fmt::format("skipped {}: not a file, directory or symbolic link", path));
+    if (notice_) notice_(fmt::format("skipped '{}': not a file, directory or symbolic link", path));
   }
 
   void hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of) {

@@ -7,8 +7,6 @@
 //
 // A file receives its name only when it is complete, so no name ever refers to an incomplete file. Modes (except
 // set-user-ID and set-group-ID), times, links, hard links and empty directories are preserved; owners are not.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

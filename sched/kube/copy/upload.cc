@@ -69,9 +69,9 @@ class Part {
 
   const std::string& path() const { return path_; }
 
-  // Sends what `read_at(offset, most)` returns, from offset `base` on, until the file has `size` bytes. The first
+  // Sends what `read_at(offset, max_size)` returns, from offset `base` on, until the file has `size` bytes. The first
   // `base` bytes must have arrived earlier.
-  using ReadAt = std::function<std::string_view(std::uint64_t offset, std::size_t most)>;
+  using ReadAt = std::function<std::string_view(std::uint64_t offset, std::size_t max_size)>;
   void send(const ReadAt& read_at, std::uint64_t base, std::uint64_t size,
             const std::function<void(std::uint64_t)>& sent) {
     received_.reset();
@@ -90,7 +90,8 @@ class Part {
     if (received_) return;
     const std::uint64_t there = size_there();
     if (there != size)
-      throw Error(fmt::format("{}: {} bytes sent, but {} received {}; try again", target_, size, shell_.name(), there));
+      throw Error(fmt::format("cannot write '{}': {} bytes sent, but {} received {}; try again", target_, size,
+                              shell_.name(), there));
   }
 
   // Returns the checksum of the whole file; null if the remote end has no tool for it.
@@ -101,12 +102,13 @@ class Part {
 
   void take_place(mode_t mode, std::time_t modified) {
     must(shell_, persistence_, kTakePlace,
-         {path_, as_argument(target_), fmt::format("{:o}", mode & 0777), std::to_string(modified)}, "write " + target_);
+         {path_, as_argument(target_), fmt::format("{:o}", mode & 0777), std::to_string(modified)},
+         "write '" + target_ + "'");
     cleanup_.release();
   }
 
   void unpack(const std::string& directory) {
-    must(shell_, persistence_, kUnpackFile, {as_argument(directory), path_}, "unpack into " + directory);
+    must(shell_, persistence_, kUnpackFile, {as_argument(directory), path_}, "unpack into '" + directory + "'");
     cleanup_.release();
   }
 
@@ -160,7 +162,7 @@ class Part {
 
 Fd open_source(const fs::path& path) {
   Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) fail("read " + path.string());
+  if (!file) fail("read '" + path.string() + "'");
   return file;
 }
 
@@ -169,8 +171,8 @@ void check_upload(const Shell& shell, const std::string& target, const std::opti
   if (!there) return events.notify(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} changed during the copy, or was corrupted in transit to {}: its checksum is {}, but the copy's is {}", target,
-      shell.name(), here, *there));
+      "'{}' changed during the copy, or was corrupted in transit to {}: its checksum is {}, but the copy's is {}",
+      target, shell.name(), here, *there));
 }
 
 // Throws NoCopier.
@@ -178,16 +180,16 @@ void try_upload(Shell& shell, Copier& copier, const fs::path& source, const std:
                 std::optional<std::uint64_t> total, const CopyEvents& events) {
   const Fd file = open_source(source);
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail("read " + source.string());
+  if (::fstat(file.get(), &status) != 0) fail("read '" + source.string() + "'");
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::string buffer(kPiece, '\0');
   Sum sum(copier.kind());
   std::uint64_t summed = 0;
-  const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
-    if (most == 0) return std::string_view();
-    const ssize_t got = ::pread(file.get(), buffer.data(), most, static_cast<off_t>(offset));
-    if (got < 0) fail("read " + source.string());
-    if (got == 0) throw Error(fmt::format("{} shrank during the copy; try again", source.string()));
+  const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t max_size) {
+    if (max_size == 0) return std::string_view();
+    const ssize_t got = ::pread(file.get(), buffer.data(), max_size, static_cast<off_t>(offset));
+    if (got < 0) fail("read '" + source.string() + "'");
+    if (got == 0) throw Error(fmt::format("'{}' shrank during the copy; try again", source.string()));
     const std::string_view piece(buffer.data(), static_cast<std::size_t>(got));
     // Bytes that are sent again are already in the checksum.
     if (offset + piece.size() > summed) {
@@ -257,7 +259,7 @@ class TreeUpload {
     for (; next < entries_.size() && next - first < kMaxEntries && entries_[next].size <= pack_limit_; ++next) {
       if (next > first && size + entries_[next].size > pack_limit_) break;
       if (!pack.add(entries_[next]))
-        events_.notify(fmt::format("{} shrank during the copy", (source_ / entries_[next].name).string()));
+        events_.notify(fmt::format("'{}' shrank during the copy", (source_ / entries_[next].name).string()));
       size += entries_[next].size;
     }
     try {
@@ -313,7 +315,7 @@ std::string file_place(Shell& shell, Persistence& persistence, const std::string
   const std::string path = target_path(source, Found::kFile, target, there.found);
   if (path != target) there = persist(persistence, [&] { return inspect(shell, path); });
   if (there.found == Found::kDirectory)
-    throw UsageError(fmt::format("cp: {} is a file, but {} is a directory", source, path));
+    throw UsageError(fmt::format("cp: '{}' is a file, but '{}' is a directory", source, path));
   return there.behind_link.empty() ? path : there.behind_link;
 }
 
@@ -337,10 +339,10 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
   std::error_code error;
   const auto status = fs::status(source, error);
   if (!fs::exists(status))
-    throw Error(fmt::format("cannot read {}: {}", source, error ? error.message() : "No such file or directory"));
+    throw Error(fmt::format("cannot read '{}': {}", source, error ? error.message() : "No such file or directory"));
   const bool directory = fs::is_directory(status);
   if (!directory && !fs::is_regular_file(status))
-    throw Error(fmt::format("{} is neither a file nor a directory; use - to copy a stream", source));
+    throw Error(fmt::format("'{}' is neither a file nor a directory; use - to copy a stream", source));
   Persistence persistence = events.persistence();
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   if (!directory) {
@@ -349,7 +351,7 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
     return upload_file(shell, copier, source, path, 0, {}, events);
   }
   const std::string path = target_path(source, Found::kDirectory, target, there.found);
-  must(shell, persistence, kMakeDirectory, {as_argument(path)}, "create " + path);
+  must(shell, persistence, kMakeDirectory, {as_argument(path)}, "create '" + path + "'");
   TreeUpload(shell, source, path, events).run();
 }
 
@@ -371,8 +373,8 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
     if (filled == 0 && done > 0) break;
     const std::string_view piece(buffer.data(), filled);
     sum.update(piece);
-    const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
-      return piece.substr(offset - done, most);
+    const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t max_size) {
+      return piece.substr(offset - done, max_size);
     };
     const auto send = [&] {
       part.send(read_at, done, done + filled, [&](std::uint64_t sent) { events.report(sent); });

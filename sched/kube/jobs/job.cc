@@ -23,9 +23,9 @@ std::string newest_condition(const json& object) {
   std::optional<Time> newest;
   for (const json& condition : array_field(object, {"status", "conditions"})) {
     const auto changed = time_field(condition, {"lastTransitionTime"});
-    const std::string said = text_field(condition, {"message"});
-    if (said.empty() || (newest && (!changed || *changed < *newest))) continue;
-    message = said;
+    const std::string text = text_field(condition, {"message"});
+    if (text.empty() || (newest && (!changed || *changed < *newest))) continue;
+    message = text;
     newest = changed;
   }
   return message;

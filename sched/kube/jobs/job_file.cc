@@ -123,12 +123,12 @@ class Check {
     texts(at / "annotations");
   }
 
-  int replicas(const char* word, int least, int otherwise) const {
+  int replicas(const char* word, int minimum, int otherwise) const {
     const Pointer at = Pointer("/spec") / word;
     const json* value = find(at);
     if (value == nullptr) return otherwise;
-    if (!value->is_number_integer() || *value < least || *value > std::numeric_limits<int>::max())
-      fail(at, fmt::format("spec.{} must be an integer of at least {}, not {}", word, least, shown(*value)));
+    if (!value->is_number_integer() || *value < minimum || *value > std::numeric_limits<int>::max())
+      fail(at, fmt::format("spec.{} must be an integer of at least {}, not {}", word, minimum, shown(*value)));
     return value->get<int>();
   }
 
@@ -139,11 +139,11 @@ class Check {
     if (find(at / "spec") != nullptr && find(pod) == nullptr)
       fail(at / "spec", "'spec' is next to 'template' but belongs in it; indent it by two more spaces");
     known(at, {"template", "minReplicas", "maxReplicas", "preemptible", "suspend"});
-    const int least = replicas("minReplicas", 0, 0);
-    const int most = replicas("maxReplicas", 1, std::numeric_limits<int>::max());
-    if (least > most) {
-      fail(at / "minReplicas",
-           fmt::format("spec.minReplicas ({}) must not be greater than spec.maxReplicas ({})", least, most));
+    const int min_replicas = replicas("minReplicas", 0, 0);
+    const int max_replicas = replicas("maxReplicas", 1, std::numeric_limits<int>::max());
+    if (min_replicas > max_replicas) {
+      fail(at / "minReplicas", fmt::format("spec.minReplicas ({}) must not be greater than spec.maxReplicas ({})",
+                                           min_replicas, max_replicas));
     }
     for (const char* word : {"preemptible", "suspend"}) {
       const json* value = find(at / word);

@@ -264,9 +264,9 @@ class JobLogs {
   }
 
   std::string nothing() const {
-    if (query_.previous) return fmt::format("job {} has no previous logs: no container was restarted", query_.job);
-    if (query_.rank) return fmt::format("job {} has no log of rank {}", query_.job, *query_.rank);
-    return fmt::format("job {} has no logs: no replica has run, or the pods no longer exist", query_.job);
+    if (query_.previous) return fmt::format("job '{}' has no previous logs: no container was restarted", query_.job);
+    if (query_.rank) return fmt::format("job '{}' has no log of rank {}", query_.job, *query_.rank);
+    return fmt::format("job '{}' has no logs: no replica has run, or the pods no longer exist", query_.job);
   }
 
   void rethrow() {

@@ -33,8 +33,8 @@ std::string tidy(std::string text) {
 
 // Returns "head: text", or the head if there is no text.
 std::string with(std::string head, const std::string& text) {
-  const std::string said = tidy(text);
-  return said.empty() ? head : head + ": " + said;
+  const std::string tidied = tidy(text);
+  return tidied.empty() ? head : head + ": " + tidied;
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ std::string waiting_trouble(const json& status, const json& container) {
     std::string image = text_field(container, {"image"});
     if (image.empty()) image = text_field(status, {"image"});
     // A "Back-off" message does not include the cause, but an event does.
-    return with("cannot pull the image " + image, message.starts_with("Back-off") ? "" : message);
+    return with(fmt::format("cannot pull image '{}'", image), message.starts_with("Back-off") ? "" : message);
   }
   if (reason == "CrashLoopBackOff") {
     const json& last = field(status, {"lastState", "terminated"});
@@ -161,8 +161,8 @@ std::string volume_trouble(const std::string& message) {
   std::smatch found;
   static const std::regex missing(R"re(persistentvolumeclaim "([^"]+)" (not found|is being deleted))re");
   if (std::regex_search(message, found, missing)) {
-    return found[2] == "not found" ? fmt::format("its volume claim {} does not exist", found[1].str())
-                                   : fmt::format("its volume claim {} is being deleted", found[1].str());
+    return found[2] == "not found" ? fmt::format("its volume claim '{}' does not exist", found[1].str())
+                                   : fmt::format("its volume claim '{}' is being deleted", found[1].str());
   }
   if (message.find("unbound immediate PersistentVolumeClaims") != std::string::npos)
     return "its volume claim is not bound yet";
@@ -201,7 +201,7 @@ std::string unhealthy_device(const json& pod) {
       for (const json& resource : array_field(status, {"allocatedResourcesStatus"})) {
         for (const json& device : array_field(resource, {"resources"})) {
           if (text_field(device, {"health"}) != "Unhealthy") continue;
-          return with(fmt::format("its device {} ({}) is unhealthy", text_field(device, {"resourceID"}),
+          return with(fmt::format("its device '{}' ({}) is unhealthy", text_field(device, {"resourceID"}),
                                   text_field(resource, {"name"})),
                       text_field(device, {"message"}));
         }
@@ -240,7 +240,7 @@ std::string event_trouble(const Event& event) {
     const std::string message = tidy(event.message);
     std::smatch found;
     if (std::regex_match(message, found, pulled))
-      return with(fmt::format("cannot pull the image {}", found[1].str()), found[2].str());
+      return with(fmt::format("cannot pull image '{}'", found[1].str()), found[2].str());
     return message;
   }
   if (is_any_of(event.reason, {"FailedCreate", "PodCreationError"})) {
@@ -268,13 +268,13 @@ const Event* newest(std::span<const Event> events, const std::string& uid, std::
 }
 
 std::string replica_trouble(const Replica& replica, std::span<const Event> events) {
-  const bool pull = replica.trouble.starts_with("cannot pull the image");
+  const bool pull = replica.trouble.starts_with("cannot pull image");
   if (!pull && !replica.trouble.empty()) return replica.trouble;
   if (!pull && !replica.waits && !replica.node.empty()) return "";
   const Event* event = newest(events, replica.uid, replica.name_space, replica.name, "Pod");
-  const std::string said = event == nullptr ? "" : event_trouble(*event);
+  const std::string reported = event == nullptr ? "" : event_trouble(*event);
   // While a pull is retried, the pod itself reports only the back-off.
-  return said.empty() || (pull && !said.starts_with("cannot pull")) ? replica.trouble : said;
+  return reported.empty() || (pull && !reported.starts_with("cannot pull")) ? replica.trouble : reported;
 }
 
 // Explains the replicas' problem. A problem that several replicas share is reported once.
@@ -359,7 +359,7 @@ bool wants_events(const Job& job, std::span<const Replica> replicas) {
   if (replicas.empty()) return job.phase != "Running";
   return std::ranges::any_of(replicas, [](const Replica& replica) {
     return replica.waits || (replica.node.empty() && !replica.ended) ||
-           replica.trouble.starts_with("cannot pull the image");
+           replica.trouble.starts_with("cannot pull image");
   });
 }
 

@@ -45,10 +45,10 @@ bool TimedLines::add(std::string_view bytes, const Sink& sink) {
     if (!more) return false;
   }
   begun_ += bytes;
-  if (begun_.size() < kLongest + kStamp) return true;
+  if (begun_.size() < kMaxPiece + kStamp) return true;
   // The rest may be the beginning of a time, so it is kept for the next piece.
-  const bool more = give(std::string_view(begun_).substr(0, kLongest), false, sink);
-  begun_.erase(0, kLongest);
+  const bool more = give(std::string_view(begun_).substr(0, kMaxPiece), false, sink);
+  begun_.erase(0, kMaxPiece);
   return more;
 }
 

@@ -4,8 +4,6 @@
 // with the same time, the server first repeats all those that were shown. Times may decrease by less than a second from
 // line to line, because container runtimes read standard output and standard error separately. The response may also
 // include lines that precede the first shown line and were not requested.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -47,7 +45,7 @@ class LogPosition {
 // log that is requested again may begin with any record.
 class TimedLines {
  public:
-  static constexpr std::size_t kLongest = std::size_t{1} << 20;        // bytes per piece
+  static constexpr std::size_t kMaxPiece = std::size_t{1} << 20;       // bytes
   using Sink = std::function<bool(Time time, std::string_view text)>;  // false: stop
 
   // Returns false once `sink` has returned false.

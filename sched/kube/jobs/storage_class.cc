@@ -93,7 +93,7 @@ StorageChoice choose_job_storage(Client& client, const std::string& wanted) {
   if (!classes) {
     if (!wanted.empty()) return {wanted};
     throw Error(
-        fmt::format("user {} is not permitted to list the cluster's storage classes; use "
+        fmt::format("user '{}' is not permitted to list the cluster's storage classes; use "
                     "--checkpoint-storage-class to choose one whose volumes several nodes can share",
                     client.access().user));
   }

@@ -30,11 +30,12 @@ std::string job_name(const json& metadata, const SubmissionOptions& options) {
 void set_replicas(json& spec, const SubmissionOptions& options) {
   if (options.min_replicas) spec["minReplicas"] = *options.min_replicas;
   if (options.max_replicas) spec["maxReplicas"] = *options.max_replicas;
-  const int least = int_field(spec, {"minReplicas"}).value_or(0);
-  const std::optional<int> most = int_field(spec, {"maxReplicas"});
-  if (most && least > *most)
-    throw UsageError(fmt::format(
-        "submit: the minimum number of replicas ({}) must not be greater than the maximum ({})", least, *most));
+  const int min_replicas = int_field(spec, {"minReplicas"}).value_or(0);
+  const std::optional<int> max_replicas = int_field(spec, {"maxReplicas"});
+  if (max_replicas && min_replicas > *max_replicas)
+    throw UsageError(
+        fmt::format("submit: the minimum number of replicas ({}) must not be greater than the maximum ({})",
+                    min_replicas, *max_replicas));
 }
 
 void append_item(json& object, const char* list, json&& item) {
@@ -182,11 +183,11 @@ void Submitter::check(const std::vector<Submission>& all, const std::function<vo
                      {{"dryRun", "All"}, {"fieldValidation", "Strict"}});
     } catch (const ApiError& error) {
       if (error.code() == 422 || error.code() == 400)
-        throw Error(fmt::format("the pods of job {} would be rejected: {}", one.name(), error.what()));
+        throw Error(fmt::format("the pods of job '{}' would be rejected: {}", one.name(), error.what()));
       // Users who are not permitted to create pods may still submit jobs.
       if (error.code() == 403 &&
           std::string_view(error.what()).find("cannot create resource") == std::string_view::npos)
-        notice(fmt::format("the pods of job {} would currently be rejected: {}", one.name(), error.what()));
+        notice(fmt::format("the pods of job '{}' would currently be rejected: {}", one.name(), error.what()));
     }
   }
 }
@@ -245,7 +246,7 @@ void Submitter::undo(const std::function<void(const std::string&)>& notice) {
     }
   };
   for (const Submission& one : begun) {
-    attempt("job " + one.name(), [&] {
+    attempt(fmt::format("job '{}'", one.name()), [&] {
       // If the server's response was lost, the job may or may not exist. A job that has this name but another claim was
       // not created by this object.
       const json job = client_.get(job_path(one));
@@ -253,7 +254,8 @@ void Submitter::undo(const std::function<void(const std::string&)>& notice) {
       client_.remove(job_path(one),
                      {.propagation = Propagation::kBackground, .grace = {}, .uid = job["metadata"]["uid"]});
     });
-    attempt("volume claim " + text_field(one.claim, {"metadata", "name"}), [&] { client_.remove(claim_path(one)); });
+    attempt(fmt::format("volume claim '{}'", text_field(one.claim, {"metadata", "name"})),
+            [&] { client_.remove(claim_path(one)); });
   }
 }
 

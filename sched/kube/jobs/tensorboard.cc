@@ -233,7 +233,7 @@ TensorBoard get_tensorboard(Client& client, const std::string& name_space, const
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
                       const std::function<void(const std::string&)>& notice) {
   auto well = Clock::now();
-  std::string told;
+  std::string last;
   for (bool first = true; !stop.stop_requested(); first = false) {
     const TensorBoard board = get_tensorboard(client, name_space, name);
     if (board.ready > 0) return;
@@ -241,7 +241,7 @@ void wait_until_ready(Client& client, const std::string& name_space, const std::
     if (board.why.empty()) well = Clock::now();
     if (Clock::now() - well > kTroubleLasts)
       throw Error(fmt::format("TensorBoard instance '{}' did not become ready: {}", name, board.why));
-    if (!board.why.empty() && board.why != told) notice(told = board.why);
+    if (!board.why.empty() && board.why != last) notice(last = board.why);
     std::this_thread::sleep_for(kLookEvery);
   }
 }

@@ -89,7 +89,7 @@ struct Session::Impl {
   };
 
   Impl(Client& client, const ExecOptions& options)
-      : what(fmt::format("pod {}", options.pod)), channels(open_channels(context, client, options)) {
+      : what(fmt::format("pod '{}'", options.pod)), channels(open_channels(context, client, options)) {
     context.restart();
     receive();
     channels->keep_alive();
@@ -203,7 +203,7 @@ Finished run(Client& client, const ExecOptions& options, std::size_t limit) {
   Finished finished{-1, "", ""};
   const auto keep = [&](Session::From from, std::string_view text) {
     if (text.size() > limit - finished.out.size() - finished.err.size())
-      throw Error(fmt::format("the command in pod {} printed more than {} bytes", options.pod, limit));
+      throw Error(fmt::format("the command in pod '{}' printed more than {} bytes", options.pod, limit));
     (from == Session::From::kOut ? finished.out : finished.err) += text;
   };
   while (session.read(keep)) {

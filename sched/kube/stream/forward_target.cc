@@ -35,8 +35,8 @@ std::uint16_t port_of_pod(const json& pod, const std::string& port) {
       if (value && (port.empty() || text_field(each, {"name"}) == port)) return *value;
     }
   }
-  if (port.empty()) throw Error(fmt::format("pod {} declares no port; specify one", name_of(pod)));
-  throw Error(fmt::format("pod {} has no port named '{}'; specify its number", name_of(pod), port));
+  if (port.empty()) throw Error(fmt::format("pod '{}' declares no port; specify one", name_of(pod)));
+  throw Error(fmt::format("pod '{}' has no port named '{}'; specify its number", name_of(pod), port));
 }
 
 std::string target_port_of_service(const json& service, const std::string& port) {
@@ -49,8 +49,8 @@ std::string target_port_of_service(const json& service, const std::string& port)
     if (target.is_string() && target != "") return target.get<std::string>();
     if (value) return std::to_string(*value);
   }
-  throw Error(port.empty() ? fmt::format("service {} has no port", name_of(service))
-                           : fmt::format("service {} has no port '{}'", name_of(service), port));
+  throw Error(port.empty() ? fmt::format("service '{}' has no port", name_of(service))
+                           : fmt::format("service '{}' has no port '{}'", name_of(service), port));
 }
 
 std::string selector_of_service(const json& service) {
@@ -60,7 +60,8 @@ std::string selector_of_service(const json& service) {
       selector +=
           fmt::format("{}{}={}", selector.empty() ? "" : ",", key, value.is_string() ? value.get<std::string>() : "");
   }
-  if (selector.empty()) throw Error(fmt::format("service {} selects no pods; specify a pod instead", name_of(service)));
+  if (selector.empty())
+    throw Error(fmt::format("service '{}' selects no pods; specify a pod instead", name_of(service)));
   return selector;
 }
 
@@ -80,7 +81,7 @@ ForwardTarget find_target(Client& client, const ForwardOptions& options) {
   const std::string port = target_port_of_service(service, options.port);
   for (const json& pod : client.list(path(kPods, options.name_space), {selector_of_service(service), ""}))
     if (is_ready(pod)) return {name_of(pod), port_of_pod(pod, port)};
-  throw Error(fmt::format("service {} has no ready pod", options.service));
+  throw Error(fmt::format("service '{}' has no ready pod", options.service));
 }
 
 }  // namespace adaptdl::kube

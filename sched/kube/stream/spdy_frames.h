@@ -1,6 +1,4 @@
 // Encodes and decodes the SPDY/3.1 frames (sections 2.2 and 2.6) that are necessary to run commands in containers.
-//
-// Threading: a FrameReader is not thread-safe.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // A WebSocket to an API server, on one of the client's raw connections. Used only by exec and port-forward.
 //
-// Threading: not thread-safe; used by the thread that runs the context.
+// Threading: a WebSocket must be used in the thread that runs the context.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,4 @@
 // Writes metrics in the text format that Prometheus scrapes (exposition format 0.0.4).
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

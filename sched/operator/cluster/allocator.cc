@@ -220,7 +220,7 @@ CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
           decision.reason += fmt::format("; {} requested", counted(requested, "new node"));
       }
       if (const NodeFacts* node = leaving_node(*job, cluster.nodes); node != nullptr)
-        decision.reason += fmt::format("; node {} is about to be removed ({})", node->name, node->leaving);
+        decision.reason += fmt::format("; node '{}' is about to be removed ({})", node->name, node->leaving);
       result.jobs[name] = std::move(decision);
     }
   }

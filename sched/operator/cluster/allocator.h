@@ -1,4 +1,4 @@
-// Allocates nodes to jobs by running a scheduling policy (policy/policy.h) on the state of the cluster.
+// Allocates nodes to jobs by running a scheduling policy (policy/base/policy.h) on the state of the cluster.
 //
 // New jobs receive nodes immediately by first fit; in each scheduling cycle, the policy allocates nodes to all jobs.
 // Policies assume that all jobs may use the same nodes. Jobs are therefore grouped by the nodes that they may use (node
@@ -6,8 +6,6 @@
 // nodes.
 //
 // If the cluster has a pool of nodes that can be added and removed, each cycle also decides on its size (node_pool.h).
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,6 @@
 // placeholder nor a job. Placeholders are deleted from nodes that are cordoned or about to be removed, so that other
 // nodes replace those nodes. If there are too many placeholders, those on surplus nodes end first (the annotation
 // controller.kubernetes.io/pod-deletion-cost, since Kubernetes 1.22).
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <optional>

@@ -163,7 +163,7 @@ void LeaderElection::watch(std::stop_token stop) {
   while (!stop.stop_requested()) {
     const auto end = *rules_.held_until();
     if (LeaseRules::Clock::now() >= end)
-      return lose(fmt::format("could not be renewed for {} s", settings_.deadline.count()));
+      return lose(fmt::format("could not be renewed for {}s", settings_.deadline.count()));
     changed_.wait_until(lock, stop, end, [&] { return *rules_.held_until() != end; });
   }
 }

@@ -255,7 +255,7 @@ std::string reason_of(const PoolDecision& decision, bool needed, const std::stri
   else if (needed)
     reason = "jobs are waiting for them";
   else
-    reason = fmt::format("the utility of the nodes is {:.0f} %", 100 * *decision.utility);
+    reason = fmt::format("the utility of the nodes is {:.0f}%", 100 * *decision.utility);
   if (!limit.empty()) reason += "; " + limit;
   return reason;
 }

@@ -1,8 +1,8 @@
 // Decides on the size of a pool of nodes that a cluster autoscaler adds and removes.
 //
-// The scheduling policy chooses the number of nodes by their utility (policy/cluster_size.h). Nodes outside the pool
-// are treated as nodes that cannot be removed. It is assumed that all jobs that may use the pool can use all of these
-// nodes, and that all added nodes are equal.
+// The scheduling policy chooses the number of nodes by their utility (policy/search/cluster_size.h). Nodes outside the
+// pool are treated as nodes that cannot be removed. It is assumed that all jobs that may use the pool can use all of
+// these nodes, and that all added nodes are equal.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ struct AllocatorCluster;
 struct NodePool {
   nlohmann::json pod;  // a pod whose node selector, affinity and tolerations determine the nodes of the pool
   int min_nodes = 0, max_nodes = 0;
-  std::optional<int> last_desired;  // the last decision, which is kept if it still makes sense
+  std::optional<int> last_desired;  // the last decision, which is kept while its utility is within the range
   // The resources that jobs can use on a new node; if empty, the resources of the pool's largest node.
   Resources node_resources;
   // Limit on the total price of the pool's nodes. If it is set and the price of a new node is 0, no node is added.

@@ -1,6 +1,4 @@
 // Stores the usage of jobs by month in ConfigMaps in the operator's namespace (kube/jobs/usage_ledger.h).
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <optional>

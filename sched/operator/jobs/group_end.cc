@@ -28,7 +28,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
       continue;
     }
     if (is_gone(at, *pod) && pod->end != PodEnd::kSucceeded)
-      return restart_group("NodeLost", fmt::format("{} was on node {}, which no longer exists", who, pod->node));
+      return restart_group("NodeLost", fmt::format("{} was on node '{}', which no longer exists", who, pod->node));
     if (pod->end == PodEnd::kLost)
       return restart_group("ReplicaLost",
                            pod->message.empty() ? who + " was deleted" : fmt::format("{}: {}", who, pod->message));
@@ -52,7 +52,7 @@ GroupEnd end_of_failure(const JobSituation& at, const std::vector<const PodFacts
     if (pod == nullptr || !pod->live() || pod->node == failure.node) continue;
     if (at.node_state(pod->node) == NodeState::kNotReady)
       return restart_group("NodeLost",
-                           fmt::format("replica {} is on node {}, which is not ready", pod->rank, pod->node));
+                           fmt::format("replica {} is on node '{}', which is not ready", pod->rank, pod->node));
     if (noticed > at.now) return {Kind::kWaits, {}, {}, noticed};
   }
   return {Kind::kFailed,

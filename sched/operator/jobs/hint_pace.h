@@ -1,6 +1,6 @@
 // Limits how often the hints of jobs are written to the API server.
 //
-// All jobs report new hints every half minute. The hints are written into the jobs' statuses for the next operator and
+// Each job reports new hints every 30 s. The hints are written into the jobs' statuses for the next operator and
 // for users, who do not need every update immediately.
 //
 // Threading: all methods may be called from any thread.

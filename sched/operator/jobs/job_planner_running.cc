@@ -23,7 +23,7 @@ using nlohmann::json;
 void JobPlanner::watch_group() {
   if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
   // This happens only if another client has changed the status.
-  if (last_group() < 0) return stop("Reallocated", "invalid status.group: expected a non-negative number", {}, false);
+  if (last_group() < 0) return stop("Reallocated", "invalid status.group: expected a non-negative integer", {}, false);
   if (job_.phase == "Starting" && !field(at_.job, {"status", "membership"}).is_null()) {
     status_.set_membership(json());
     membership_.reset();

@@ -48,7 +48,7 @@ void JobPlanner::stopping() {
     // Nodes would be idle if they were allocated to the job before its pods have ended.
     status_.set_allocation({});
     status_.set_reason("NodeLost",
-                       fmt::format("waiting for node {}, which is not ready, to confirm that replica {} has ended",
+                       fmt::format("waiting for node '{}', which is not ready, to confirm that replica {} has ended",
                                    unconfirmed->node, unconfirmed->rank));
     look_again(at_.now + kNodeCheck);
   } else if (at_.decision) {

@@ -189,7 +189,7 @@ void JobStatus::set_conditions(json& status) const {
   const bool allocated = !kube::array_field(status, {"allocation"}).empty();
   const std::string message = text_field(status, {"message"});
   json conditions = json::array();
-  const auto add = [&](const char* type, bool is, const std::string& why, const std::string& said) {
+  const auto add = [&](const char* type, bool is, const std::string& why, const std::string& text) {
     const char* const value = is ? "True" : "False";
     const json* const old = condition_of(before_, type);
     const bool same = old != nullptr && text_field(*old, {"status"}) == value;
@@ -197,7 +197,7 @@ void JobStatus::set_conditions(json& status) const {
     if (!kube::parse_time(since)) since = kube::to_string(now_);
     json condition{{"type", type}, {"status", value}, {"reason", why}, {"lastTransitionTime", since}};
     // Kubernetes 1.20 reads an empty string as null and rejects it.
-    if (!said.empty()) condition["message"] = said;
+    if (!text.empty()) condition["message"] = text;
     conditions.push_back(std::move(condition));
   };
   const std::string why = reason.empty() ? phase : reason;

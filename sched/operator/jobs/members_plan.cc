@@ -159,7 +159,7 @@ class MembersPlanner {
     }
     for (const std::string& node : membership_.devices()) {
       if (at_.node_state(node) != NodeState::kLeaving) continue;
-      plan_.restart = fmt::format("node {} is about to be removed", node);
+      plan_.restart = fmt::format("node '{}' is about to be removed", node);
       return;
     }
     for (const Replica& replica : membership_.state().replicas) {
@@ -167,7 +167,7 @@ class MembersPlanner {
       const bool loads = replica.role == Role::kLoading && !replica.killed && pod != nullptr && pod->live();
       if (!loads || pod->running || now_ - replica.started < kReplacementWait) continue;
       if (pod->trouble == PodTrouble::kImage || pod->trouble == PodTrouble::kContainer) continue;
-      plan_.restart = fmt::format("its replicas cannot move to node {} while they run", replica.device);
+      plan_.restart = fmt::format("its replicas cannot move to node '{}' while they run", replica.device);
       return;
     }
   }

@@ -8,8 +8,6 @@
 //
 // Only devices that belong to a single node are counted. A claim that several pods share is not counted as a request;
 // its devices are treated as held once the claim is allocated.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <functional>

@@ -6,8 +6,6 @@
 //   1. the new certificate is stored in a Secret, which all operators read
 //   2. it is added to the bundle, which keeps earlier certificates until they expire
 //   3. after kTrustDelay, during which API servers read the bundle, each operator uses it
-//
-// Threading: CertificateRules is not thread-safe.
 #pragma once
 
 #include <chrono>

@@ -29,7 +29,7 @@ struct ValidatorSettings {
   std::string address = "0.0.0.0";  // IP address to listen on
   std::uint16_t port = 8443;        // 0: any free port
   std::string name_space, name;     // the Service and the Secret; `name` is also the name of the configurations
-  // Certificates are renewed when two thirds of this time have passed. Must be at least kMinLifetime.
+  // Certificates are renewed when two thirds of this time has passed. Must be at least kMinLifetime.
   std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);
   std::function<std::string(const std::string&)> image_fault;  // see ReviewSettings
 

@@ -165,7 +165,7 @@ bool has_header(const beast::flat_buffer& buffer) {
 }  // namespace
 
 struct WebhookServer::Impl {
-  Impl(Handler given, std::chrono::milliseconds longest) : handler(std::move(given)), patience(longest) {}
+  Impl(Handler given, std::chrono::milliseconds max_wait) : handler(std::move(given)), patience(max_wait) {}
   asio::awaitable<void> accept();
   asio::awaitable<void> serve(tcp::socket socket, std::shared_ptr<asio::ssl::context> with);
   asio::awaitable<void> answer_requests(const std::shared_ptr<Stream>& stream);

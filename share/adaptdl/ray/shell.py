@@ -3,8 +3,10 @@
 The messages of a session are packages that the command uploads, named SESSION-0.zip, SESSION-1.zip and so on. Each is a line
 of JSON; in a "write" message, the bytes follow the line:
   {"do": "start", "process": P, "command": [...]}     starts a command in DIRECTORY
-  {"do": "write", "process": P}                       writes the bytes to its standard input
-  {"do": "kill", "process": P} | {"do": "end"} | {"do": "stay"}
+  {"do": "write", "process": P}                       writes the bytes to the command's standard input
+  {"do": "kill", "process": P}                        kills the command
+  {"do": "end"}                                       ends the session, and kills its commands
+  {"do": "stay"}                                      shows that the session continues
 The answers are lines of standard output:
   @ready | @read N                        how many messages have been handled
   @P o BASE64 | @P e BASE64 | @P x CODE   output, error output, and the exit code, which comes last

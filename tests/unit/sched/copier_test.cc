@@ -154,11 +154,12 @@ TEST_CASE_FIXTURE(Fixture, "on another architecture, large files are copied and 
   CHECK(notices.empty());
   fs::remove(tools / "sha256sum");
   download(shell, there / "x", here / "y", events);
-  CHECK(notices == std::vector<std::string>{"pod here has no sha256sum: only sizes were compared"});
+  CHECK(notices == std::vector<std::string>{"pod 'here' has no sha256sum: only sizes were compared"});
 }
 
-TEST_CASE_FIXTURE(Fixture, "replacing a pod with one of another architecture restarts an upload and fails a download" *
-                               doctest::test_suite("slow")) {
+TEST_CASE_FIXTURE(Fixture,
+                  "if a pod is replaced by one of another architecture, an upload restarts and a download fails" *
+                      doctest::test_suite("slow")) {
   if (kCopierProgram.empty() || !fs::exists("/bin/busybox")) return;
   LocalShell shell = shell_without({"uname"});
   const auto machine = [&](const std::string& name) {

@@ -61,7 +61,7 @@ TEST_CASE("a helper pod mounts the job's volume at a replica's paths, but has no
   CHECK(spec["imagePullSecrets"] == job()["spec"]["template"]["spec"]["imagePullSecrets"]);
 }
 
-TEST_CASE("the label with a long job name is truncated to a valid value") {
+TEST_CASE("a label with a long job name is truncated to a valid value") {
   json named = job();
   named["metadata"]["name"] = std::string(61, 'a') + "-.b";
   CHECK(helper_pod_object(named, "copy", "")["metadata"]["labels"].front() == std::string(61, 'a'));

@@ -115,7 +115,7 @@ TEST_CASE_FIXTURE(Fixture, "an existing link in the target is not followed") {
   CHECK(read_file(target / "file") == "new");
 }
 
-TEST_CASE_FIXTURE(Fixture, "a hard link can only refer to an earlier file of the archive") {
+TEST_CASE_FIXTURE(Fixture, "a hard link can refer only to an earlier file of the archive") {
   refused(Archive().add('1', "x", "", (outside / "victim").string()), "absolute path");
   refused(Archive().add('1', "x", "", "../outside/victim"), "leads outside the target");
   write_file(target / "mine", "mine");
@@ -131,14 +131,14 @@ TEST_CASE_FIXTURE(Fixture, "a link or file cannot replace a directory") {
   refused(Archive().add('5', "e", "", "", 0755).add('0', "e", "file"), "cannot write");
 }
 
-TEST_CASE_FIXTURE(Fixture, "devices and pipes are skipped with a notice") {
+TEST_CASE_FIXTURE(Fixture, "devices and pipes in an archive are skipped with a notice") {
   Archive archive;
   archive.add('3', "character").add('4', "block").add('6', "pipe").add('0', "file", "text");
   unpack_bytes(archive.bytes());
   CHECK(read_file(target / "file") == "text");
   CHECK(std::distance(fs::directory_iterator(target), {}) == 1);
   CHECK(notices.size() == 3);
-  CHECK(notices.front() == "skipped character: not a file, directory or symbolic link");
+  CHECK(notices.front() == "skipped 'character': not a file, directory or symbolic link");
 }
 
 TEST_CASE_FIXTURE(Fixture, "setuid and setgid bits of files are removed") {

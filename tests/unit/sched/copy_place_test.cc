@@ -21,7 +21,7 @@ TEST_CASE("JOB:PATH is a path in a job, and any other path is local") {
   CHECK_THROWS_AS(parse_place(""), UsageError);
 }
 
-TEST_CASE("a path is split into directory and base name, and a leading dash is prefixed with ./") {
+TEST_CASE("a path is split into directory and base name, and a path with a leading dash is prefixed with ./") {
   CHECK(base_name("/a/b") == "b");
   CHECK(base_name("/a/b//") == "b");
   CHECK(base_name("b") == "b");

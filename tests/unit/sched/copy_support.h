@@ -139,7 +139,7 @@ class LocalShell : public Shell {
     }
     return std::make_unique<LocalProcess>(command, path_, after);
   }
-  std::string name() const override { return "pod here"; }
+  std::string name() const override { return "pod 'here'"; }
 
  private:
   std::mutex mutex_;

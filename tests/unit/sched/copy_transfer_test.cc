@@ -75,7 +75,7 @@ void make_tree(const fs::path& root) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "files are copied with content and mode, even with special characters in the name") {
+TEST_CASE_FIXTURE(Fixture, "files are copied with their contents and modes, even if names contain special characters") {
   with_tools([&](LocalShell& shell) {
     for (const std::string name : {"plain", "with blanks 'and' \"quotes\"", "a\nline", "-n", "$(touch x)", "*"}) {
       CAPTURE(name);
@@ -130,7 +130,7 @@ TEST_CASE_FIXTURE(Fixture, "copying a file over a directory of the same name is 
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "an empty file is copied") {
+TEST_CASE_FIXTURE(Fixture, "an empty file is copied in both directions") {
   with_tools([&](LocalShell& shell) {
     write_file(at("none"), "");
     download(shell, at("none"), to("none"), events);
@@ -206,7 +206,8 @@ TEST_CASE_FIXTURE(Fixture, "a directory copy resumes after each of ten broken co
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a directory that changes during an interruption is copied again") {
+TEST_CASE_FIXTURE(Fixture,
+                  "a directory that changes while the connection is broken is copied again from the beginning") {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     bool changed = false;
@@ -223,7 +224,7 @@ TEST_CASE_FIXTURE(Fixture, "a directory that changes during an interruption is c
 }
 
 TEST_CASE_FIXTURE(Fixture,
-                  "a stream carries a file's content or a directory as a tar archive" * doctest::test_suite("slow")) {
+                  "a stream contains a file's bytes or a directory as a tar archive" * doctest::test_suite("slow")) {
   with_tools([&](LocalShell& shell) {
     make_tree(there / "tree");
     const auto open_file = [](const std::string& path) {
@@ -275,31 +276,32 @@ TEST_CASE_FIXTURE(Fixture, "a stop request ends a copy and removes the partial f
   });
 }
 
-TEST_CASE_FIXTURE(Fixture, "a missing sha256sum gives a notice, and a missing tar is an error") {
+TEST_CASE_FIXTURE(Fixture, "a missing sha256sum causes a notice, and a missing tar is an error") {
   for (const char* name : {"sh", "cat", "stat"}) fs::create_symlink("/bin/busybox", tools / name);
   if (!fs::exists("/bin/busybox")) return;
   LocalShell shell(tools.string());
   write_file(at("x"), "text");
   download(shell, at("x"), to("x"), events);
   CHECK(read_file(to("x")) == "text");
-  CHECK(notices == std::vector<std::string>{"pod here has no sha256sum: only sizes were compared"});
+  CHECK(notices == std::vector<std::string>{"pod 'here' has no sha256sum: only sizes were compared"});
   fs::create_directory(there / "tree");
   CHECK_THROWS_WITH_AS(download(shell, at("tree"), to("tree"), events),
                        doctest::Contains("tar: not found: the image lacks this program; use --image"), Error);
 }
 
-TEST_CASE_FIXTURE(Fixture, "errors name the file that cannot be read or written and the reason") {
+TEST_CASE_FIXTURE(Fixture, "an error names the file that cannot be read or written, and the reason") {
   LocalShell shell;
   CHECK_GOLDEN(::testing::error_of([&] { download(shell, at("gone"), to("x"), events); }));
   CHECK_GOLDEN(::testing::error_of([&] { upload(shell, to("gone"), at("x"), events); }));
   write_file(at("x"), "text");
   CHECK_GOLDEN(::testing::error_of([&] { download(shell, at("x"), to("gone/x"), events); }));
-  CHECK_THROWS_WITH_AS(upload(shell, at("x"), at("gone/x"), events), doctest::Contains("gone/x in pod here"), Error);
+  CHECK_THROWS_WITH_AS(upload(shell, at("x"), at("gone/x"), events), doctest::Contains("gone/x' in pod 'here'"), Error);
   CHECK_GOLDEN(::testing::error_of<UsageError>([&] { download(shell, at("x"), to("new/"), events); }));
   CHECK_THROWS_AS(upload(shell, at("x"), "/dev/full/x", events), Error);
 }
 
-TEST_CASE_FIXTURE(Fixture, "copying to an existing directory adds the source, or its contents if its path ends in /.") {
+TEST_CASE_FIXTURE(Fixture,
+                  "copying into an existing directory adds the source, or its contents if its path ends in /.") {
   LocalShell shell;
   fs::create_directory(there / "tree");
   write_file(at("tree/x"), "text");

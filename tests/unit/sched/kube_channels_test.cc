@@ -160,10 +160,10 @@ TEST_CASE("a command's output over SPDY does not depend on how the data is fragm
         large + "||ended with 0");
 }
 
-TEST_CASE("stream resets after the command's status or the stream's end are not errors") {
-  const std::string told = data(kOutId, "all") + data(kStatusId, kSuccess);
-  for (const std::uint32_t id : {kStatusId, kOutId, kErrId}) CHECK(over_spdy(told + reset(id)) == "all||ended with 0");
-  CHECK(over_spdy(told) == "all||ended with 0");
+TEST_CASE("a reset of a stream after the command's status or the stream's end is not an error") {
+  const std::string sent = data(kOutId, "all") + data(kStatusId, kSuccess);
+  for (const std::uint32_t id : {kStatusId, kOutId, kErrId}) CHECK(over_spdy(sent + reset(id)) == "all||ended with 0");
+  CHECK(over_spdy(sent) == "all||ended with 0");
   CHECK(over_spdy(data(kOutId, "all", true) + reset(kOutId) + data(kStatusId, kSuccess)) == "all||ended with 0");
 }
 
@@ -176,12 +176,12 @@ TEST_CASE("an SPDY connection that ends before the status or within a frame is r
   for (std::size_t size = status + 1; size < all.size(); ++size) {
     if (size == frames) continue;
     CAPTURE(size);
-    const std::string said = over_spdy(all.substr(0, size), 1);
-    CHECK(said.ends_with("||" + kBroke + "it ended in the middle of a message"));
+    const std::string result = over_spdy(all.substr(0, size), 1);
+    CHECK(result.ends_with("||" + kBroke + "it ended in the middle of a message"));
   }
 }
 
-TEST_CASE("invalid SPDY frames are a protocol error, even after the command's status") {
+TEST_CASE("invalid SPDY frames cause a protocol error, even after the command's status") {
   const std::string status = data(kStatusId, kSuccess, true);
   const std::string malformed = "||" + kBroke + "Protocol error";
   for (const std::uint32_t id : {0u, 2u, 7u, 0x7FFFFFFFu}) {
@@ -195,7 +195,7 @@ TEST_CASE("invalid SPDY frames are a protocol error, even after the command's st
   CHECK(over_spdy(status + data(kOutId, "", true) + data(kOutId, "") + data(kErrId, "", true)) == "||ended with 0");
 }
 
-TEST_CASE("pings are answered, and a server that sends too many without reading is disconnected") {
+TEST_CASE("pings are answered, and a server that sends too many pings without reading the answers is disconnected") {
   std::string answer;
   const Server patient([&](tcp::socket& socket, const Request&) {
     send(socket,
@@ -233,7 +233,7 @@ TEST_CASE("a command's output over a WebSocket does not depend on how the data i
   }
 }
 
-TEST_CASE("a WebSocket that ends early, within a message or with invalid frames is reported as broken") {
+TEST_CASE("a WebSocket is reported as broken if it ends before the status or within a message, or has invalid frames") {
   CHECK(over_websocket("") == "||" + kBroke + "closed by the server");
   CHECK(over_websocket(kClose) == "||" + kBroke + "closed by the server");
   const std::string status = message(3, kSuccess);
@@ -247,14 +247,14 @@ TEST_CASE("a WebSocket that ends early, within a message or with invalid frames 
                                  frame(0x80, "nothing to go on with"), frame(0x89, std::string(126, 'p')),
                                  frame(0x09, "a ping in parts"), frame(0x88, "x"), std::string("\x82\x85masked", 8)}) {
     CAPTURE(bad);
-    const std::string told = over_websocket(bad);
-    CAPTURE(told);
-    CHECK(told.starts_with("||" + kBroke));
+    const std::string result = over_websocket(bad);
+    CAPTURE(result);
+    CHECK(result.starts_with("||" + kBroke));
   }
 }
 
-TEST_CASE("when both SPDY and WebSocket are forbidden, the error is the one for SPDY") {
-  const auto said = [](int get_code) {
+TEST_CASE("if SPDY and WebSockets are both forbidden, the error for SPDY is reported") {
+  const auto error_for = [](int get_code) {
     return outcome(Server([=](tcp::socket& socket, const Request& request) {
       const bool post = request.method() == beast::http::verb::post;
       if (post || get_code == 403)
@@ -267,9 +267,9 @@ TEST_CASE("when both SPDY and WebSocket are forbidden, the error is the one for 
       close(socket);
     }));
   };
-  CHECK(said(403).starts_with(
+  CHECK(error_for(403).starts_with(
       "||connect to /api/v1/namespaces/lab/pods/one/exec: no create of it; the request was sent as "));
-  CHECK_GOLDEN(said(404));
+  CHECK_GOLDEN(error_for(404));
 }
 
 }  // namespace kube_channels_test

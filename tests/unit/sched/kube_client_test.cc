@@ -171,7 +171,7 @@ TEST_CASE("a list continues with the new token that the server returns for an ex
   CHECK(objects[1]["path"] == "/page?limit=500&labelSelector=a%3Db&continue=later");
 }
 
-TEST_CASE("the error for a forbidden request names the request and the context, but no secret") {
+TEST_CASE("the error for a forbidden request names the request and the context, and contains no secret") {
   Access access = server().access();
   access.token.value = "s3cret";
   const std::string error = error_of([&] { Client(access, quick()).get("/forbidden"); });
@@ -190,7 +190,7 @@ TEST_CASE("a 404 that names no object means that AdaptDLJobs are not installed")
     CHECK(error_of([&] { client.get(missing); }) == "GET " + missing + ": not here");
 }
 
-TEST_CASE("an unreachable server is reported within the time limit, with address and cause but no credentials" *
+TEST_CASE("an unreachable server is reported in time, with its address and the cause but without credentials" *
           doctest::test_suite("slow")) {
   Access access = server().access();
   access.server = "https://user:s3cret@127.0.0.1:1";

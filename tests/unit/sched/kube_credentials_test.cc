@@ -165,7 +165,7 @@ TEST_CASE("a token file is read again after its token is rejected") {
   CHECK(credentials.current().version == second.version);
 }
 
-TEST_CASE("a fixed token is not retried after it is rejected") {
+TEST_CASE("a token that is given inline is not sent again after it is rejected") {
   Access fixed = access();
   fixed.token.value = "abc";
   Credentials credentials(fixed);
@@ -180,7 +180,7 @@ TEST_CASE("a missing token file is an error, unless a token is given inline") {
   CHECK(Credentials(missing).current().headers == Headers{"Authorization: Bearer abc"});
 }
 
-TEST_CASE("a client certificate is passed on unchanged, and an expired, invalid or missing one is reported") {
+TEST_CASE("a client certificate is sent unchanged, and an expired, invalid or missing certificate is reported") {
   const Directory directory;
   const Pem good = make_certificate(100), bad = make_certificate(-50);
   REQUIRE(read_certificate(good.certificate));
@@ -196,11 +196,11 @@ TEST_CASE("a client certificate is passed on unchanged, and an expired, invalid 
   directory.write("cert", "nonsense");
   CHECK(refusal(held) == "the client certificate of user 'ada' is not valid PEM");
   fs::remove(directory.path() / "cert");
-  CHECK(refusal(held) == "cannot read " + directory.path().string() +
-                             "/cert (the client certificate of user 'ada'): No such file or directory");
+  CHECK(refusal(held) == "cannot read '" + directory.path().string() +
+                             "/cert' (the client certificate of user 'ada'): No such file or directory");
 }
 
-TEST_CASE("a plugin runs once for all threads, with its arguments, environment and cluster information") {
+TEST_CASE("a plugin runs once for all threads, with its arguments, its environment and the cluster's settings") {
   const Directory directory;
   Access plugin = with_plugin(
       directory, "echo \"$1 $MINE\" >>asked; echo \"$KUBERNETES_EXEC_INFO\" >info\n" + answers(R"({"token": "abc"})"));
@@ -273,7 +273,7 @@ TEST_CASE("a missing or failing plugin is reported by name, without its output")
         name + ": the output must have apiVersion client.authentication.k8s.io/v1beta1, as in the kubeconfig");
 }
 
-TEST_CASE("a slow plugin times out") {
+TEST_CASE("a plugin that does not end in time is reported") {
   const Directory directory;
   const Access slow = with_plugin(directory, "exec sleep 60\n");
   const auto begin = std::chrono::steady_clock::now();

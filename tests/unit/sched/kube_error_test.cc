@@ -17,7 +17,7 @@ TEST_CASE("a Status object is parsed into its message, reason and details") {
   CHECK_FALSE(status.retry_after);
 }
 
-TEST_CASE("the retry delay is read from the details, limited to an hour, and ignored if invalid") {
+TEST_CASE("the retry delay of a Status is read from its details, limited to an hour, and ignored if invalid") {
   const auto retry = [](const char* value) {
     return parse_status(429, std::string(R"({"kind": "Status", "details": {"retryAfterSeconds": )") + value + "}}")
         .retry_after;
@@ -56,7 +56,7 @@ TEST_CASE("Status fields of the wrong type are ignored") {
   CHECK(status.details.is_null());
 }
 
-TEST_CASE("deep nesting and invalid UTF-8 are tolerated, and long messages are truncated") {
+TEST_CASE("deep nesting and invalid UTF-8 in a response are tolerated, and long messages are truncated") {
   const std::string deep(100000, '[');
   const Status nested = parse_status(
       500, R"({"kind": "Status", "message": "m", "details": {"a": )" + deep + std::string(100000, ']') + "}}");

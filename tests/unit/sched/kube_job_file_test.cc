@@ -83,7 +83,8 @@ TEST_CASE("each mistake is reported with its line and field") {
   says(with("  suspend: never\n"), "6: spec.suspend must be true or false, not \"never\"");
   says(with("", "", "  labels: {}\n"), "3: metadata has neither name nor generateName; add one, or use --name");
   says(with("", "", "  name: No_Name\n"),
-       "4: metadata.name is 'No_Name', but must be at most 56 lowercase letters, digits or '-', beginning and ending "
+       "4: metadata.name is 'No_Name', but must consist of at most 56 lowercase letters, digits and '-', beginning and "
+       "ending "
        "with a letter or digit");
   says(with("", "", "  name: x\n  labels: {a: 1}\n"),
        "5: metadata.labels: the value of 'a' must be a string; put 1 in quotes");

@@ -135,7 +135,7 @@ TEST_CASE("a credential plugin is parsed with the cluster's settings for it") {
   CHECK(access.exec->config == R"({"audience":"a","list":[true,null],"n":1,"q":"1"})");
 }
 
-TEST_CASE("an explicit context or namespace overrides the current one") {
+TEST_CASE("a given context or namespace overrides the current context or its namespace") {
   const std::string text =
       kubeconfig(kServer, "token: t") + "- name: other\n  context: {cluster: c, user: u, namespace: theirs}\n";
   CHECK(parse(text, {"other", ""}).name_space == "theirs");
@@ -248,7 +248,7 @@ TEST_CASE("a missing, unreadable or malformed file in KUBECONFIG is an error") {
   CHECK(error_of([] { find_access({}); }) == "no file in KUBECONFIG exists: " + missing);
   machine.set("KUBECONFIG", machine.directory());
   CHECK(error_of([] { find_access({}); }) ==
-        "cannot read " + machine.directory().string() + " (kubeconfig): Is a directory");
+        "cannot read '" + machine.directory().string() + "' (kubeconfig): Is a directory");
   const std::string bad = machine.write("bad", "clusters:\n- name: 'c\n");
   machine.set("KUBECONFIG", bad);
   CHECK(error_of([] { find_access({}); }).starts_with(bad + ":"));

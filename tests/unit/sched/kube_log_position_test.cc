@@ -68,7 +68,7 @@ TEST_CASE("a log that is interrupted repeatedly is shown completely and without 
   }
 }
 
-TEST_CASE("lines before the requested ones are not shown after a reconnect") {
+TEST_CASE("lines before the first shown line are not shown after a reconnect") {
   const Time begin = *parse_time("2026-01-31T12:00:09.5Z");
   LogPosition position;
   position.reopen();
@@ -89,7 +89,7 @@ TEST_CASE("lines written after the clock is set back are shown, even after a rec
   CHECK(position.take(begin - std::chrono::minutes(59)));
 }
 
-TEST_CASE("an unterminated line is shown when the log ends, and an overlong one in pieces") {
+TEST_CASE("an unterminated line is shown when the log ends, and an overlong line is shown in pieces") {
   TimedLines lines;
   std::vector<std::string> texts;
   std::vector<Time> times;
@@ -102,7 +102,7 @@ TEST_CASE("an unterminated line is shown when the log ends, and an overlong one 
   CHECK(texts.empty());
   lines.finish(sink);
   CHECK(texts == std::vector<std::string>{"begun"});
-  const std::string much(TimedLines::kLongest + 1000, 'x');
+  const std::string much(TimedLines::kMaxPiece + 1000, 'x');
   lines.add("2026-01-31T12:00:01Z " + much, sink);
   CHECK(texts.size() == 2);
   lines.add("end\n2026-01-31T12:00:02Z next\n", sink);
@@ -136,7 +136,7 @@ TEST_CASE("timestamps that kubelets insert into long lines are removed") {
   }
 }
 
-TEST_CASE("no more lines are delivered once the reader stops") {
+TEST_CASE("no more lines are passed on once the reader stops") {
   TimedLines lines;
   int given = 0;
   CHECK_FALSE(lines.add("2026-01-31T12:00:00Z a\n2026-01-31T12:00:00Z b\n", [&](Time, std::string_view) {

@@ -82,7 +82,7 @@ TEST_CASE("the error for an invalid quantity quotes it, and extreme exponents ar
   CHECK(canonical(std::string(1000000, '1')) == "error");
 }
 
-TEST_CASE("parsing and formatting match k8s.io/apimachinery") {
+TEST_CASE("quantities are parsed and formatted as in k8s.io/apimachinery") {
   std::ifstream file(ADAPTDL_QUANTITY_CASES);
   REQUIRE(file.good());
   int count = 0;

@@ -39,7 +39,7 @@ TEST_CASE("a read is retried on status 429, 502, 503 or 504, or 500 with a retry
   for (const int status : {500, 400, 401, 403, 404, 410}) CHECK_FALSE(again(answer(true, status)));
 }
 
-TEST_CASE("retry delays double up to a limit, with a jitter of 25 %") {
+TEST_CASE("retry delays double up to a limit, with a jitter of 25%") {
   const auto pause = [](int attempt, double random) {
     return *retry_pause(kRule, {.read = true}, attempt, 0ms, random);
   };

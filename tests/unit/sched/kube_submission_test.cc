@@ -70,7 +70,7 @@ TEST_CASE("all containers mount the checkpoint and share paths, and the first ge
   CHECK(pod["imagePullSecrets"] == json::parse(R"([{"name": "creds"}])"));
 }
 
-TEST_CASE("the claim is labeled with the job and has the requested class, mode and size") {
+TEST_CASE("a job's volume claim is labeled with the job's name and has the requested class, mode and size") {
   SubmissionOptions with = options();
   with.storage_size = "5Gi";
   const Submission made = make_submission(kJob, with);
@@ -136,7 +136,7 @@ TEST_CASE("a storage size that is not a positive quantity is rejected") {
   }
 }
 
-TEST_CASE("a job's storage class is the requested one, or else one that nodes can share") {
+TEST_CASE("a job's storage class is the requested class, or else one whose volumes nodes can share") {
   const std::vector<json> classes{storage_class("disk", "ebs.csi.aws.com", true),
                                   storage_class("files", "efs.csi.aws.com")};
   CHECK(choose_job_storage(classes, "", true).storage_class == "files");
@@ -162,7 +162,7 @@ TEST_CASE("with a single node, the default storage class is used with ReadWriteO
   CHECK_THROWS_AS(choose_job_storage({classes[0], storage_class("c", "y")}, "", false), Error);
 }
 
-TEST_CASE("shared storage is recognized by whole words in the provisioner's name") {
+TEST_CASE("shared storage is recognized by the provisioner's name") {
   for (const char* name : {"efs.csi.aws.com", "nfs.csi.k8s.io", "cluster.local/nfs-subdir-external-provisioner",
                            "rook-ceph.cephfs.csi.ceph.com", "file.csi.azure.com", "filestore.csi.storage.gke.io",
                            "driver.longhorn.io", "microk8s.io/hostpath"})

@@ -39,7 +39,7 @@ TEST_CASE("invalid and out-of-range times are rejected") {
     CHECK_MESSAGE(again(text) == "none", text);
 }
 
-TEST_CASE("durations are parsed in Go's format") {
+TEST_CASE("durations are parsed in Go's syntax") {
   CHECK(parse_duration("90s") == 90s);
   CHECK(parse_duration("1h30m") == 90min);
   CHECK(parse_duration("1.5h") == 90min);

@@ -1,5 +1,5 @@
-// Tests the usage of jobs by month: none is lost or counted twice, whatever jobs are deleted and whatever requests fail
-// or are repeated.
+// Tests the usage of jobs by month: none is lost or counted twice, regardless of which jobs are deleted and which
+// requests fail or are repeated.
 #include "kube/jobs/usage_ledger.h"
 
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ UsageSum total(const UsageLedger& ledger, Time now) {
 
 }  // namespace
 
-TEST_CASE("kube_usage_ledger: months are calendar months in UTC") {
+TEST_CASE("months are calendar months in UTC") {
   CHECK(kMonth.to_string() == "2026-11");
   CHECK(to_string(kMonth.begin()).starts_with("2026-11-01T00:00:00"));
   CHECK(kMonth.end() == kNext.begin());
@@ -59,13 +59,13 @@ TEST_CASE("kube_usage_ledger: months are calendar months in UTC") {
     CHECK_FALSE(Month::parse(text));
 }
 
-TEST_CASE("kube_usage_ledger: the month of a ConfigMap is parsed from the end of its name") {
+TEST_CASE("the month of a ConfigMap is parsed from the end of its name") {
   const auto month = [](const char* name) { return month_of({{"metadata", {{"name", name}}}}); };
   CHECK(month("adaptdl-usage-2026-11") == kMonth);
   for (const char* name : {"", "2026-11", "usage2026-11", "usage-2026-13", "usage-2026-11-1"}) CHECK_FALSE(month(name));
 }
 
-TEST_CASE("kube_usage_ledger: existing jobs are charged until now, per user and namespace") {
+TEST_CASE("existing jobs are charged until now, per user and namespace") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin)), job("b", released(held(kBegin), kBegin + 1h), "bob"),
                  job("c", held(kBegin + 2h)), job("unused", {})},
@@ -82,7 +82,7 @@ TEST_CASE("kube_usage_ledger: existing jobs are charged until now, per user and 
   CHECK(sums[1].gpu_hours == Approx(2));
 }
 
-TEST_CASE("kube_usage_ledger: deleted jobs remain in the totals but leave no entry") {
+TEST_CASE("deleted jobs remain in the totals but leave no entry") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin)), job("b", held(kBegin))}, {}, kBegin + 1h);
   // Job a was reported as deleted, b disappeared, and c was created and deleted between two updates.
@@ -100,7 +100,7 @@ TEST_CASE("kube_usage_ledger: deleted jobs remain in the totals but leave no ent
   CHECK(json::parse(ledger.data()["usage.json"].get<std::string>())["jobs"].empty());
 }
 
-TEST_CASE("kube_usage_ledger: the cost is unknown without prices") {
+TEST_CASE("the cost is unknown without prices") {
   UsageLedger ledger(kMonth);
   JobUsage usage = held(kBegin);
   usage.cost.reset();
@@ -112,7 +112,7 @@ TEST_CASE("kube_usage_ledger: the cost is unknown without prices") {
   CHECK_FALSE(total(stored(ledger), kBegin + 1h).cost);
 }
 
-TEST_CASE("kube_usage_ledger: the usage of a job that spans months is divided between them") {
+TEST_CASE("the usage of a job that spans months is divided between them") {
   const Time end = kMonth.end();
   UsageLedger november(kMonth);
   november.record({job("runs", held(end - 5h)), job("over", released(held(kBegin), kBegin + 3h))}, {}, end - 1h);
@@ -134,7 +134,7 @@ TEST_CASE("kube_usage_ledger: the usage of a job that spans months is divided be
   CHECK(total(UsageLedger::parse(kMonth, {{"data", november.data()}}), end + 999h).gpu_hours == Approx(16));
 }
 
-TEST_CASE("kube_usage_ledger: usage after a month's end is not charged to that month, even if it is closed late") {
+TEST_CASE("usage after a month's end is not charged to that month, even if it is closed late") {
   const Time end = kMonth.end();
   UsageLedger november(kMonth);
   november.record({job("a", held(end - 5h)), job("b", held(end - 5h))}, {}, end - 1h);
@@ -150,7 +150,7 @@ TEST_CASE("kube_usage_ledger: usage after a month's end is not charged to that m
   CHECK(*total(stored(december), end + 99h).cost == Approx(6 * (30 + 10)));
 }
 
-TEST_CASE("kube_usage_ledger: a job's user does not change, and an overlong user name is ignored") {
+TEST_CASE("a job's user does not change, and an overlong user name is ignored") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin))}, {}, kBegin);
   ledger.record({job("a", held(kBegin), "bob")}, {}, kBegin);
@@ -161,7 +161,7 @@ TEST_CASE("kube_usage_ledger: a job's user does not change, and an overlong user
   CHECK(parse_usage_record(object).user.empty());
 }
 
-TEST_CASE("kube_usage_ledger: data other than a JSON object is an error, and invalid fields count as 0") {
+TEST_CASE("data other than a JSON object is an error, and invalid fields count as 0") {
   for (const json& data : {json(), json{{"usage.json", ""}}, json{{"usage.json", "[1]"}}, json{{"usage.json", "{"}}})
     CHECK_THROWS_AS(UsageLedger::parse(kMonth, {{"data", data}}), adaptdl::Error);
   for (const json& data :
@@ -236,12 +236,12 @@ void check_histories(int histories) {
 
 }  // namespace
 
-TEST_CASE("kube_usage_ledger: no usage is lost or counted twice when responses are lost and operators restart" *
+TEST_CASE("no usage is lost or counted twice when responses are lost and operators restart" *
           doctest::test_suite("slow")) {
   check_histories(50);
 }
 
-TEST_CASE("kube_usage_ledger: no usage is lost or doubled in 1000 random histories" * doctest::test_suite("full")) {
+TEST_CASE("no usage is lost or doubled in 1000 random histories" * doctest::test_suite("full")) {
   check_histories(1000);
 }
 

@@ -143,18 +143,18 @@ class Watched {
     client_ = std::make_unique<Client>(access, Client::Options{30s, 60s, 0ms});
   }
   std::vector<std::string> until(std::size_t count, const std::function<void(std::size_t)>& act = {}) {
-    std::vector<std::string> told;
+    std::vector<std::string> changes;
     watch(*client_, "/api/v1/things", {}, stop.get_token(), [&](Change&& change) {
       const char* kinds[] = {"added", "modified", "deleted", "synced", "interrupted"};
       std::string text = kinds[static_cast<int>(change.kind)];
       if (change.object.is_object())
         text += " " + change.object["metadata"]["name"].get<std::string>() + " " +
                 change.object["metadata"].value("resourceVersion", "-");
-      told.push_back(text);
-      if (act) act(told.size());
-      return told.size() < count;
+      changes.push_back(text);
+      if (act) act(changes.size());
+      return changes.size() < count;
     });
-    return told;
+    return changes;
   }
   std::stop_source stop;
 
@@ -162,25 +162,25 @@ class Watched {
   std::unique_ptr<Client> client_;
 };
 
-using Told = std::vector<std::string>;
+using Changes = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a watch resumes from the last version, including that of a bookmark") {
+TEST_CASE("a watch resumes from the last resourceVersion, including that of a bookmark") {
   Server server({list("5", {object("a", "3"), object("b", "5")})},
                 {http(event("MODIFIED", object("a", "6")) + event("BOOKMARK", object("", "8"))),
                  and_open(event("DELETED", object("a", "9")) + event("ADDED", object("c", "10")))});
   CHECK(Watched(server).until(6) ==
-        Told{"added a 3", "added b 5", "synced", "modified a 6", "deleted a 9", "added c 10"});
-  CHECK(server.watched() == Told{"5", "8"});
+        Changes{"added a 3", "added b 5", "synced", "modified a 6", "deleted a 9", "added c 10"});
+  CHECK(server.watched() == Changes{"5", "8"});
 }
 
 TEST_CASE("a connection that breaks within an event neither loses nor duplicates events") {
   const std::string whole = event("ADDED", object("b", "6")), cut = event("ADDED", object("c", "7")).substr(0, 30);
   Server server({list("5", {object("a", "3")})}, {"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + whole + cut,
                                                   and_open(event("ADDED", object("c", "7")))});
-  CHECK(Watched(server).until(4) == Told{"added a 3", "synced", "added b 6", "added c 7"});
-  CHECK(server.watched() == Told{"5", "6"});
+  CHECK(Watched(server).until(4) == Changes{"added a 3", "synced", "added b 6", "added c 7"});
+  CHECK(server.watched() == Changes{"5", "6"});
 }
 
 TEST_CASE("repeated and outdated events are ignored") {
@@ -188,18 +188,18 @@ TEST_CASE("repeated and outdated events are ignored") {
                 {and_open(event("ADDED", object("a", "3")) + event("MODIFIED", object("a", "7")) +
                           event("MODIFIED", object("a", "6")) + event("DELETED", object("x", "8")) +
                           event("ADDED", object("b", "9")))});
-  CHECK(Watched(server).until(4) == Told{"added a 3", "synced", "modified a 7", "added b 9"});
+  CHECK(Watched(server).until(4) == Changes{"added a 3", "synced", "modified a 7", "added b 9"});
 }
 
-TEST_CASE("an expired version triggers a new list, of which only the differences are reported") {
+TEST_CASE("after a resourceVersion expires, the objects are listed again and only the differences are reported") {
   const std::string status = json{{"kind", "Status"}, {"code", 410}, {"reason", "Expired"}}.dump();
   for (const std::string& expired : {http(gone()), http(status, "410 Gone")}) {
     Server server({list("5", {object("a", "3"), object("b", "4"), object("c", "5")}),
                    list("20", {object("a", "3"), object("b", "17"), object("c", "18", "another"), object("d", "19")})},
                   {expired, and_open(event("MODIFIED", object("a", "21")))});
-    CHECK(Watched(server).until(10) == Told{"added a 3", "added b 4", "added c 5", "synced", "deleted c -",
-                                            "modified b 17", "added c 18", "added d 19", "synced", "modified a 21"});
-    CHECK(server.watched() == Told{"5", "20"});
+    CHECK(Watched(server).until(10) == Changes{"added a 3", "added b 4", "added c 5", "synced", "deleted c -",
+                                               "modified b 17", "added c 18", "added d 19", "synced", "modified a 21"});
+    CHECK(server.watched() == Changes{"5", "20"});
   }
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("an interruption is reported once, and so is the server's return") {
   Server server({list("5", {object("a", "3")})}, {and_open(""), and_open(event("ADDED", object("b", "6")))});
   std::thread back;
   std::atomic<bool> interrupted{false};
-  const Told told = Watched(server).until(5, [&](std::size_t count) {
+  const Changes changes = Watched(server).until(5, [&](std::size_t count) {
     if (count == 3) interrupted = true;
     if (count == 2) {
       back = std::thread([&] {
@@ -219,8 +219,8 @@ TEST_CASE("an interruption is reported once, and so is the server's return") {
     }
   });
   back.join();
-  CHECK(told == Told{"added a 3", "synced", "interrupted", "synced", "added b 6"});
-  CHECK(server.watched() == Told{"5", "5"});
+  CHECK(changes == Changes{"added a 3", "synced", "interrupted", "synced", "added b 6"});
+  CHECK(server.watched() == Changes{"5", "5"});
 }
 
 TEST_CASE("a stop request ends an idle watch") {
@@ -233,12 +233,12 @@ TEST_CASE("a stop request ends an idle watch") {
     asked = std::chrono::steady_clock::now();
     watched.stop.request_stop();
   });
-  CHECK(watched.until(100) == Told{"synced"});
+  CHECK(watched.until(100) == Changes{"synced"});
   stopper.join();
   CHECK(std::chrono::steady_clock::now() - asked < 30s);
 }
 
-TEST_CASE("an API error of the initial list is thrown") {
+TEST_CASE("an API error in response to the first list is thrown") {
   const std::string status = json{{"kind", "Status"}, {"message", "no"}, {"reason", "Forbidden"}}.dump();
   Server server({http(status, "403 Forbidden")}, {and_open("")});
   CHECK_THROWS_AS(Watched(server).until(1), ApiError);

@@ -66,7 +66,7 @@ std::int64_t given(const JobDecisions& decisions, const std::string& node) {
 
 }  // namespace
 
-TEST_CASE("first fit places a waiting job's minimum replicas on one node with enough free resources") {
+TEST_CASE("first fit places a waiting job's minimum number of replicas on one node with enough free resources") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4), make_node("b", 4)};
   cluster.used["a"] = {{"gpu", 3}, {"pods", 3}};
@@ -157,12 +157,12 @@ TEST_CASE("preemptible jobs move off a node that is about to be removed") {
   }
 }
 
-TEST_CASE("only policies that adapt the batch size use first fit") {
+TEST_CASE("only policies that adapt the batch size allocate nodes by first fit") {
   CHECK(Allocator(make_policy("adaptive", {})).uses_first_fit());
   CHECK_FALSE(Allocator(make_policy("fifo", {})).uses_first_fit());
 }
 
-TEST_CASE("a job restricted to fewer nodes leaves a running job its minimum replicas") {
+TEST_CASE("a job restricted to fewer nodes leaves a running job its minimum number of replicas") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4, "x"), make_node("b", 0, "y")};
   cluster.jobs = {in_zone(make_job("picky"), "x"), on(make_job("other", 2), {"a", "a", "a"})};
@@ -298,7 +298,7 @@ TEST_CASE("jobs that must wait are distinguished from jobs that can never fit") 
   CHECK_FALSE(decisions.at("ns/fpga").placeable);
 }
 
-TEST_CASE("the reason says why a job has no usable node") {
+TEST_CASE("the reason explains why a job has no usable node") {
   AllocatorCluster cluster;
   cluster.jobs = {in_zone(make_job("job"), "y")};
   CHECK_GOLDEN(cycle(cluster).at("ns/job").reason);

@@ -104,7 +104,7 @@ TEST_CASE("selectors compare a device's driver and attributes") {
   CHECK(selects("device.attributes['other.example.com'].cores != -1"));
 }
 
-TEST_CASE("a missing attribute or one of another type does not match") {
+TEST_CASE("a selector does not match a device that lacks the attribute or has one of another type") {
   CHECK_FALSE(selects("device.attributes['gpu.example.com'].missing == 'x'"));
   CHECK_FALSE(selects("device.attributes['gpu.example.com'].missing != 'x'"));
   CHECK_FALSE(selects("device.attributes['other.example.com'].type == 'gpu'"));
@@ -162,7 +162,7 @@ TEST_CASE("if several classes share an extended resource, the newest class provi
   CHECK(inventory.by_node().at("a").at(kClass) == 2);
 }
 
-TEST_CASE("devices without a product name and devices other than GPUs do not hide a node's product") {
+TEST_CASE("a node's product is known even if it has devices without a product name or other than GPUs") {
   DeviceInventory inventory = inventory_of_two_nodes();
   json channel = gpu("channel-0", "channel");
   channel["attributes"].erase("productName");
@@ -198,7 +198,7 @@ TEST_CASE("device counts follow changes and deletions of classes and slices") {
 
 TEST_CASE("tainted devices, outdated slices and slices for all nodes are not counted") {
   DeviceInventory inventory = inventory_of_two_nodes();
-  inventory.put(kube::kResourceSlices, slice("s-a-2", "a", {gpu("gpu-2")}, 2));  // generation 2 outdates s-a
+  inventory.put(kube::kResourceSlices, slice("s-a-2", "a", {gpu("gpu-2")}, 2));  // a newer generation than s-a
   CHECK(inventory.by_node().at("a").at(kClass) == 1);
   json everywhere = slice("s-all", "", {gpu("gpu-9")});
   everywhere["spec"]["allNodes"] = true;
@@ -269,7 +269,7 @@ TEST_CASE("the resources of a future node include its devices under all their na
   CHECK(none == Resources{{"cpu", 1}});
 }
 
-TEST_CASE("devices allocated to claims are counted as used, but those of a replica's own claims only once") {
+TEST_CASE("devices allocated to claims count as used, and devices of a replica's own claims are not counted twice") {
   DeviceInventory inventory = inventory_of_two_nodes();
   Owner owner = Owner::kOtherPod;
   const auto held = [&] {

@@ -21,7 +21,7 @@ TEST_CASE("a deleted pod that exits with 143 is lost, even in a non-preemptible 
   CHECK(scene.reason() == "ReplicaLost");
 }
 
-TEST_CASE("a restart after some replicas have succeeded starts all replicas") {
+TEST_CASE("a job that restarts after some replicas have succeeded starts all replicas") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kSucceeded);
   scene.pods[1] = ended(scene.pods[1], PodEnd::kLost);
@@ -192,7 +192,7 @@ TEST_CASE("the end of a retry pause is recorded in the status") {
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a loss after a long run resets the retry count, but a reallocation does not") {
+TEST_CASE("the loss of a replica after a long run resets the number of retries, but a reallocation does not") {
   Scene scene = running({"a"}, kTenMinutesAgo);
   scene.job["status"]["retries"] = 5;
   SUBCASE("a loss after ten minutes") {
@@ -223,7 +223,7 @@ TEST_CASE("a job that pauses before a retry releases its nodes") {
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("exceeding a quota pauses the job, and any other rejection of a pod fails it") {
+TEST_CASE("a job whose pod exceeds a quota is paused, and a job whose pod is rejected for another reason fails") {
   Scene scene = starting({"a", "b"});
   scene.pods.pop_back();
   Scene other = scene;
@@ -242,7 +242,7 @@ TEST_CASE("exceeding a quota pauses the job, and any other rejection of a pod fa
   CHECK(other.text("message") == "spec.containers: Required value");
 }
 
-TEST_CASE("pods that cannot start fail the job after the start timeout") {
+TEST_CASE("a job whose pods cannot start fails after the start timeout") {
   const std::map<PodTrouble, std::string> reasons{{PodTrouble::kImage, "ImagePullFailed"},
                                                   {PodTrouble::kContainer, "ContainerFailed"},
                                                   {PodTrouble::kVolume, "VolumeUnavailable"}};
@@ -260,7 +260,7 @@ TEST_CASE("pods that cannot start fail the job after the start timeout") {
   }
 }
 
-TEST_CASE("pods that remain unscheduled for the start timeout cause a reallocation") {
+TEST_CASE("a job whose pods remain unscheduled for the start timeout is allocated other nodes") {
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
   scene.step();

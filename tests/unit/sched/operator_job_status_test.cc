@@ -26,7 +26,7 @@ json patched(json job, const json& patch) {
 
 }  // namespace
 
-TEST_CASE("an unchanged or already patched status yields no patch") {
+TEST_CASE("no patch is created for a status that is unchanged or has already been patched") {
   const json job = make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}});
   CHECK(JobStatus(job, kNow).patch().is_null());
   JobStatus status(job, kNow);
@@ -85,7 +85,7 @@ TEST_CASE("a condition's transition time changes only with its status, and its m
   }
 }
 
-TEST_CASE("hints are written at once if few jobs have new ones, and in turn otherwise") {
+TEST_CASE("hints are written immediately if few jobs have new hints, and otherwise in turn") {
   HintPace pace(100ms);
   const HintPace::Clock::time_point begin{1h};
   CHECK(pace.due("a", begin) == begin);
@@ -100,7 +100,7 @@ TEST_CASE("hints are written at once if few jobs have new ones, and in turn othe
   CHECK(pace.due("b", begin + 1s) == begin + 1s + 100ms);  // even if no other job is waiting
 }
 
-TEST_CASE("unused turns do not delay other jobs, and missed turns are not taken all at once") {
+TEST_CASE("a job's unused turn to write hints does not delay other jobs, and missed turns are not all taken at once") {
   HintPace pace(100ms);
   const HintPace::Clock::time_point begin{1h};
   for (int job = 0; job < 100; ++job) pace.due(std::to_string(job), begin);

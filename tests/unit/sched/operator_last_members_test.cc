@@ -30,7 +30,7 @@ bool exists(const LiveScene& scene, int number) {
 
 }  // namespace
 
-TEST_CASE("when a job stops, replicas can finish forming a generation and save") {
+TEST_CASE("when a job stops, replicas can finish forming a generation and save a checkpoint") {
   LiveScene scene = forming();
   scene.generation.reset();
   stop(scene);
@@ -43,7 +43,7 @@ TEST_CASE("when a job stops, replicas can finish forming a generation and save")
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("a listed newcomer is removed after the members that it would have joined have exited") {
+TEST_CASE("a newcomer in the generation is removed after the members that it would have joined have exited") {
   LiveScene scene = forming();
   stop(scene);
   scene.end(0, PodEnd::kCheckpointed);  // still in the previous generation
@@ -55,7 +55,7 @@ TEST_CASE("a listed newcomer is removed after the members that it would have joi
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("when a job stops, members that are waiting for replacements get a generation to save in") {
+TEST_CASE("when a job stops, members that are waiting for replacements form a generation and save a checkpoint") {
   LiveScene scene({"a", "b", "c"}, 3);
   scene.settle();
   scene.end(1, PodEnd::kLost);
@@ -75,7 +75,7 @@ TEST_CASE("when a job stops, members that are waiting for replacements get a gen
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("members that lose a peer while the job stops get a generation to save in") {
+TEST_CASE("members that lose a peer while the job stops form a generation and save a checkpoint") {
   for (const bool has_changed : {false, true}) {
     for (const bool node_lost : {false, true}) {
       CAPTURE(has_changed);
@@ -114,7 +114,7 @@ TEST_CASE("a member that hangs while the job stops is removed from the generatio
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("members that save and exit one after another do not form a new generation") {
+TEST_CASE("members that save a checkpoint and exit one after another do not form a new generation") {
   LiveScene scene = grown();
   const auto before = scene.generation;
   stop(scene);
@@ -140,7 +140,7 @@ TEST_CASE("a job that finishes while it is stopping succeeds") {
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("members save together with joining newcomers when another client deletes a member's pod") {
+TEST_CASE("when another client deletes a member's pod, members and joining newcomers save a checkpoint together") {
   LiveScene scene = forming();
   scene.pod(0).leaving = true;
   scene.settle();
@@ -152,7 +152,7 @@ TEST_CASE("members save together with joining newcomers when another client dele
   CHECK(scene.job["status"]["group"] == 1);
 }
 
-TEST_CASE("a new operator lets the members of a stopping job save") {
+TEST_CASE("a new operator lets the members of a stopping job save a checkpoint") {
   LiveScene scene({"a", "b"}, 2);
   scene.settle();
   stop(scene);
@@ -178,7 +178,7 @@ TEST_CASE("a job is restarted on its new nodes if replacements cannot run beside
   scene.now += 1s;
   scene.settle();
   CHECK(scene.phase() == "Stopping");
-  CHECK(scene.text("message") == "its replicas cannot move to node b while they run");
+  CHECK(scene.text("message") == "its replicas cannot move to node 'b' while they run");
   CHECK(scene.allocation() == Allocation{"b"});
   CHECK_FALSE(exists(scene, 1));
   scene.end(0, PodEnd::kCheckpointed);
@@ -247,7 +247,7 @@ TEST_CASE("a job immediately leaves a node that is about to be removed") {
   scene.decision = nodes({"b", "b"});
   scene.settle();
   CHECK(scene.phase() == "Stopping");
-  CHECK(scene.text("message") == "node a is about to be removed");
+  CHECK(scene.text("message") == "node 'a' is about to be removed");
   CHECK(scene.allocation() == Allocation{"b", "b"});
   // If enough replicas are on other nodes, the replicas on node a leave at once, without a restart.
   LiveScene other({"a", "b"});

@@ -102,7 +102,7 @@ TEST_CASE("another operator acquires a deleted lease only after it would have ex
   }
 }
 
-TEST_CASE("a restarted holder reacquires its lease at once, and a released lease is free") {
+TEST_CASE("a restarted holder acquires its lease again at once, and other operators acquire a released lease at once") {
   Store store;
   LeaseRules a = rules("a"), again = rules("a"), b = rules("b");
   CHECK(attempt(a, store, kStart));
@@ -186,12 +186,12 @@ void check_histories(unsigned count) {
 
 }  // namespace
 
-TEST_CASE("despite delays and losses, the lease has at most one holder, and dead holders are replaced" *
+TEST_CASE("despite delayed and lost requests, the lease has at most one holder, and dead holders are replaced" *
           doctest::test_suite("slow")) {
   check_histories(15);
 }
 
-TEST_CASE("in a thousand histories, the lease has at most one holder" * doctest::test_suite("full")) {
+TEST_CASE("in a thousand random histories, the lease has at most one holder at a time" * doctest::test_suite("full")) {
   check_histories(1000);
 }
 

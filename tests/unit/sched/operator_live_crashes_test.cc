@@ -263,16 +263,16 @@ TEST_CASE("after a crash at any point, the next operator continues a change of m
   CHECK(points > 30);
 }
 
-TEST_CASE("a job that stops during a change of members saves, even if the operator crashes" *
+TEST_CASE("a job that stops during a change of members saves a checkpoint, even if the operator crashes" *
           doctest::test_suite("slow")) {
   check_stops({0, 2});
 }
 
-TEST_CASE("a job that stops later during a change of members saves, too" * doctest::test_suite("full")) {
+TEST_CASE("a job that stops later during a change of members saves a checkpoint, too" * doctest::test_suite("full")) {
   check_stops({1, 4});
 }
 
-TEST_CASE("a job that is suspended during a change of members saves, even if the operator crashes" *
+TEST_CASE("a job that is suspended during a change of members saves a checkpoint, even if the operator crashes" *
           doctest::test_suite("slow")) {
   for (const int rounds : {0, 2}) {
     CAPTURE(rounds);

@@ -134,7 +134,7 @@ TEST_CASE("a job continues without newcomers that do not start in time and relea
   CHECK(scene.events.back() == "Rescaled: new replicas failed 3 times in a row: staying at 1 replica");
 }
 
-TEST_CASE("a newcomer whose pod is rejected or fails is retried while the job keeps running") {
+TEST_CASE("a newcomer whose pod is rejected or fails is created again while the job keeps running") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.step();
@@ -171,7 +171,7 @@ TEST_CASE("a leaving replica that has exited does not count as a member when the
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("a job that finishes while a newcomer is loading or was just listed succeeds") {
+TEST_CASE("a job that finishes while a newcomer is loading or joining succeeds") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
@@ -204,7 +204,7 @@ TEST_CASE("a job does not succeed until a leaving replica that is still training
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("a newcomer that its node rejects is created at most three times") {
+TEST_CASE("a newcomer's pod that its node rejects is created at most three times") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();

@@ -81,7 +81,7 @@ TEST_CASE("label values are escaped, and infinities and NaN are written by name"
   CHECK(text.text() == "# HELP x Help.\n# TYPE x gauge\nx{a=\"\\\\ \\\" \\n\"} +Inf\nx -Inf\nx{a=\"\",b=\"é\"} NaN\n");
 }
 
-TEST_CASE("jobs are counted by phase, waiting jobs by reason, and allocated jobs report replicas and nodes") {
+TEST_CASE("jobs are counted by phase, waiting jobs by reason, and replicas and nodes are counted by job") {
   ClusterState state;
   state.put_job(make_job("new"));
   state.put_job(make_job("waiting", {{"phase", "Pending"}, {"reason", "Waiting"}}));

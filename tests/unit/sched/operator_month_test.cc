@@ -176,11 +176,11 @@ const SimulationOptions kGrowing{.groups = {{.gpu_type = "t4", .gpus = 4, .price
 
 }  // namespace
 
-TEST_CASE("operator_month: ledgers match the simulator's costs for a simulated day") {
+TEST_CASE("ledgers match the simulator's costs for a simulated day") {
   check_month("tiresias", 1, "0.5", 0.1, kTwoTypes);
 }
 
-TEST_CASE("operator_month: ledgers match the simulator's costs for a simulated month" * doctest::test_suite("full")) {
+TEST_CASE("ledgers match the simulator's costs for a simulated month" * doctest::test_suite("full")) {
   check_month("tiresias", 2, "0.5", 0.1, kTwoTypes);
   check_month("pollux-released", 2, "0.5", 1.1, kGrowing);
   check_month("adaptive", 30, "1.0", 15, kGrowing);

@@ -45,7 +45,7 @@ json container(const json& resources) { return {{"name", "c"}, {"resources", res
 
 }  // namespace
 
-TEST_CASE("a node's amounts are millicores of CPU and whole units of other resources, rounded down") {
+TEST_CASE("a node's resources are in millicores of CPU and whole units of other resources, rounded down") {
   const NodeFacts node = parse_node(make_node());
   CHECK(node.name == "a");
   CHECK(node.gpu_type == "H100");
@@ -135,7 +135,7 @@ TEST_CASE("requests are rounded up, and a pod without requests counts as one pod
 }
 
 // These cases are from the published Python scheduler's tests (petuum/adaptdl, sched/adaptdl_sched/resources_test.py).
-TEST_CASE("published: amounts are whole numbers of a resource's smallest unit, rounded up") {
+TEST_CASE("as in petuum/adaptdl, amounts are integer multiples of a resource's smallest unit, rounded up") {
   const auto amount = [](const char* name, const json& value) {
     return pod_requests({{"spec", {{"containers", {container({{"requests", {{name, value}}}})}}}}}).at(name);
   };

@@ -87,7 +87,7 @@ TEST_CASE("exit codes other than 0 and 143 are failures, with a reason and a tim
   CHECK(failed(exited(137, "OOMKilled")).end == PodEnd::kFailed);
 }
 
-TEST_CASE("exit code 143 means checkpointed, even for a terminating pod") {
+TEST_CASE("exit code 143 means that the program saved a checkpoint, even in a terminating pod") {
   CHECK(failed(exited(143)).end == PodEnd::kCheckpointed);
   CHECK(failed(exited(143), "", true).end == PodEnd::kCheckpointed);
 }
@@ -120,7 +120,7 @@ TEST_CASE("a terminating pod that exits with an error is lost, not failed") {
   CHECK(failed(exited(137), "", true).end == PodEnd::kLost);
 }
 
-TEST_CASE("a container that its node has lost track of is lost, not failed") {
+TEST_CASE("a pod is lost, not failed, if its node has lost track of a container") {
   // The kubelet and containerd report these reasons.
   CHECK(failed(exited(137, "ContainerStatusUnknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255, "Unknown")).end == PodEnd::kLost);
@@ -143,12 +143,12 @@ TEST_CASE("a failure on an unhealthy device is distinguished from other failures
   CHECK(with_health("Unhealthy").unhealthy_device);
   CHECK(with_health("Unhealthy").end == PodEnd::kFailed);
   CHECK(with_health("Unhealthy").message ==
-        "exited with code 1; its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
+        "exited with code 1; its device 'GPU-1' (nvidia.com/gpu) is unhealthy: ECC errors");
   // While the program runs, the unhealthy device is only reported.
   status["state"] = {{"running", json::object()}};
   const PodFacts running = parse_pod(make_pod({{"phase", "Running"}, {"containerStatuses", {status}}}));
   CHECK(running.live());
-  CHECK(running.message == "its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
+  CHECK(running.message == "its device 'GPU-1' (nvidia.com/gpu) is unhealthy: ECC errors");
   status["allocatedResourcesStatus"] = "garbage";
   CHECK_FALSE(failed(status).unhealthy_device);
   // Exceeding a limit is a failure of the job itself.
@@ -157,7 +157,7 @@ TEST_CASE("a failure on an unhealthy device is distinguished from other failures
   CHECK_FALSE(failed(status, "DeadlineExceeded").unhealthy_device);
 }
 
-TEST_CASE("exceeding the template's deadline is a failure") {
+TEST_CASE("a pod that exceeds the deadline in the job's template has failed") {
   CHECK(failed(exited(137), "DeadlineExceeded").end == PodEnd::kFailed);
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("a pod that its node rejects is lost, unless it exceeded its deadline"
   CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "DeadlineExceeded"}})).end == PodEnd::kFailed);
 }
 
-TEST_CASE("exceeding a deadline is a failure even if the program exits with 143") {
+TEST_CASE("a pod that exceeds a deadline has failed, even if the program exits with code 143") {
   CHECK(failed(exited(143), "DeadlineExceeded").end == PodEnd::kFailed);
 }
 

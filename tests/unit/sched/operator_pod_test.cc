@@ -105,7 +105,7 @@ TEST_CASE("the master port is valid even for a huge group number") {
   CHECK(port < 65536);
 }
 
-TEST_CASE("a joining replica is identified by its number and gets its first generation") {
+TEST_CASE("a joining replica is identified by its number and receives its first generation") {
   PodPlace place = kPlace;
   PodSettings settings;
   settings.live_rescale = true;
@@ -146,7 +146,7 @@ TEST_CASE("containers get shared memory unless they mount their own") {
           {"path": "token", "fieldRef": {"fieldPath": "metadata.annotations['adaptdl/token']"}}]}}])"));
 }
 
-TEST_CASE("default resources fill in what the first container does not specify") {
+TEST_CASE("default resources apply to what the first container does not specify") {
   PodSettings settings;
   settings.resources = {{"limits", {{"memory", 100}}}, {"requests", {{"memory", 200}}}};
   const auto resources = [&](const json& own, std::size_t container = 0) {

@@ -7,7 +7,7 @@ namespace operator_pool_new_nodes_test {
 
 using namespace operator_pool_support;
 
-TEST_CASE("operator_pool: an empty pool gets nodes for a job that fits on them") {
+TEST_CASE("an empty pool gets nodes for a job that fits on them") {
   AllocatorCluster cluster = make_cluster(0);
   SUBCASE("the resources of new nodes are unknown") {
     CHECK(desired(cluster) == 0);
@@ -42,7 +42,7 @@ TEST_CASE("operator_pool: an empty pool gets nodes for a job that fits on them")
   }
 }
 
-TEST_CASE("operator_pool: the pool does not grow beyond its cost limit") {
+TEST_CASE("the pool does not grow beyond its cost limit") {
   AllocatorCluster cluster = make_cluster(2);
   cluster.jobs = {make_job("a", 32)};
   cluster.pool->prices = {{{{"type", "pool"}}, 3}};
@@ -69,7 +69,7 @@ TEST_CASE("operator_pool: the pool does not grow beyond its cost limit") {
   CHECK(cycle(cluster).pool->reason.ends_with("; the price of a new node is not known"));
 }
 
-TEST_CASE("operator_pool: a new node whose devices are not registered yet does not trigger another one") {
+TEST_CASE("a new node whose devices are not registered yet does not trigger another one") {
   AllocatorCluster cluster = make_cluster(2);
   cluster.nodes[1].allocatable.erase("nvidia.com/gpu");
   cluster.nodes[1].created = cluster.now - 30;
@@ -80,7 +80,7 @@ TEST_CASE("operator_pool: a new node whose devices are not registered yet does n
   CHECK(desired(cluster) == 3);
 }
 
-TEST_CASE("operator_pool: the first node is kept while its devices may still appear, and no node is added for them") {
+TEST_CASE("the first node is kept while its devices may still appear, and no node is added for them") {
   AllocatorCluster cluster = make_cluster(0);
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   CHECK(desired(cluster) == 1);
@@ -102,7 +102,7 @@ TEST_CASE("operator_pool: the first node is kept while its devices may still app
   cluster.nodes.push_back(make_node("other", "fixed"));
   CHECK(cycle(cluster).pool->new_node);
   cluster.nodes.pop_back();
-  // Devices that are missing after 15 minutes are not expected any more.
+  // Devices that are missing after 15 minutes are no longer expected.
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   cluster.nodes[0].created = cluster.now - 1000;
   CHECK(desired(cluster) == 0);
@@ -111,7 +111,7 @@ TEST_CASE("operator_pool: the first node is kept while its devices may still app
   CHECK(desired(cluster) == 4);
 }
 
-TEST_CASE("operator_pool: resources used by DaemonSets are not available on new nodes") {
+TEST_CASE("resources used by DaemonSets are not available on new nodes") {
   AllocatorCluster cluster = make_cluster(1);
   for (NodeFacts& node : cluster.nodes) node.allocatable["cpu"] = 4000;
   cluster.used["n0"] = {{"cpu", 500}, {"pods", 3}};
@@ -129,7 +129,7 @@ TEST_CASE("operator_pool: resources used by DaemonSets are not available on new 
   CHECK(desired(cluster) == 0);
 }
 
-TEST_CASE("operator_pool: new nodes are expected to have the taints that placeholders tolerate") {
+TEST_CASE("new nodes are expected to have the taints that placeholders tolerate") {
   AllocatorCluster cluster = make_cluster(0);
   cluster.pool->pod["spec"]["tolerations"] = {{{"key", "gpus"}, {"operator", "Exists"}}};
   cluster.jobs = {make_job("a", 1)};

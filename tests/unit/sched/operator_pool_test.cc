@@ -35,7 +35,7 @@ void follow(AllocatorCluster& cluster, const CycleDecisions& decisions, int& add
 
 }  // namespace
 
-TEST_CASE("operator_pool: without jobs, the pool shrinks to its minimum size") {
+TEST_CASE("without jobs, the pool shrinks to its minimum size") {
   AllocatorCluster cluster = make_cluster(3);
   CHECK(desired(cluster) == 0);
   cluster.pool->min_nodes = 2;
@@ -43,7 +43,7 @@ TEST_CASE("operator_pool: without jobs, the pool shrinks to its minimum size") {
   CHECK(cycle(cluster).pool->surplus.size() == 1);
 }
 
-TEST_CASE("operator_pool: nodes are added while jobs make good use of them, up to the maximum") {
+TEST_CASE("nodes are added to the pool while jobs make good use of them, up to the maximum") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   CycleDecisions decisions = cycle(cluster);
@@ -61,7 +61,7 @@ TEST_CASE("operator_pool: nodes are added while jobs make good use of them, up t
   CHECK(nodes_of(decisions) == std::set<std::string>{"n2", "n3"});
 }
 
-TEST_CASE("operator_pool: poorly used nodes are surplus, and jobs move off them") {
+TEST_CASE("poorly used nodes of the pool are surplus, and jobs move off them") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.jobs = {on(make_job("a", 1), {"n1"}), on(make_job("b", 1), {"n3"})};
   const CycleDecisions decisions = cycle(cluster);
@@ -71,7 +71,7 @@ TEST_CASE("operator_pool: poorly used nodes are surplus, and jobs move off them"
   for (const auto& [name, decision] : decisions.jobs) CHECK(decision.nodes.size() == 1);
 }
 
-TEST_CASE("operator_pool: a pinned job keeps its node, and other jobs move to it") {
+TEST_CASE("a pinned job keeps its node in the pool, and other jobs move to that node") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.jobs = {on(make_job("a", 1), {"n1"}), on(make_job("b", 1), {"n3"}, false)};
   const CycleDecisions decisions = cycle(cluster);
@@ -81,7 +81,7 @@ TEST_CASE("operator_pool: a pinned job keeps its node, and other jobs move to it
   CHECK_FALSE(decisions.jobs.contains("ns/b"));
 }
 
-TEST_CASE("operator_pool: the pool is large enough for each job's minimum number of replicas") {
+TEST_CASE("the pool is large enough for each job's minimum number of replicas") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {make_job("small", 1), make_job("large", 12, 9)};
   const CycleDecisions decisions = cycle(cluster);
@@ -97,7 +97,7 @@ TEST_CASE("operator_pool: the pool is large enough for each job's minimum number
   }
 }
 
-TEST_CASE("operator_pool: nodes outside the pool are used first, and are never counted or surplus") {
+TEST_CASE("nodes outside the pool are used first, and are never counted or surplus") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.nodes.push_back(make_node("fixed", "fixed"));
   cluster.jobs = {on(make_job("a", 2), {"fixed", "fixed"})};
@@ -108,7 +108,7 @@ TEST_CASE("operator_pool: nodes outside the pool are used first, and are never c
   CHECK(nodes_of(decisions) == std::set<std::string>{"fixed"});
 }
 
-TEST_CASE("operator_pool: the only node that a job may use is never surplus") {
+TEST_CASE("the only node that a job may use is never surplus") {
   AllocatorCluster cluster = make_cluster(3);
   cluster.nodes[2].labels["zone"] = "z";
   cluster.jobs = {on(make_job("a", 1), {"n0"}), make_job("zoned", 1)};
@@ -119,7 +119,7 @@ TEST_CASE("operator_pool: the only node that a job may use is never surplus") {
   CHECK(decisions.pool->desired_nodes == 2);
 }
 
-TEST_CASE("operator_pool: nodes that are not ready, cordoned or about to be removed are not counted") {
+TEST_CASE("nodes that are not ready, cordoned or about to be removed are not counted") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.nodes[0].ready = false;
   cluster.nodes[1].taints.push_back({{"key", "node.kubernetes.io/unschedulable"}, {"effect", "NoSchedule"}});
@@ -131,7 +131,7 @@ TEST_CASE("operator_pool: nodes that are not ready, cordoned or about to be remo
   CHECK(decisions.pool->surplus.empty());
 }
 
-TEST_CASE("operator_pool: a node that no job would use is not added, even if all others are fully used") {
+TEST_CASE("a node that no job would use is not added, even if all others are fully used") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {on(make_job("a", kGpus), {"n0", "n0", "n0", "n0"})};
   CHECK(desired(cluster) == 1);
@@ -145,7 +145,7 @@ TEST_CASE("operator_pool: a node that no job would use is not added, even if all
   CHECK(desired(cluster) == 0);
 }
 
-TEST_CASE("operator_pool: resources of jobs that cannot be moved do not count as free") {
+TEST_CASE("resources of jobs that cannot be moved do not count as free") {
   AllocatorCluster cluster = make_cluster(1);
   SUBCASE("a job that is not preemptible") {
     cluster.jobs = {on(make_job("a", 1), {"n0"}, false), make_job("b", kGpus, kGpus)};
@@ -159,7 +159,7 @@ TEST_CASE("operator_pool: resources of jobs that cannot be moved do not count as
   CHECK(desired(cluster) >= 1 + static_cast<int>(cluster.nodes[0].name == "n0"));
 }
 
-TEST_CASE("operator_pool: a job restricted to fewer nodes gets enough of them for its minimum number of replicas") {
+TEST_CASE("a job restricted to fewer nodes gets enough of them for its minimum number of replicas") {
   AllocatorCluster cluster = make_cluster(6);
   for (const int node : {4, 5}) cluster.nodes[static_cast<std::size_t>(node)].labels["zone"] = "z";
   cluster.jobs = {make_job("a", 2 * kGpus, 2 * kGpus)};
@@ -168,7 +168,7 @@ TEST_CASE("operator_pool: a job restricted to fewer nodes gets enough of them fo
   CHECK(nodes_of(decisions) == std::set<std::string>{"n4", "n5"});
 }
 
-TEST_CASE("operator_pool: the last desired size is kept while surplus nodes are being removed") {
+TEST_CASE("the last desired size is kept while surplus nodes are being removed") {
   AllocatorCluster cluster = make_cluster(4);
   cluster.jobs = {on(make_job("a", 2 * kGpus, 1), {"n0", "n0", "n0", "n0", "n1", "n1", "n1", "n1"})};
   const int wanted = desired(cluster);
@@ -178,7 +178,7 @@ TEST_CASE("operator_pool: the last desired size is kept while surplus nodes are 
   CHECK(desired(cluster) == wanted);
 }
 
-TEST_CASE("operator_pool: new jobs start on nodes that are not surplus if there is room") {
+TEST_CASE("new jobs start on nodes that are not surplus if there is room") {
   AllocatorCluster cluster = make_cluster(2);
   cluster.jobs = {make_job("a", 1), make_job("b", kGpus, kGpus)};
   for (AllocatorJob& job : cluster.jobs) job.waits_for_first_fit = true;
@@ -188,7 +188,7 @@ TEST_CASE("operator_pool: new jobs start on nodes that are not surplus if there 
   CHECK(decisions.at("ns/b").nodes == Allocation{"n0", "n0", "n0", "n0"});
 }
 
-TEST_CASE("operator_pool: only policies based on utility choose the size of the pool") {
+TEST_CASE("only policies based on utility choose the size of the pool") {
   CHECK(Allocator(make_policy("adaptive", {})).chooses_size());
   CHECK(Allocator(make_policy("pollux-released", {})).chooses_size());
   for (const char* policy : {"pollux", "fifo", "tiresias", "optimus", "sia"})
@@ -242,9 +242,10 @@ void check_histories(int count) {
 
 }  // namespace
 
-TEST_CASE("operator_pool: the pool follows the load, settles, and stays within its limits") { check_histories(4); }
+TEST_CASE("the size of the pool follows the load, settles, and stays within its limits") { check_histories(4); }
 
-TEST_CASE("operator_pool: the pool follows the load and its limits in many histories" * doctest::test_suite("full")) {
+TEST_CASE("the size of the pool follows the load and stays within its limits in many histories" *
+          doctest::test_suite("full")) {
   check_histories(100);
 }
 

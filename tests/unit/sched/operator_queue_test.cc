@@ -15,7 +15,7 @@ namespace operator_queue_test {
 using adaptdl::sched::WorkQueue;
 using namespace std::chrono_literals;
 
-TEST_CASE("a key is processed by one worker at a time, and again if it is added meanwhile") {
+TEST_CASE("a key is processed by one worker at a time, and again if it is added in the meantime") {
   WorkQueue queue;
   const std::stop_token never;
   queue.add("x");

@@ -24,7 +24,7 @@ using operator_review_support::make_job;
 using operator_review_support::Server;
 using operator_review_support::update;
 
-TEST_CASE("operator_review: a valid job is accepted after a dry run of its pod") {
+TEST_CASE("a valid job is accepted after a dry run of the creation of its pod") {
   Server server;
   const json request = creation(make_job());
   const ReviewVerdict verdict = review_job(request, server.settings());
@@ -39,7 +39,7 @@ TEST_CASE("operator_review: a valid job is accepted after a dry run of its pod")
   CHECK(answer["response"] == json{{"uid", "r"}, {"allowed", true}});
 }
 
-TEST_CASE("operator_review: a job with generateName is checked before its name is generated") {
+TEST_CASE("a job with generateName is checked before its name is generated") {
   Server server;
   json job = make_job();
   job["metadata"] = {{"generateName", "job-"}};
@@ -48,7 +48,7 @@ TEST_CASE("operator_review: a job with generateName is checked before its name i
   CHECK(text_field(server.pods.at(0), {"metadata", "name"}).starts_with("job-"));
 }
 
-TEST_CASE("operator_review: all faults of a job are reported with their fields") {
+TEST_CASE("all faults of a job are reported with their fields") {
   Server server;
   server.refuse(422, "Pod is invalid",
                 {{"causes",
@@ -75,7 +75,7 @@ TEST_CASE("operator_review: all faults of a job are reported with their fields")
   CHECK(text_field(response, {"status", "message"}).ends_with("; spec.template.metadata.labels: Invalid value"));
 }
 
-TEST_CASE("operator_review: equal minReplicas and maxReplicas, or only one of them, are valid") {
+TEST_CASE("equal minReplicas and maxReplicas, or only one of them, are valid") {
   Server server;
   json job = make_job();
   job["spec"]["minReplicas"] = 4;
@@ -87,7 +87,7 @@ TEST_CASE("operator_review: equal minReplicas and maxReplicas, or only one of th
   CHECK(review_job(creation(job), server.settings()).faults.empty());
 }
 
-TEST_CASE("operator_review: fields that the API server drops are reported as unknown") {
+TEST_CASE("fields that the API server drops are reported as unknown") {
   Server server;
   server.store = [](json& pod) {
     pod["spec"]["containers"][0].erase("imag");
@@ -107,7 +107,7 @@ TEST_CASE("operator_review: fields that the API server drops are reported as unk
   CHECK(review_job(creation(job), settings).faults.empty());
 }
 
-TEST_CASE("operator_review: changes by the operator's patches and by other webhooks are not reported as faults") {
+TEST_CASE("changes by the operator's patches and by other webhooks are not reported as faults") {
   Server server;
   ReviewSettings settings = server.settings();
   settings.pods.container_patch = {{"tty", nullptr}};
@@ -123,7 +123,7 @@ TEST_CASE("operator_review: changes by the operator's patches and by other webho
   CHECK(review_job(creation(job), settings).faults.empty());
 }
 
-TEST_CASE("operator_review: list elements are compared with their counterparts") {
+TEST_CASE("a list element of a job is compared with its counterpart in the response") {
   Server server;
   server.store = [](json& pod) {
     json& spec = pod["spec"];
@@ -141,7 +141,7 @@ TEST_CASE("operator_review: list elements are compared with their counterparts")
                                  "spec.template.spec.tolerations[0].operater: unknown field"});
 }
 
-TEST_CASE("operator_review: unknown fields in the API server's error are reported as fields of the job") {
+TEST_CASE("unknown fields in the API server's error are reported as fields of the job") {
   Server server;
   server.refuse(400, R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field )"
                      R"("spec.containers[0].imag", unknown field "spec.x")");
@@ -150,7 +150,7 @@ TEST_CASE("operator_review: unknown fields in the API server's error are reporte
                                  "spec.template.spec.x: unknown field"});
 }
 
-TEST_CASE("operator_review: a name too long for replicas' host names is reported for metadata.name") {
+TEST_CASE("a name too long for replicas' host names is reported for metadata.name") {
   Server server;
   server.refuse(422, "Pod is invalid",
                 {{"causes", {{{"field", "spec.hostname"}, {"message", "must be no more than 63 characters"}}}}});
@@ -160,7 +160,7 @@ TEST_CASE("operator_review: a name too long for replicas' host names is reported
   CHECK(text_field(server.pods.at(0), {"spec", "hostname"}) == "job-999-0");
 }
 
-TEST_CASE("operator_review: the template is not checked if another webhook does not support dry runs") {
+TEST_CASE("the template is not checked if another webhook does not support dry runs") {
   Server server;
   server.refuse(400, "admission webhook \"other.example.com\" does not support dry run");
   json job = make_job();
@@ -171,7 +171,7 @@ TEST_CASE("operator_review: the template is not checked if another webhook does 
   CHECK(review_job(creation(job), server.settings()).faults.size() == 1);
 }
 
-TEST_CASE("operator_review: an operator patch that cannot be applied to the job is reported") {
+TEST_CASE("an operator patch that cannot be applied to the job is reported") {
   Server server;
   ReviewSettings settings = server.settings();
   settings.pods.pod_patch = json::array({{{"op", "remove"}, {"path", "/spec/missing"}}});
@@ -180,7 +180,7 @@ TEST_CASE("operator_review: an operator patch that cannot be applied to the job 
   CHECK(verdict.faults[0].starts_with("cannot apply the operator's pod patch"));
 }
 
-TEST_CASE("operator_review: temporary problems are warnings, not faults") {
+TEST_CASE("temporary problems with a job's pods are warnings, not faults") {
   Server server;
   for (const char* message : {"pods \"x\" is forbidden: exceeded quota: q, requested: cpu=4",
                               "pods \"x\" is forbidden: error looking up service account ns/later: not found"}) {
@@ -201,7 +201,7 @@ TEST_CASE("operator_review: temporary problems are warnings, not faults") {
                                "\"restricted\""});
 }
 
-TEST_CASE("operator_review: a job that cannot be checked causes an error instead of a verdict") {
+TEST_CASE("a job that cannot be checked causes an error instead of a verdict") {
   Server server;
   server.refuse(403, "pods is forbidden: User \"x\" cannot create resource \"pods\"");
   CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), ApiError);
@@ -211,7 +211,7 @@ TEST_CASE("operator_review: a job that cannot be checked causes an error instead
   CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), Error);
 }
 
-TEST_CASE("operator_review: messages from a hostile API server are printable and short") {
+TEST_CASE("messages from a hostile API server are printable and short") {
   Server server;
   server.refuse(422, "bad\x1b[2J\n" + std::string(5000, 'x'));
   const json request = creation(make_job());
@@ -226,7 +226,7 @@ TEST_CASE("operator_review: messages from a hostile API server are printable and
   CHECK(text_field(all, {"response", "status", "message"}).ends_with("; a fault; 490 more"));
 }
 
-TEST_CASE("operator_review: checking malformed objects does not throw") {
+TEST_CASE("checking malformed objects does not throw") {
   Server server;
   for (const char* text :
        {R"({"spec":null})", R"({"spec":{"template":[]}})", R"({"metadata":3,"spec":{"template":{}}})",
@@ -239,7 +239,7 @@ TEST_CASE("operator_review: checking malformed objects does not throw") {
   }
 }
 
-TEST_CASE("operator_review: an oversized or too deeply nested review is rejected, but its uid is still read" *
+TEST_CASE("an oversized or too deeply nested review is rejected, but its uid is still read" *
           doctest::test_suite("slow")) {
   const std::string deep = std::string(9000, '[') + std::string(9000, ']');
   std::string many = "1";

@@ -21,7 +21,7 @@ using operator_review_support::make_job;
 using operator_review_support::Server;
 using operator_review_support::update;
 
-TEST_CASE("operator_review: the spec of a job can be changed only until the job starts") {
+TEST_CASE("the spec of a job can be changed only until the job starts") {
   Server server;
   json before = make_job(), after = make_job();
   after["spec"]["template"]["spec"]["containers"][0]["image"] = "better";
@@ -63,7 +63,7 @@ TEST_CASE("operator_review: the spec of a job can be changed only until the job 
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
 }
 
-TEST_CASE("operator_review: a job can be suspended and resumed at any time, and its spec is not checked") {
+TEST_CASE("a job can be suspended and resumed at any time, and its spec is not checked") {
   Server server;
   server.refuse(422, "Pod is invalid");
   for (const char* phase : {"Pending", "Running", "Stopping", "Suspended", "Succeeded", "Failed"}) {
@@ -94,7 +94,7 @@ TEST_CASE("operator_review: a job can be suspended and resumed at any time, and 
   CHECK(server.pods.empty());
 }
 
-TEST_CASE("operator_review: a new suspended job is checked, and so are changes before it starts") {
+TEST_CASE("a new suspended job is checked, and so are changes before it starts") {
   Server server;
   json job = make_job();
   job["spec"]["suspend"] = true;
@@ -109,7 +109,7 @@ TEST_CASE("operator_review: a new suspended job is checked, and so are changes b
   CHECK(review_job(update(job, after), server.settings()).faults.empty());
 }
 
-TEST_CASE("operator_review: the metadata of a running job can be changed even if its spec is invalid") {
+TEST_CASE("the metadata of a running job can be changed even if its spec is invalid") {
   Server server;
   server.refuse(422, "Pod is invalid");
   json before = make_job();
@@ -123,7 +123,7 @@ TEST_CASE("operator_review: the metadata of a running job can be changed even if
   CHECK(server.pods.empty());
 }
 
-TEST_CASE("operator_review: the submitter is recorded in an annotation that other users cannot change") {
+TEST_CASE("the submitter is recorded in an annotation that other users cannot change") {
   const char* const name = kube::kSubmitterAnnotation;
   json job = make_job(), request = creation(job);
   request["userInfo"] = {{"username", "alice"}, {"groups", {"a"}}};

@@ -262,7 +262,7 @@ TEST_CASE("a pod patch that cannot be applied does not stop scheduling") {
   CHECK(state.cluster(settings, kNow).jobs.at(0).info.resources.at("gpu") == 1);
 }
 
-TEST_CASE("a node triggers its jobs only when it is created or deleted, or its readiness changes") {
+TEST_CASE("a node's jobs are reconciled only when the node is created or deleted or its readiness changes") {
   ClusterState state;
   CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
   state.put_job(make_job({{"phase", "Starting"}, {"allocation", {"a"}}}));

@@ -16,7 +16,7 @@ namespace operator_suspend_failures_test {
 using namespace operator_suspend_support;
 using adaptdl::sched::testing::Cluster;
 
-TEST_CASE("operator_suspend: a job that is being suspended does not fail because its pods cannot start") {
+TEST_CASE("a job that is being suspended does not fail because its pods cannot start") {
   Scene scene = starting({"a"});
   scene.pods[0] = troubled(scene.pods[0], PodTrouble::kImage);
   scene.step();
@@ -31,7 +31,7 @@ TEST_CASE("operator_suspend: a job that is being suspended does not fail because
   CHECK_FALSE(scene.job["status"].contains("troubleSince"));
 }
 
-TEST_CASE("operator_suspend: a pause after failed starts still applies after the job is resumed") {
+TEST_CASE("a pause after failed starts still applies after the job is resumed") {
   Scene scene = pending();
   scene.job["status"]["retries"] = 4;
   scene.job["status"]["retryAfter"] = adaptdl::kube::to_string(kNow + 40s);
@@ -48,7 +48,7 @@ TEST_CASE("operator_suspend: a pause after failed starts still applies after the
   CHECK(waits_for_first_fit(scene));
 }
 
-TEST_CASE("operator_suspend: a job that is suspended while stopping for another reason gets no nodes") {
+TEST_CASE("a job that is suspended while stopping for another reason gets no nodes") {
   for (const char* reason : {"Reallocated", "ReplicaLost", "QuotaExceeded"}) {
     CAPTURE(reason);
     Scene scene = stopping({"a", "b"}, {"c"});
@@ -64,7 +64,7 @@ TEST_CASE("operator_suspend: a job that is suspended while stopping for another 
   }
 }
 
-TEST_CASE("operator_suspend: a job is not Suspended while a node cannot confirm that its replica has ended") {
+TEST_CASE("a job is not Suspended while a node cannot confirm that its replica has ended") {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();
   scene.pods[0] = ended(scene.pods[0], PodEnd::kCheckpointed);
@@ -78,7 +78,7 @@ TEST_CASE("operator_suspend: a job is not Suspended while a node cannot confirm 
   CHECK(scene.phase() == "Suspended");
 }
 
-TEST_CASE("operator_suspend: a job that has ended or is ending cannot be suspended") {
+TEST_CASE("a job that has ended or is ending cannot be suspended") {
   for (const char* phase : {"Succeeded", "Failed"}) {
     Scene scene = suspended(running({"a"}));
     scene.job["status"]["phase"] = phase;
@@ -99,7 +99,7 @@ TEST_CASE("operator_suspend: a job that has ended or is ending cannot be suspend
   CHECK(failed.phase() == "Failed");
 }
 
-TEST_CASE("operator_suspend: pods and an allocation that another client restores to a suspended job are removed") {
+TEST_CASE("pods and an allocation that another client restores to a suspended job are removed") {
   Scene scene = stopped();
   scene.pods = {make_pod(0, "a")};
   CHECK(scene.plan().removals.size() == 1);
@@ -110,7 +110,7 @@ TEST_CASE("operator_suspend: pods and an allocation that another client restores
   CHECK(scene.allocation().empty());
 }
 
-TEST_CASE("operator_suspend: after a crash at any point, the next operator suspends and resumes the job") {
+TEST_CASE("after a crash at any point, the next operator suspends and resumes the job") {
   const int points = for_each_crash<Cluster>([](Cluster& cluster) {
     decide(cluster, {"a", "a", "b"});
     run_all(cluster);
@@ -132,7 +132,7 @@ TEST_CASE("operator_suspend: after a crash at any point, the next operator suspe
   CHECK(points > 15);
 }
 
-TEST_CASE("operator_suspend: random suspensions and crashes leave no job stuck and no suspended job with pods" *
+TEST_CASE("random suspensions and crashes leave no job stuck and no suspended job with pods" *
           doctest::test_suite("slow")) {
   int groups = 0;
   std::set<std::string> phases;

@@ -28,7 +28,7 @@ std::string condition(const Scene& scene, const std::string& type) {
 
 }  // namespace
 
-TEST_CASE("operator_suspend: a job that is created suspended gets no pods until it is resumed") {
+TEST_CASE("a job that is created suspended gets no pods until it is resumed") {
   Scene scene = suspended(Scene());
   const Plan created = scene.step();
   CHECK(scene.phase() == "Suspended");
@@ -58,14 +58,14 @@ TEST_CASE("operator_suspend: a job that is created suspended gets no pods until 
   CHECK(scene.plan().missing == std::vector<int>{0});
 }
 
-TEST_CASE("operator_suspend: a job that was never suspended has no Suspended condition") {
+TEST_CASE("a job that was never suspended has no Suspended condition") {
   Scene scene;
   scene.step();
   CHECK(condition(scene, "Allocated") == "False");
   CHECK(condition(scene, "Suspended") == "none");
 }
 
-TEST_CASE("operator_suspend: a suspended job stops like a preempted job and resumes in its next group") {
+TEST_CASE("a suspended job stops like a preempted job and resumes in its next group") {
   Scene scene;
   SUBCASE("the job is running") { scene = running({"a", "b"}); }
   SUBCASE("the job is starting") { scene = starting({"a", "b"}); }
@@ -110,7 +110,7 @@ TEST_CASE("operator_suspend: a suspended job stops like a preempted job and resu
   CHECK(scene.job["status"]["group"] == 1);
 }
 
-TEST_CASE("operator_suspend: a decision that arrives with the resumption starts the job or keeps it waiting") {
+TEST_CASE("a decision that arrives with the resumption starts the job or keeps it waiting") {
   Scene scene = stopped();
   resume(scene);
   SUBCASE("the decision has nodes") {
@@ -128,7 +128,7 @@ TEST_CASE("operator_suspend: a decision that arrives with the resumption starts 
   }
 }
 
-TEST_CASE("operator_suspend: a waiting job is suspended at once, and its timeout restarts when it resumes") {
+TEST_CASE("a waiting job is suspended at once, and its timeout restarts when it resumes") {
   Scene scene = pending();
   scene.decision = JobDecision{{}, "waits: no node is large enough", false, ""};
   scene.step();
@@ -147,7 +147,7 @@ TEST_CASE("operator_suspend: a waiting job is suspended at once, and its timeout
   CHECK(plan.look_again == scene.now + 10min);
 }
 
-TEST_CASE("operator_suspend: a job can be resumed while it is stopping") {
+TEST_CASE("a job can be resumed while it is stopping") {
   Scene scene = suspended(running({"a", "b"}));
   scene.step();
   resume(scene);
@@ -181,14 +181,14 @@ TEST_CASE("operator_suspend: a job can be resumed while it is stopping") {
   }
 }
 
-TEST_CASE("operator_suspend: a suspended job that is being deleted does not change") {
+TEST_CASE("a suspended job that is being deleted does not change") {
   for (Scene scene : {stopped(), suspended(running({"a"}))}) {
     scene.job["metadata"]["deletionTimestamp"] = kTenSecondsAgo;
     CHECK(scene.plan().changes_nothing());
   }
 }
 
-TEST_CASE("operator_suspend: a non-boolean spec.suspend does not suspend a job") {
+TEST_CASE("a non-boolean spec.suspend does not suspend a job") {
   for (const json& value : {json("true"), json(1), json(), json::object()}) {
     Scene scene = running({"a"});
     scene.job["spec"]["suspend"] = value;
@@ -197,7 +197,7 @@ TEST_CASE("operator_suspend: a non-boolean spec.suspend does not suspend a job")
   }
 }
 
-TEST_CASE("operator_suspend: if a job is suspended while its members form a generation, they finish it and save") {
+TEST_CASE("if a job is suspended while its members form a generation, they finish it and save") {
   LiveScene scene = suspended(forming());
   scene.generation.reset();
   scene.settle();
@@ -216,7 +216,7 @@ TEST_CASE("operator_suspend: if a job is suspended while its members form a gene
   CHECK_FALSE(scene.job["status"].contains("membership"));
 }
 
-TEST_CASE("operator_suspend: a suspended job is charged only until its pods have ended") {
+TEST_CASE("a suspended job is charged only until its pods have ended") {
   Scene scene = running({"a", "b"});
   scene.usage_rate = [](const Allocation& nodes) { return UsageRate{static_cast<double>(nodes.size()), {}}; };
   scene.step();

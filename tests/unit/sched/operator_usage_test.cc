@@ -47,7 +47,7 @@ Scene charged(Scene scene) {
 
 }  // namespace
 
-TEST_CASE("operator_usage: a node's price is that of the first entry whose labels match") {
+TEST_CASE("a node's price is that of the first entry whose labels match") {
   const auto list = prices(R"([{"labels": {"type": "large", "capacity": "reserved"}, "perHour": 1},
     {"labels": {"type": "large", "capacity": "spot"}, "perHour": 2.5}, {"labels": {"type": "large"}, "perHour": 4}])");
   CHECK(price_of(kNodes.at("a"), list) == 2.5);
@@ -56,7 +56,7 @@ TEST_CASE("operator_usage: a node's price is that of the first entry whose label
   CHECK(price_of(kNodes.at("b"), {}) == 0);
 }
 
-TEST_CASE("operator_usage: on each node, a job pays for its largest share of any resource") {
+TEST_CASE("on each node, a job pays for its largest share of any resource") {
   // The shares are 2 of 8 GPUs of node a, and 1 of 2 GPUs of node b.
   const UsageRate rate = usage_rate(kReplica, {"a", "a", "b"}, kNodes, kPrices);
   CHECK(rate.gpus == 3);
@@ -70,20 +70,20 @@ TEST_CASE("operator_usage: on each node, a job pays for its largest share of any
   CHECK(*plain.cost_per_hour == Approx(3 / 4.0));
 }
 
-TEST_CASE("operator_usage: a share is at most the whole node, and missing nodes cost nothing") {
+TEST_CASE("a job's share is at most the whole node, and missing nodes cost nothing") {
   CHECK(*usage_rate({{"cpu", 64000}}, {"b"}, kNodes, kPrices).cost_per_hour == Approx(3));
   CHECK(*usage_rate(kReplica, {"gone"}, kNodes, kPrices).cost_per_hour == 0);
   CHECK(usage_rate(kReplica, {"gone"}, kNodes, kPrices).gpus == 1);
 }
 
-TEST_CASE("operator_usage: without prices, the cost is unknown") {
+TEST_CASE("without prices, the cost is unknown") {
   const UsageRate rate = usage_rate(kReplica, {"a"}, kNodes, {});
   CHECK_FALSE(rate.cost_per_hour);
   CHECK(rate.gpus == 1);
   CHECK(usage_rate({{"cpu", 1}}, {"a"}, kNodes, {}).empty());
 }
 
-TEST_CASE("operator_usage: an invalid price is rejected with the number of its entry") {
+TEST_CASE("an invalid price is rejected with the number of its entry") {
   for (const char* text : {R"({})", R"([3])", R"([{"labels": {}}])", R"([{"perHour": 1}])",
                            R"([{"labels": {}, "perHour": "1"}])", R"([{"labels": {}, "perHour": -1}])",
                            R"([{"labels": {"a": 1}, "perHour": 1}])", R"([{"labels": {}, "perHour": 1, "perDay": 2}])"})
@@ -92,7 +92,7 @@ TEST_CASE("operator_usage: an invalid price is rejected with the number of its e
       [&] { prices(R"([{"labels": {}, "perHour": 1}, {"labels": {}, "perHour": -1}])"); }));
 }
 
-TEST_CASE("operator_usage: a job is charged for each group's replicas while any of the group's pods may run") {
+TEST_CASE("a job is charged for each group's replicas while any of the group's pods may run") {
   Scene scene = charged(pending());
   scene.decision = nodes({"a", "b"});
   scene.step();
@@ -138,7 +138,7 @@ TEST_CASE("operator_usage: a job is charged for each group's replicas while any 
   CHECK(scene.step().changes_nothing());
 }
 
-TEST_CASE("operator_usage: a job that is already running when accounting begins is charged from then on") {
+TEST_CASE("a job that is already running when accounting begins is charged from then on") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   CHECK(usage_of(scene).gpus == 2);
@@ -150,7 +150,7 @@ TEST_CASE("operator_usage: a job that is already running when accounting begins 
   CHECK(usage_of(scene).gpus == 2);
 }
 
-TEST_CASE("operator_usage: a failed job is charged until its last pod has ended") {
+TEST_CASE("a failed job is charged until its last pod has ended") {
   Scene scene = charged(running({"a", "a"}));
   scene.step();
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed);
@@ -165,7 +165,7 @@ TEST_CASE("operator_usage: a failed job is charged until its last pod has ended"
   CHECK(usage_of(scene).gpu_hours(scene.now + 9h) == Approx(1));
 }
 
-TEST_CASE("operator_usage: a job is charged until its pods ended, even if that is noticed late") {
+TEST_CASE("a job is charged until its pods ended, even if the operator notices that late") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   for (PodFacts& pod : scene.pods) pod = ended(pod, PodEnd::kSucceeded);
@@ -177,7 +177,7 @@ TEST_CASE("operator_usage: a job is charged until its pods ended, even if that i
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(0.5));
 }
 
-TEST_CASE("operator_usage: the end times of other pods are not used for deleted pods") {
+TEST_CASE("the end times of remaining pods are not used for deleted pods") {
   Scene scene = charged(running({"a", "b"}));
   scene.job["status"]["group"] = 1;
   scene.pods = {make_pod(0, "a", 1), make_pod(1, "b", 1)};
@@ -192,7 +192,7 @@ TEST_CASE("operator_usage: the end times of other pods are not used for deleted 
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(2));
 }
 
-TEST_CASE("operator_usage: a node whose clock is ahead does not cause charges for future time") {
+TEST_CASE("a node whose clock is ahead does not cause charges for future time") {
   Scene scene = charged(running({"a"}));
   scene.step();
   scene.now += 1h;
@@ -202,7 +202,7 @@ TEST_CASE("operator_usage: a node whose clock is ahead does not cause charges fo
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(1));
 }
 
-TEST_CASE("operator_usage: a job that is being deleted is charged until its pods have ended") {
+TEST_CASE("a job that is being deleted is charged until its pods have ended") {
   Scene scene = charged(running({"a"}));
   scene.step();
   scene.job["metadata"]["deletionTimestamp"] = kTenMinutesAgo;
@@ -216,7 +216,7 @@ TEST_CASE("operator_usage: a job that is being deleted is charged until its pods
   CHECK(scene.step().changes_nothing());
 }
 
-TEST_CASE("operator_usage: a job is charged from its first pod's creation, even if another operator created it") {
+TEST_CASE("a job is charged from its first pod's creation, even if another operator created it") {
   Scene scene = charged(starting({"a", "b"}));
   scene.pods.pop_back();
   scene.pods[0].created = scene.now - 3h;
@@ -224,7 +224,7 @@ TEST_CASE("operator_usage: a job is charged from its first pod's creation, even 
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(6));
 }
 
-TEST_CASE("operator_usage: pods on an unresponsive node are charged, and pods on a missing node are not") {
+TEST_CASE("pods on an unresponsive node are charged, and pods on a missing node are not") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   scene.nodes["b"] = NodeState::kNotReady;
@@ -238,7 +238,7 @@ TEST_CASE("operator_usage: pods on an unresponsive node are charged, and pods on
   CHECK_FALSE(usage_of(scene).since);
 }
 
-TEST_CASE("operator_usage: price changes and removals do not affect earlier charges") {
+TEST_CASE("price changes and removals do not affect earlier charges") {
   kube::JobUsage usage;
   usage.hold(4, 10.0, kNow);
   usage.hold(2, {}, kNow + 1h);
@@ -249,7 +249,7 @@ TEST_CASE("operator_usage: price changes and removals do not affect earlier char
   CHECK(kube::parse_usage({{"status", {{"usage", kube::to_json(usage)}}}}).gpu_seconds == Approx(8 * 3600));
 }
 
-TEST_CASE("operator_usage: a clock that is set back or an invalid status does not cause negative usage") {
+TEST_CASE("a clock that is set back or an invalid status does not cause negative usage") {
   kube::JobUsage usage;
   usage.hold(4, 10.0, kNow);
   usage.release(kNow - 1h);

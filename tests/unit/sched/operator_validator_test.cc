@@ -104,7 +104,7 @@ struct Replica {
 
 }  // namespace
 
-TEST_CASE("operator_validator: a certificate expires after its lifetime and is renewed after two thirds of it") {
+TEST_CASE("a certificate expires after its lifetime and is renewed after two thirds of it") {
   const Time when = now();
   const ServingCertificate pair = make_certificate(when);
   const auto parsed = kube::read_certificate(pair.certificate);
@@ -123,7 +123,7 @@ TEST_CASE("operator_validator: a certificate expires after its lifetime and is r
   CHECK(make_certificate(when).certificate != pair.certificate);
 }
 
-TEST_CASE("operator_validator: two operators serve only trusted and valid certificates across many renewals" *
+TEST_CASE("two operators serve only trusted and valid certificates across many renewals" *
           doctest::test_suite("slow")) {
   Cluster cluster;
   std::vector<Replica> replicas(2);
@@ -147,7 +147,7 @@ TEST_CASE("operator_validator: two operators serve only trusted and valid certif
   CHECK(cluster.bundle.size() < 3 * cluster.secret.certificate.size());
 }
 
-TEST_CASE("operator_validator: a lost Secret or bundle is restored without serving an untrusted certificate") {
+TEST_CASE("a lost Secret or bundle is restored without serving an untrusted certificate") {
   Cluster cluster;
   Replica replica;
   Time when = now();
@@ -169,7 +169,7 @@ TEST_CASE("operator_validator: a lost Secret or bundle is restored without servi
   CHECK(cluster.bundle == cluster.secret.certificate);
 }
 
-TEST_CASE("operator_validator: HTTPS requests are answered only if the client trusts the certificate") {
+TEST_CASE("HTTPS requests are answered only if the client trusts the certificate") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate first = make_certificate(), second = make_certificate();
   CHECK_THROWS_AS(http::send(request(server, first.certificate, "x")), Error);  // serve() has not been called yet
@@ -189,8 +189,7 @@ TEST_CASE("operator_validator: HTTPS requests are answered only if the client tr
   CHECK(http::send(request(server, first.certificate, "body")).status == 200);
 }
 
-TEST_CASE("operator_validator: the certificate is replaced under load without failed requests" *
-          doctest::test_suite("slow")) {
+TEST_CASE("the certificate is replaced under load without failed requests" * doctest::test_suite("slow")) {
   WebhookServer server("127.0.0.1", 0, echo);
   ServingCertificate served = make_certificate();
   const ServingCertificate next = make_certificate();
@@ -223,7 +222,7 @@ TEST_CASE("operator_validator: the certificate is replaced under load without fa
   CHECK(answered >= 300);
 }
 
-TEST_CASE("operator_validator: a request's path excludes the query of its URL") {
+TEST_CASE("the handler of a request receives the URL's path without the query") {
   WebhookServer server("127.0.0.1", 0, [](const std::string& path, const std::string&) {
     return WebhookServer::Answer{200, path};
   });
@@ -232,7 +231,7 @@ TEST_CASE("operator_validator: a request's path excludes the query of its URL") 
   CHECK(http::send(request(server, pair.certificate, "x")).body == "/review");
 }
 
-TEST_CASE("operator_validator: idle and malformed connections do not block other requests") {
+TEST_CASE("idle and malformed connections do not block other requests") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -247,8 +246,7 @@ TEST_CASE("operator_validator: idle and malformed connections do not block other
   for (int i = 0; i < 10; ++i) CHECK(http::send(request(server, pair.certificate, "x")).status == 200);
 }
 
-TEST_CASE("operator_validator: kept-alive connections do not prevent other clients from connecting" *
-          doctest::test_suite("slow")) {
+TEST_CASE("kept-alive connections do not prevent other clients from connecting" * doctest::test_suite("slow")) {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -260,7 +258,7 @@ TEST_CASE("operator_validator: kept-alive connections do not prevent other clien
   CHECK(http::send(request(server, pair.certificate, "x")).status == 200);
 }
 
-TEST_CASE("operator_validator: the total size of concurrent large requests is limited") {
+TEST_CASE("the total size of concurrent large requests is limited") {
   std::atomic<int> answering = 0, most = 0;
   std::atomic<bool> ends = false;
   WebhookServer server(
@@ -301,7 +299,7 @@ TEST_CASE("operator_validator: the total size of concurrent large requests is li
   CHECK(most <= 3);
 }
 
-TEST_CASE("operator_validator: a large request waits for others, and idle connections stay open") {
+TEST_CASE("a large request waits for others, and idle connections stay open") {
   std::atomic<int> answering = 0;
   std::atomic<bool> ends = false;
   WebhookServer server(
@@ -332,8 +330,7 @@ TEST_CASE("operator_validator: a large request waits for others, and idle connec
   CHECK(answered == 3);
 }
 
-TEST_CASE("operator_validator: bodies that are announced but not sent do not block other requests" *
-          doctest::test_suite("slow")) {
+TEST_CASE("bodies that are announced but not sent do not block other requests" * doctest::test_suite("slow")) {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -357,7 +354,7 @@ TEST_CASE("operator_validator: bodies that are announced but not sent do not blo
   ends = true;
 }
 
-TEST_CASE("operator_validator: a draining server answers requests and closes their connections") {
+TEST_CASE("a draining server answers requests and then closes their connections") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
   server.serve(pair);
@@ -368,7 +365,7 @@ TEST_CASE("operator_validator: a draining server answers requests and closes the
   CHECK(kept.send(request(server, pair.certificate, "x")).status == 200);
 }
 
-TEST_CASE("operator_validator: a server can be destroyed while a request is being answered") {
+TEST_CASE("a server can be destroyed while a request is being answered") {
   std::atomic<bool> entered = false, ends = false;
   std::jthread client;
   {
@@ -391,7 +388,7 @@ TEST_CASE("operator_validator: a server can be destroyed while a request is bein
   }
 }
 
-TEST_CASE("operator_validator: an invalid address is a usage error, and a port in use is an error") {
+TEST_CASE("an invalid address of the webhook server is a usage error, and a port in use is an error") {
   CHECK_THROWS_AS(WebhookServer("localhost", 0, echo), UsageError);
   WebhookServer server("127.0.0.1", 0, echo);
   CHECK_THROWS_AS(WebhookServer("127.0.0.1", server.port(), echo), Error);

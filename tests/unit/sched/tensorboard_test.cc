@@ -33,7 +33,7 @@ TEST_CASE("a TensorBoard's objects match those of the Python command") {
       "ports": [{"port": 6006, "targetPort": 6006}]})"));
 }
 
-TEST_CASE("an invalid name or size is rejected") {
+TEST_CASE("an invalid name or size of a TensorBoard is rejected") {
   for (const char* name : {"", "Upper", "under_score", "ends-", "a.b"})
     CHECK_THROWS_AS(tensorboard_objects({.name = name}), UsageError);
   CHECK_THROWS_AS(tensorboard_objects({.name = std::string(50, 'x')}), UsageError);
@@ -41,7 +41,7 @@ TEST_CASE("an invalid name or size is rejected") {
     CHECK_THROWS_AS(tensorboard_objects({.name = "x", .size = size}), UsageError);
 }
 
-TEST_CASE("the storage class is the requested one, the default, or one that nodes can share") {
+TEST_CASE("a TensorBoard's storage class is the requested class, the default, or one whose volumes nodes can share") {
   const std::vector<json> classes{
       json::parse(R"({"metadata": {"name": "disk"}, "provisioner": "ebs.csi.aws.com"})"),
       json::parse(R"({"metadata": {"name": "shared"}, "provisioner": "rook-ceph.cephfs.csi.ceph.com"})")};
