@@ -44,7 +44,7 @@ constexpr double kMaxRatio = 1.03;
 struct Workload {
   const char* name;
   std::vector<std::int64_t> channels;  // channels of each 3 x 3 convolution; where they increase, the image is halved
-  std::int64_t batch_size;             // over all replicas
+  std::int64_t batch_size;             // across all replicas
   int turns, steps;                    // turns per model; steps per turn
 };
 const Workload kSmall{"1 M parameters", {64, 128, 128, 256, 256}, 32, 40, 6};
@@ -178,7 +178,7 @@ int listen_at(sockaddr_in& address) {
   socklen_t length = sizeof address;
   if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd, 8) != 0 ||
       getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw std::runtime_error("cannot listen at the loopback");
+    throw std::runtime_error("cannot listen on the loopback address");
   }
   return fd;
 }

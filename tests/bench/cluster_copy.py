@@ -59,12 +59,12 @@ def main():
                 target.unlink(missing_ok=True)
                 times[way, program].append(measure(command, environment))
                 if way == "out of the pod" and not filecmp.cmp(source, target, shallow=False):
-                    print(f"{program} brought back another file")
+                    print(f"{program} copied back a different file")
                     return program == "adaptdl cp"
         good = True
         for way in ("into the pod", "out of the pod"):
             theirs, ours = (statistics.median(times[way, program]) for program in ("kubectl cp", "adaptdl cp"))
-            print(f"{MIB} MiB {way}: kubectl cp {theirs:.2f} s, adaptdl cp {ours:.2f} s, {ours / theirs:.2f} of its time")
+            print(f"{MIB} MiB {way}: kubectl cp {theirs:.2f} s, adaptdl cp {ours:.2f} s, {ours / theirs:.2f} of kubectl's time")
             good = good and ours <= theirs
         return 0 if good else 1
     finally:

@@ -1,6 +1,6 @@
-"""Compares the step time of our data-parallel training with that of Python's DistributedDataParallel on the same LibTorch.
-Three jobs with two replicas of one thread each train the same model on the same batches, in turns of a few steps: a plain
-job of ours with LibTorch's SGD, an adaptive job of ours, whose optimizer also measures the gradient noise scale, and a job
+"""Compares the step time of adaptdl's data-parallel training with that of Python's DistributedDataParallel, on the same
+LibTorch. Three jobs with two replicas of one thread each train the same model on the same batches, in turns of a few steps: a plain
+adaptdl job with LibTorch's SGD, an adaptive adaptdl job, whose optimizer also measures the gradient noise scale, and a job
 in Python with PyTorch's SGD. All of them release the gradients of the previous step instead of setting them to zero.
 
 Prints the ratios of the median step times. Exits with 1 if the plain job's ratio is over 1.02, a bound for an otherwise
@@ -46,7 +46,7 @@ def measure(jobs, rounds):
             losses[name] = [answer["losses"] for answer in answers]
             seconds[name] += list(map(max, *(answer["seconds"] for answer in answers)))[LEFT_OUT:]
         if any(each != losses["Python"] for each in losses.values()):
-            raise SystemExit("the jobs do not train alike; see e2e/python_ddp")
+            raise SystemExit("the jobs do not train identically; see e2e/python_ddp")
         order = order[1:] + order[:1]
     return seconds
 

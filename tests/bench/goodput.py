@@ -1,4 +1,4 @@
-"""Measures how much faster we compute goodput and fit its parameters than the published Python package does.
+"""Measures how much faster adaptdl computes goodput and fits its parameters than the published Python package.
 
 Fails if a goal is missed; skipped if the package cannot be installed. Each figure is from the fastest of several
 repetitions, so that other load on the machine has little influence.
@@ -22,7 +22,7 @@ DIFFERENT = dict(replicas=REPLICAS, nodes=[1 + number % 16 if number >= 16 else 
 
 
 def figures(ours, python):
-    """Yields each comparison: its name, the goal, and the times that we and the Python package take, in seconds."""
+    """Yields each comparison: its name, the goal, and the times that adaptdl and the Python package take, in seconds."""
     fitted, _ = goodput_support.split(goodput_support.observations("cifar10"), 50, 0)
     for name, goal, repeat, question in (
         ("1,000 single calls of optimize", 50, (20, 1), dict(FUNCTION, **LIMITS, **DIFFERENT, what="time optimize")),

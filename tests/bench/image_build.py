@@ -164,7 +164,7 @@ def compare(name, theirs, ours, bound):
     their_time, our_time = statistics.median(wall for wall, _ in theirs), statistics.median(wall for wall, _ in ours)
     ratio = statistics.median(our[0] / their[0] for their, our in zip(theirs, ours))
     their_work, our_work = statistics.median(cpu for _, cpu in theirs), statistics.median(cpu for _, cpu in ours)
-    print(f"{name}: buildah {their_time:.2f} s (CPU {their_work:.2f} s), adaptdl {our_time:.2f} s (CPU {our_work:.2f} s), {ratio:.2f} of its time "
+    print(f"{name}: buildah {their_time:.2f} s (CPU {their_work:.2f} s), adaptdl {our_time:.2f} s (CPU {our_work:.2f} s), {ratio:.2f} of buildah's time "
           f"(bound {bound:.2f})", flush=True)
     return ratio <= bound
 

@@ -164,13 +164,13 @@ class Scale:
         sys.exit(f"the operator has ended with {self.operator.returncode}:\n{self.log.read()[-4000:]}")
 
     def wait_until_all_run(self, count):
-        deadline, said = time.monotonic() + PATIENCE, 0
+        deadline, printed = time.monotonic() + PATIENCE, 0
         while self.running() < count:
             self.expect_operator()
             if time.monotonic() > deadline:
                 sys.exit(f"only {self.running()} of {count} jobs run after {PATIENCE} s")
-            if time.monotonic() > said + 10:
-                said = time.monotonic()
+            if time.monotonic() > printed + 10:
+                printed = time.monotonic()
                 print(f"{self.running()} of {count} jobs run", file=sys.stderr, flush=True)
             time.sleep(0.2)
 

@@ -25,8 +25,8 @@ def read(lines):
     return panels
 
 
-def axis(least, most, length):
-    low, high = math.log(least), math.log(most)
+def axis(min_value, max_value, length):
+    low, high = math.log(min_value), math.log(max_value)
     return lambda value: length * (math.log(value) - low) / (high - low)
 
 

@@ -1,4 +1,4 @@
-"""How long does training pause when nodes join a Ray cluster, and when they are drained?
+"""Measures how long training pauses when nodes join a Ray cluster, and when they are drained.
 
     python3 tests/bench/ray_rescale.py ADAPTDL PROGRAM [--model digits|large] [--rounds 5] [--no-ray-train]
 
@@ -147,7 +147,7 @@ def main():
     bench = Bench(arguments)
     pauses = {(model, way): bench.measure(way, model, pythons[way]) for model in arguments.model or ["digits"] for way in pythons}
     missed = report(pauses)
-    print("\n" + ("\n".join(f"FAIL: {each}" for each in missed) or "PASS: every bound is kept"))
+    print("\n" + ("\n".join(f"FAIL: {each}" for each in missed) or "PASS: all bounds are met"))
     return 1 if missed else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long does training pause when its number of replicas changes from 1 to 2, and from 2 to 1?
+"""Measures how long training pauses when its number of replicas changes from 1 to 2, and from 2 to 1.
 
     python3 tests/bench/rescale_pause.py ADAPTDL PROGRAM [--model digits|large] [--changes 20] [--no-torchrun]
 
@@ -279,7 +279,7 @@ def report(pauses):
     """Prints the table, and returns the bounds that were not met."""
     ways = [way for way in ("live", "restart", "nnodes", "kill") if any(way == key[1] for key in pauses)]
     missed = []
-    print("\nSeconds of pause, median / 95th percentile; in brackets how many times longer than live.\n")
+    print("\nSeconds of pause, median / 95th percentile; in brackets, the ratio of the median to that of live.\n")
     print(f"| model | replicas | changes | {' | '.join(ways)} |")
     print(f"| --- | --- | --- |{' --- |' * len(ways)}")
     for model in dict.fromkeys(model for model, _ in pauses):
@@ -297,7 +297,7 @@ def report(pauses):
                 ratio = statistics.median(others) / max(statistics.median(live), 1e-6)
                 cells.append(f"{cell(others)} ({ratio:.0f}x)")
                 if ratio < BOUND_RATIO[kind]:
-                    missed.append(f"{name}: live is {ratio:.1f} times shorter than {way}, under {BOUND_RATIO[kind]} times")
+                    missed.append(f"{name}: the median of {way} is {ratio:.1f} times that of live, below {BOUND_RATIO[kind]} times")
             print(f"| {MODELS[model]} | {before} to {after} | {len(live)} | {' | '.join(cells)} |")
     return missed
 
@@ -327,7 +327,7 @@ def main():
     if not bench.python:
         why = "not asked for" if arguments.no_torchrun else "no Python has PyTorch: $PYTHON_TORCH, python3, /usr/bin/python3"
         print(f"\ntorchrun: skipped ({why})")
-    print("\n" + ("\n".join(f"FAIL: {each}" for each in missed) or "PASS: every bound is kept"))
+    print("\n" + ("\n".join(f"FAIL: {each}" for each in missed) or "PASS: all bounds are met"))
     return 1 if missed else 0
 
 

@@ -48,7 +48,7 @@ nn::Sequential make_large() {
 nn::Sequential make_model(const std::string& name) {
   if (name == "digits") return make_digits();
   if (name == "large") return make_large();
-  throw adaptdl::UsageError(fmt::format("there is no model '{}': digits or large", name));
+  throw adaptdl::UsageError(fmt::format("unknown model '{}': expected digits or large", name));
 }
 
 class Noise {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much do strangers delay the steps of a job, and changes of its replicas?
+"""Measures how much strangers delay the steps of a job and the changes of its replicas.
 
     python3 tests/bench/run_strangers.py ADAPTDL PROGRAM [--changes 20] [--seconds 20]
 
@@ -46,7 +46,7 @@ class Strangers:
         self.process.communicate()
 
 
-class Nobody:
+class NoStrangers:
     def __enter__(self):
         return self
 
@@ -84,19 +84,19 @@ def main():
     settings = types.SimpleNamespace(adaptdl=arguments.adaptdl.resolve(), program=arguments.program.resolve(),
                                      changes=arguments.changes, no_torchrun=True)
     found = {}
-    for who, beset in ("alone", Nobody), ("with strangers", Strangers):
-        with tempfile.TemporaryDirectory(prefix="adaptdl-bench-") as directory, beset():
+    for condition, strangers in ("without strangers", NoStrangers), ("with strangers", Strangers):
+        with tempfile.TemporaryDirectory(prefix="adaptdl-bench-") as directory, strangers():
             bench = Bench(settings, pathlib.Path(directory))
             bench.seconds = arguments.seconds
             steps = bench.measure("digits", "steps")
             pauses = [pause for each in bench.measure("digits", "live").values() for pause in each]
-        found[who] = (percentile(steps, 50), percentile(steps, 99), statistics.median(pauses), percentile(pauses, 95))
+        found[condition] = (percentile(steps, 50), percentile(steps, 99), statistics.median(pauses), percentile(pauses, 95))
     print("\n| milliseconds | steps, median | steps, 99th | pause, median | pause, 95th |\n| --- | --- | --- | --- | --- |")
-    for who, values in found.items():
-        print(f"| {who} | {' | '.join(f'{1000 * value:.1f}' for value in values)} |")
-    delays = [found["with strangers"][i] - found["alone"][i] for i in range(4)]
+    for condition, values in found.items():
+        print(f"| {condition} | {' | '.join(f'{1000 * value:.1f}' for value in values)} |")
+    delays = [found["with strangers"][i] - found["without strangers"][i] for i in range(4)]
     missed = delays[1] > STEP_BOUND or delays[3] > PAUSE_BOUND
-    print("\nFAIL: a bound is missed" if missed else "\nPASS: every bound is kept")
+    print("\nFAIL: a bound is not met" if missed else "\nPASS: all bounds are met")
     return 1 if missed else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does an adaptive batch size do as well as the best fixed one, from a poor start?
+"""Compares an adaptive batch size with the best fixed batch size, from a poor start.
 
     python3 tests/bench/sweep.py BUILD [--problem digits|images] [--seeds 5] [--replicas 2] [--epochs N]
 

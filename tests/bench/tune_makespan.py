@@ -7,7 +7,7 @@ successive halving with factor 4. One run of the script measures both, with SEED
 interpreter with Optuna 5.0.0 (default: one in a virtual environment, which the script creates). For each seed, prints
 both makespans, their ratio, both best accuracies, the number of complete trials on each side, and the share of device
 time in which no trial held the device, according to the device-seconds that `adaptdl tune show` reports. Fails if the
-median ratio is above 0.75, if devices were idle for more than 5 % of the time with any seed, or if the best accuracy is
+median ratio is above 0.75, if devices were idle for more than 5% of the time with any seed, or if the best accuracy is
 lower than Optuna's by more than 0.01 on average.
 """
 

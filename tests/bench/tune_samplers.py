@@ -3,15 +3,15 @@
     tune_samplers.py PROGRAM [SEEDS [PYTHON]]
 
 PROGRAM is bench_tune_samplers; PYTHON is an interpreter with Optuna 5.0.0 and SciPy (default: one in a virtual
-environment, which the script creates). One run of the script measures both, with SEEDS seeds (default: 50). Fails if our
-samplers are significantly worse at 95 % confidence, by a one-sided Mann-Whitney test that is corrected for the number
-of rows.
+environment, which the script creates). One run of the script measures both, with SEEDS seeds (default: 50). Fails if
+adaptdl's samplers are significantly worse at 95% confidence, by a one-sided Mann-Whitney test that is corrected for the
+number of rows.
 
 The problems are two functions and two tables, to be minimized:
   branin              2 floats
   hartmann6           6 floats; hartmann6-parallel: the same, with 8 trials at once
   tabular             choices, integers and logarithmic floats; a formula with deterministic noise in each cell
-  conditional         the same, but one choice of the optimizer has its own parameter, and the other choices share another one
+  conditional         the same, but one choice of the optimizer has its own parameter, and the other choices share another parameter
 """
 
 import json
@@ -97,7 +97,7 @@ def optuna_best(problem, sampler, seed):
 
 
 def optuna_main(seeds):
-    """Prints, for each line of our results on standard input, Optuna's results and the p-values. Runs in the other Python."""
+    """Prints, for each line of adaptdl's results on standard input, Optuna's results and the p-values. Runs in PYTHON."""
     import warnings
 
     import optuna
@@ -113,14 +113,14 @@ def optuna_main(seeds):
 
 
 def compare(program, python, seeds):
-    """Prints the table, and returns the number of rows in which ours are significantly worse."""
+    """Prints the table, and returns the number of rows in which adaptdl's samplers are significantly worse."""
     command = [python, __file__, "--optuna", str(seeds)]
     # Running trials in parallel makes a difference only for TPE.
     pairs = [(sampler, problem) for sampler in SAMPLERS for problem in PROBLEMS
              if sampler == "tpe" or problem != "hartmann6-parallel"]
     tests = len(pairs) * len(TRIALS)
     missed = 0
-    print(f"{'problem':<20}{'sampler':<9}{'trials':>6}{'ours':>12}{'Optuna':>12}{'p (worse)':>11}")
+    print(f"{'problem':<20}{'sampler':<9}{'trials':>6}{'adaptdl':>12}{'Optuna':>12}{'p (worse)':>11}")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as peer:
         for sampler, problem in pairs:
             ours = json.loads(subprocess.check_output([program, problem, sampler, str(seeds)]))

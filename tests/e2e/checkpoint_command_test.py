@@ -117,7 +117,7 @@ class CheckpointCommand(unittest.TestCase):
         self.assertEqual(len(lines), 4)
         self.assertEqual(lines[0].split(), ["NUMBER", "AGE", "PROGRESS", "STATES", "REPLICAS", "SIZE", "STATUS"])
         self.assertRegex(lines[1], r"^ +2 +\d+s +epoch 2, loss 0.125 +3 +1 +[\d.]+ \w+ +sizes match$")
-        self.assertRegex(lines[2], r"damaged: .*optimizer.safetensors: No such file")
+        self.assertRegex(lines[2], r"damaged: .*optimizer.safetensors': No such file")
         self.assertRegex(lines[3], "sizes match$")
         entries = self.json("ls", self.directory)
         self.assertEqual([entry["number"] for entry in entries], [2, 1, 0])

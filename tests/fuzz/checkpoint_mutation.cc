@@ -237,7 +237,7 @@ int run(int count, std::uint64_t seed) {
     }
   }
   fmt::print(
-      "{} damaged checkpoints: {} times the older good one was used, {} times all were refused, never was wrong data "
+      "{} damaged checkpoints: the older one was used {} times, loading failed {} times, and wrong data was never "
       "loaded\n",
       count, outcomes[Outcome::kOlder], outcomes[Outcome::kRefused]);
   return 0;

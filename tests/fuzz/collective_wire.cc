@@ -185,7 +185,7 @@ bool make_calls(const Options& options, const std::function<void(std::uint16_t)>
   }
 }
 
-void beset_a_job(Random& random) {
+void disturb_job(Random& random) {
   std::promise<std::uint16_t> listening;
   std::atomic<int> succeeded{0};
   const auto replica = [&](int rank, std::uint16_t port) {
@@ -284,7 +284,7 @@ int main(int argc, char** argv) {
     const bool harmless = below(random, 10) == 0;
     switch (below(random, 3)) {
       case 0:
-        beset_a_job(random);
+        disturb_job(random);
         break;
       case 1:
         attack_root(random, harmless);
@@ -294,7 +294,7 @@ int main(int argc, char** argv) {
     }
   }
   const long growth = resident_peak_kib() - before;
-  fmt::print("collective_wire: {} rounds, {} MiB more memory at most\n", rounds, growth >> 10);
-  if (growth > kMaxGrowthKib) fail("too much memory");
+  fmt::print("collective_wire: {} rounds, memory grew by at most {} MiB\n", rounds, growth >> 10);
+  if (growth > kMaxGrowthKib) fail("the replicas used too much memory");
   return 0;
 }

@@ -13,7 +13,7 @@ using Kind = FrameReader::Event::Kind;
 namespace {
 
 // Returns all events of a reader, with the data of consecutive events joined; `sizes` are the sizes of the pieces.
-std::string told(const std::uint8_t* data, std::size_t size, const std::uint8_t* sizes, std::size_t count) {
+std::string events_of(const std::uint8_t* data, std::size_t size, const std::uint8_t* sizes, std::size_t count) {
   static FrameReader fresh;
   const auto reader = std::make_unique<FrameReader>(fresh);
   std::string all;
@@ -50,8 +50,8 @@ std::string told(const std::uint8_t* data, std::size_t size, const std::uint8_t*
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::size_t count = std::min<std::size_t>(size, 4);
   const std::uint8_t one = 0;
-  const std::string whole = told(data + count, size - count, nullptr, 0);
-  if (told(data + count, size - count, data, count) != whole) std::abort();
-  if (told(data + count, size - count, &one, 1) != whole) std::abort();
+  const std::string whole = events_of(data + count, size - count, nullptr, 0);
+  if (events_of(data + count, size - count, data, count) != whole) std::abort();
+  if (events_of(data + count, size - count, &one, 1) != whole) std::abort();
   return 0;
 }

@@ -87,7 +87,7 @@ class FailureSoak(DisturbedJob):
         self.assertTrue(eventually(lambda: not any(map(self.is_ours, self.processes))), "processes are left")
 
     def is_ours(self, pid):
-        """Returns whether that process is alive and belongs to this job: in a long run, process ids are reused."""
+        """Returns whether that process is alive and belongs to this job: in a long run, process IDs are reused."""
         try:
             return is_alive(pid) and bytes(self.directory) in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
@@ -105,8 +105,8 @@ class FailureSoak(DisturbedJob):
                 times[epoch, sample] += 1
                 if times[epoch, sample] > 1:
                     self.again[bisect.bisect_right(begins, line) - 1] += 1
-        told = collections.Counter(epoch for epoch, _ in times)
-        self.missing = sum(SAMPLES - told[epoch] for epoch in range(self.samples.epoch() + 1))
+        trained = collections.Counter(epoch for epoch, _ in times)
+        self.missing = sum(SAMPLES - trained[epoch] for epoch in range(self.samples.epoch() + 1))
         self.assertNotIn(-1, self.again)
         for index, event in enumerate(self.events):
             bound = event.blows * BATCH + event.again
@@ -138,7 +138,7 @@ class FailureSoak(DisturbedJob):
         error = ((statistics.variance(one) + statistics.variance(other)) / WINDOW) ** 0.5
         one, other = statistics.mean(one), statistics.mean(other)
         print(f"loss {one:.3f}, undisturbed {other:.3f}, standard error of the difference {error:.3f}")
-        self.assertLess(other + 5 * error, undisturbed[0], "the loss of the undisturbed job tells nothing")
+        self.assertLess(other + 5 * error, undisturbed[0], "the loss of the undisturbed job is inconclusive")
         self.assertLess(abs(one - other), 5 * error)
 
     def print_table(self):
@@ -153,7 +153,7 @@ class FailureSoak(DisturbedJob):
 
 
 def random_kinds(events, seed):
-    """Returns the kinds of that many events: first each kind once, in random order, and then random ones."""
+    """Returns the kinds of `events` events: first each kind once, in random order, and then random kinds."""
     chance = random.Random(seed)
     once = chance.sample(list(KINDS), len(KINDS))[:events]
     weights = [kind.weight for kind in KINDS.values()]

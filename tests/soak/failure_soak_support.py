@@ -150,7 +150,7 @@ class DisturbedJob(RunTest):
         self.struck = None
 
     def train_on(self, lines):
-        """Lets the job train until its replicas have reported that many more lines, in total."""
+        """Lets the job train until its replicas have reported a total of `lines` more lines."""
         end = len(self.samples.read().lines) + lines
         self.until(lambda: len(self.samples.read().lines) >= end, f"{lines} more steps of replicas")
 

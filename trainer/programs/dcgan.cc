@@ -1,4 +1,4 @@
-// Learns to draw images like those of a data set, with a DCGAN (Radford et al., 2016,
+// Learns to draw images like those of a dataset, with a DCGAN (Radford et al., 2016,
 // https://arxiv.org/abs/1511.06434): two networks that are trained against each other, each with its own
 // AdaptiveDataParallel.
 #include <adaptdl/error.h>
@@ -108,7 +108,7 @@ void write_sheet(const std::string& path, nn::Sequential& generator, torch::Devi
   std::ofstream file(path, std::ios::binary);
   file << fmt::format("P{}\n{} {}\n255\n", channels == 1 ? 5 : 6, side, side);
   file.write(static_cast<const char*>(sheet.data_ptr()), sheet.numel());
-  if (!file.flush()) throw adaptdl::Error(fmt::format("cannot write to {} (--sheet)", path));
+  if (!file.flush()) throw adaptdl::Error(fmt::format("cannot write to '{}' (--sheet)", path));
 }
 
 void train_dcgan(const programs::Options& options, const DcganOptions& own) {

@@ -24,7 +24,7 @@ std::uint32_t read_big_endian(std::istream& file) {
 torch::Tensor read_idx(const std::string& path, std::size_t dims) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
-    throw adaptdl::Error(fmt::format("cannot read {}: --data must be a directory with the four MNIST files", path));
+    throw adaptdl::Error(fmt::format("cannot read '{}': --data must be a directory with the four MNIST files", path));
   if (read_big_endian(file) != (0x800 | dims))
     throw adaptdl::Error(fmt::format("{} is not an IDX file of bytes in {} dimensions", path, dims));
   std::vector<std::int64_t> shape(dims);
@@ -39,7 +39,7 @@ torch::Tensor read_idx(const std::string& path, std::size_t dims) {
     throw adaptdl::Error(fmt::format("{} is damaged: its header and its {} bytes do not match", path, on_disk));
   auto data = torch::empty(shape, torch::kByte);
   file.read(static_cast<char*>(data.data_ptr()), static_cast<std::streamsize>(bytes));
-  if (!file) throw adaptdl::Error(fmt::format("cannot read all of {}", path));
+  if (!file) throw adaptdl::Error(fmt::format("cannot read all of '{}'", path));
   return data;
 }
 

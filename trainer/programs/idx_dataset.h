@@ -1,4 +1,4 @@
-// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/) and similar data sets.
+// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/) and similar datasets.
 #pragma once
 
 #include <torch/data/datasets/base.h>

@@ -49,7 +49,7 @@ std::vector<Rating> read_ratings(const std::string& path) {
   std::string line;
   if (!file || (!std::getline(file, line) && !file.eof())) {
     throw adaptdl::UsageError(
-        fmt::format("cannot read ratings from {} (--data): {}", path, std::strerror(file ? EISDIR : errno)));
+        fmt::format("cannot read ratings from '{}' (--data): {}", path, std::strerror(file ? EISDIR : errno)));
   }
   std::vector<Rating> ratings;
   do {

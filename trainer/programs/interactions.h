@@ -1,4 +1,4 @@
-// Data for recommender systems (which users chose which items), and the data sets on which `ncf` trains and tests.
+// Data for recommender systems (which users chose which items), and the datasets on which `ncf` trains and tests.
 #pragma once
 
 #include <c10/util/ArrayRef.h>

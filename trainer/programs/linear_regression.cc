@@ -32,7 +32,7 @@ torch::Tensor read_rows(const std::string& path) {
       throw adaptdl::Error(
           fmt::format("{}:{}: expected at least two numbers, and as many as in the first row", path, rows.size()));
   }
-  if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read any numbers from {} (--data)", path));
+  if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read any numbers from '{}' (--data)", path));
   return torch::stack(rows);
 }
 

@@ -35,7 +35,7 @@ Clock::time_point& start() {
 void check_log(const Options& options) {
   if (options.log_json.empty() || adaptdl::env::replica_rank() != 0) return;
   if (!std::ofstream(options.log_json, std::ios::app))
-    throw UsageError(fmt::format("cannot write to {} (--log-json)", options.log_json));
+    throw UsageError(fmt::format("cannot write to '{}' (--log-json)", options.log_json));
 }
 
 // Parses one side of --local-bsz-bounds; returns nullopt if it is empty.
@@ -122,7 +122,7 @@ class CommandLine {
     app_.add_option("--epochs", options_.epochs, "Number of passes over the training data")
         ->check(positive())
         ->capture_default_str();
-    app_.add_option("--batch-size", options_.batch_size, "Number of samples per step over all replicas")
+    app_.add_option("--batch-size", options_.batch_size, "Number of samples per step, summed across all replicas")
         ->check(positive())
         ->capture_default_str();
     app_.add_option("--optimizer", options_.optimizer, "Optimizer")
@@ -144,7 +144,7 @@ class CommandLine {
         app_.add_flag("--autoscale-bsz", options_.autoscale_bsz,
                       "Adapt the batch size during training for the best goodput, starting at --batch-size");
     app_.add_option("--max-batch-size", options_.max_batch_size,
-                    "Maximum batch size over all replicas (default: 16 times --batch-size)")
+                    "Maximum batch size across all replicas (default: 16 times --batch-size)")
         ->check(positive())
         ->needs(autoscale);
     app_.add_option("--local-bsz-bounds", bounds_,
@@ -216,7 +216,7 @@ void log_epoch(const Options& options, const nlohmann::ordered_json& fields) {
   if (options.log_json.empty()) return;
   std::ofstream file(options.log_json, std::ios::app);
   file << fields.dump() << std::endl;
-  if (!file) adaptdl::log::warn(fmt::format("cannot write to {} (--log-json)", options.log_json));
+  if (!file) adaptdl::log::warn(fmt::format("cannot write to '{}' (--log-json)", options.log_json));
 }
 
 double elapsed() { return std::chrono::duration<double>(Clock::now() - start()).count(); }

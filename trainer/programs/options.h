@@ -16,16 +16,16 @@ class Validator;
 namespace programs {
 
 struct Options {
-  std::string data;     // --data: path to the data set
+  std::string data;     // --data: path to the dataset
   int epochs = 14;      // --epochs N: passes over the training data
-  int batch_size = 64;  // --batch-size N: samples per step over all replicas; with --autoscale-bsz, the initial number
+  int batch_size = 64;  // --batch-size N: samples per step across all replicas; with --autoscale-bsz, at the start
   std::string optimizer = "sgd";  // --optimizer NAME: a name that make_optimizer accepts
   double lr = 1.0;                // --lr X: learning rate at the initial batch size
   std::uint64_t seed = 1;         // --seed N: seed of the initial parameters, the order of samples and dropout
   std::string log_json;           // --log-json FILE: file to which a JSON line per epoch is appended
 
   bool autoscale_bsz = false;      // --autoscale-bsz: choose the batch size by goodput
-  std::size_t max_batch_size = 0;  // --max-batch-size N: over all replicas; 0: 16 times batch_size
+  std::size_t max_batch_size = 0;  // --max-batch-size N: across all replicas; 0: 16 times batch_size
   std::optional<std::size_t> min_local_bsz, max_local_bsz;  // --local-bsz-bounds MIN:MAX: per replica
   bool gradient_accumulation = true;                        // --no-gradient-accumulation: each batch is a step
   bool tensorboard = false;  // --tensorboard: write events (default: if ADAPTDL_TENSORBOARD_LOGDIR is set)

@@ -23,7 +23,7 @@ std::string read_file(const std::string& path, const std::string& option) {
   std::ifstream file(path, std::ios::binary);
   if (!file || directory) {
     throw adaptdl::UsageError(
-        fmt::format("cannot read text file {1} ({0}): {2}", option, path, std::strerror(directory ? EISDIR : errno)));
+        fmt::format("cannot read text file '{1}' ({0}): {2}", option, path, std::strerror(directory ? EISDIR : errno)));
   }
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -69,7 +69,7 @@ std::vector<std::string> split_words(const std::string& text) {
 std::vector<std::string> read_tokens(const std::string& path, TextLevel level) {
   const auto text = read_file(path, "--data");
   auto tokens = level == TextLevel::kWord ? split_words(text) : split_characters(text);
-  if (tokens.empty()) throw adaptdl::UsageError(fmt::format("text file {} (--data) is empty", path));
+  if (tokens.empty()) throw adaptdl::UsageError(fmt::format("text file '{}' (--data) is empty", path));
   return tokens;
 }
 

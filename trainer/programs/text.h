@@ -20,8 +20,8 @@ std::vector<std::string> read_tokens(const std::string& path, TextLevel level);
 // Assigns numbers to tokens, beginning with the `reserved` tokens, such as "<unk>".
 class Vocabulary {
  public:
-  // Numbers the reserved tokens first, then the `limit` most frequent tokens, by frequency and, if it is equal, in the
-  // order of appearance.
+  // Numbers the reserved tokens first, then the `limit` most frequent tokens, beginning with the most frequent one.
+  // Equally frequent tokens are in the order of their first appearance.
   static Vocabulary of(const std::vector<std::string>& tokens, std::vector<std::string> reserved, std::size_t limit);
   // Numbers the tokens of a file, one per line. Throws UsageError, which names `option` and the file, if the file
   // cannot be read.

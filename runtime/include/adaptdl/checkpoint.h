@@ -18,7 +18,7 @@
 // Memory: a state's JSON values and the parts that ranks save are held in memory until they are written; tensors are
 // streamed a few MiB at a time.
 //
-// Threading: not thread-safe. The training thread constructs, saves and loads all states.
+// Threading: only the training thread may construct, save and load states.
 #pragma once
 
 #include <cstddef>

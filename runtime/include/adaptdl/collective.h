@@ -151,7 +151,7 @@ class Communicator {
 
   // `purpose` describes a call ("accumulator loss") in up to 255 bytes. Calls for different purposes do not match.
 
-  // Reduces `value` over all replicas and returns the result on each of them. Blocks until all replicas have made the
+  // Reduces `value` across all replicas and returns the result on each of them. Blocks until all replicas have made the
   // call.
   Bytes allreduce(Bytes value, const Reduce& reduce, std::string_view purpose = {});
   // Same as allreduce, but does not block: sends the value and returns immediately. (A replica that is 1024 calls or

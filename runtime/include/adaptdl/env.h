@@ -15,7 +15,7 @@ namespace adaptdl::env {
 // ADAPTDL_CHECKPOINT_PATH: checkpoint directory. If unset, nothing is saved or loaded.
 std::optional<std::string> checkpoint_path();
 
-// ADAPTDL_SHARE_PATH: directory that all replicas of the job share, for data sets and artifacts.
+// ADAPTDL_SHARE_PATH: directory that all replicas of the job share, for datasets and artifacts.
 std::optional<std::string> share_path();
 
 // ADAPTDL_JOB_ID: the job as `namespace/name`, part of the supervisor's URLs. Unset in a standalone run.

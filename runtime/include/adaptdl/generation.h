@@ -2,9 +2,9 @@
 //
 // A generation is an ordered list of replicas; a rank is a position in it. The supervisor announces generations
 // (protocol: docs/formats.md). A replica that is in the next generation leaves its group at a step boundary and forms a
-// new group with the other members. A replica that is not in it exits. A newcomer starts while the other replicas are
-// still training. A member sends it, over the network, the states that a checkpoint would contain, and the newcomer
-// continues training from these states.
+// new group with the other members. A replica that is not in it exits. A newcomer, which is a replica that was not in
+// the previous generation, starts while the other replicas are still training. A member sends it, over the network, the
+// states that a checkpoint would contain, and the newcomer continues training from these states.
 //
 // If a member dies, the group breaks: the collective calls of the other members fail. They request the next generation,
 // form its group, and compare their progress. A member that has missed a change to a state receives that state from

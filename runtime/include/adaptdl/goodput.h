@@ -53,7 +53,7 @@ inline constexpr GradParams kUnmeasuredGrad{.sqr = 0, .var = 1};
 
 // The batch sizes that `optimize` may choose.
 struct Limits {
-  std::optional<std::size_t> max_batch_size;  // total over all replicas; default: the initial batch size
+  std::optional<std::size_t> max_batch_size;  // total across all replicas; default: the initial batch size
   std::optional<std::size_t> min_local_bsz;   // samples in an atomic batch; default: 1
   std::optional<std::size_t> max_local_bsz;   // default: max_batch_size
   bool accumulation = false;                  // whether several atomic batches may make up a step
@@ -82,7 +82,7 @@ class GoodputFunction {
 
   // Evaluates 50 total batch sizes, in geometric steps from the smallest to the largest, and returns the best one whose
   // atomic batches are within the limits. The smallest is the initial batch size, or min_local_bsz times the number of
-  // replicas if that is larger (it may even exceed the largest).
+  // replicas if that is larger (the smallest may then even exceed the largest).
   // A single replica never processes more than the initial batch size as one atomic batch, because the gradient noise
   // cannot be estimated from a single gradient: with accumulation, a larger batch has at least two atomic batches;
   // without it, the batch size remains the initial one. If no candidate is within the limits, the result has goodput 0,

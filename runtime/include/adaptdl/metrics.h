@@ -27,7 +27,7 @@ bool in_use() noexcept;
 
 // The batch sizes of the data loader used for training; they are part of the hints.
 struct BatchSizes {
-  std::size_t init_batch_size = 0;  // samples per step over all replicas
+  std::size_t init_batch_size = 0;  // samples per step across all replicas
   goodput::Limits limits;           // max_batch_size is set if the batch size is adaptive
 };
 void set_batch_sizes(const BatchSizes& sizes);

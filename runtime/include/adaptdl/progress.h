@@ -17,8 +17,8 @@ namespace adaptdl::progress {
 // Stores `value` under `key` for subsequent reports. Does not write anything, and is cheap enough to call in every
 // step.
 // Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss",
-// "samples_per_s", "goodput" (samples_per_s x efficiency), "batch_size" (total over replicas), "replicas", and
-// "progress" and "targetProgress" (scale-invariant iterations, if a loader's data set has a known size). Reports in
+// "samples_per_s", "goodput" (samples_per_s x efficiency), "batch_size" (total across replicas), "replicas", and
+// "progress" and "targetProgress" (scale-invariant iterations, if a loader's dataset has a known size). Reports in
 // Kubeflow's format contain "progress" and "targetProgress" in percent, "remaining_s" (estimated) and others.
 void set(std::string_view key, double value);
 // Returns the value that `set` stored under `key`, or nullopt.

@@ -31,7 +31,7 @@ std::optional<int> number(const char* name, int low, int high, std::string_view 
   if (error != std::errc{} || rest != end || result < low || result > high) {
     const std::string range = high == std::numeric_limits<int>::max() ? fmt::format("of at least {}", low)
                                                                       : fmt::format("from {} to {}", low, high);
-    throw UsageError(fmt::format("{} must be a whole number {}{}, not '{}'", name, range, note, *value));
+    throw UsageError(fmt::format("{} must be an integer {}{}, not '{}'", name, range, note, *value));
   }
   return result;
 }
@@ -55,13 +55,16 @@ int master_port() { return number("ADAPTDL_MASTER_PORT", 0, 65535).value_or(0); 
 
 int replica_rank() {
   if (const auto* now = membership.load()) return now->rank;
-  return number("ADAPTDL_REPLICA_RANK", 0, num_replicas() - 1, " (less than ADAPTDL_NUM_REPLICAS)").value_or(0);
+  const int replicas = num_replicas();
+  const std::string note = fmt::format(" (ADAPTDL_NUM_REPLICAS is {})", replicas);
+  return number("ADAPTDL_REPLICA_RANK", 0, replicas - 1, note).value_or(0);
 }
 
 int num_nodes() {
   if (const auto* now = membership.load()) return now->nodes;
   const int replicas = num_replicas();
-  return number("ADAPTDL_NUM_NODES", 1, replicas, " (at most ADAPTDL_NUM_REPLICAS)").value_or(replicas);
+  const std::string note = fmt::format(" (ADAPTDL_NUM_REPLICAS is {})", replicas);
+  return number("ADAPTDL_NUM_NODES", 1, replicas, note).value_or(replicas);
 }
 
 int num_replicas() {

@@ -24,14 +24,14 @@ void each_outside_strings(std::string_view text, Use use) {
 
 }  // namespace
 
-bool is_nested_deeper(std::string_view text, int deepest) {
+bool is_nested_deeper(std::string_view text, int max_depth) {
   int depth = 0;
   each_outside_strings(text, [&](char c, std::size_t) {
     if (c == '[' || c == '{') ++depth;
     if (c == ']' || c == '}') --depth;
-    return depth <= deepest;
+    return depth <= max_depth;
   });
-  return depth > deepest;
+  return depth > max_depth;
 }
 
 std::size_t count_values(std::string_view text) {
@@ -43,22 +43,22 @@ std::size_t count_values(std::string_view text) {
   return count;
 }
 
-nlohmann::json parse_foreign_json(std::string_view text, int deepest) {
-  if (is_nested_deeper(text, deepest)) return nlohmann::json(nlohmann::json::value_t::discarded);
+nlohmann::json parse_foreign_json(std::string_view text, int max_depth) {
+  if (is_nested_deeper(text, max_depth)) return nlohmann::json(nlohmann::json::value_t::discarded);
   return nlohmann::json::parse(text, nullptr, false);
 }
 
-nlohmann::json parse_shallow_json(std::string_view text, int deepest) {
-  if (!is_nested_deeper(text, deepest)) return nlohmann::json::parse(text, nullptr, false);
+nlohmann::json parse_shallow_json(std::string_view text, int max_depth) {
+  if (!is_nested_deeper(text, max_depth)) return nlohmann::json::parse(text, nullptr, false);
   std::string kept;
   std::size_t from = 0;  // start of the next part to keep
   int depth = 0;
   each_outside_strings(text, [&](char c, std::size_t at) {
-    if ((c == '[' || c == '{') && ++depth == deepest + 1) kept.append(text.substr(from, at - from)).append("null");
-    if ((c == ']' || c == '}') && depth-- == deepest + 1) from = at + 1;
+    if ((c == '[' || c == '{') && ++depth == max_depth + 1) kept.append(text.substr(from, at - from)).append("null");
+    if ((c == ']' || c == '}') && depth-- == max_depth + 1) from = at + 1;
     return true;
   });
-  if (depth <= deepest) kept.append(text.substr(from));
+  if (depth <= max_depth) kept.append(text.substr(from));
   return nlohmann::json::parse(kept, nullptr, false);
 }
 

@@ -28,7 +28,7 @@ std::error_code create_private_directories(const fs::path& path) {
   if (const auto failed = create_private_directories(path.parent_path())) return failed;
   if (::mkdir(path.c_str(), kPrivateDirectory) == 0) return {};
   if (errno != EEXIST) return last_error();
-  // Another process may have created it in the meantime.
+  // Another process may have created the directory in the meantime.
   return fs::is_directory(path, error) ? std::error_code() : std::make_error_code(std::errc::not_a_directory);
 }
 

@@ -225,9 +225,9 @@ bool wait_until_ready(int fd, short events, Clock::time_point deadline) {
   return true;
 }
 
-int poll_timeout(Clock::time_point deadline, int most) {
+int poll_timeout(Clock::time_point deadline, int max_ms) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, most));
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, max_ms));
 }
 
 }  // namespace adaptdl::net

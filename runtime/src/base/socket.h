@@ -58,7 +58,7 @@ bool host_is_silent(int fd);
 // Waits until the socket is ready for the `events` of poll(2) or has failed. Returns false at the deadline.
 bool wait_until_ready(int fd, short events, Clock::time_point deadline);
 
-// Returns the milliseconds until `deadline`, rounded up and limited to 0..`most`, as a timeout for poll(2).
-int poll_timeout(Clock::time_point deadline, int most);
+// Returns the milliseconds until `deadline`, rounded up and limited to 0..`max_ms`, as a timeout for poll(2).
+int poll_timeout(Clock::time_point deadline, int max_ms);
 
 }  // namespace adaptdl::net

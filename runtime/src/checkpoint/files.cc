@@ -61,16 +61,16 @@ void throw_read_error(const std::string& action, int error) {
 
 Fd open_directory(const fs::path& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) throw_read_error(fmt::format("cannot open {}", path.string()), errno);
+  if (!fd) throw_read_error(fmt::format("cannot open '{}'", path.string()), errno);
   return fd;
 }
 
 InputFile::InputFile(const Fd& directory, const fs::path& path, const std::string& name)
     // Without O_NONBLOCK, opening a pipe of that name would wait for a writer.
     : Input(path / name, 0), fd_(::openat(directory.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!fd_) throw_read_error(fmt::format("cannot open {}", path_.string()), errno);
+  if (!fd_) throw_read_error(fmt::format("cannot open '{}'", path_.string()), errno);
   struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read {}", path_.string()), errno);
+  if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read '{}'", path_.string()), errno);
   if (!S_ISREG(info.st_mode)) throw Damage(fmt::format("{} is not a regular file", path_.string()));
   size_ = static_cast<std::uint64_t>(info.st_size);
   modified_ns_ = modified_ns(info);
@@ -95,7 +95,7 @@ void InputFile::read_part(std::uint64_t offset, std::span<std::byte> out) const 
   while (!out.empty()) {
     const ssize_t count = ::pread(fd_.get(), out.data(), std::min(out.size(), kReadChunk), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_read_error(fmt::format("cannot read {}", path_.string()), errno);
+    if (count < 0) throw_read_error(fmt::format("cannot read '{}'", path_.string()), errno);
     if (count == 0) throw Damage(fmt::format("{} is truncated: it ends at byte {}", path_.string(), offset));
     offset += static_cast<std::uint64_t>(count);
     out = out.subspan(static_cast<std::size_t>(count));
@@ -121,7 +121,7 @@ std::string Input::checksum() const {
 
 void InputFile::check_unchanged() const {
   struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read {}", path_.string()), errno);
+  if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read '{}'", path_.string()), errno);
   if (static_cast<std::uint64_t>(info.st_size) != size_ || modified_ns(info) != modified_ns_)
     throw CheckpointError(fmt::format("{} was changed while it was being loaded", path_.string()));
 }
@@ -129,7 +129,7 @@ void InputFile::check_unchanged() const {
 OutputFile::OutputFile(const fs::path& path, Existing existing, mode_t permissions) : path_(path) {
   const int mode = existing == Existing::kReplace ? O_TRUNC : O_EXCL;
   fd_ = Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, permissions));
-  if (!fd_) throw_write_error(fmt::format("cannot create {}", path.string()), errno);
+  if (!fd_) throw_write_error(fmt::format("cannot create '{}'", path.string()), errno);
 }
 
 OutputFile::~OutputFile() {
@@ -144,7 +144,7 @@ void OutputFile::write(std::span<const std::byte> data) {
     while (!chunk.empty()) {
       const ssize_t count = ::write(fd_.get(), chunk.data(), chunk.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw_write_error(fmt::format("cannot write {}", path_.string()), errno);
+      if (count < 0) throw_write_error(fmt::format("cannot write '{}'", path_.string()), errno);
       chunk = chunk.subspan(static_cast<std::size_t>(count));
       size_ += static_cast<std::uint64_t>(count);
     }
@@ -158,7 +158,7 @@ void OutputFile::start_writeback() {
     // sync_file_range is only a hint, and some file systems do not support it. Other errors must be reported, because
     // fsync may not report a failed write that has already been reported here.
     if (errno == EINVAL || errno == ESPIPE || errno == ENOSYS || errno == EOPNOTSUPP) return;
-    throw_write_error(fmt::format("cannot write {}", path_.string()), errno);
+    throw_write_error(fmt::format("cannot write '{}'", path_.string()), errno);
   };
   if (size_ - started_ < kWriteback) return;
   range(started_, size_, SYNC_FILE_RANGE_WRITE);
@@ -169,7 +169,7 @@ void OutputFile::start_writeback() {
 }
 
 FileInfo OutputFile::finish() {
-  if (::fsync(fd_.get()) != 0) throw_write_error(fmt::format("cannot write {}", path_.string()), errno);
+  if (::fsync(fd_.get()) != 0) throw_write_error(fmt::format("cannot write '{}'", path_.string()), errno);
   fd_ = Fd();
   return {path_.filename().string(), size_, checksum_.hex()};
 }
@@ -179,7 +179,7 @@ void sync_directory(const fs::path& path) {
   if (fd && ::fsync(fd.get()) == 0) return;
   if (fd && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
     return;  // such a file system cannot sync directories
-  throw_write_error(fmt::format("cannot sync {}", path.string()), errno);
+  throw_write_error(fmt::format("cannot sync '{}'", path.string()), errno);
 }
 
 bool rename_new(const fs::path& from, const fs::path& to) {
@@ -189,7 +189,7 @@ bool rename_new(const fs::path& from, const fs::path& to) {
     result = ::rename(from.c_str(), to.c_str());
   if (result == 0) return true;
   if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) return false;
-  throw_write_error(fmt::format("cannot rename {} to {}", from.string(), to.string()), errno);
+  throw_write_error(fmt::format("cannot rename '{}' to '{}'", from.string(), to.string()), errno);
 }
 
 void make_directories(const fs::path& path) {
@@ -198,7 +198,7 @@ void make_directories(const fs::path& path) {
   if (!parent.empty() && parent != path && !fs::exists(parent, error)) make_directories(parent);
   if (::mkdir(path.c_str(), kPrivateDirectory) != 0) {
     if (errno == EEXIST) return;
-    throw_write_error(fmt::format("cannot create {}", path.string()), errno);
+    throw_write_error(fmt::format("cannot create '{}'", path.string()), errno);
   }
   sync_directory(parent.empty() ? fs::path(".") : parent);
 }

@@ -100,9 +100,9 @@ Found link_checkpoint(const fs::path& from, const fs::path& directory, std::uint
       linked += fs::file_size(link);
     }
   } catch (const fs::filesystem_error& error) {
-    throw CheckpointError(fmt::format("cannot link the files of {}: {}", from.string(), error.code().message()));
+    throw CheckpointError(fmt::format("cannot link the files of '{}': {}", from.string(), error.code().message()));
   }
-  if (linked != size) throw Damage(fmt::format("the files of {} have {} bytes, not {}", from.string(), linked, size));
+  if (linked != size) throw Damage(fmt::format("the files of '{}' have {} bytes, not {}", from.string(), linked, size));
   saving.commit(result.path);
   return result;
 }

@@ -1,6 +1,4 @@
 // Adds a checkpoint that arrives in pieces, for example from another machine, to a directory of checkpoints.
-//
-// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>

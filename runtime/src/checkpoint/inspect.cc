@@ -44,7 +44,7 @@ void commit_file(const fs::path& file, const std::function<void(Sink&)>& write) 
   if (error) {
     std::error_code ignored;
     fs::remove(temporary, ignored);
-    throw CheckpointError(errno_text(fmt::format("cannot write {}", file.string()), error.value()));
+    throw CheckpointError(errno_text(fmt::format("cannot write '{}'", file.string()), error.value()));
   }
   sync_directory(parent);
 }
@@ -74,7 +74,7 @@ Entry inspect(const fs::path& checkpoint) {
 std::vector<Entry> list(const fs::path& directory) {
   const Scan found = scan(directory);
   for (const std::string& name : found.ignored)
-    log::warn(fmt::format("ignoring {}: 'checkpoint-' is not followed by a number", (directory / name).string()));
+    log::warn(fmt::format("ignoring '{}': 'checkpoint-' is not followed by a number", (directory / name).string()));
   std::vector<Entry> entries;
   for (const Found& candidate : found.checkpoints) {
     Entry entry{candidate.number, candidate.path, {}, {}};
@@ -127,8 +127,9 @@ void export_tensors(const fs::path& checkpoint, const fs::path& file, const std:
       info.name.erase(0, prefix.size());
       if (!only && prefix.empty()) info.name = fmt::format("{}/{}", state.name, info.name);
       if (!names.insert(info.name).second)
-        throw CheckpointError(fmt::format("two tensors of {} would be named '{}'; export one state at a time (--state)",
-                                          checkpoint.string(), info.name));
+        throw CheckpointError(
+            fmt::format("two tensors of '{}' would be named '{}'; export one state at a time (--state)",
+                        checkpoint.string(), info.name));
       infos.push_back(std::move(info));
     }
   }

@@ -29,7 +29,7 @@ struct Choice {
   std::optional<Snapshot> snapshot;      // nullopt if there is no checkpoint
   std::vector<std::string> passed_over;  // why newer checkpoints were skipped
   std::set<std::string> loaded;          // names of the loaded states
-  bool joined = false;                   // whether it is received from a running job, not read from a directory
+  bool joined = false;                   // whether the states come from a running job, not from a directory
   bool warned = false;
 };
 
@@ -42,7 +42,7 @@ Choice choose(const fs::path& directory, int rank) {
   Newest newest = find_newest(directory, true, rank);
   if (rank == 0) {
     for (const std::string& name : newest.ignored)
-      log::warn(fmt::format("ignoring {}: 'checkpoint-' is not followed by a number", (directory / name).string()));
+      log::warn(fmt::format("ignoring '{}': 'checkpoint-' is not followed by a number", (directory / name).string()));
   }
   require_intact(directory, newest);
   Choice result{directory, std::move(newest.snapshot), std::move(newest.passed_over), {}, false, false};
@@ -58,7 +58,7 @@ Choice choose(const fs::path& directory, int rank) {
   return result;
 }
 
-// Returns this process's choice, or nullptr if no path is set.
+// Returns the checkpoint that this process has chosen, or nullptr if no path is set.
 Choice* chosen() {
   if (!choice()) {
     if (auto states = generation::admission()) {

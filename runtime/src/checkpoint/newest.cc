@@ -47,13 +47,13 @@ Newest find_newest(const fs::path& directory, bool missing_is_empty, int rank) {
     return result;
   }
   throw CheckpointError(fmt::format(
-      "cannot load a checkpoint from {}: another process keeps deleting the checkpoints there", directory.string()));
+      "cannot load a checkpoint from '{}': another process keeps deleting the checkpoints there", directory.string()));
 }
 
 void require_intact(const fs::path& directory, const Newest& newest) {
   if (newest.snapshot || newest.passed_over.empty()) return;
   throw CheckpointError(fmt::format(
-      "no intact checkpoint in {} ({}); restore one from a backup, or, to start from the beginning, move the "
+      "no intact checkpoint in '{}' ({}); restore one from a backup, or, to start from the beginning, move the "
       "checkpoint-* directories away or choose another directory",
       directory.string(), fmt::join(newest.passed_over, "; ")));
 }

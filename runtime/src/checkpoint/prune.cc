@@ -76,7 +76,7 @@ void prune_after_save(const fs::path& directory, const Found& committed, int kee
         else
           delete_checkpoint(found);
       } catch (const CheckpointError& error) {
-        log::warn(fmt::format("keeping {}: {}", found.path.string(), error.what()));
+        log::warn(fmt::format("keeping '{}': {}", found.path.string(), error.what()));
       }
     }
   } catch (const std::exception& error) {

@@ -21,10 +21,10 @@ SavingDirectory::SavingDirectory(const fs::path& parent, std::uint64_t number) :
   for (int attempt = 0; attempt < kTries; ++attempt) {
     path_ = parent / fmt::format("{}{}-{}-{}", kSavingPrefix, number, ::getpid(), random_suffix());
     if (::mkdir(path_.c_str(), kPrivateDirectory) != 0)
-      throw_write_error(fmt::format("cannot create {}", path_.string()), errno);
+      throw_write_error(fmt::format("cannot create '{}'", path_.string()), errno);
     if (lock()) return;
   }
-  throw CheckpointError(fmt::format("cannot create {}: another process keeps deleting it", path_.string()));
+  throw CheckpointError(fmt::format("cannot create '{}': another process keeps deleting it", path_.string()));
 }
 
 SavingDirectory::~SavingDirectory() {
@@ -36,7 +36,7 @@ void SavingDirectory::commit(const fs::path& target) {
   sync_directory(path_);
   if (!rename_new(path_, target))
     throw CheckpointError(
-        fmt::format("another process has written {}: two jobs save to the same directory", target.string()));
+        fmt::format("another process has written '{}': two jobs save to the same directory", target.string()));
   committed_ = true;
   sync_directory(parent_);
 }
@@ -48,7 +48,7 @@ bool SavingDirectory::lock() {
   if (!lock_) {
     const int error = errno;
     ::rmdir(path_.c_str());
-    throw_write_error(fmt::format("cannot open {}", path_.string()), error);
+    throw_write_error(fmt::format("cannot open '{}'", path_.string()), error);
   }
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
   struct stat info {};

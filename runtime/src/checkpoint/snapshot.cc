@@ -124,7 +124,7 @@ Snapshot::Snapshot(std::string what, Manifest manifest, std::map<std::string, st
     for (const FileInfo& info : state.files) {
       const auto input = files.find(info.name);
       if (input == files.end() || !file_role(state.name, info.name))
-        throw Damage(fmt::format("{} has no file {}", path_.string(), info.name));
+        throw Damage(fmt::format("{} has no file '{}'", path_.string(), info.name));
       open_.emplace(info.name, OpenFile{std::move(input->second), false, {}, {}});
     }
 }

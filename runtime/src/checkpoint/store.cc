@@ -91,7 +91,7 @@ Scan scan(const fs::path& directory, bool missing_is_empty) {
       result.leftovers.push_back(name);
   }
   if (error && !(missing_is_empty && error == std::errc::no_such_file_or_directory))
-    throw CheckpointError(errno_text(fmt::format("cannot read {}", directory.string()), error.value()));
+    throw CheckpointError(errno_text(fmt::format("cannot read '{}'", directory.string()), error.value()));
   std::sort(result.checkpoints.begin(), result.checkpoints.end(),
             [](const Found& a, const Found& b) { return a.number > b.number; });
   std::sort(result.ignored.begin(), result.ignored.end());
@@ -122,7 +122,7 @@ Found write_checkpoint(const fs::path& directory, const Draft& draft) {
   manifest.number = present.checkpoints.empty() ? 0 : present.checkpoints.front().number + 1;
   const fs::path target = directory / checkpoint_name(manifest.number);
   if (!checkpoint_number(target.filename().string()))
-    throw CheckpointError(fmt::format("cannot save a checkpoint after {}: it has the highest possible number",
+    throw CheckpointError(fmt::format("cannot save a checkpoint after '{}': it has the highest possible number",
                                       present.checkpoints.front().path.string()));
   SavingDirectory saving(directory, manifest.number);
   for (const StateDraft& state : draft.states) {
@@ -151,7 +151,7 @@ void delete_checkpoint(const Found& checkpoint) {
   if (error == std::errc::no_such_file_or_directory) return;  // another process has deleted it
   if (!error) fs::remove_all(doomed, error);
   if (error)
-    throw CheckpointError(errno_text(fmt::format("cannot delete {}", checkpoint.path.string()), error.value()));
+    throw CheckpointError(errno_text(fmt::format("cannot delete '{}'", checkpoint.path.string()), error.value()));
 }
 
 std::vector<fs::path> delete_leftovers(const fs::path& directory, const Scan& found, bool dry_run) {

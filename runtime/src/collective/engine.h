@@ -53,7 +53,7 @@ std::shared_ptr<Engine> make_peer(const Options& options);
 // Max interval at which a waiting thread checks the deadlines.
 inline constexpr int kTickMs = 1000;
 // How long a replica waits for the others to connect before it logs that it is waiting.
-inline constexpr std::chrono::seconds kTellAfter{10};
+inline constexpr std::chrono::seconds kLogAfter{10};
 
 // How long a replica waits beyond the deadline of a call for rank 0 to report which replicas are missing.
 inline constexpr std::chrono::milliseconds kVerdictSlack{250};

@@ -61,8 +61,8 @@ class Introduction {
 };
 
 Fd Introduction::run() {
-  const TimePoint tell = net::Clock::now() + kTellAfter;
-  bool told = false;
+  const TimePoint log_at = net::Clock::now() + kLogAfter;
+  bool logged = false;
   for (auto backoff = std::min(kFirstBackoff, options_.connect_pause);;
        backoff = std::min(2 * backoff, options_.connect_pause)) {
     const TimePoint now = net::Clock::now();
@@ -74,13 +74,13 @@ Fd Introduction::run() {
                       options_.rank, address_, seconds_text(options_.connect_timeout), reason()));
     Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
     if (fd && introduce(fd.get())) return fd;
-    if (now >= tell && !std::exchange(told, true))
+    if (now >= log_at && !std::exchange(logged, true))
       log::info(fmt::format("waiting for replica 0 at {} ({})", address_, reason()));
     std::this_thread::sleep_until(std::min<TimePoint>(net::Clock::now() + backoff, deadline_));
   }
 }
 
-// `why_before` states why the previous attempt failed, which is more informative than the fact that this one timed out.
+// `why_before` states why the previous attempt failed, which is more informative than the timeout of this attempt.
 bool Introduction::wait_readable(int fd, const std::string& why_before) {
   pollfd readable{fd, POLLIN, 0};
   int count = 0;

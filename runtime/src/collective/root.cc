@@ -63,7 +63,7 @@ void Root::start() {
 
   std::unique_lock lock(mutex_);
   const auto settled = [this] { return phase_ != Phase::kConnecting; };
-  if (!changed_.wait_for(lock, kTellAfter, settled)) {
+  if (!changed_.wait_for(lock, kLogAfter, settled)) {
     log::info(fmt::format("waiting on port {} for {}", port_, replicas_text(missing_ranks())));
     changed_.wait(lock, settled);
   }
@@ -218,7 +218,7 @@ Gate::Verdict Root::judge(std::string_view request, const std::string& from) {
 std::string Root::objection(const wire::Hello& hello) const {
   const auto size = static_cast<std::uint32_t>(options_.size);
   if (hello.job != options_.job) {
-    const auto name = [](const std::string& job) { return job.empty() ? "an unnamed job" : "job " + job; };
+    const auto name = [](const std::string& job) { return job.empty() ? "an unnamed job" : "job '" + job + "'"; };
     return fmt::format("it belongs to {}, but this is {}", name(hello.job), name(options_.job));
   }
   if (hello.size != size) return fmt::format("it expects {} replicas, but this job has {}", hello.size, size);
@@ -255,7 +255,7 @@ void Root::flush(int rank) {
   watch(rank);
 }
 
-// Stops reading from a replica that is far ahead or does not read its results, so that it waits in its call.
+// Stops reading from a replica that is far ahead or does not read its results, so that the replica blocks in its call.
 void Root::watch(int rank) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   const bool too_far =

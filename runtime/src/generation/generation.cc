@@ -34,14 +34,15 @@ using collective::CollectiveError;
 using collective::Communicator;
 using nlohmann::json;
 
-// Short, because training waits for the members that have to retry: those that arrive before rank 0 is listening.
+// The pause between attempts to connect. It is short, because training waits for members that must retry: those that
+// arrive before rank 0 is listening.
 constexpr std::chrono::milliseconds kConnectPause{10};
 
 // What a newcomer keeps until it has joined.
 struct Newcomer {
   bool admitted = false;                                 // whether it has called admission()
   Progress furthest = {};                                // progress of the member that sends the states
-  std::unique_ptr<Communicator> coming = {};             // its communicator
+  std::unique_ptr<Communicator> coming = {};             // communicator of the group that it joins
   std::shared_ptr<checkpoint::StateStream> states = {};  // the states that it receives
 };
 

@@ -98,12 +98,12 @@ Bounds checked_bounds(const Limits& limits, std::size_t init_batch_size) {
 }
 
 // Sets the candidates' total batch sizes, in geometric steps with both ends exact.
-void spread(double least, double most, Row& totals) noexcept {
-  double step = std::exp(std::log(most / least) / (kCandidates - 1));
-  totals[0] = least;
+void spread(double min, double max, Row& totals) noexcept {
+  double step = std::exp(std::log(max / min) / (kCandidates - 1));
+  totals[0] = min;
   for (int done = 1; done < kCandidates; done *= 2, step *= step)
     for (int i = 0; i < std::min(done, kCandidates - done); ++i) totals[done + i] = totals[i] * step;
-  totals[kCandidates - 1] = most;
+  totals[kCandidates - 1] = max;
 }
 
 // Splits each total batch size among the replicas and into atomic batches.
@@ -218,9 +218,9 @@ std::vector<Configuration> GoodputFunction::optimize(std::span<const int> nodes,
       found[i] = found[*same];
       continue;
     }
-    const double least = std::max(bounds.init, bounds.min_local * replicas[i]);
-    if (least != spread_from) spread(least, bounds.max_total, totals);
-    spread_from = least;
+    const double min_total = std::max(bounds.init, bounds.min_local * replicas[i]);
+    if (min_total != spread_from) spread(min_total, bounds.max_total, totals);
+    spread_from = min_total;
     found[i] = best_of(perf_, progress, bounds, nodes[i], replicas[i], totals);
     if (same) *same = static_cast<int>(i);
   }

@@ -54,8 +54,8 @@ void check_observations(std::span<const Observation> observations) {
 
 // Returns bounds that fix the parameters that the observations do not determine.
 Box bounds_for(std::span<const Observation> observations, const FitError& error) {
-  const double least = std::log(kZero), most = std::log(kUnbounded);
-  Box box{{least, least, least, least, least, least, 1}, {most, most, most, most, most, most, 10}};
+  const double low = std::log(kZero), high = std::log(kUnbounded);
+  Box box{{low, low, low, low, low, low, 1}, {high, high, high, high, high, high, 10}};
   std::set<std::size_t> sizes;
   double seconds = 0;
   bool retrogresses = false;
@@ -113,11 +113,11 @@ Smooth blurred(const FitError& error, double blur) {
 }
 
 Minimum minimum_from(std::initializer_list<Point> starts, const Smooth& function, const Box& box) {
-  Minimum least{{}, std::numeric_limits<double>::infinity()};
+  Minimum best{{}, std::numeric_limits<double>::infinity()};
   for (const Point& start : starts)
-    if (const Minimum found = minimize(function, box.clamp(start), box.lower, box.upper); found.value < least.value)
-      least = found;
-  return least;
+    if (const Minimum found = minimize(function, box.clamp(start), box.lower, box.upper); found.value < best.value)
+      best = found;
+  return best;
 }
 
 // The logarithm of a parameter whose best value is zero converges slowly, and rounding decides where it stops.
@@ -149,23 +149,23 @@ Point with_retrogression(Point at) {
 Minimum minimum_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
-  const Minimum least = minimum_from({usual, guess(observations)}, function, box);
-  Point at = least.at;
+  const Minimum best = minimum_from({usual, guess(observations)}, function, box);
+  Point at = best.at;
   for (const double blur : kBlurs) at = minimize(blurred(error, blur), at, box.lower, box.upper).at;
   const Minimum sharp = minimum_from({at, with_retrogression(at)}, function, box);
-  return on_bounds(sharp.value < least.value ? sharp : least, function, box);
+  return on_bounds(sharp.value < best.value ? sharp : best, function, box);
 }
 
 // If a link was observed only a few times, minimizing the error alone would fit its parameters to noise. Of two
 // explanations that are about equally good, this function returns the more plausible one.
-Minimum more_plausible(const Minimum& least, const FitError& error, const Box& box) {
+Minimum more_plausible(const Minimum& best, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
-  Minimum found = least;
+  Minimum found = best;
   // One unit of log-likelihood, in terms of the error.
-  const double unit = error.optim_error(least.at) / static_cast<double>(error.size());
+  const double unit = error.optim_error(best.at) / static_cast<double>(error.size());
   const auto prefer = [&](const Box& narrower, double allowance) {
     const Minimum other = minimum_from({found.at, with_retrogression(found.at)}, function, narrower);
-    if (other.value <= least.value + allowance) found = on_bounds(other, function, narrower);
+    if (other.value <= best.value + allowance) found = on_bounds(other, function, narrower);
   };
   const bool both = error.count(Link::kBetweenNodes) > 0 && error.count(Link::kWithinNode) > 0;
   if (both && found.at[kAlphaR] > found.at[kAlphaN]) {

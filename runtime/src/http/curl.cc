@@ -9,15 +9,15 @@ namespace adaptdl::http {
 namespace {
 
 constexpr const char* kLibrary = "libcurl.so.4";
-constexpr const char* kWayOut = "install libcurl 7.77 or later (on Debian and Ubuntu: apt-get install libcurl4)";
+constexpr const char* kRemedy = "install libcurl 7.77 or later (on Debian and Ubuntu: apt-get install libcurl4)";
 
 Curl load() {
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (!library) throw Error(fmt::format("cannot load {}, which HTTP requires: {}; {}", kLibrary, ::dlerror(), kWayOut));
+  if (!library) throw Error(fmt::format("cannot load {}, which HTTP requires: {}; {}", kLibrary, ::dlerror(), kRemedy));
   Curl loaded;
 #define ADAPTDL_LOAD(name)                                                                \
   loaded.name = reinterpret_cast<decltype(loaded.name)>(::dlsym(library, "curl_" #name)); \
-  if (!loaded.name) throw Error(fmt::format("{} does not contain curl_" #name "; {}", kLibrary, kWayOut));
+  if (!loaded.name) throw Error(fmt::format("{} does not contain curl_" #name "; {}", kLibrary, kRemedy));
   ADAPTDL_CURL_FUNCTIONS(ADAPTDL_LOAD)
 #undef ADAPTDL_LOAD
   if (loaded.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) throw Error("cannot start libcurl");

@@ -182,7 +182,8 @@ std::string_view Response::header(std::string_view name) const {
   return found == headers.end() ? std::string_view() : found->second;
 }
 
-// Idle lines. The most recently used one is at the back, because its connection is the most likely to still be open.
+// `idle` contains the lines that no call is using. The most recently used line is at the back, because its connection
+// is the most likely to still be open.
 struct Connections::Impl {
   std::mutex mutex;
   std::vector<Line> idle;

@@ -19,11 +19,11 @@ namespace {
 
 // Makes a connection fail half a minute after its other end has silently disappeared.
 int watch_socket(void*, curl_socket_t socket, curlsocktype) {
-  const int on = 1, idle = 15, between = 5, most = 3;
+  const int on = 1, idle = 15, between = 5, probes = 3;
   ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
-  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &most, sizeof most);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
   return CURL_SOCKOPT_OK;
 }
 

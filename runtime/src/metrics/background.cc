@@ -20,7 +20,7 @@ std::optional<goodput::PerfParams> fit(const std::vector<goodput::Observation>& 
   try {
     return goodput::fit_perf_params(observations);
   } catch (const std::exception& error) {
-    log::warn(fmt::format("the performance model was not updated: {}", error.what()));
+    log::warn(fmt::format("the goodput model was not updated: {}", error.what()));
     return {};
   }
 }

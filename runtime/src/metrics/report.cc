@@ -31,7 +31,8 @@ std::string result_line(std::string_view metric, double value) {
   return result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Returns whether the whole line is on disk. A single write() with O_APPEND keeps lines from several processes apart.
+// Returns whether the whole line is on disk. Because of O_APPEND and a single write(), lines of several processes do
+// not mix.
 bool append_line(const std::string& file, std::string line) {
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return false;

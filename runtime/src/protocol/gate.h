@@ -5,7 +5,7 @@
 // limited: at the limit, each new connection replaces the oldest one. A replica whose connection was closed in this way
 // tries again.
 //
-// Threading: not thread-safe; the owner must guard it.
+// Threading: the owner must make sure that only one thread at a time uses the object.
 #pragma once
 
 #include <chrono>

@@ -72,13 +72,13 @@ Step End::take_body(std::string& body) {
   const auto size = get_little_endian<std::uint32_t>(&received_[kProofSize]);
   if (size > max_body_) return Step::kRefused;
   if (received_.size() < kSealSize + size) return Step::kIncomplete;
-  const std::string_view said = std::string_view(received_).substr(kSealSize, size);
+  const std::string_view content = std::string_view(received_).substr(kSealSize, size);
   const Side other = side_ == Side::kConnecting ? Side::kAccepting : Side::kConnecting;
-  if (!is_same_secret(std::string_view(received_).substr(0, kProofSize), proof(other, said))) {
+  if (!is_same_secret(std::string_view(received_).substr(0, kProofSize), proof(other, content))) {
     why_ = "it does not have this job's secret";
     return Step::kRefused;
   }
-  body = said;
+  body = content;
   received_.erase(0, kSealSize + size);
   return Step::kProved;
 }

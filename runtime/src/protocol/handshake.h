@@ -7,7 +7,6 @@
 // nothing.
 //
 // These classes perform no input or output. Each buffers the received bytes, up to the size of one message.
-// Threading: not thread-safe.
 #pragma once
 
 #include <array>

@@ -45,8 +45,8 @@ constexpr std::array<Key, 7> kPerfParams{{{"alpha_c", Kind::kAmount},
                                           {"gamma", Kind::kOverlap}}};
 constexpr double kMaxExactInteger = 1LL << 53;  // many readers parse JSON numbers as doubles
 
-bool is_at_least(const json& value, double least) {
-  return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= least;
+bool is_at_least(const json& value, double min) {
+  return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= min;
 }
 
 bool is_count(const json& value) {
@@ -77,9 +77,9 @@ void check_value(const json& value, const std::string& name, Kind kind) {
   if (value.is_null()) return;
   switch (kind) {
     case Kind::kCount:
-      return require(is_count(value), "a whole number of at least 1");
+      return require(is_count(value), "a positive integer");
     case Kind::kBounds:
-      return require(is_bounds(value), "a pair of whole numbers of at least 1");
+      return require(is_bounds(value), "a pair of positive integers");
     case Kind::kAmount:
       return require(is_at_least(value, 0), "a number of at least 0");
     case Kind::kOverlap:

@@ -14,7 +14,8 @@ std::string make_secret();
 // `once` on the network still cannot connect.
 std::string secret_for(const std::string& once);
 
-// Compares a given secret with the expected one. The time that this takes does not depend on where the two differ.
+// Compares a given secret with the expected one. The duration of the comparison does not depend on where the two
+// differ.
 bool is_same_secret(std::string_view given, std::string_view secret);
 
 }  // namespace adaptdl

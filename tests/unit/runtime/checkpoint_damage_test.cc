@@ -78,11 +78,11 @@ TEST_CASE("a damaged checkpoint is skipped with a warning that states the reason
   }
   SUBCASE("a missing file") {
     fs::remove(data);
-    two.expect_older("cannot open " + data + ": No such file");
+    two.expect_older("cannot open '" + data + "': No such file");
   }
   SUBCASE("a missing manifest") {
     fs::remove(newest / "manifest.json");
-    two.expect_older("manifest.json: No such file");
+    two.expect_older("manifest.json': No such file");
   }
   SUBCASE("an empty manifest") {
     write_file(newest / "manifest.json", "");
@@ -111,14 +111,14 @@ TEST_CASE("a damaged checkpoint is skipped with a warning that states the reason
   SUBCASE("an empty directory") {
     fs::remove_all(newest);
     fs::create_directory(newest);
-    two.expect_older("manifest.json: No such file");
+    two.expect_older("manifest.json': No such file");
   }
   SUBCASE("a file in place of the directory") {
     fs::remove_all(newest);
     write_file(newest, "x");
     const Log log;
     CHECK(two.load() == 10);
-    CHECK(log.has("checkpoint-1: Not a directory"));
+    CHECK(log.has("checkpoint-1': Not a directory"));
   }
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("without an intact checkpoint, loading fails with the reasons and load
   // This state is intact in both checkpoints, but it must not be loaded, because neither checkpoint is intact.
   const std::string text = error_of([&] { ckpt::load_state(two.number); });
   CHECK(two.number.value == -1);
-  CHECK(contains(text, "no intact checkpoint in " + two.directory.path().string()));
+  CHECK(contains(text, "no intact checkpoint in '" + two.directory.path().string()));
   CHECK(contains(text, "checkpoint-1/model.safetensors is damaged"));
   CHECK(contains(text, "checkpoint-0/manifest.json"));
   CHECK(contains(text, "move the checkpoint-* directories away"));

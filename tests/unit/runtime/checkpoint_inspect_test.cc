@@ -96,7 +96,7 @@ TEST_CASE("list returns the newest checkpoint first and reports missing files an
   CHECK(entries[0].problem.empty());
   CHECK(entries[0].manifest->states.size() == 2);
   CHECK(entries[1].manifest);
-  CHECK(contains(entries[1].problem, "model.json: No such file"));
+  CHECK(contains(entries[1].problem, "model.json': No such file"));
   CHECK_FALSE(entries[2].manifest);
   CHECK(contains(entries[2].problem, "manifest.json is damaged"));
   CHECK(entries[3].problem.empty());
@@ -174,7 +174,7 @@ TEST_CASE("a failed export leaves the existing file unchanged") {
   clash.tensors["x"] = floats({1});
   checkpoints.model.tensors = {{"weight/x", floats({1})}};
   REQUIRE(ckpt::save_all_states());
-  refused("two tensors of " + checkpoints.at(0).string() + " would be named 'model/weight/x'");
+  refused("two tensors of '" + checkpoints.at(0).string() + "' would be named 'model/weight/x'");
 }
 
 TEST_CASE("exporting a checkpoint without tensors fails") {

@@ -30,7 +30,7 @@ TEST_CASE("without a checkpoint, training starts from scratch, which is logged o
   }
 }
 
-TEST_CASE("the newest checkpoint is loaded for all states until reset") {
+TEST_CASE("all states are loaded from the newest checkpoint, until reset() makes the next load choose again") {
   TwoCheckpoints two;
   CHECK(two.load() == 11);
   CHECK(ckpt::loaded_number() == 1);
@@ -49,7 +49,7 @@ TEST_CASE("checkpoint directories without a valid number are ignored with a warn
   const Log log;
   CHECK(two.load() == 11);
   CHECK(log.count("ignoring ") == 6);
-  CHECK(log.has("checkpoint-00x: 'checkpoint-' is not followed by a number"));
+  CHECK(log.has("checkpoint-00x': 'checkpoint-' is not followed by a number"));
   CHECK(ckpt::list(two.directory.path()).size() == 2);
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("saving and loading a tensor of 256 MiB needs less than 64 MiB of addi
   REQUIRE(measured > 90L << 10);  // checks the measurement itself
   const long saving = peak_of([] { REQUIRE(ckpt::save_all_states()); });
   const long loading = peak_of([&] { REQUIRE(ckpt::load_state(state, true)); });
-  MESSAGE("KiB more at the peak: saving ", saving, ", loading ", loading);
+  MESSAGE("additional peak memory in KiB: saving ", saving, ", loading ", loading);
   CHECK(saving < kAllowed);
   CHECK(loading < kAllowed);
 }

@@ -241,9 +241,9 @@ TEST_CASE("without a checkpoint path nothing is saved or loaded") {
 
 TEST_CASE("the manifest merges the progress of all states, and invalid progress does not fail a save") {
   struct Progressing : Number {
-    Progressing(const std::string& name, json p) : Number(name), told(std::move(p)) {}
-    json progress() const override { return told; }
-    json told;
+    Progressing(const std::string& name, json p) : Number(name), reported(std::move(p)) {}
+    json progress() const override { return reported; }
+    json reported;
   };
   const Directory directory;
   const Progressing a("a", {{"epoch", 3}}), b("b", {{"loss", std::nan("")}, {"note", "\xff"}});

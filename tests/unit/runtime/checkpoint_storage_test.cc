@@ -80,7 +80,7 @@ TEST_CASE("on a nearly full disk a save deletes older checkpoints, but never the
     EXPECT_OR(6, save_error() == "saved");
     // The damaged checkpoint was deleted, and its number was used again.
     EXPECT_OR(7, (directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"}));
-    job.model.bytes = 5 << 20;  // more than deleting all but one of them would free
+    job.model.bytes = 5 << 20;  // more than the deletion of all but one checkpoint would free
     EXPECT_OR(8, contains(save_error(), "No space left on device"));
     EXPECT_OR(9, (directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"}));
     for (const auto& name : directory.names()) EXPECT_OR(10, ckpt::verify(directory / name).empty());
@@ -118,8 +118,8 @@ TEST_CASE("a save fails if the disk fills up during the save, and keeps the prev
       if (offset == 0) write_file(directory / "other", std::string(8 << 20, 'x'));
     };
     const std::string error = save_error();
-    EXPECT_OR(2, contains(error, "no checkpoint was saved: cannot write " + directory.path().string()));
-    EXPECT_OR(3, contains(error, "model.safetensors: No space left on device"));
+    EXPECT_OR(2, contains(error, "no checkpoint was saved: cannot write '" + directory.path().string()));
+    EXPECT_OR(3, contains(error, "model.safetensors': No space left on device"));
     EXPECT_OR(4, error.find('\n') == std::string::npos);
     EXPECT_OR(5, (directory.names() == std::vector<std::string>{"checkpoint-0", "other"}));
     EXPECT_OR(6, ckpt::verify(directory / "checkpoint-0").empty());
@@ -139,7 +139,7 @@ TEST_CASE("a save fails with the reason if a file exceeds the size limit") {
     const rlimit limit{100'000, 100'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     const std::string error = save_error();
-    EXPECT_OR(1, contains(error, "model.safetensors: File too large"));
+    EXPECT_OR(1, contains(error, "model.safetensors': File too large"));
     EXPECT_OR(2, directory.names() == std::vector<std::string>{"checkpoint-0"});
     return 0;
   });
@@ -155,7 +155,7 @@ TEST_CASE("a save to a read-only file system fails with the reason") {
     EXPECT_OR(1, save_error() == "saved");
     EXPECT_OR(2, ::mount("tmpfs", directory.path().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "") == 0);
     const std::string error = save_error();
-    EXPECT_OR(3, contains(error, "cannot create " + (directory / ".saving-1-").string()));
+    EXPECT_OR(3, contains(error, "cannot create '" + (directory / ".saving-1-").string()));
     EXPECT_OR(4, contains(error, "Read-only file system"));
     EXPECT_OR(5, ckpt::verify(directory / "checkpoint-0").empty());
     return 0;

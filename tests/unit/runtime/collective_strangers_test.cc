@@ -105,7 +105,7 @@ TEST_CASE("mismatched replicas are rejected with the reason and do not disturb t
         check_contains(answer(hello(1, 3, "ns/a")), "it expects 3 replicas, but this job has 2");
         check_contains(answer(hello(2, 2, "ns/a")), "rank 2 cannot join: expected a rank from 1 to 1");
         check_contains(answer(hello(0, 2, "ns/a")), "rank 0 cannot join");
-        check_contains(answer(hello(1, 2, "ns/b")), "it belongs to job ns/b, but this is job ns/a");
+        check_contains(answer(hello(1, 2, "ns/b")), "it belongs to job 'ns/b', but this is job 'ns/a'");
         check_contains(answer(hello(1, 2, "")), "it belongs to an unnamed job");
         check_contains(answer(hello(1, 2, "ns/a", 5)), "its max_message is 5");
         CHECK(answer(opening(7)).substr(0, 12) == opening().substr(0, 12));
@@ -196,7 +196,8 @@ TEST_CASE("using the port of another job fails with the reason") {
     options.rank = 1;
     options.job = "ns/other";
     CHECK_THROWS_WITH_AS(Communicator{options},
-                         doctest::Contains("it belongs to job ns/other, but this is an unnamed job"), CollectiveError);
+                         doctest::Contains("it belongs to job 'ns/other', but this is an unnamed job"),
+                         CollectiveError);
   });
 }
 

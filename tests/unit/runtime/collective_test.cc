@@ -238,7 +238,7 @@ TEST_CASE("sum adds numbers, concatenates arrays and strings, and merges objects
         json{{"a", 1}, {"b", {{"c", "xy"}}}, {"d", 0.5}});
 }
 
-TEST_CASE("sum of integers is exact up to 64 bits and rejects overflow") {
+TEST_CASE("sum adds integers exactly up to 64 bits and rejects overflow") {
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   const std::int64_t least = std::numeric_limits<std::int64_t>::min();
   CHECK(sum(most - 1, 1) == most);

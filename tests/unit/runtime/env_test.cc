@@ -115,7 +115,7 @@ TEST_CASE("the error for an invalid number names the variable, the value and the
     CAPTURE(value);
     const Variable port("ADAPTDL_MASTER_PORT", value);
     CHECK(error_of<UsageError>(env::master_port) ==
-          std::string("ADAPTDL_MASTER_PORT must be a whole number from 0 to 65535, not '") + value + "'");
+          std::string("ADAPTDL_MASTER_PORT must be an integer from 0 to 65535, not '") + value + "'");
   }
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("numbers out of range are rejected") {
   const auto check = [](const char* name, const char* value, const std::function<void()>& read) {
     const Variable variable(name, value);
     CAPTURE(name);
-    CHECK(error_of<UsageError>(read).find(std::string(name) + " must be a whole number") == 0);
+    CHECK(error_of<UsageError>(read).find(std::string(name) + " must be an integer") == 0);
   };
   check("ADAPTDL_NUM_REPLICAS", "0", env::num_replicas);
   check("ADAPTDL_NUM_RESTARTS", "-1", env::num_restarts);

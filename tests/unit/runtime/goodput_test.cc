@@ -111,7 +111,8 @@ TEST_CASE("optimize matches an exhaustive search") {
     const Configuration plain = plain_optimum(function, nodes, replicas, within);
     REQUIRE(best.goodput == doctest::Approx(plain.goodput).epsilon(1e-10));
     if (best.atomic_bsz == plain.atomic_bsz && best.accum_steps == plain.accum_steps) continue;
-    // Both are equally good: at an efficiency of 1, more accumulation steps of the same size neither help nor hurt.
+    // The two configurations are equally good: at an efficiency of 1, more accumulation steps of the same size neither
+    // help nor hurt.
     REQUIRE(function.evaluate(nodes, replicas, static_cast<double>(best.atomic_bsz), best.accum_steps) ==
             doctest::Approx(plain.goodput).epsilon(1e-12));
     ++ties;

@@ -29,7 +29,7 @@ struct Talk {
     while (!to_answering.empty() || !to_asking.empty()) {
       std::string reply;
       if (!to_answering.empty()) {
-        heard += to_answering.substr(0, piece);
+        to_accepting += to_answering.substr(0, piece);
         accepted = answers.take(to_answering.substr(0, piece), reply);
         to_answering.erase(0, piece);
         to_asking += reply;
@@ -37,7 +37,7 @@ struct Talk {
         if (accepted == Step::kRefused) to_answering.clear();
       } else {
         const std::string part = to_asking.substr(0, std::min(piece, asks.missing()));
-        told += part;
+        to_connecting += part;
         connected = asks.take(part, reply);
         to_asking.erase(0, part.size());
         to_answering += reply;
@@ -48,7 +48,8 @@ struct Talk {
   ConnectingEnd asks;
   AcceptingEnd answers;
   Step connected = Step::kIncomplete, accepted = Step::kIncomplete;
-  std::string heard, told, rest;  // what the accepting end and the connecting end received; what follows the answer
+  // What the accepting end and the connecting end received, and what follows the answer.
+  std::string to_accepting, to_connecting, rest;
 };
 
 // Computes a proof as docs/formats.md describes it.
@@ -78,16 +79,16 @@ TEST_CASE("peers with the same secret complete the handshake, however the data i
   }
 }
 
-TEST_CASE("the encoding matches the specification") {
+TEST_CASE("the encoding of the handshake matches the specification") {
   const Talk talk(kTerms, kTerms);
-  CHECK(talk.heard.substr(0, 12) == std::string("adaptdl\n\x03\0\0\0", 12));
-  CHECK(talk.told.substr(0, 12) == talk.heard.substr(0, 12));
-  const std::string nonces = talk.heard.substr(12, 32) + talk.told.substr(12, 32);
-  CHECK(talk.heard.substr(kOpening) ==
+  CHECK(talk.to_accepting.substr(0, 12) == std::string("adaptdl\n\x03\0\0\0", 12));
+  CHECK(talk.to_connecting.substr(0, 12) == talk.to_accepting.substr(0, 12));
+  const std::string nonces = talk.to_accepting.substr(12, 32) + talk.to_connecting.substr(12, 32);
+  CHECK(talk.to_accepting.substr(kOpening) ==
         proof("connecting", "tests", nonces, "may I?") + std::string("\x06\0\0\0", 4) + "may I?");
-  CHECK(talk.told.substr(kOpening, kSeal + 7) ==
+  CHECK(talk.to_connecting.substr(kOpening, kSeal + 7) ==
         proof("accepting", "tests", nonces, "you may") + std::string("\x07\0\0\0", 4) + "you may");
-  CHECK(nonces != Talk(kTerms, kTerms).heard.substr(12, 32) + talk.told.substr(12, 32));
+  CHECK(nonces != Talk(kTerms, kTerms).to_accepting.substr(12, 32) + talk.to_connecting.substr(12, 32));
 }
 
 TEST_CASE("a peer with another secret or purpose is rejected and receives only an opening") {
@@ -95,7 +96,7 @@ TEST_CASE("a peer with another secret or purpose is rejected and receives only a
     const Talk talk(other, kTerms);
     CHECK(talk.accepted == Step::kRefused);
     CHECK_GOLDEN(talk.answers.why());
-    CHECK(talk.told.size() == kOpening);
+    CHECK(talk.to_connecting.size() == kOpening);
   }
 }
 
@@ -117,7 +118,7 @@ TEST_CASE("an accepting peer without the secret is rejected") {
 
 TEST_CASE("a modified or replayed request is rejected") {
   const Talk talk(kTerms, kTerms);
-  for (std::size_t at = kOpening; at < talk.heard.size(); ++at) {
+  for (std::size_t at = kOpening; at < talk.to_accepting.size(); ++at) {
     ConnectingEnd asks(kTerms, "may I?", 100);
     AcceptingEnd answers(kTerms, 100);
     std::string opening, request, reply;
@@ -128,7 +129,7 @@ TEST_CASE("a modified or replayed request is rejected") {
   }
   AcceptingEnd replayed(kTerms, 100);
   std::string reply;
-  CHECK(replayed.take(talk.heard, reply) == Step::kRefused);
+  CHECK(replayed.take(talk.to_accepting, reply) == Step::kRefused);
 }
 
 TEST_CASE("a foreign protocol is rejected without a reply, and another protocol version with an opening") {

@@ -192,7 +192,7 @@ TEST_CASE("hints contain every key of the protocol, with null for unknown values
   CHECK(metrics::target_progress() == 1000.0);
 }
 
-TEST_CASE("all measurements survive a checkpoint") {
+TEST_CASE("a checkpoint restores all measurements") {
   const Fresh fresh;
   const Directory directory;
   measure_something();

@@ -151,7 +151,7 @@ TEST_CASE("the fit is stable under rounding errors in the times") {
   }
 }
 
-TEST_CASE("a single observation is enough and is reproduced") {
+TEST_CASE("a single observation is enough for a fit, which reproduces its times") {
   const PerfParams fitted = fit_perf_params(std::vector<Observation>{{1, 1, 32, 0.2, 0.2}});
   CHECK(optim_time(fitted, 1, 1, 32) == doctest::Approx(0.2).epsilon(0.001));
 }

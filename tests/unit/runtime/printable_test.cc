@@ -76,7 +76,7 @@ TEST_CASE("invalid UTF-8 is escaped byte by byte, and decoding resumes after it"
   for (const auto& [text, shown] : cases) CHECK(printable(text) == shown);
 }
 
-TEST_CASE("newlines can be kept") {
+TEST_CASE("escaping can leave newlines unchanged") {
   CHECK(printable("a\nb\r\n\t\u2028", Newlines::kKeep) == "a\nb\\x0d\n\\x09\\u2028");
   CHECK(printable("a\nb") == "a\\x0ab");
 }

@@ -150,7 +150,7 @@ TEST_CASE("an invalid descriptor causes a single warning and disables reports") 
     return 0;
   });
   CHECK(process.rest() ==
-        "adaptdl: warning: cannot report progress: ADAPTDL_STATUS_FD must be a whole number of at least 0, not 'x'\n");
+        "adaptdl: warning: cannot report progress: ADAPTDL_STATUS_FD must be an integer of at least 0, not 'x'\n");
 }
 
 }  // namespace progress_test

@@ -85,7 +85,7 @@ TEST_CASE("an unwritable results file does not stop training") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("reserved and empty names are rejected") {
+TEST_CASE("reserved and empty metric names are rejected") {
   for (const char* const name : {"", "step", "epoch"}) CHECK_THROWS_AS(report(name, 1), UsageError);
 }
 

@@ -198,15 +198,15 @@ TEST_CASE("if SIGINT was ignored, Ctrl-C at the terminal stays ignored") {
     REQUIRE(process.await("stop "));
     std::this_thread::sleep_for(20ms);
     process.signal(SIGKILL);
-    const std::string said = process.rest();
+    const std::string output = process.rest();
     process.join();
     ::close(master);
-    return said;
+    return output;
   };
   CHECK(count(on_terminal(false), "stop 2\n") == 1);
-  const std::string said = on_terminal(true);
-  CHECK(count(said, "stop 15\n") == 1);
-  CHECK(count(said, "SIGINT") == 0);
+  const std::string output = on_terminal(true);
+  CHECK(count(output, "stop 15\n") == 1);
+  CHECK(count(output, "SIGINT") == 0);
 }
 
 TEST_CASE("each SIGUSR1 requests a checkpoint without requesting a stop") {

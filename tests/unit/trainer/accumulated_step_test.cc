@@ -154,7 +154,7 @@ TEST_CASE("sparse gradients are averaged, accumulated and measured") {
 
 namespace {
 
-// Three passes make a step. With `sync`, each pass averages its gradients over the replicas; otherwise, only the last
+// Three passes make a step. With `sync`, each pass averages its gradients across the replicas; otherwise, only the last
 // one does.
 void check_passes(bool sync) {
   for (const int replicas : {1, 2}) {

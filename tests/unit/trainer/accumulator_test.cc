@@ -47,7 +47,7 @@ void save_and_exit() {
 
 }  // namespace
 
-TEST_CASE("values are summed over all replicas and restarts") {
+TEST_CASE("values are summed across all replicas and restarts") {
   // The scenario is that of the Python package's test, on 1, 4 and 2 replicas.
   const ElasticJob job;
   for (const int restart : {0, 1, 2}) {
@@ -174,8 +174,8 @@ TEST_CASE("numbers are exchanged, saved and loaded bit for bit, including NaN, i
   });
   job.run_to(0, 3, [&](int) {
     Accumulator accumulator, given;
-    // This synchronization is replayed. The value that was set during it before the restart is included only in the
-    // sums of the next one.
+    // This synchronization is replayed. The value that was set during its first run, before the restart, is included
+    // only in the sums of the next synchronization.
     { auto synchronized = accumulator.synchronized(); }
     expect_values(accumulator);
     expect_values(given);
@@ -195,7 +195,7 @@ TEST_CASE("sums are taken in rank order, so every replica and every run gets bit
   }
 }
 
-TEST_CASE("tensors keep their type when summed over replicas and restarts") {
+TEST_CASE("tensors keep their type when summed across replicas and restarts") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, code == 0 ? 3 : 2, [&](int rank) {

@@ -76,7 +76,7 @@ std::vector<at::Tensor> buffers_of(const Net& net) {
 
 }  // namespace
 
-TEST_CASE("gradients, dropout and running statistics match a plain pass without keeping activations") {
+TEST_CASE("gradients, dropout and running statistics match a plain pass, although activations are not kept") {
   expect_replicas(1, [](int) {
     for (const bool autocast : {false, true}) {
       std::vector<at::Tensor> parameters, input_gradients, random;
@@ -189,7 +189,7 @@ TORCH_MODULE(Scale);
 
 }  // namespace
 
-TEST_CASE("a failed recomputation leaves the random generator and the buffers unchanged") {
+TEST_CASE("a failed recomputation leaves the random number generator and the buffers unchanged") {
   Failing part;
   const auto loss = checkpoint_activations(part, torch::randn({8, 4})).sum();
   const auto generator = at::globalContext().defaultGenerator(at::kCPU);

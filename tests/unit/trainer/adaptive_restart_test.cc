@@ -1,4 +1,4 @@
-// Tests adaptive training with accumulation over restarts. Each replica is a process with a process group, and each
+// Tests adaptive training with accumulation across restarts. Each replica is a process with a process group, and each
 // checkpoint is on disk.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -202,7 +202,7 @@ TEST_CASE("no periodic checkpoint is saved while gradients are NaN, in training 
       }
       for ([[maybe_unused]] auto& batch : valid) std::this_thread::sleep_for(std::chrono::milliseconds(3));
       if (rank != 0) continue;
-      // One checkpoint may have been agreed on before the first of these steps.
+      // Before the first step with NaN gradients, the replicas may have agreed to save one more checkpoint.
       if (epoch == 0) EXPECT(job.newest_checkpoint() >= 0);
       if (epoch == 1) EXPECT(last_good >= 0 && job.newest_checkpoint() <= last_good + 1);
       if (epoch == 2) EXPECT(job.newest_checkpoint() > last_good + 1);

@@ -111,7 +111,7 @@ TEST_CASE("accumulation reaches the requested total batch size on any number of 
   CHECK_FALSE(allows(bounded, 1, {16, 1}));  // accumulates
 }
 
-TEST_CASE("the batch size changes only if goodput improves by more than 5 percent") {
+TEST_CASE("the batch size changes only if goodput improves by more than 5%") {
   // A step takes 0.1 s plus 0.001 s per sample. With the noise of the first function, larger batch sizes pay off.
   const goodput::PerfParams perf{.alpha_c = 0.1, .beta_c = 0.001, .gamma = 1};
   const goodput::GoodputFunction noisy(perf, {.sqr = 1, .var = 1000}, 32), quiet(perf, {.sqr = 1, .var = 1e-3}, 32);

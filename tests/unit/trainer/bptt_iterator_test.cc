@@ -1,4 +1,4 @@
-// Tests AdaptiveBPTTIterator on one replica, on several replicas and over restarts. Each replica is a process.
+// Tests AdaptiveBPTTIterator on one replica, on several replicas and across restarts. Each replica is a process.
 #include "adaptdl/torch/bptt_iterator.h"
 
 #include <fmt/format.h>
@@ -296,7 +296,7 @@ TEST_CASE("invalid tokens and options are rejected") {
       return error_of([&] { const AdaptiveBPTTIterator text(tokens, options); });
     };
     EXPECT(says(refusal(text_of(9), {.batch_size = 0}),
-                "batch_size must be at least 1 (samples over all replicas), got 0"));
+                "batch_size must be at least 1 (samples across all replicas), got 0"));
     EXPECT(says(refusal(text_of(9), {.bptt_len = 0}), "bptt_len must be at least 1 (tokens per window), got 0"));
     EXPECT(says(refusal(text_of(1), {}), "at least 2 tokens, got 1"));
     EXPECT(says(refusal(at::rand(9), {}), "int64"));

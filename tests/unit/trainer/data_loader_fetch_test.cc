@@ -1,4 +1,4 @@
-// Tests how a data loader fetches batches: from any data set, in worker threads, with random numbers for each sample,
+// Tests how a data loader fetches batches: from any dataset, in worker threads, with random numbers for each sample,
 // and into pinned memory.
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// Shared by the tests of data loaders: the samples of a loop, and a custom data set.
+// Shared by the tests of data loaders: the samples of a loop, and a custom dataset.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -24,7 +24,7 @@ Samples read_all(Loader& loader) {
   return samples;
 }
 
-// A custom data set, which is not derived from LibTorch's classes and cannot be copied.
+// A custom dataset, which is not derived from LibTorch's classes and cannot be copied.
 struct Words {
   Words() = default;
   Words(Words&&) = default;

@@ -55,7 +55,7 @@ static_assert(!std::is_constructible_v<Loader, Numbers, ElasticSampler&>);
 
 }  // namespace
 
-TEST_CASE("batch_size is the total over all replicas, and samples are dealt in turn") {
+TEST_CASE("batch_size is the total across all replicas, and samples are dealt in turn") {
   const ElasticJob job;
   job.run_to(0, 2, [](int rank) {
     Loader loader(Numbers(10), {.batch_size = 4});
@@ -176,7 +176,7 @@ TEST_CASE("misuse and invalid options are rejected with an explanation") {
     }
     EXPECT(says(error_of<UsageError>([] { Loader(Numbers(0)); }), "empty"));
     EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = 0}); }),
-                "batch_size must be at least 1 (samples over all replicas), got 0"));
+                "batch_size must be at least 1 (samples across all replicas), got 0"));
     EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = -3}); }), "all replicas), got -3"));
     EXPECT(
         says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = -1}); }), "workers must be at least 0, got -1"));

@@ -48,7 +48,7 @@ at::Tensor of_rank_0(at::Tensor tensor) {
 
 }  // namespace
 
-TEST_CASE("gradients are averaged over replicas at every step, even after buckets are rebuilt") {
+TEST_CASE("gradients are averaged across replicas at every step, even after buckets are rebuilt") {
   for (const int replicas : {1, 2, 3}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");

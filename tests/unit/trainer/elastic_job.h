@@ -40,7 +40,7 @@ class ElasticJob {
   void run_to(int code, int replicas, const std::function<void(int rank)>& program) const {
     for (const int got : run(replicas, program)) {
       if (got != code)
-        throw std::runtime_error("a replica exited with " + std::to_string(got) + " in place of " +
+        throw std::runtime_error("a replica exited with " + std::to_string(got) + " instead of " +
                                  std::to_string(code) + ":\n" + errors());
     }
   }

@@ -66,7 +66,7 @@ class Supervisor {
     pollfd waits{listener_, POLLIN, 0};
     return ::poll(&waits, 1, patience) == 1;
   }
-  // Returns the request, at least up to this text; empty if the request does not contain the text.
+  // Returns the request, at least up to `text`, or "" if the request does not contain `text`.
   std::string request_with(const std::string& text) const {
     const int client = ::accept(listener_, nullptr, nullptr);
     std::string request;

@@ -210,7 +210,7 @@ TEST_CASE("saved statistics load bit for bit, and invalid ones are rejected with
   CHECK(other.save() == noise.save());
 }
 
-TEST_CASE("on a quadratic, the estimates converge to the true moments within 2 % with SGD" *
+TEST_CASE("on a quadratic, the estimates converge to the true moments within 2% with SGD" *
           doctest::test_suite("slow")) {
   converges(false, 1, 3);
 }
@@ -230,7 +230,7 @@ TEST_CASE("the estimates converge for all numbers of replicas and accumulation s
       for (const int accumulation : {0, 1, 3}) converges(adam, replicas, accumulation);
 }
 
-TEST_CASE("on logistic regression, the estimates converge within 2 % on two replicas" * doctest::test_suite("full")) {
+TEST_CASE("on logistic regression, the estimates converge within 2% on two replicas" * doctest::test_suite("full")) {
   testing::expect_replicas(2, [](int rank) {
     torch::set_num_threads(1);
     const auto problem = logistic();

@@ -41,7 +41,7 @@ using testing::small_model;
 
 }  // namespace
 
-TEST_CASE("a NaN gradient is skipped, and the next gradient is not compared with any other") {
+TEST_CASE("a step with a NaN gradient is left out of the noise scale, and the next gradient is not compared with it") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");
     nn::Linear net(nn::LinearOptions(2, 1).bias(false));

@@ -1,4 +1,4 @@
-// Tests loaders of data sets that cannot be indexed: how a stream is shared, where it ends, and how it resumes.
+// Tests loaders of datasets that cannot be indexed: how a stream is shared, where it ends, and how it resumes.
 #include "adaptdl/torch/iterable_loader.h"
 
 #include <fmt/format.h>
@@ -70,7 +70,7 @@ struct Skipping : Counter {
   std::size_t read = 0;
 };
 
-// A data set of LibTorch's own class, whose size is known.
+// A dataset of LibTorch's own class, whose size is known.
 struct Stateful : torch::data::datasets::StatefulDataset<Stateful, Batch> {
   explicit Stateful(std::size_t size) : counter(size) {}
   torch::optional<Batch> get_batch(std::size_t n) override {
@@ -332,10 +332,10 @@ TEST_CASE("invalid options and empty streams are rejected") {
   ElasticJob().run_to(0, 1, [](int) {
     using Loader = AdaptiveIterableLoader<Counter>;
     EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.batch_size = 0}); }),
-                "batch_size must be at least 1 (samples over all replicas), got 0"));
+                "batch_size must be at least 1 (samples across all replicas), got 0"));
     EXPECT(
         says(error_of<UsageError>([] { Loader(Counter(4), {.epoch_samples = -1}); }),
-             "epoch_samples must be at least 0 (samples over all replicas; 0 for the length of the stream), got -1"));
+             "epoch_samples must be at least 0 (samples across all replicas; 0 for the length of the stream), got -1"));
     EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.prefetch = -1}); }), "prefetch must be"));
     AdaptiveIterableLoader unsized(Counter(4), {.batch_size = 2, .name = "unsized"});
     unsized.autoscale_batch_size(4);

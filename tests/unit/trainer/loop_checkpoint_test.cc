@@ -47,7 +47,7 @@ using ::testing::says;
 
 }  // namespace
 
-TEST_CASE("a signal to one replica stops all at the same step with a checkpoint and code 143" *
+TEST_CASE("a signal to one replica stops all replicas at the same step, with a checkpoint and exit code 143" *
           doctest::test_suite("slow")) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 12; ++trial) {
@@ -89,7 +89,7 @@ TEST_CASE("a signal to one replica stops all at the same step with a checkpoint 
   }
 }
 
-TEST_CASE("without a checkpoint path, a signal ends the job with its code and a warning") {
+TEST_CASE("without a checkpoint path, a signal ends the job with a warning and the signal's exit code") {
   for (const int number : {SIGINT, SIGTERM}) {
     const ElasticJob job;
     const auto codes = testing::run_replicas(2, [&](int rank) {
@@ -129,7 +129,7 @@ TEST_CASE("if saving a requested checkpoint fails, every replica fails") {
   CHECK(says(job.errors(), "replica 1: no checkpoint was saved"));
 }
 
-TEST_CASE("periodic checkpoints follow the configured interval and can be resumed after a crash" *
+TEST_CASE("periodic checkpoints follow the configured interval, and a job resumes from them after a crash" *
           doctest::test_suite("slow")) {
   const ElasticJob job;
   const auto program = [&](bool crash) {
@@ -165,7 +165,7 @@ TEST_CASE("periodic checkpoints follow the configured interval and can be resume
   CHECK(job.notes().back() == "396");
 }
 
-TEST_CASE("a failed periodic checkpoint is a warning, and a failed final checkpoint is an error") {
+TEST_CASE("a failed periodic checkpoint causes a warning, and a failed final checkpoint an error") {
   const ElasticJob job;
   setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
   job.run_to(0, 2, [&](int rank) {

@@ -1,4 +1,4 @@
-// Tests schedulers over restarts.
+// Tests schedulers across restarts.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -41,7 +41,7 @@ using testing::small_model;
 
 }  // namespace
 
-TEST_CASE("a step sums the gradients of its passes and averages them over replicas") {
+TEST_CASE("a step sums the gradients of its passes and averages them across replicas") {
   for (const int replicas : {1, 2}) {
     for (const bool view : {false, true}) {
       expect_replicas(replicas, [&](int rank) {

@@ -1,4 +1,4 @@
-// Data sets for tests, whose samples identify themselves.
+// Datasets for tests, whose samples identify themselves.
 #pragma once
 
 #include <torch/data/datasets/base.h>

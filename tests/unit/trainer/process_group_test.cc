@@ -139,7 +139,7 @@ TEST_CASE("a stop ends a replica that is waiting for others to connect, after a 
   }
 }
 
-TEST_CASE("a replica stopped before others connect still connects within the grace period" *
+TEST_CASE("a replica that receives SIGTERM before the others connect still connects to them in the grace period" *
           doctest::test_suite("slow")) {
   testing::expect_replicas(2, [](int rank) {
     adaptdl::signal::install();
@@ -152,7 +152,7 @@ TEST_CASE("a replica stopped before others connect still connects within the gra
   });
 }
 
-TEST_CASE("all threads of the process group block SIGPIPE") {
+TEST_CASE("all threads that init_process_group starts block SIGPIPE") {
   testing::expect_replicas(2, [](int) {
     ::signal(SIGPIPE, SIG_DFL);
     const std::set<std::string> before = threads();

@@ -159,7 +159,7 @@ TEST_CASE("ratings are read with either separator, and each user's latest item i
     CHECK_FALSE(read.has(0, 3));
   }
   CHECK(says(error_of<adaptdl::UsageError>([] { Interactions::read("/nowhere/ratings.dat"); }),
-             "from /nowhere/ratings.dat (--data)"));
+             "from '/nowhere/ratings.dat' (--data)"));
   write(path, "1::2::3::4\n1::2\n");
   CHECK(says(error_of([&] { Interactions::read(path); }), "ratings.dat:2"));
   for (const char* number : {"nan", "inf", "1e300"}) {

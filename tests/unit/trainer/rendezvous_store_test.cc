@@ -43,20 +43,20 @@ struct Stranger {
     REQUIRE_MESSAGE(fd, why);
   }
   // Returns the number of bytes that the server sends before it closes the connection.
-  std::size_t hears_after(const std::string& bytes) const {
+  std::size_t received_after(const std::string& bytes) const {
     REQUIRE(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
-    std::size_t heard = 0;
+    std::size_t received = 0;
     for (const auto deadline = net::Clock::now() + 30s; net::Clock::now() < deadline;) {
       char buffer[1000];
       const ssize_t size = ::recv(fd.get(), buffer, sizeof buffer, 0);
-      if (size == 0 || (size < 0 && !adaptdl::would_block())) return heard;
+      if (size == 0 || (size < 0 && !adaptdl::would_block())) return received;
       if (size < 0)
         std::this_thread::sleep_for(5ms);
       else
-        heard += static_cast<std::size_t>(size);
+        received += static_cast<std::size_t>(size);
     }
     FAIL("the connection stays open");
-    return heard;
+    return received;
   }
   adaptdl::Fd fd;
 };
@@ -112,13 +112,13 @@ TEST_CASE("a client without the secret is disconnected and does not affect other
   store->set("key", {1});
   const std::string opening = adaptdl::handshake::ConnectingEnd({}, "", 0).begin();
   const auto accepted = opening.size();
-  CHECK(Stranger(*served.server).hears_after(opening + std::string(36, '\0')) == accepted);
-  CHECK(Stranger(*served.server).hears_after(opening + std::string(32, '\0') + "\xff\xff\xff\xff") == accepted);
+  CHECK(Stranger(*served.server).received_after(opening + std::string(36, '\0')) == accepted);
+  CHECK(Stranger(*served.server).received_after(opening + std::string(32, '\0') + "\xff\xff\xff\xff") == accepted);
   // A length that exceeds the message, which made TCPStore allocate 3 GiB.
-  CHECK(Stranger(*served.server).hears_after(std::string("\x00\x00\x00\xc0", 4)) == 0);
-  CHECK(Stranger(*served.server).hears_after("GET / HTTP/1.1\r\n\r\n") == 0);
+  CHECK(Stranger(*served.server).received_after(std::string("\x00\x00\x00\xc0", 4)) == 0);
+  CHECK(Stranger(*served.server).received_after("GET / HTTP/1.1\r\n\r\n") == 0);
   const RendezvousServer hasty("127.0.0.1", 1s);
-  CHECK(Stranger(hasty).hears_after("a") == 0);  // nothing more is sent
+  CHECK(Stranger(hasty).received_after("a") == 0);  // nothing more is sent
   CHECK(store->get("key") == Value{1});
 
   const auto other = c10::make_intrusive<RendezvousStore>(
@@ -129,18 +129,18 @@ TEST_CASE("a client without the secret is disconnected and does not affect other
 TEST_CASE("an invalid request closes only its own connection") {
   const Served served;
   const auto store = served.store();
-  const auto hears_after = [&](const std::string& request) {
+  const auto received_after = [&](const std::string& request) {
     const Stranger client(*served.server);
     adaptdl::handshake::ConnectingEnd end(adaptdl::rendezvous_terms(served.server->secret()), "", 0);
     REQUIRE(adaptdl::handshake::run(end, client.fd.get(), [] {
               std::this_thread::sleep_for(5ms);
               return true;
             }) == adaptdl::handshake::Step::kProved);
-    return client.hears_after(request);
+    return client.received_after(request);
   };
-  CHECK(hears_after(to_message("\xff")) == 0);
-  CHECK(hears_after(to_message("\xa1\x62op\x63xyz")) == 0);
-  CHECK(hears_after(std::string("\xff\xff\xff\xff", 4)) == 0);
+  CHECK(received_after(to_message("\xff")) == 0);
+  CHECK(received_after(to_message("\xa1\x62op\x63xyz")) == 0);
+  CHECK(received_after(std::string("\xff\xff\xff\xff", 4)) == 0);
   store->set("word", {'x'});
   CHECK_THROWS_AS(store->add("word", 1), CollectiveError);
   CHECK(store->add("number", 1) == 1);

@@ -73,7 +73,7 @@ void expect_replicas(int count, const std::function<void(int rank)>& body) {
 }
 
 void expect(bool condition, const char* what) {
-  if (!condition) throw std::runtime_error(std::string("not so: ") + what);
+  if (!condition) throw std::runtime_error(std::string("failed check: ") + what);
 }
 
 }  // namespace testing

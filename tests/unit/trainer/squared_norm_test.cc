@@ -91,7 +91,7 @@ TEST_CASE("squared norms of large gradients keep their precision for every type"
   }
 }
 
-TEST_CASE("add_pairs sums the squared norms of both gradients and their sum, and stores the current ones") {
+TEST_CASE("add_pairs adds the squared norms of each gradient, its predecessor and their sum, and stores the gradient") {
   torch::manual_seed(2);
   const auto now = gradients(), before = gradients();
   std::vector<double> expected(6, 0);

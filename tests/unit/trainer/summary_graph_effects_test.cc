@@ -44,7 +44,7 @@ using summary_graph_support::user_of;
 using testing::Shapes;
 using testing::TemporaryDirectory;
 
-// A module whose forward pass changes a buffer, its input and the random generator.
+// A module whose forward pass changes a buffer, its input and the random number generator.
 struct Changing : nn::Module {
   explicit Changing(bool fails_ = false) : fails(fails_) {
     calls = register_buffer("calls", torch::zeros({1}));
@@ -141,7 +141,7 @@ TEST_CASE("a resumed job does not write the graph again") {
   CHECK(std::count_if(second.begin(), second.end(), has_graph) == 0);
 }
 
-TEST_CASE("add_graph leaves modes, buffers, gradients, inputs and the random generator unchanged") {
+TEST_CASE("add_graph leaves modes, buffers, gradients, inputs and the random number generator unchanged") {
   const TemporaryDirectory directory;
   SummaryWriter writer(directory.path());
   for (const bool fails : {false, true}) {

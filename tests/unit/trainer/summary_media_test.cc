@@ -189,7 +189,7 @@ TEST_CASE("a run that cannot be created causes one warning, and other runs are w
   CHECK(steps_of(logged_in(directory / "loss_bad")) == std::vector<std::int64_t>{2});
   const auto errors = job.errors();
   const auto warning =
-      "adaptdl: warning: training continues without these events: TensorBoard: cannot write events to " +
+      "adaptdl: warning: training continues without these events: TensorBoard: cannot write events to '" +
       (directory / "loss_bad").string();
   const auto at = errors.find(warning);
   REQUIRE(at != std::string::npos);

@@ -119,8 +119,8 @@ TEST_CASE("a profiler trace that cannot be written causes a warning") {
     const auto trace = writer.profile(4);
     fs::remove_all(directory);
   });
-  const auto warning = "adaptdl: warning: TensorBoard: cannot write the profiler trace of step 4 to " +
-                       directory.string() + ": No such file or directory; training continues\n";
+  const auto warning = "adaptdl: warning: TensorBoard: cannot write the profiler trace of step 4 to '" +
+                       directory.string() + "': No such file or directory; training continues\n";
   CHECK(job.errors().find(warning) != std::string::npos);
 }
 

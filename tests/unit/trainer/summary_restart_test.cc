@@ -1,5 +1,5 @@
-// Tests event files over exits and restarts: no event is lost or logged twice, and only rank 0 writes. Each replica is
-// a process.
+// Tests event files across exits and restarts: no event is lost or logged twice, and only rank 0 writes. Each replica
+// is a process.
 #include <signal.h>
 #include <unistd.h>
 

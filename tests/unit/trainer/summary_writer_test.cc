@@ -263,8 +263,8 @@ TEST_CASE("an unwritable directory is rejected") {
   std::ofstream(directory.path() / "file") << "in the way";
   const auto below = directory.path() / "file" / "events";
   CHECK_THROWS_WITH_AS(SummaryWriter{below},
-                       ("TensorBoard: cannot write events to " + below.string() +
-                        ": Not a directory; use another directory, or unset ADAPTDL_TENSORBOARD_LOGDIR")
+                       ("TensorBoard: cannot write events to '" + below.string() +
+                        "': Not a directory; use another directory, or unset ADAPTDL_TENSORBOARD_LOGDIR")
                            .c_str(),
                        adaptdl::Error);
 }
@@ -324,9 +324,9 @@ TEST_CASE("a full disk causes one warning, and pending events are written once t
       }
     }
     writer.flush();
-    const auto said = errors.text();
-    CHECK(said.starts_with("adaptdl: warning: TensorBoard: cannot write to " + directory.path().string()));
-    CHECK(count(said, "\n") == 1);
+    const auto output = errors.text();
+    CHECK(output.starts_with("adaptdl: warning: TensorBoard: cannot write to '" + directory.path().string()));
+    CHECK(count(output, "\n") == 1);
   }
   const auto events = events_of(files_in(directory.path()).at(0));
   REQUIRE(events.size() == 51);

@@ -32,8 +32,7 @@ at::Tensor images(int rank, int step) {
 
 }  // namespace
 
-TEST_CASE("a batch split over replicas is normalized like the whole batch on one replica" *
-          doctest::test_suite("slow")) {
+TEST_CASE("SyncBatchNorm on several replicas matches BatchNorm on the whole batch" * doctest::test_suite("slow")) {
   for (const bool affine : {true, false}) {
     for (const auto momentum : {torch::optional<double>(0.1), torch::optional<double>()}) {
       expect_replicas(3, [&](int rank) {

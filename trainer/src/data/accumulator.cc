@@ -251,7 +251,7 @@ Accumulator::Entry& Accumulator::Entry::operator=(const Value& value) {
 const Value& Accumulator::Entry::value() const {
   if (!accumulator_.synchronized_) {
     throw UsageError(
-        fmt::format("cannot read accumulator value '{}' in accumulation mode; its sum over the replicas is available "
+        fmt::format("cannot read accumulator value '{}' in accumulation mode; its sum across the replicas is available "
                     "in synchronized mode, after auto synchronized = accumulator.synchronized()",
                     name_));
   }

@@ -19,7 +19,7 @@ namespace {
 const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor& tokens) {
   if (options.batch_size < 1)
     throw UsageError(
-        fmt::format("batch_size must be at least 1 (samples over all replicas), got {}", options.batch_size));
+        fmt::format("batch_size must be at least 1 (samples across all replicas), got {}", options.batch_size));
   if (options.bptt_len < 1)
     throw UsageError(fmt::format("bptt_len must be at least 1 (tokens per window), got {}", options.bptt_len));
   if (tokens.dim() != 1 || tokens.scalar_type() != at::kLong)

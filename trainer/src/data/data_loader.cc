@@ -48,7 +48,7 @@ void LoaderLoop::deal() {
   sampler_.set_epoch(*current_epoch(), *helper_.current_index());
   samples_ = sampler_.indices();
   batches_ = count_batches(samples_.size(), local_batch_, options_.drop_last);
-  // With drop_last, a data set smaller than a batch would yield no batches, and an adaptive loop over it would never
+  // With drop_last, a dataset smaller than a batch would yield no batches, and an adaptive loop over it would never
   // end.
   const bool whole_pass = sampler_.index() % sampler_.dataset_size() == 0;
   if (batches_ == 0 && whole_pass && helper_.adaptive()) batches_ = 1;
@@ -125,7 +125,7 @@ at::Tensor pinned(const at::Tensor& tensor) {
 DataLoaderOptions checked(DataLoaderOptions options, bool copyable) {
   if (options.batch_size < 1)
     throw UsageError(
-        fmt::format("batch_size must be at least 1 (samples over all replicas), got {}", options.batch_size));
+        fmt::format("batch_size must be at least 1 (samples across all replicas), got {}", options.batch_size));
   if (options.workers < 0) throw UsageError(fmt::format("workers must be at least 0, got {}", options.workers));
   if (options.prefetch < 0) throw UsageError(fmt::format("prefetch must be at least 0, got {}", options.prefetch));
   if (options.workers > 0 && !copyable) {

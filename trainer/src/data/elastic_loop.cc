@@ -47,7 +47,7 @@ ElasticLoop::ElasticLoop(AdaptiveDataLoaderHelper& helper, std::size_t batch_siz
 // Checks the constructor's arguments, counts the loader, and loads its state.
 std::shared_ptr<LoopState> ElasticLoop::make_state(std::size_t batch_size, const std::string& name) {
   if (batch_size == 0)
-    throw UsageError("the batch_size of a data loader must be at least 1 (samples over all replicas)");
+    throw UsageError("the batch_size of a data loader must be at least 1 (samples across all replicas)");
   if (innermost) {
     throw UsageError(
         fmt::format("cannot create a data loader while the loop of '{}' is running; create it before or after the loop",
@@ -87,12 +87,14 @@ void ElasticLoop::begin() {
 // Begins this loop inside the running loop.
 void ElasticLoop::nest() {
   if (state_->running)
-    throw UsageError(fmt::format("the loops of data loader '{}' are nested; end one before the next begins", name()));
+    throw UsageError(
+        fmt::format("data loader '{}' is iterated inside its own loop; end one loop before the next begins", name()));
   if (innermost->nested() || training()) {
     throw UsageError(
         fmt::format("the loop of data loader '{}' is nested in the loop of '{}': {}", name(), innermost->name(),
-                    training() ? "only loaders that do not train can be nested; end one loop before the next begins"
-                               : "only two loops can be nested; end one before the next begins"));
+                    training() ? "only a loop that does not train the model, such as an evaluation, can be nested; end "
+                                 "one training loop before the next begins"
+                               : "at most two loops can be nested; end one before the next begins"));
   }
   outer_ = innermost;
   outer_->commit_ = false;  // the outer loader's batch includes the time of this loop
@@ -144,7 +146,7 @@ bool ElasticLoop::skipdone() {
 
 std::size_t ElasticLoop::sync_local_bsz() {
   if (accumulated_ > 0) return batch_size_.local_bsz();
-  if (!in_batch_ && !nested()) take_decision();  // otherwise, the next boundary applies it
+  if (!in_batch_ && !nested()) take_decision();  // otherwise, the next boundary applies the decision
   batch_size_.choose();
   if (boundary_passed_) new_replicas_ = false;
   batch_size_.adopt_choice();
@@ -235,25 +237,25 @@ bool ElasticLoop::agree(Boundary& boundary, const LayOut& lay_out) {
 
 void ElasticLoop::submit(const Boundary& boundary) {
   const auto batches = static_cast<std::size_t>(batch_size_.accumulation_steps()) + 1;
-  Wishes wishes;
-  if (boundary.data_end) wishes.data_end = boundary.data_end();
+  LoopRequests requests;
+  if (boundary.data_end) requests.data_end = boundary.data_end();
   const auto samples_in_pass = position().dataset_size();
   if (replica_rank() == 0 && training()) {
     if (samples_in_pass > 0) metrics::set_target_progress(epoch_progress_.at_end_of(epochs_end(), samples_in_pass));
-    wishes.loader = number_;
+    requests.loader = number_;
     const bool pass_ends = boundary.batches_left && *boundary.batches_left <= batches;
-    wishes.batch_size = batch_size_.propose(pass_ends);
+    requests.batch_size = batch_size_.propose(pass_ends);
   }
   const auto samples = batch_size_.total();
   const auto index = position().index();
   const auto in_pass = samples_in_pass > 0 ? index % samples_in_pass : index;
   std::optional<std::size_t> steps_left;
   if (boundary.batches_left) steps_left = (*boundary.batches_left + batches - 1) / batches;
-  submit_wishes(wishes, {.loop = &helper_,
-                         .step = samples > 0 ? (in_pass + samples - 1) / samples : 0,
-                         .steps_left = steps_left,
-                         .batch_size = samples,
-                         .samples = samples * static_cast<std::size_t>(batches_by_hand_)});
+  submit_requests(requests, {.loop = &helper_,
+                             .step = samples > 0 ? (in_pass + samples - 1) / samples : 0,
+                             .steps_left = steps_left,
+                             .batch_size = samples,
+                             .samples = samples * static_cast<std::size_t>(batches_by_hand_)});
 }
 
 bool ElasticLoop::redo_step() {

@@ -175,10 +175,10 @@ std::size_t StreamLoop::next_of_many() {
 IterableLoaderOptions checked(IterableLoaderOptions options) {
   if (options.batch_size < 1)
     throw UsageError(
-        fmt::format("batch_size must be at least 1 (samples over all replicas), got {}", options.batch_size));
+        fmt::format("batch_size must be at least 1 (samples across all replicas), got {}", options.batch_size));
   if (options.epoch_samples < 0) {
     throw UsageError(fmt::format(
-        "epoch_samples must be at least 0 (samples over all replicas; 0 for the length of the stream), got {}",
+        "epoch_samples must be at least 0 (samples across all replicas; 0 for the length of the stream), got {}",
         options.epoch_samples));
   }
   if (options.prefetch < 0)

@@ -53,7 +53,7 @@ void BatchSizePolicy::report() const {
 
 BatchSizeRange BatchSizePolicy::range() const {
   auto max_batch_size = *max_batch_size_;
-  // A step with more samples than the data set has would read some samples twice.
+  // A step with more samples than the dataset has would read some samples twice.
   const auto dataset_size = state_.position.dataset_size();
   if (dataset_size > 0) max_batch_size = std::min(max_batch_size, std::max(batch_size_, dataset_size));
   return {batch_size_, {max_batch_size, bounds_.min, bounds_.max, gradient_accumulation_}};

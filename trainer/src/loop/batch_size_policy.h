@@ -18,7 +18,7 @@ class LoopState;
 
 class BatchSizePolicy {
  public:
-  // `batch_size`: number of samples per step over all replicas, >= 1. `state` must outlive the object.
+  // `batch_size`: number of samples per step across all replicas, >= 1. `state` must outlive the object.
   BatchSizePolicy(std::size_t batch_size, LoopState& state) : batch_size_(batch_size), state_(state) {}
 
   // Check and set the arguments of AdaptiveDataLoaderHelper::autoscale_batch_size. check_limits throws UsageError.

@@ -13,7 +13,7 @@ class LoopPosition {
   void enter(int epoch);
   int epoch() const noexcept { return epoch_; }
 
-  // Loops are numbered within the epoch, over all loaders.
+  // Loops are numbered within the epoch, across all loaders.
   bool is_finished(int loop) const noexcept { return loop <= finished_; }
   void finish(int loop) noexcept;
 
@@ -26,10 +26,10 @@ class LoopPosition {
   void set_index(std::size_t index) noexcept { place_.index = index; }
   std::size_t end_index() const noexcept { return place_.end_index; }
   void set_end_index(std::size_t index) noexcept { place_.end_index = index; }
-  // Returns the size of the data set, or 0 if it is not known.
+  // Returns the size of the dataset, or 0 if it is not known.
   std::size_t dataset_size() const noexcept { return place_.dataset_size; }
 
-  // Stores the size of the data set. Throws Error, which names the loader, if the loop cannot resume in a data set of
+  // Stores the size of the dataset. Throws Error, which names the loader, if the loop cannot resume in a dataset of
   // this size.
   void check_dataset(const std::string& loader, std::size_t samples);
   // Advances by `samples`, but not beyond the end of the pass.

@@ -14,7 +14,7 @@ struct LoopProgress {
   const void* loop = nullptr;  // identifies the loop
   std::size_t step = 0;        // number of steps done in this pass
   std::optional<std::size_t> steps_left;
-  std::size_t batch_size = 0;  // samples per step over all replicas
+  std::size_t batch_size = 0;  // samples per step across all replicas
   std::size_t samples = 0;     // samples of all batches since the previous boundary
 };
 

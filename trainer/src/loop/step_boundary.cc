@@ -30,26 +30,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The boundaries of this process, which all loaders share. Wishes that were submitted in the last step of one loop take
-// effect at the first step of the next loop.
+// The boundaries of this process, which all loaders share. Requests that were submitted in the last step of one loop
+// take effect at the first step of the next loop.
 class Boundaries {
  public:
-  const Wishes& receive() {
-    if (passes_silently()) return wishes_;
+  const LoopRequests& receive() {
+    if (passes_silently()) return requests_;
     collective::world();  // throws if it is not initialized
-    if (!agreement_.valid()) return wishes_;
+    if (!agreement_.valid()) return requests_;
     agreed_ = decode_boundary_message(agreement_.get());
-    wishes_ = {.data_end = agreed_.data_end != 0, .batch_size = {}, .loader = agreed_.loader};
+    requests_ = {.data_end = agreed_.data_end != 0, .batch_size = {}, .loader = agreed_.loader};
     if (agreed_.local_bsz > 0)
-      wishes_.batch_size = BatchSize{agreed_.local_bsz, static_cast<int>(agreed_.accumulation_steps)};
-    return wishes_;
+      requests_.batch_size = BatchSize{agreed_.local_bsz, static_cast<int>(agreed_.accumulation_steps)};
+    return requests_;
   }
 
   void settle() {
     if (passes_silently()) return;
     auto& world = collective::world();
     if (!begun_) start();
-    wishes_ = {};
+    requests_ = {};
     decide(std::exchange(agreed_, {}), world);
   }
 
@@ -73,7 +73,7 @@ class Boundaries {
     begin();
   }
 
-  void submit(const Wishes& wishes, const LoopProgress& progress) {
+  void submit(const LoopRequests& requests, const LoopProgress& progress) {
     invalid_ = false;
     begin_steps();
     if (passes_silently()) {
@@ -88,11 +88,11 @@ class Boundaries {
     message.signal = static_cast<std::uint8_t>(signal::stop_signal());
     message.save = signal::take_save_request() ? 1 : 0;
     message.periodic_save = due ? 1 : 0;
-    message.data_end = wishes.data_end ? 1 : 0;
-    if (wishes.batch_size) {
-      message.loader = wishes.loader;
-      message.local_bsz = wishes.batch_size->local_bsz;
-      message.accumulation_steps = static_cast<std::uint32_t>(wishes.batch_size->accumulation_steps);
+    message.data_end = requests.data_end ? 1 : 0;
+    if (requests.batch_size) {
+      message.loader = requests.loader;
+      message.local_bsz = requests.batch_size->local_bsz;
+      message.accumulation_steps = static_cast<std::uint32_t>(requests.batch_size->accumulation_steps);
     }
     if (world.rank() == 0 && generation::follows())
       if (const auto next = generation::announced()) message.generation = static_cast<std::uint32_t>(next->number);
@@ -171,7 +171,7 @@ class Boundaries {
       leave_process_group();
       agreement_ = {};
       agreed_ = {};
-      wishes_ = {};
+      requests_ = {};
       const auto next = generation::await_next();
       if (!next.has_me()) leave(next);
       try {
@@ -229,7 +229,7 @@ class Boundaries {
 
   // Moves to the generation that was announced to rank 0.
   void follow(collective::Communicator& world) {
-    const auto next = told_by_rank_0(world);
+    const auto next = announced_by_rank_0(world);
     checkpoint::sync_all_states();  // includes the replicas that leave, whose sums would otherwise be lost
     collective::teardown();
     if (!next.has_me()) leave(next);
@@ -243,10 +243,10 @@ class Boundaries {
     exit_process(0);
   }
 
-  static generation::Generation told_by_rank_0(collective::Communicator& world) {
-    nlohmann::json told;
-    if (world.rank() == 0) told = generation::announced().value().to_json();
-    return generation::Generation::from_json(world.broadcast(told, "next generation"));
+  static generation::Generation announced_by_rank_0(collective::Communicator& world) {
+    nlohmann::json announced;
+    if (world.rank() == 0) announced = generation::announced().value().to_json();
+    return generation::Generation::from_json(world.broadcast(announced, "next generation"));
   }
 
   bool save(const std::string& why) {
@@ -282,7 +282,7 @@ class Boundaries {
   Clock::time_point last_save_;
   collective::Future agreement_;
   BoundaryMessage agreed_;  // received but not yet settled
-  Wishes wishes_;           // the wishes in agreed_
+  LoopRequests requests_;   // the requests in agreed_
   ProgressReporter reporter_;
 };
 
@@ -294,7 +294,7 @@ Boundaries& boundaries() {
 
 }  // namespace
 
-const Wishes& receive_agreement() { return boundaries().receive(); }
+const LoopRequests& receive_agreement() { return boundaries().receive(); }
 void settle_boundary() { boundaries().settle(); }
 void save_result() { boundaries().save_result(); }
 void join_if_newcomer() { boundaries().join(); }
@@ -309,6 +309,8 @@ bool step_is_invalid() noexcept { return boundaries().step_is_invalid(); }
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
   return boundaries().recover_from_void_step(undo, keep);
 }
-void submit_wishes(const Wishes& wishes, const LoopProgress& progress) { boundaries().submit(wishes, progress); }
+void submit_requests(const LoopRequests& requests, const LoopProgress& progress) {
+  boundaries().submit(requests, progress);
+}
 
 }  // namespace adaptdl::internal

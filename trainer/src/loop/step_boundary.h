@@ -11,8 +11,8 @@
 
 namespace adaptdl::internal {
 
-// What the replicas' loops submit to each other at a boundary, in addition to stops and checkpoints.
-struct Wishes {
+// What the replicas' loops request at a boundary, in addition to stops and checkpoints.
+struct LoopRequests {
   bool data_end = false;                // from any replica: its data ends with the coming step
   std::optional<BatchSize> batch_size;  // from rank 0: the batch size from now on
   std::uint32_t loader = 0;             // the loader to which batch_size applies
@@ -21,14 +21,14 @@ struct Wishes {
 // At a boundary, each replica calls the next three functions in this order; see
 // AdaptiveDataLoaderHelper::step_boundary.
 //
-// Returns what was agreed at the previous boundary, or empty wishes at the first boundary. May also be called earlier,
-// between two boundaries. The call at the boundary then returns the same wishes again.
-const Wishes& receive_agreement();
+// Returns what was agreed at the previous boundary, or empty requests at the first boundary. May also be called
+// earlier, between two boundaries. The call at the boundary then returns the same requests again.
+const LoopRequests& receive_agreement();
 // Continues, saves, changes the replicas or stops, as agreed. If the replicas changed (see regroups()), earlier
-// agreements no longer apply, and the loop must divide its data among the new replicas before it submits wishes.
+// agreements no longer apply, and the loop must divide its data among the new replicas before it submits requests.
 void settle_boundary();
-// Submits this replica's wishes for the next boundary, and reports the progress.
-void submit_wishes(const Wishes& wishes, const LoopProgress& progress);
+// Submits this replica's requests for the next boundary, and reports the progress.
+void submit_requests(const LoopRequests& requests, const LoopProgress& progress);
 
 // Saves a checkpoint after the last epoch, if ADAPTDL_CHECKPOINT_PATH is set. This is a collective call. Throws the
 // errors of checkpoint::save_all_states. Does nothing if there are several replicas but no group.

@@ -1,4 +1,5 @@
-// Averages a model's gradients over the replicas with c10d::Reducer, in buckets whose order is part of the checkpoint.
+// Averages a model's gradients across the replicas with c10d::Reducer, in buckets whose order is part of the
+// checkpoint.
 //
 // Threading: only the training thread may use the class.
 #pragma once

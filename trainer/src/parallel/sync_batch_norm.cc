@@ -43,7 +43,7 @@ at::Tensor sum_over_replicas(at::Tensor tensor) {
 }
 
 struct Moments {
-  at::Tensor mean, variance;  // over the replicas; the variance is biased
+  at::Tensor mean, variance;  // across the replicas; the variance is biased
   double count;               // values per feature
 };
 

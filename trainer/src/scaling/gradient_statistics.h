@@ -57,8 +57,8 @@ class GradientStatistics {
   // Must be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
   // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: whether this batch ends the
   // step. If it does, the gradients become the mean over the step's batches. `reduce`: whether the gradients are then
-  // averaged over the replicas. If they are, `prepare_reduction` prepares the Reducer; otherwise, the pass leaves local
-  // gradients. REQUIRES `last` if `reduce` is false.
+  // averaged across the replicas. If they are, `prepare_reduction` prepares the Reducer; otherwise, the pass leaves
+  // local gradients. REQUIRES `last` if `reduce` is false.
   void expect(int batch, bool last, bool reduce, const std::function<void()>& prepare_reduction);
 
   // Switches to the replicas in `group`, and drops all held gradients.
@@ -79,7 +79,7 @@ class GradientStatistics {
   // Returns whether the last backward pass left local gradients that the program has not cleared since. A reduced pass
   // must then follow before the step.
   bool unreduced() const;
-  // Clears such local gradients.
+  // Clears these local gradients.
   void drop_unreduced();
   // Returns whether there is a step to abandon or to take.
   bool begun() const noexcept { return begun_; }

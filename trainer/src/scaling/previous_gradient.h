@@ -28,7 +28,8 @@ class PreviousGradient {
   // GroupSums::add_pairs. `batch_scale`, `loss_scale`: see GradientStatistics::take.
   std::optional<GradientSample> compare(const std::vector<double>& sums, double batch_scale, double loss_scale);
 
-  // The next gradient is not compared with this one. clear() also frees its memory.
+  // After one of these calls, the next gradient is not compared with the saved gradient. clear() also frees the memory
+  // of the saved gradient.
   void invalidate() noexcept { loss_scale_ = 0; }
   void clear();
 

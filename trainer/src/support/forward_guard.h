@@ -12,8 +12,8 @@
 
 namespace adaptdl::internal {
 
-// Restores the random generators and a module's buffers when destroyed. Autograd graphs that saved the buffers stay
-// valid.
+// Restores the random number generators and a module's buffers when destroyed. Autograd graphs that saved the buffers
+// stay valid.
 class ForwardGuard {
  public:
   explicit ForwardGuard(const torch::nn::Module& module) {
@@ -24,8 +24,8 @@ class ForwardGuard {
     const c10::NoGradGuard no_grad;
     for (const auto& [buffer, content] : buffers_) {
       if (buffer.sizes() != content.sizes()) buffer.resize_(content.sizes());
-      // This does not increment the buffer's version. All buffers are copied, because the version does not reveal every
-      // write.
+      // variable_data() keeps the buffer's version unchanged. All buffers are copied, because the version does not
+      // reveal every write.
       buffer.variable_data().copy_(content);
     }
   }

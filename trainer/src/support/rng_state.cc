@@ -58,7 +58,7 @@ void restore(const Generators& states) {
       generator.set_state(state);
     } catch (const c10::Error& error) {
       throw checkpoint::CheckpointError(
-          fmt::format("the checkpoint's random generator '{}' is not compatible with this LibTorch: {}", name,
+          fmt::format("the checkpoint's random number generator '{}' is not compatible with this LibTorch: {}", name,
                       error.what_without_backtrace()));
     }
   }

@@ -1,4 +1,4 @@
-// Restores LibTorch's random generators after restarts.
+// Restores LibTorch's random number generators after restarts.
 //
 // State "adaptdl-rng": the default generators of the CPU and of each CUDA device on each rank, as raw bytes. After a
 // restart on the same number of replicas, dropout and similar operations draw the same numbers as without the restart.

@@ -23,7 +23,7 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Wraps a Work object so that it never fails.
+// Wraps a Work object. If it fails, `on_loss` is called, and the wrapper reports success.
 class TolerantWork final : public c10d::Work {
  public:
   TolerantWork(WorkPtr work, std::vector<at::Tensor> tensors, std::function<void()> on_loss)

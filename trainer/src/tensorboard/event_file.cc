@@ -38,7 +38,7 @@ std::uint32_t masked_crc32c(std::string_view data) {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, int error) {
   throw Error(
-      fmt::format("TensorBoard: cannot write events to {}: {}; use another directory, or unset "
+      fmt::format("TensorBoard: cannot write events to '{}': {}; use another directory, or unset "
                   "ADAPTDL_TENSORBOARD_LOGDIR",
                   path.string(), std::generic_category().message(error)));
 }
@@ -157,7 +157,7 @@ void EventFile::write() {
 
 void EventFile::warn_once(const std::string& why) {
   if (warned_.exchange(true)) return;
-  log::warn(fmt::format("TensorBoard: cannot write to {}: {}; training continues", path_.string(), why));
+  log::warn(fmt::format("TensorBoard: cannot write to '{}': {}; training continues", path_.string(), why));
 }
 
 void EventFile::write_regularly() {

@@ -16,7 +16,7 @@
 namespace adaptdl::internal {
 
 // Runs `forward` once, with the model in evaluation mode and without gradients. `forward` receives copies of `inputs`
-// and returns the tensors in the output. The model's modes and buffers and the random generators are restored
+// and returns the tensors in the output. The model's modes and buffers and the random number generators are restored
 // afterwards. Throws UsageError if `forward` fails, or uses a tensor that requires a gradient and is neither an input
 // nor registered in the model.
 std::vector<GraphNode> trace_model(

@@ -27,7 +27,7 @@ struct OperatorRecord {
   std::size_t dropped = 0;
 };
 
-// Records operators while it exists.
+// Records operators while the object exists.
 class OperatorRecorder {
  public:
   static constexpr std::size_t kMaxOperators = 200'000;  // later operators are dropped

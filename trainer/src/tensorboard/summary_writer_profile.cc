@@ -138,8 +138,8 @@ struct ProfilerTrace::Impl {
   }
 
   void warn(const std::string& reason) const {
-    log::warn(fmt::format("TensorBoard: cannot write the profiler trace of step {} to {}: {}; training continues", step,
-                          log_dir.string(), reason));
+    log::warn(fmt::format("TensorBoard: cannot write the profiler trace of step {} to '{}': {}; training continues",
+                          step, log_dir.string(), reason));
   }
 
   const std::filesystem::path log_dir;

@@ -1,4 +1,4 @@
-// Sums of simple statistics, such as a loss or the number of correct answers, over all replicas and all restarts.
+// Sums of simple statistics, such as a loss or the number of correct answers, across all replicas and all restarts.
 //
 //   Accumulator stats;
 //   for (auto& batch : loader) {
@@ -14,8 +14,8 @@
 // An accumulator maps names to numbers and tensors, such as a confusion matrix. It has two modes.
 //
 // In accumulation mode, which is the initial mode, `+=`, `-=`, update and subtract collect changes on this replica
-// only. Replicas may make different changes. The changes are summed over the replicas when the mode changes and when a
-// checkpoint is saved. The sums are not visible in this mode: the map appears empty, and reading a value is an error.
+// only. Replicas may make different changes. The changes are summed across the replicas when the mode changes and when
+// a checkpoint is saved. The sums are not visible in this mode: the map appears empty, and reading a value is an error.
 //
 // Synchronized mode lasts as long as the object that synchronized() returns. The map then has the same contents on
 // every replica, and may be read and written as long as every replica performs the same operations. `+=` treats a

@@ -43,7 +43,7 @@ namespace adaptdl {
 
 // Options of AdaptiveBPTTIterator.
 struct BPTTOptions {
-  // Number of columns per step over all replicas, >= 1. Each replica receives an equal share, rounded up.
+  // Number of columns per step across all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
   // Number of rows in a batch, >= 1: the number of tokens over which gradients propagate back.
   std::int64_t bptt_len = 35;

@@ -1,4 +1,4 @@
-// The data loader for elastic jobs. It divides the batches of a data set among any number of replicas, across restarts.
+// The data loader for elastic jobs. It divides the batches of a dataset among any number of replicas, across restarts.
 //
 //   AdaptiveDataLoader loader(MNIST("data"), {.batch_size = 64, .shuffle = true, .workers = 2});
 //   for (int epoch : remaining_epochs_until(30)) {
@@ -6,7 +6,7 @@
 //   }
 //
 // It differs from LibTorch's data loader as follows:
-// - `batch_size` is the total over all replicas. Each replica receives its part of every batch, and all replicas
+// - `batch_size` is the total across all replicas. Each replica receives its part of every batch, and all replicas
 //   receive the same number of batches.
 // - It deals the samples itself (sampler.h describes the order and the guarantees), so it accepts no custom sampler.
 // - It must be iterated inside an epoch loop. An evaluation loader may be iterated inside another loader's loop. Before
@@ -17,22 +17,22 @@
 //   and the loop ends when it has made enough statistical progress: it may read the data several times, or end in the
 //   middle of a pass (docs/adaptive-training.md).
 //
-// Data sets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`, such as
-// torch::data::datasets::MNIST and TensorDataset, a class derived from Dataset, or a data set with transforms. A batch
+// Datasets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`, such as
+// torch::data::datasets::MNIST and TensorDataset, a class derived from Dataset, or a dataset with transforms. A batch
 // is the result of `get_batch`, passed through `collate`. By default, `collate` stacks a vector of examples into one
 // example, like LibTorch's Stack, and returns everything else unchanged.
 //
 // Threads: `workers` threads fetch and collate the next batches while the training thread is training. As in LibTorch,
-// each worker uses its own copy of the data set; all workers share one `collate`. A worker's exception is rethrown in
+// each worker uses its own copy of the dataset; all workers share one `collate`. A worker's exception is rethrown in
 // the training thread, at the batch that caused it. Without workers, the training thread fetches and collates the
 // batches.
 //
-// Random numbers: dealing and prefetching do not use LibTorch's default generator. Data sets should use
+// Random numbers: dealing and prefetching do not use LibTorch's default generator. Datasets should use
 // sample_generator().
 //
 // Lifetime: loaders can be neither copied nor moved, because their iterators refer to them.
-// Errors: UsageError for an empty or unsized data set and for options out of range, the errors of
-// AdaptiveDataLoaderHelper, and any exception that the data set or `collate` throws.
+// Errors: UsageError for an empty or unsized dataset and for options out of range, the errors of
+// AdaptiveDataLoaderHelper, and any exception that the dataset or `collate` throws.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -61,9 +61,9 @@ namespace adaptdl {
 
 // Options of AdaptiveDataLoader.
 struct DataLoaderOptions {
-  // Number of samples per step over all replicas, >= 1. Each replica receives an equal share, rounded up.
+  // Number of samples per step across all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Whether the samples are shuffled again for each pass. If false, they keep the order of the data set.
+  // Whether the samples are shuffled again for each pass. If false, they keep the order of the dataset.
   bool shuffle = false;
   // Whether to leave out the last batch of a pass if each replica's part of it is smaller than usual.
   bool drop_last = false;
@@ -82,7 +82,7 @@ struct DataLoaderOptions {
   std::string name = {};
 };
 
-// A data set that can be indexed, which AdaptiveDataLoader requires.
+// A dataset that can be indexed, which AdaptiveDataLoader requires.
 template <class T>
 concept LoadableDataset = requires(T& dataset, c10::ArrayRef<std::size_t> indices) {
   dataset.get_batch(indices);
@@ -113,7 +113,7 @@ struct StackExamples {
 
 namespace internal {
 
-// The part of a loader's loop that does not depend on the types of its data set and batches.
+// The part of a loader's loop that does not depend on the types of its dataset and batches.
 class LoaderLoop {
  public:
   // Creates the batch of these samples and stores it in the slot.
@@ -150,7 +150,7 @@ class LoaderLoop {
   std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // measures the batch that was handed out
 };
 
-// Returns `options`. Throws UsageError if an option is out of range. `copyable`: whether the data set can be copied.
+// Returns `options`. Throws UsageError if an option is out of range. `copyable`: whether the dataset can be copied.
 DataLoaderOptions checked(DataLoaderOptions options, bool copyable);
 
 // Returns the number of batches in a whole pass over `samples` samples on each replica.
@@ -164,12 +164,12 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   class Loop;
 
  public:
-  // The type of the batches that the data set's get_batch returns.
+  // The type of the batches that the dataset's get_batch returns.
   using Fetched = decltype(std::declval<Dataset&>().get_batch(std::declval<c10::ArrayRef<std::size_t>>()));
   // The type of the batches in the loop: fetched batches after `collate`.
   using Batch = std::remove_cvref_t<std::invoke_result_t<Collate&, Fetched>>;
 
-  // Takes ownership of `dataset`, which each worker copies. `collate` is called with the result of the data set's
+  // Takes ownership of `dataset`, which each worker copies. `collate` is called with the result of the dataset's
   // get_batch; with workers, several threads call it at the same time.
   explicit AdaptiveDataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
       : AdaptiveDataLoaderMixin(
@@ -181,7 +181,7 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
         sampler_(internal::size_of(dataset_.size()), options_.shuffle, options_.seed) {}
 
   // Custom samplers are not supported, because the loader must deal the samples again when the replicas change. To
-  // leave out or repeat samples, use a data set that does so.
+  // leave out or repeat samples, use a dataset that does so.
   template <SamplerLike CustomSampler, class... Rest>
   AdaptiveDataLoader(Dataset dataset, CustomSampler&& a_custom_sampler_is_not_supported, Rest&&...) = delete;
 
@@ -211,7 +211,7 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   };
 
   // Begins a loop. Throws UsageError under the same conditions as AdaptiveDataLoaderHelper::context, and Error if the
-  // checkpoint was saved in the middle of a data set of a different size.
+  // checkpoint was saved in the middle of a dataset of a different size.
   Iterator begin() {
     if constexpr (std::copy_constructible<Dataset>) {
       copies_.reserve(static_cast<std::size_t>(options_.workers));
@@ -224,7 +224,7 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   // Returns the number of batches in a whole pass on each replica, at the initial batch size.
   std::size_t size() const { return internal::batches_per_pass(options_, sampler_.dataset_size()); }
 
-  // Returns the loader's own data set. Workers use copies of it, which are created when the first loop begins.
+  // Returns the loader's own dataset. Workers use copies of it, which are created when the first loop begins.
   Dataset& dataset() noexcept { return dataset_; }
   // Returns the options given to the constructor.
   const DataLoaderOptions& options() const noexcept { return options_; }
@@ -252,7 +252,7 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
     internal::LoaderLoop loop_;
   };
 
-  // Returns the data set for one thread: the loader's own, or a copy of it.
+  // Returns the dataset for one thread: the loader's own, or a copy of it.
   Dataset& of_worker(std::size_t worker) { return options_.workers > 0 ? copies_[worker] : dataset_; }
 
   DataLoaderOptions options_;

@@ -59,9 +59,9 @@ class ElasticLoop;
 
 class AdaptiveDataLoaderHelper {
  public:
-  // `batch_size`: number of samples per step over all replicas, >= 1. `name`: replaces COUNT in the state's name unless
-  // it is empty. Loads the state from the checkpoint, and installs the signal handlers for a graceful stop. Throws
-  // UsageError for a batch size of 0, and while a loader loop is running.
+  // `batch_size`: number of samples per step across all replicas, >= 1. `name`: replaces COUNT in the state's name
+  // unless it is empty. Loads the state from the checkpoint, and installs the signal handlers for a graceful stop.
+  // Throws UsageError for a batch size of 0, and while a loader loop is running.
   explicit AdaptiveDataLoaderHelper(std::size_t batch_size, const std::string& name = {});
   ~AdaptiveDataLoaderHelper();
   AdaptiveDataLoaderHelper(const AdaptiveDataLoaderHelper&) = delete;
@@ -95,8 +95,8 @@ class AdaptiveDataLoaderHelper {
   // right after context().
   bool skipdone();
 
-  // Checks the size of the data set, and stores it for the next restart. Throws Error, which names the loader, if the
-  // loop resumes in the middle of a data set whose size was different, or beyond the end of the data set. Must be
+  // Checks the size of the dataset, and stores it for the next restart. Throws Error, which names the loader, if the
+  // loop resumes in the middle of a dataset whose size was different, or beyond the end of the dataset. Must be
   // called after skipdone().
   void check_dataset(std::size_t samples);
 
@@ -113,12 +113,12 @@ class AdaptiveDataLoaderHelper {
   // Passes a step boundary. Must be called before every batch, the same number of times on all replicas. Before the
   // first batch of a step, the replicas decide together what to do, based on what each replica submitted at the
   // previous boundary of this kind: continue, save a periodic checkpoint or, if any of them received a signal, save a
-  // checkpoint and exit with code 143. All checkpointed state must be consistent at this point. Between the batches of
-  // one step, the function only measures the time. `batches_left`: number of batches left in this loop, including the
-  // one that is about to begin. The optimizer always steps with the last batch, even if fewer batches than usual were
-  // accumulated. Throws Error if init_process_group was not called, CollectiveError if a replica died, and
-  // CheckpointError if the checkpoint before an exit cannot be saved. If a periodic checkpoint fails, a warning is
-  // logged.
+  // checkpoint and exit with code 143 (without a checkpoint path: 128 plus the number of the signal). All checkpointed
+  // state must be consistent at this point. Between the batches of one step, the function only measures the time.
+  // `batches_left`: number of batches left in this loop, including the one that is about to begin. The optimizer
+  // always steps with the last batch, even if fewer batches than usual were accumulated. Throws Error if
+  // init_process_group was not called, CollectiveError if a replica died, and CheckpointError if the checkpoint before
+  // an exit cannot be saved. If a periodic checkpoint fails, a warning is logged.
   void step_boundary(std::optional<std::size_t> batches_left = {});
 
   // Measures the time of a batch, which ends when this object is destroyed.
@@ -174,17 +174,17 @@ class AdaptiveDataLoaderHelper {
   // --- The batch size ---
 
   // Allows the batch size to be chosen for the best goodput: between batch_size and `max_batch_size` samples per step
-  // over all replicas, within `bounds` on each replica. `gradient_accumulation`: whether a step may consist of several
-  // batches. Several batches are used if a replica's share of the step exceeds bounds.max, or if a single replica could
-  // not otherwise measure its gradient noise. If `max_batch_size` equals batch_size, the total stays fixed on any
-  // number of replicas, and an epoch is a pass over the data. Makes this loader the training loader. Must be called
-  // once, with the same arguments on all replicas, before the first loop.
+  // across all replicas, within `bounds` on each replica. `gradient_accumulation`: whether a step may consist of
+  // several batches. Several batches are used if a replica's share of the step exceeds bounds.max, or if a single
+  // replica could not otherwise measure its gradient noise. If `max_batch_size` equals batch_size, the total stays
+  // fixed on any number of replicas, and an epoch is a pass over the data. Makes this loader the training loader. Must
+  // be called once, with the same arguments on all replicas, before the first loop.
   // Throws UsageError, which names the value, if max_batch_size is below batch_size, if a bound is 0, if the lower
   // bound is above the upper bound or batch_size, if a replica's share of batch_size exceeds the upper bound without
   // accumulation, or if another loader is already the training loader.
   void autoscale_batch_size(std::size_t max_batch_size, LocalBszBounds bounds = {}, bool gradient_accumulation = false);
 
-  // Returns the number of samples per step over all replicas that was given to the constructor. If the batch size is
+  // Returns the number of samples per step across all replicas that was given to the constructor. If the batch size is
   // autoscaled, this is the initial batch size.
   std::size_t batch_size() const noexcept;
   // Returns the maximum given to autoscale_batch_size, or nullopt if that function was not called.

@@ -1,11 +1,11 @@
-// The data loader for data sets that cannot be indexed, such as logs, sockets, and archives that are read in order.
+// The data loader for datasets that cannot be indexed, such as logs, sockets, and archives that are read in order.
 //
 //   AdaptiveIterableLoader loader(Lines("corpus.txt"), {.batch_size = 64});
 //   for (int epoch : remaining_epochs_until(3)) {
 //     for (auto& batch : loader) { ... }
 //   }
 //
-// Data sets: any type with `reset()`, which moves back to the beginning of its stream, and `get_batch(std::size_t n)`,
+// Datasets: any type with `reset()`, which moves back to the beginning of its stream, and `get_batch(std::size_t n)`,
 // which returns the next n examples as a vector or an optional vector. get_batch may return fewer than n examples, and
 // returns none at the end. LibTorch's StatefulDataset and StreamDataset qualify. The type may also have
 // `skip(std::size_t n)`, which skips n examples faster than get_batch would read them, and returns how many it skipped
@@ -26,7 +26,7 @@
 // necessary.
 //
 // Threads: by default, the training thread reads the stream, at most one step ahead. If `prefetch` is set, another
-// thread reads more batches while the training thread is training. The two threads never use the data set at the same
+// thread reads more batches while the training thread is training. The two threads never use the dataset at the same
 // time, and only the training thread calls reset() and collates batches. Exceptions in the reading thread are rethrown
 // in the training thread.
 // Errors and lifetime: same as for AdaptiveDataLoader. An empty stream results in an empty loop or, if the batch size
@@ -55,10 +55,10 @@ namespace adaptdl {
 
 // Options of AdaptiveIterableLoader.
 struct IterableLoaderOptions {
-  // Number of samples per step over all replicas, >= 1. Each replica receives an equal share, rounded up.
+  // Number of samples per step across all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Number of samples per epoch over all replicas, rounded up to a multiple of the number of replicas. If 0, an epoch
-  // has as many samples as the data set's size() returns; if there is no size() or it returns nullopt, an epoch is the
+  // Number of samples per epoch across all replicas, rounded up to a multiple of the number of replicas. If 0, an epoch
+  // has as many samples as the dataset's size() returns; if there is no size() or it returns nullopt, an epoch is the
   // whole stream.
   std::int64_t epoch_samples = 0;
   // Maximum number of batches that a thread reads ahead. If 0, the training thread reads each batch when it is needed.
@@ -69,7 +69,7 @@ struct IterableLoaderOptions {
   std::string name = {};
 };
 
-// A data set that is read as a stream, which AdaptiveIterableLoader requires.
+// A dataset that is read as a stream, which AdaptiveIterableLoader requires.
 template <class T>
 concept IterableDataset = requires(T& dataset, std::size_t n) {
   dataset.reset();
@@ -88,7 +88,7 @@ template <class Optional>
 requires requires(Optional& optional) { optional.has_value(); }
 struct ExamplesOf<Optional> : ExamplesOf<std::remove_cvref_t<decltype(*std::declval<Optional&>())>> {};
 
-// The part of a stream loader's loop that does not depend on the types of its data set and batches.
+// The part of a stream loader's loop that does not depend on the types of its dataset and batches.
 class StreamLoop {
  public:
   // The stream, and the queue of examples read from it. `read` and `skip` return how many examples they read or
@@ -144,7 +144,7 @@ class StreamLoop {
 // Returns `options`. Throws UsageError if an option is out of range.
 IterableLoaderOptions checked(IterableLoaderOptions options);
 
-// Returns the number of samples per epoch that the options or the data set specify, or 0 if neither does.
+// Returns the number of samples per epoch that the options or the dataset specify, or 0 if neither does.
 template <class Dataset>
 std::size_t epoch_samples(const IterableLoaderOptions& options, const Dataset& dataset) {
   if (options.epoch_samples > 0) return static_cast<std::size_t>(options.epoch_samples);
@@ -167,7 +167,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   class Loop;
 
  public:
-  // The type that the data set's get_batch returns.
+  // The type that the dataset's get_batch returns.
   using Fetched = std::remove_cvref_t<decltype(std::declval<Dataset&>().get_batch(std::size_t{1}))>;
   // The type of the examples in it.
   using Example = typename internal::ExamplesOf<Fetched>::type;
@@ -212,7 +212,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // Returns the loader's data set.
+  // Returns the loader's dataset.
   Dataset& dataset() noexcept { return dataset_; }
   // Returns the options given to the constructor.
   const IterableLoaderOptions& options() const noexcept { return options_; }

@@ -13,7 +13,7 @@
 // each step's learning rate to its batch size. Gradients of accumulated batches are held back until the last batch of a
 // step. The optimizer then steps with their mean; until then, it finds no gradients.
 //
-// Each replica computes gradients on its part of the batch. c10d::Reducer averages them over the replicas in buckets,
+// Each replica computes gradients on its part of the batch. c10d::Reducer averages them across the replicas in buckets,
 // while the backward pass is running. Every replica then takes the same step, so the parameters stay identical, bit for
 // bit.
 //
@@ -182,7 +182,7 @@ class AdaptiveDataParallel {
   }
 
   // While the result exists, forward passes are not synchronized: their backward passes add this replica's gradients to
-  // the parameters and communicate nothing. The next synchronized pass averages the sum over the replicas. That pass
+  // the parameters and communicate nothing. The next synchronized pass averages the sum across the replicas. That pass
   // must precede the optimizer's step; otherwise, the step of an Adaptive optimizer throws UsageError, and with a plain
   // optimizer the replicas diverge. Gradients are added, so divide each loss by the number of passes:
   //

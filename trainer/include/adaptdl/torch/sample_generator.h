@@ -1,4 +1,4 @@
-// Random numbers for data sets, for example for augmentation. The numbers do not depend on which thread fetches a
+// Random numbers for datasets, for example for augmentation. The numbers do not depend on which thread fetches a
 // sample, or when, so an interrupted run draws the same numbers as an uninterrupted one. LibTorch's default generator
 // is unsuitable for this, because it belongs to the training thread.
 #pragma once
@@ -10,9 +10,9 @@
 
 namespace adaptdl {
 
-// Returns the generator for sample `index` of a data set. Each call seeds the generator with the loader's seed, the
+// Returns the generator for sample `index` of a dataset. Each call seeds the generator with the loader's seed, the
 // epoch, the pass (each 0 outside a loader) and `index`, so the numbers are the same on any number of replicas. Call
-// this function in a data set's get or get_batch: `torch::rand({2}, sample_generator(index))`. The generator is valid
+// this function in a dataset's get or get_batch: `torch::rand({2}, sample_generator(index))`. The generator is valid
 // until the next call in this thread.
 at::Generator sample_generator(std::size_t index);
 

@@ -1,4 +1,4 @@
-// Deals the samples of a data set to the replicas of a job, and deals the remaining samples again when the replicas
+// Deals the samples of a dataset to the replicas of a job, and deals the remaining samples again when the replicas
 // change.
 //
 // Order: the order of a pass over N samples depends only on (seed, epoch, pass), not on the platform, the replicas, or
@@ -28,7 +28,7 @@ namespace adaptdl {
 
 namespace internal {
 
-// Returns the size of a data set, which may be a number or an optional number. Throws UsageError if it is unknown.
+// Returns the size of a dataset, which may be a number or an optional number. Throws UsageError if it is unknown.
 std::size_t known_size(std::optional<std::size_t> size);
 template <class Size>
 std::size_t size_of(const Size& size) {
@@ -47,7 +47,7 @@ class ElasticSampler {
   // there are no samples.
   explicit ElasticSampler(std::size_t dataset_size, bool shuffle = true, std::uint64_t seed = 0);
 
-  // Does the same for a data set, but uses only the size of the data set.
+  // Does the same for a dataset, but uses only the size of the dataset.
   template <class Dataset>
   requires requires(const Dataset& dataset) { dataset.size(); }
   explicit ElasticSampler(const Dataset& dataset, bool shuffle = true, std::uint64_t seed = 0)

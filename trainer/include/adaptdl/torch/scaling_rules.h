@@ -122,7 +122,7 @@ class SqrtScale : public ScalingRuleBase {
 class LEGWScale : public ScalingRuleBase {
  public:
   // `base_warmup_epochs`: number of warm-up epochs at the initial batch size; 0 for no warm-up. `data_size`: number of
-  // samples in the data set. Throws UsageError if base_warmup_epochs is negative or not finite, or if data_size is 0.
+  // samples in the dataset. Throws UsageError if base_warmup_epochs is negative or not finite, or if data_size is 0.
   LEGWScale(double base_warmup_epochs, std::size_t data_size);
   std::vector<double> scale_lr(double scale) override;
 

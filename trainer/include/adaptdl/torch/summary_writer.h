@@ -158,8 +158,8 @@ class SummaryWriter {
 
   // Logs the graph of a model, with the shapes of its tensors. model.forward(inputs...) is traced in one pass in
   // evaluation mode, without gradients. The pass does not communicate, and leaves the model, the inputs and the random
-  // generators unchanged. `model` is a module holder, a shared_ptr to a module, or an AdaptiveDataParallel, whose
-  // module is traced. Parameters are grouped by name. An operator is grouped with the parameters that it uses; an
+  // number generators unchanged. `model` is a module holder, a shared_ptr to a module, or an AdaptiveDataParallel,
+  // whose module is traced. Parameters are grouped by name. An operator is grouped with the parameters that it uses; an
   // operator without parameters, with the operators before and after it. TensorBoard shows the last graph of a
   // directory. Throws UsageError if an operation in forward() fails.
   template <class Model, class... Inputs>

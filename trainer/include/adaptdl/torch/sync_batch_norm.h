@@ -1,11 +1,11 @@
-// Batch normalization with the mean and variance of the whole batch, over all replicas, instead of those of each
+// Batch normalization with the mean and variance of the whole batch, across all replicas, instead of those of each
 // replica's share. It is for models that train with few samples per replica, such as object detectors.
 //
 //   adaptdl::SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};
 //
 // This line replaces a `torch::nn::BatchNorm2d(64)`.
 //
-// Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015, with statistics over all replicas. The options,
+// Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015, with statistics across all replicas. The options,
 // parameters and buffers are the same as in LibTorch's batch normalization. On a single replica, in evaluation mode, or
 // without a process group, the result is also the same. A forward pass costs one all-reduce of 2C + 1 numbers, and a
 // backward pass one of 2C numbers.
