@@ -64,7 +64,7 @@ class Plot {
   std::string node_names() const;
   std::string time_axis() const;
   std::string panel() const;
-  std::string step_path(int Timeline::Count::*value, double most) const;
+  std::string step_path(int Timeline::Count::*value, double max) const;
 
   const Timeline& timeline_;
   std::string title_;
@@ -132,10 +132,10 @@ std::vector<Block> Plot::blocks(bool free) const {
 
 std::string Plot::header() const {
   std::string out = svg_text(24, 30, title_, "title");
-  const auto most = std::ranges::max_element(timeline_.counts, {}, &Timeline::Count::waiting);
+  const auto peak = std::ranges::max_element(timeline_.counts, {}, &Timeline::Count::waiting);
   out += svg_text(24, 48,
                   fmt::format("{} nodes, {} GPUs; {} jobs; at most {} waiting at a time", timeline_.nodes.size(),
-                              timeline_.slots.size(), timeline_.jobs.size(), most->waiting),
+                              timeline_.slots.size(), timeline_.jobs.size(), peak->waiting),
                   "dim");
   double at = 24;
   const auto entry = [&](const std::string& swatch, const std::string& name) {
@@ -243,7 +243,7 @@ std::string Plot::time_axis() const {
 
 // Draws the counts as a step function. If several cycles fall into one pixel, the largest count is shown, because peaks
 // matter.
-std::string Plot::step_path(int Timeline::Count::*value, double most) const {
+std::string Plot::step_path(int Timeline::Count::*value, double max) const {
   const double base = bottom() + kPanelGap + kPanel;
   std::map<int, int> by_column;
   for (const Timeline::Count& count : timeline_.counts) {
@@ -254,7 +254,7 @@ std::string Plot::step_path(int Timeline::Count::*value, double most) const {
   int last = -1;
   for (const auto& [at, count] : by_column) {
     if (count == last) continue;
-    const double height = base - count / most * kPanel;
+    const double height = base - count / max * kPanel;
     path += last < 0 ? fmt::format("M{} {}", at, pixels(height)) : fmt::format("H{}V{}", at, pixels(height));
     last = count;
   }
@@ -268,11 +268,11 @@ std::string Plot::panel() const {
   const double tick = std::max(1.0, largest / magnitude > 5   ? 2 * magnitude
                                     : largest / magnitude > 2 ? magnitude
                                                               : magnitude / 2);
-  const double most = std::ceil(largest / tick) * tick;
+  const double max = std::ceil(largest / tick) * tick;
   const double base = bottom() + kPanelGap + kPanel;
   std::string out;
-  for (double at = 0; at <= most; at += tick) {
-    const double height = base - at / most * kPanel;
+  for (double at = 0; at <= max; at += tick) {
+    const double height = base - at / max * kPanel;
     out +=
         fmt::format("<path class=\"grid\" d=\"M{} {}H{}\"/>\n", pixels(left_), pixels(height), pixels(kWidth - kRight));
     out += svg_text(left_ - 6, height + 4, fmt::format("{:g}", at), "", "end");
@@ -280,9 +280,9 @@ std::string Plot::panel() const {
   out +=
       fmt::format("<text transform=\"translate(16 {})rotate(-90)\" text-anchor=\"middle\" class=\"dim\">jobs</text>\n",
                   pixels(base - kPanel / 2));
-  out += fmt::format("<path class=\"waiting\" d=\"{0}V{1}H{2}z\"/>\n", step_path(&Timeline::Count::waiting, most),
+  out += fmt::format("<path class=\"waiting\" d=\"{0}V{1}H{2}z\"/>\n", step_path(&Timeline::Count::waiting, max),
                      pixels(base), pixels(column(timeline_.begin)));
-  out += fmt::format("<path class=\"running\" d=\"{}\"/>\n", step_path(&Timeline::Count::running, most));
+  out += fmt::format("<path class=\"running\" d=\"{}\"/>\n", step_path(&Timeline::Count::running, max));
   const double legend = kWidth - kRight - 170, line = bottom() + kPanelGap + 10;
   out += fmt::format("<path class=\"running\" d=\"M{} {}h18\"/>", pixels(legend), pixels(line - 4));
   out += svg_text(legend + 24, line, "running", "");

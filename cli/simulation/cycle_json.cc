@@ -59,10 +59,10 @@ class Reader {
     return value.get<double>();
   }
 
-  int count(const char* key, int most) const {
+  int count(const char* key, int max) const {
     const double value = number(key);
-    if (value < 0 || value > most || value != std::floor(value))
-      throw Error(fmt::format("{}: \"{}\" is {}, not a whole number from 0 to {}", what_, key, value, most));
+    if (value < 0 || value > max || value != std::floor(value))
+      throw Error(fmt::format("{}: '{}' is {}, not an integer from 0 to {}", what_, key, value, max));
     return static_cast<int>(value);
   }
 
@@ -81,12 +81,12 @@ class Reader {
  private:
   const Json& member(const char* key) const {
     const auto found = object_.find(key);
-    if (found == object_.end()) throw Error(fmt::format("{} has no \"{}\"", what_, key));
+    if (found == object_.end()) throw Error(fmt::format("{} has no '{}'", what_, key));
     return *found;
   }
 
   [[noreturn]] void wrong(const char* key, const Json& value, const char* wanted) const {
-    throw Error(fmt::format("{}: \"{}\" must be {}, got {}", what_, key, wanted, value.type_name()));
+    throw Error(fmt::format("{}: '{}' must be {}, got {}", what_, key, wanted, value.type_name()));
   }
 
   const Json& object_;
@@ -100,11 +100,12 @@ CycleJob parse_job(const Json& value) {
   job.application = reader.text("application");
   const std::string state = reader.text("state");
   const auto found = std::ranges::find(kStates, state);
-  if (found == kStates.end()) throw Error(fmt::format("job {} has the unknown state \"{}\"", job.name, state));
+  if (found == kStates.end()) throw Error(fmt::format("job '{}' has the unknown state '{}'", job.name, state));
   job.state = static_cast<JobState>(found - kStates.begin());
   for (const Json& node : reader.list("allocation")) {
     if (!node.is_string())
-      throw Error(fmt::format("the allocation of job {} must contain node names, got {}", job.name, node.type_name()));
+      throw Error(
+          fmt::format("the allocation of job '{}' must contain node names, got {}", job.name, node.type_name()));
     job.allocation.push_back(node.get<std::string>());
   }
   job.submission_time = reader.number("submission_time");
@@ -158,7 +159,7 @@ CycleRecord parse_cycle(const std::string& line) {
 void read_cycle_log(const std::filesystem::path& file, const std::function<void(CycleRecord&)>& visit) {
   std::ifstream input(file);
   if (!input || std::filesystem::is_directory(file))
-    throw Error(fmt::format("cannot read {}: {}", file.string(),
+    throw Error(fmt::format("cannot read '{}': {}", file.string(),
                             std::filesystem::is_directory(file) ? "is a directory" : std::strerror(errno)));
   std::size_t number = 0;
   for (std::string line; std::getline(input, line);) {

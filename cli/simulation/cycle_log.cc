@@ -19,7 +19,7 @@ CycleLog::CycleLog(fs::path file, std::size_t tasks) : file_(std::move(file)), p
   std::error_code error;
   const fs::file_status status = fs::status(file_, error);
   const auto refuse = [this](int why) {
-    throw UsageError(fmt::format("cannot write {}: {}", file_.string(), std::strerror(why)));
+    throw UsageError(fmt::format("cannot write '{}': {}", file_.string(), std::strerror(why)));
   };
   if (fs::is_directory(status)) refuse(EISDIR);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
@@ -43,7 +43,7 @@ CycleLog::~CycleLog() {
 }
 
 void CycleLog::fail(int error) const {
-  throw Error(fmt::format("cannot write {}: {}", file_.string(), std::strerror(error)));
+  throw Error(fmt::format("cannot write '{}': {}", file_.string(), std::strerror(error)));
 }
 
 // Creates a task's part of the log next to the log file, not in /tmp, which may be small.

@@ -24,7 +24,7 @@ sched::CycleRecord parse_cycle(const std::string& line);
 // produce the same bytes. The complete file appears under its name when close() is called; until then, an existing file
 // is untouched.
 //
-// Errors: throws Error, naming the file, if it cannot be written. Threading: must be used by one thread at a time.
+// Errors: throws Error, naming the file, if it cannot be written.
 class CycleLog {
  public:
   // Throws UsageError if `file` cannot be created or is a directory. A pipe or device is written to only by close().

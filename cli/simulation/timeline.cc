@@ -83,7 +83,8 @@ void TimelineBuilder::add(const CycleRecord& record) {
     ++(job.allocation.empty() ? count.waiting : count.running);
     for (const std::string& name : job.allocation) {
       const auto node = wanted.find(name);
-      if (node == wanted.end()) throw Error(fmt::format("job {} is on node {}, which does not exist", job.name, name));
+      if (node == wanted.end())
+        throw Error(fmt::format("job '{}' is on node '{}', which does not exist", job.name, name));
       ++node->second[index];
     }
   }
@@ -92,7 +93,7 @@ void TimelineBuilder::add(const CycleRecord& record) {
     int replicas = 0;
     for (const auto& [job, number] : wanted[info.name]) replicas += number;
     if (replicas > gpus_of(info))
-      throw Error(fmt::format("node {} has {} replicas, more than its {} GPUs", info.name, replicas, gpus_of(info)));
+      throw Error(fmt::format("node '{}' has {} replicas, more than its {} GPUs", info.name, replicas, gpus_of(info)));
     const std::size_t node = node_index(info);
     there.insert(node);
     assign(timeline_.nodes[node], slots_[node], wanted[info.name], record.time);

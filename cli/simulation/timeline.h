@@ -2,8 +2,6 @@
 //
 // A slot is one GPU on a node. Schedulers do not distinguish the GPUs on a node, so the builder assigns slots to a
 // job's replicas, which keep them for as long as they are on the node.
-//
-// Threading: must be used by one thread at a time.
 #pragma once
 
 #include <map>

@@ -13,7 +13,7 @@
 namespace adaptdl::cli {
 namespace {
 
-constexpr auto kTellsRate = std::chrono::milliseconds(500);  // a rate computed earlier would be meaningless
+constexpr auto kRateAfter = std::chrono::milliseconds(500);  // a rate computed earlier would be meaningless
 
 }  // namespace
 
@@ -24,7 +24,7 @@ std::string copy_text(const std::string& name, std::uint64_t done, std::optional
     const double part = static_cast<double>(done) / static_cast<double>(*total);
     text += fmt::format(" of {}  {:.0f}%", format_bytes(*total), 100 * part);
   }
-  if (elapsed >= kTellsRate && done > 0) {
+  if (elapsed >= kRateAfter && done > 0) {
     const double rate = 1000.0 * static_cast<double>(done) / static_cast<double>(elapsed.count());
     text += fmt::format("  {}/s", format_bytes(static_cast<std::uint64_t>(rate)));
     if (total && *total > done) {

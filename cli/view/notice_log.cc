@@ -17,7 +17,7 @@ NoticeLog::NoticeLog(const std::filesystem::path& path) {
   // If this fails, opening the file fails too and reports why.
   create_private_file(path);
   file_.open(path, std::ios::app);
-  if (!file_) throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  if (!file_) throw Error(fmt::format("cannot write '{}': {}", path.string(), std::strerror(errno)));
 }
 
 void NoticeLog::notice(std::string_view text) {

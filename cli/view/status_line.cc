@@ -26,7 +26,7 @@ std::optional<double> progress_number(const nlohmann::json& progress, const char
 }
 
 std::string count_text(double value) {
-  constexpr double kExact = 1e15;  // below this, a double represents every whole number
+  constexpr double kExact = 1e15;  // below this, a double represents every integer
   return std::abs(value) < kExact ? format_count(std::llround(value)) : fmt::format("{:.3g}", value);
 }
 

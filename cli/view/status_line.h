@@ -12,7 +12,7 @@ namespace adaptdl::cli {
 // Returns the value of `key` in a report, or nullopt if the value is missing or not a finite number.
 std::optional<double> progress_number(const nlohmann::json& progress, const char* key);
 
-// Format a number for users to read, as a whole number with thousands separators. rate_text() formats rates below 10
+// Format a number for users to read, as an integer with thousands separators. rate_text() formats rates below 10
 // with two significant digits instead.
 std::string count_text(double value);
 std::string rate_text(double per_second);

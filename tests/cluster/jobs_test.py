@@ -111,7 +111,7 @@ class ManagementTest(JobsTest):
         done = self.adaptdl("delete", "job")
         self.assertEqual((done.returncode, done.stdout), (0, "deleted job\n"), done.stderr)
         for line in done.stderr.splitlines():  # printed if the deletion takes a while
-            self.assertRegex(line, "^adaptdl: deletion of job job is waiting for pods ")
+            self.assertRegex(line, "^adaptdl: deletion of job 'job' is waiting for pods ")
         self.assertEqual(self.get("adaptdljobs"), [])
         self.assertEqual(self.pods_of("job"), [])
         self.wait_for("its claim is gone", lambda: not self.get("pvc"))

@@ -165,7 +165,7 @@ class JourneyTest(Submitting, OperatorTest):
         self.wait_for("epochs are logged", lambda: sum("epoch" in line for line in follow.out) > 10, PATIENCE)
         journey.run(f"adaptdl cp {first}:/adaptdl/share/epochs.json . && tail -n 1 epochs.json")
         proxy = self.start("tensorboard", "proxy", "mine")
-        line = proxy.wait_for(r"^Proxying to TensorBoard instance mine at http://\S+$")[0]
+        line = proxy.wait_for(r"^Serving TensorBoard instance mine at http://\S+$")[0]
         journey.show("adaptdl tensorboard proxy mine", line)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(line.split()[-1], timeout=30) as page:

@@ -91,7 +91,7 @@ class TuneTest(OperatorTest):
 
     def test_a_suspended_killed_and_resumed_study_trains_and_counts_each_epoch_once(self):
         search = self.search()
-        search.wait_for(f"study {self.study}: ")
+        search.wait_for(f"study '{self.study}': ")
         self.wait_for_reports(HELD)
         labelled = self.kubectl("get", "adaptdljobs", "-l", f"adaptdl/study={self.study}", "-o", "name").split()
         self.assertEqual(len(labelled), TRIALS)
@@ -122,7 +122,7 @@ class TuneTest(OperatorTest):
 
     def test_jobs_of_stopped_trials_are_deleted_with_their_volume_claims(self):
         search = self.search()
-        search.wait_for(f"study {self.study}: ")
+        search.wait_for(f"study '{self.study}': ")
         self.wait_for_reports(HELD)
         stopped = self.adaptdl("tune", "stop", self.study, 0)
         self.assertEqual(stopped.returncode, 0, stopped.stderr)

@@ -91,14 +91,14 @@ class SubmitTest(Submitting):
                 self.kubectl("exec", self.pods_of(name)[0]["metadata"]["name"], "--", "touch", "/tmp/end", check=False)
                 self.assertEqual(running.finish(), code, running.text())
                 if code:
-                    self.assertRegex(running.err[-1], rf"^adaptdl: error: job {name} failed: .*of this")
+                    self.assertRegex(running.err[-1], rf"^adaptdl: error: job '{name}' failed: .*of this")
 
     def test_interrupted_and_timed_out_waits_do_not_stop_the_job(self):
         self.make_file(self.job())
         running = self.start("submit", self.project, "--image", cluster_support.IMAGE, "--wait")
         name = running.wait_for(r"^hello-\w+$").group(0)
         self.assertEqual(running.stop(), 130)
-        self.assertRegex(running.text(), f"job {name} continues")
+        self.assertRegex(running.text(), f"job '{name}' continues")
         done = self.submit("--image", cluster_support.IMAGE, "--wait", "--timeout", "3s", code=1)
         self.assertRegex(done.stderr, r"timed out waiting for job .*; the job was not stopped")
         self.assertEqual(len(self.get("adaptdljobs")), 2)
@@ -128,11 +128,11 @@ class SubmitTest(Submitting):
 
     def test_submit_rejects_invalid_input_before_creating_anything(self):
         image = ("--image", cluster_support.IMAGE)
-        self.assertRegex(self.refusal(*image, code=2), "job file .*adaptdljob.yaml not found")
+        self.assertRegex(self.refusal(*image, code=2), "job file '.*adaptdljob.yaml' not found")
         self.make_file(self.job(spec={"minReplicas": 3, "maxReplicas": 2}))
         self.assertRegex(self.refusal(*image), r"spec.minReplicas \(3\) must not be greater")
         self.make_file(self.job())
-        self.assertRegex(self.refusal(code=2), "has no Dockerfile, and none of meson.build, .*--image")
+        self.assertRegex(self.refusal(code=2), "has no Dockerfile, and none of the files .*meson.build, .*--image")
         self.assertRegex(self.refusal(*image, "--checkpoint-storage-class", "gone"), f"storage class 'gone' not found; available: .*{self.storage}")
         self.assertRegex(self.refusal(*image, "--tensorboard", "gone"), "PersistentVolumeClaim 'adaptdl-tensorboard-gone' not found .*tensorboard create gone")
         self.assertRegex(self.refusal(*image, ADAPTDL_SUBMIT_REPO_CREDS="gone"), "Secret 'gone' not found .*ADAPTDL_SUBMIT_REPO_CREDS")

@@ -61,7 +61,7 @@ class TensorBoardTest(ClusterJobsTest):
     def proxy(self, name, *options):
         """Starts a proxy for the instance. Returns the running command and the URL that it prints."""
         running = self.start("tensorboard", "proxy", name, *options)
-        url = running.wait_for(rf"^Proxying to TensorBoard instance {name} at (http://\S+)$").group(1)
+        url = running.wait_for(rf"^Serving TensorBoard instance {name} at (http://\S+)$").group(1)
         return running, url
 
     def refusal(self, *words, code=1):
@@ -150,7 +150,7 @@ class TensorBoardTest(ClusterJobsTest):
         self.assertRegex(self.adaptdl("tensorboard", "list").stdout.splitlines()[1], r"^late +<none> +1Gi +0/1 +no node fits")
         for node in ("node0", "node1"):
             self.kubectl("uncordon", node)
-        url = running.wait_for(r"^Proxying to TensorBoard instance late at (http://\S+)$").group(1)
+        url = running.wait_for(r"^Serving TensorBoard instance late at (http://\S+)$").group(1)
         self.assertEqual(fetch(url + "/data/count"), b"0")
         self.assertEqual(running.stop(), 0)
         with self.assertRaises(OSError):

@@ -76,7 +76,7 @@ class CheckpointCommand(unittest.TestCase):
         data[-2] ^= 1
         path.write_bytes(data)
 
-    def test_files_on_disk_are_safetensors_and_json(self):
+    def test_the_files_of_a_checkpoint_are_valid_safetensors_and_json(self):
         self.save(1)
         checkpoint = self.directory / "checkpoint-0"
         self.assertEqual(sorted(path.name for path in checkpoint.iterdir()),
@@ -96,7 +96,7 @@ class CheckpointCommand(unittest.TestCase):
                 self.assertRegex(file["checksum"], "^[0-9a-f]{32}$")
 
     @unittest.skipUnless(shutil.which("xxhsum"), "xxhsum is not installed")
-    def test_checksums_match_xxhsum(self):
+    def test_the_checksums_of_checkpoint_files_match_xxhsum(self):
         self.save(1)
         checkpoint = self.directory / "checkpoint-0"
 

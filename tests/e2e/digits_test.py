@@ -1,4 +1,4 @@
-"""Tests the digits program as users run it: with `adaptdl run`, alone, and started by hand as if on several hosts."""
+"""Tests the digits program as users run it: with `adaptdl run`, alone, and started manually as if on several hosts."""
 import json
 import os
 import signal
@@ -33,7 +33,7 @@ class DigitsTest(unittest.TestCase):
     def epochs(self):
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def test_two_replicas_reach_95_percent(self):
+    def test_two_replicas_reach_an_accuracy_of_95_percent(self):
         run = subprocess.run([ADAPTDL, "run", "-n", "2", "--no-checkpoint", "--", DIGITS, "--log-json", self.log], capture_output=True, text=True,
                              env=ENVIRONMENT, timeout=300)
         self.assertEqual(run.returncode, 0, run.stderr)
@@ -65,7 +65,7 @@ class DigitsTest(unittest.TestCase):
         self.assertIn("model/conv1.weight", saved)
         self.assertEqual(read_tensors(exported), {name.removeprefix("model/"): tensor for name, tensor in saved.items()})
 
-    def test_interrupting_one_manually_started_replica_checkpoints_all(self):
+    def test_interrupting_one_manually_started_replica_makes_all_replicas_save_a_checkpoint(self):
         port, checkpoints = free_port(), self.directory / "checkpoints"
         replicas = [by_hand(rank, 3, port, checkpoints, "--epochs", "1000") for rank in range(3)]
         try:
@@ -79,7 +79,7 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual([replica.returncode for replica in replicas], [143] * 3, outputs)
         self.assertEqual(len(list(checkpoints.glob("checkpoint-*"))), 1)
 
-    def test_an_interrupt_without_a_checkpoint_path_reports_that_it_is_not_set(self):
+    def test_an_interrupt_without_a_checkpoint_path_reports_that_the_path_is_not_set(self):
         process = subprocess.Popen([DIGITS, "--epochs", "1000"], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         process.stdout.readline()
         process.send_signal(signal.SIGINT)

@@ -3,7 +3,7 @@
 
 Its replicas count steps together: in each step, every replica sends a word to rank 0, which sends the same answer to all
 of them. Rank 0 asks for the next generation in the background and announces it at the end of a step. A replica that
-loses the others reports its generation as broken and asks for the next one. With --cannot-join, newcomers report that
+loses the others reports its generation as broken and asks for the next one. With --cannot-join, new replicas report that
 they cannot join the running replicas, and with --newcomers-exit N, they exit with code N. With --accuracy VALUE, the
 job reports VALUE as its accuracy every ten steps, and with --scales-badly, it reports that more replicas make it slower.
 With --until FILE, it ends as soon as FILE exists.

@@ -1,4 +1,4 @@
-"""Determines how much the journeys test: everything if ADAPTDL_TESTS=full, which tests/full sets; otherwise a faster
+"""Determines how much the end-to-end tests cover: everything if ADAPTDL_TESTS=full, which tests/full sets; otherwise a faster
 selection."""
 import os
 

@@ -57,7 +57,7 @@ class GpuTest(RunTest):
         self.assert_trained()
 
     def test_a_run_resizes_and_survives_a_killed_replica_without_a_restart(self):
-        # The run has two devices of kind cpu, but CUDA_VISIBLE_DEVICES lets their replicas share the GPU.
+        # The run has two CPU devices, but CUDA_VISIBLE_DEVICES lets their replicas share the GPU.
         run = self.start(
             "-n", "1:2", "--device-kind", "cpu", "--devices", 2, "--backend", "gloo", "--name", "gpu", "--checkpoint", "c",
             "--", "env", "CUDA_VISIBLE_DEVICES=0", DIGITS, "--epochs", FOREVER, "--log-json", "log",
@@ -77,7 +77,7 @@ class GpuTest(RunTest):
         self.assertNotIn("restarting all replicas", run.text())
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs Python's torch")
-    def test_running_out_of_gpu_memory_is_reported(self):
+    def test_a_replica_that_runs_out_of_gpu_memory_is_reported(self):
         program = "import torch; torch.empty(1 << 44, device='cuda')"
         run = self.start("-n", 1, "--no-checkpoint", "--", sys.executable, "-c", program)
         self.assertEqual(run.finish(), 1, run.text())

@@ -41,7 +41,7 @@ class Copying(Journey):
         self.assertNotIn("all/ignored", files)
         self.assertIn("all/dir/x/deep", files)
 
-    def test_directories_of_an_archive_are_known_even_without_entries_and_with_thousands_of_files(self):
+    def test_copy_writes_into_directories_that_an_added_archive_creates_without_entries_for_them(self):
         for count in 1, 10_001:
             archive = io.BytesIO()
             with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -51,7 +51,7 @@ class Copying(Journey):
             self.build("--output", f"oci:{self.root / 'out'}")
             self.assertEqual(self.files()["app/x/x"][1], b"a file")
 
-    def test_the_history_records_commands_in_their_written_form(self):
+    def test_the_history_records_commands_as_written_in_the_dockerfile(self):
         self.write({"Dockerfile": "FROM scratch\nCMD echo \"$A\" && b\nENTRYPOINT [\"e\", \"f\"]\n"})
         self.build("--output", f"oci:{self.root / 'out'}")
         self.assertEqual([each["created_by"] for each in self.layout()[1]["history"]], ["CMD echo \"$A\" && b", "ENTRYPOINT [\"e\",\"f\"]"])
@@ -78,7 +78,7 @@ class Copying(Journey):
         self.assertEqual((again["digest"], again["cachedSteps"]), (first["digest"], 0))
         self.assertEqual(subprocess.run(["diff", "-r", self.root / "one", self.root / "two"], capture_output=True).stdout, b"")
 
-    def test_source_date_epoch_overrides_file_times(self):
+    def test_source_date_epoch_limits_the_file_times_in_the_image(self):
         self.write({"Dockerfile": "FROM scratch\nWORKDIR /app\nCOPY . .\n", "f": "f"})
         first = self.build(SOURCE_DATE_EPOCH="1600000000")
         os.utime(self.project / "f", (1_750_000_000, 1_750_000_000))
@@ -108,7 +108,7 @@ class Copying(Journey):
         self.write({"d/f": "f"})
         for step, name in ("COPY a /d/f/x/y", "/d/f"), ("COPY a /d/f/", "/d/f/"), ("WORKDIR /d/f/x", "/d/f"), ("WORKDIR /d/f", "/d/f/"):
             self.write({"Dockerfile": f"FROM scratch\nCOPY d /d\n{step}\n"})
-            self.assertRegex(self.fails(), f"Dockerfile:3: {step.split()[0]}: (cannot create the directory )?{name}(:| exists)")
+            self.assertRegex(self.fails(), f"Dockerfile:3: {step.split()[0]}: (cannot create the directory )?'{name}'(:| exists)")
         self.assertIn("is not a directory", self.fails(directory=self.root / "nowhere"))
         self.fails("--output", "tar:x", code=2)
         self.fails("--push", code=2)
@@ -136,11 +136,11 @@ class Copying(Journey):
             os.unlink(self.project / "Dockerfile")
             os.symlink(target, self.project / "Dockerfile")
             for options in [], ["-f", str(self.project / "Dockerfile")]:
-                said = self.fails(*options)
-                self.assertIn("Dockerfile not found", said)
-                self.assertNotIn("ROOT", said)
+                printed = self.fails(*options)
+                self.assertIn("Dockerfile' not found", printed)
+                self.assertNotIn("ROOT", printed)
 
-    def test_many_double_star_wildcards_in_nested_directories_are_matched_in_time(self):
+    def test_many_double_star_wildcards_in_deeply_nested_directories_are_matched_quickly(self):
         directory = self.project
         for _ in range(60):
             directory = directory / "d"

@@ -76,7 +76,7 @@ COPY --chown=node:node . .
 USER node
 EXPOSE 3000
 CMD [ "node", "server.js" ]
-""", {"package.json": "{}\n", "package-lock.json": "{}\n", "server.js": "x\n"}, differs={"usr/src": "a usual directory that this base has not: it is left to who unpacks"}),
+""", {"package.json": "{}\n", "package-lock.json": "{}\n", "server.js": "x\n"}, differs={"usr/src": "this base lacks the directory; the program that unpacks the image creates it"}),
     Case("go-to-scratch", """FROM golang:1.22-alpine AS builder
 RUN mkdir /user && echo 'nobody:x:65534:65534:nobody:/:' > /user/passwd && echo 'nobody:x:65534:' > /user/group
 WORKDIR /src
@@ -103,7 +103,7 @@ WORKDIR /home/nonroot
 """, {"ca.pem": "certificate\n"}),
     Case("redis-like-with-an-entrypoint", """FROM alpine:3.19
 RUN set -eux; \\
-# the user first, so that its number is always the same
+# create the user first, so that its ID is always the same
 	addgroup -S -g 999 redis; \\
 	adduser -S -D -H -G redis -u 999 redis
 ENV REDIS_VERSION 7.2.4
@@ -147,7 +147,7 @@ RUN useradd --create-home --uid 1500 dev && su dev -c 'echo mine > ~/mine' && rm
 USER dev
 WORKDIR /home/dev/project
 COPY --chown=dev:dev . .
-""", {"tool": "x\n", "lib.so": "x\n"}, buildah=False, why="buildah makes WORKDIR root's", tree={"usr/bin/tool": (0o755, 0, 0), "usr/lib/x86_64-linux-gnu/lib.so": "x\n",
+""", {"tool": "x\n", "lib.so": "x\n"}, buildah=False, why="buildah creates WORKDIR for root", tree={"usr/bin/tool": (0o755, 0, 0), "usr/lib/x86_64-linux-gnu/lib.so": "x\n",
          "bin": "-> usr/bin", "home/dev/mine": "mine\n", "home/dev/project": (0o755, 1500, 1500), "home/dev/project/tool": (0o644, 1500, 1500)}),
     Case("heredoc-scripts", """# syntax=docker/dockerfile:1
 FROM alpine:3.19
@@ -168,7 +168,7 @@ nobody
 humans.txt
 USER web
 CMD ["start"]
-""", buildah=False, why="buildah of Debian 12 knows no here-documents", tree={"srv/www/index.html": "built\n", "usr/local/bin/start": (0o755, 0, 0), "srv/www/robots.txt": "User-agent: *\n",
+""", buildah=False, why="Debian 12's buildah does not support here-documents", tree={"srv/www/index.html": "built\n", "usr/local/bin/start": (0o755, 0, 0), "srv/www/robots.txt": "User-agent: *\n",
          "srv/www/humans.txt": "nobody\n"}, config={"User": "web", "Cmd": ["start"]}),
     Case("cache-mounts-of-a-language", """# syntax=docker/dockerfile:1
 FROM golang:1.22-alpine AS build
@@ -178,7 +178,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=bind,target=. ls /go/pkg/
 FROM alpine:3.19
 COPY --from=build /bin/server /seen /bin/
 ENTRYPOINT [ "/bin/server" ]
-""", {"go.mod": "module x\n", "main.go": "package main\n"}, buildah=False, why="buildah takes no relative target of a mount",
+""", {"go.mod": "module x\n", "main.go": "package main\n"}, buildah=False, why="buildah does not accept a relative mount target",
          tree={"bin/seen": "cache\n", "bin/server": (0o755, 0, 0), "go": None}),
     Case("php-like-with-many-volumes-and-args", """ARG VERSION=3.19
 FROM alpine:$VERSION

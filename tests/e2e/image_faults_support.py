@@ -1,4 +1,4 @@
-"""Helpers for the end-to-end tests of builds that are disturbed: a project, a real registry with a base image, and a
+"""Helpers for the end-to-end tests of builds with faulty registries: a project, a real registry with a base image, and a
 check of what was pushed."""
 
 import json

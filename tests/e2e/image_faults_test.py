@@ -230,12 +230,12 @@ class Refusals(Journey):
         wrong = self.auth_file(server, "wrong-" + self.SECRET)
         self.write(f"# a comment\nFROM {server.host}/base:1\nCOPY f /f\n", f=100)
         message = self.fails(REGISTRY_AUTH_FILE=wrong)
-        self.assertIn(f"Dockerfile:2: cannot pull {server.host}/base:1: ", message)
-        self.assertIn(f"the credentials from {wrong} were rejected; log in again", message)
+        self.assertIn(f"Dockerfile:2: cannot pull image '{server.host}/base:1': ", message)
+        self.assertIn(f"the credentials from '{wrong}' were rejected; log in again", message)
         self.assertNotIn(self.SECRET, message)
         self.write("FROM scratch\nCOPY f /f\n")
         message = self.fails("-t", f"{server.host}/x:1", "--push", REGISTRY_AUTH_FILE=wrong)
-        self.assertIn(f"the credentials from {wrong} were rejected; log in again", message)
+        self.assertIn(f"the credentials from '{wrong}' were rejected; log in again", message)
         self.assertNotIn(self.SECRET, message)
         self.assertIn(f"log in with `docker login {server.host}`", self.fails("-t", f"{server.host}/x:1", "--push"))
 
@@ -247,7 +247,7 @@ class Refusals(Journey):
         self.write("FROM scratch\nCOPY f /f\n", f=100)
         auth = self.auth_file(server, "secret")
         message = self.fails("-t", f"{server.host}/x:1", "--push", REGISTRY_AUTH_FILE=auth)
-        self.assertIn(f"the credentials from {auth} were rejected", message)
+        self.assertIn(f"the credentials from '{auth}' were rejected", message)
         self.assertLess(len(tokens.asked), 20)
 
     def test_secrets_are_not_in_the_cache_the_outputs_the_registry_or_messages(self):
@@ -264,12 +264,12 @@ class Refusals(Journey):
         done = self.run_build(*arguments, **variables)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.check_image(server, "x:1", done.stdout.split("@")[1].strip(), "--src-authfile", auth)
-        said = done.stdout + done.stderr
+        printed = done.stdout + done.stderr
         self.write((self.project / "Dockerfile").read_text() + "RUN --mount=type=secret,id=key false\n")
-        said += self.fails(*arguments, **variables)
+        printed += self.fails(*arguments, **variables)
         encoded = base64.b64encode(f"ada:{self.SECRET}".encode())
         for secret in (b"s3cret-of-a-file", b"s3cret-of-a-variable", self.SECRET.encode(), encoded):
-            self.assertNotIn(secret.decode(), said)
+            self.assertNotIn(secret.decode(), printed)
         looked = 0
         for place in (self.cache, self.root / "base-cache", server.root, self.root / "out", self.root / "archive.tar", self.root / "copy"):
             for path in [place, *place.rglob("*")]:

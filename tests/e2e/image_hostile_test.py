@@ -248,17 +248,17 @@ class Hostile(unittest.TestCase):
             # repeated: if it opened the directories itself, it opens them again.
             done = self.build(dockerfile, kind, *arguments, "--no-cache")
             events = self.watch.events()
-        said = done.stdout + done.stderr
+        printed = done.stdout + done.stderr
         if done.returncode == 77 and kind != "own":
             self.skipTest("requires root, newuidmap and /etc/subuid")
-        self.assertIn(done.returncode, (0, 1, 2), said)
-        self.assertNotIn(b"REACHED", said.replace(b'echo "REACHED', b""))
-        self.assertNotIn(b"of the machine", said)
-        self.assertEqual(events, [], said)
+        self.assertIn(done.returncode, (0, 1, 2), printed)
+        self.assertNotIn(b"REACHED", printed.replace(b'echo "REACHED', b""))
+        self.assertNotIn(b"of the machine", printed)
+        self.assertEqual(events, [], printed)
         if done.returncode != 0:
-            self.assertEqual(done.stderr.count(b"adaptdl: error: "), 1, said)
+            self.assertEqual(done.stderr.count(b"adaptdl: error: "), 1, printed)
         # No text from an image may control a terminal.
-        self.assertIsNone(re.search(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]", said), said)
+        self.assertIsNone(re.search(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]", printed), printed)
         return done
 
     def each_case(self, kind):

@@ -20,7 +20,7 @@ class Trust(Journey):
         server = self.registry(tls=make_certificate(self.root, "server", authority))
         file = self.file(100)
         message = self.fail_with("tries=2", "push", f"{server.host}/x:1", file)
-        self.assertIn(f"the registry {server.host} is not trusted", message)
+        self.assertIn(f"the registry '{server.host}' is not trusted", message)
         self.assertIn(f"/etc/docker/certs.d/{server.host}/ca.crt", message)
         self.succeed(f"ca={authority[0]}", "push", f"{server.host}/x:1", file)
         certificates = self.root / "certs.d" / server.host
@@ -73,7 +73,7 @@ class Credentials(Journey):
         self.assertIn(f"log in with `docker login {server.host}` or `podman login {server.host}`", message)
         wrong = self.auth_file({"auths": {server.host: self.basic(password="wrong-" + self.SECRET)}}, "wrong.json")
         message = self.fail_with(f"auth={wrong}", "push", f"{server.host}/x:1", file)
-        self.assertIn(f"the credentials from {wrong} were rejected; log in again", message)
+        self.assertIn(f"the credentials from '{wrong}' were rejected; log in again", message)
         self.assertNotIn(self.SECRET, message)
         right = self.auth_file({"auths": {server.host: self.basic()}}, "right.json")
         digest = self.succeed(f"auth={right}", "push", f"{server.host}/x:1", file)
@@ -140,7 +140,7 @@ echo '{{"ServerURL": "x", "Username": "ada", "Secret": "{self.SECRET}"}}'
         server, tokens = self.token_registry()
         auth = self.auth_file({"auths": {server.host: self.basic(password="not-the-secret")}})
         message = self.fail_with(f"auth={auth}", "push-blob", f"{server.host}/x", self.file(10))
-        self.assertIn(f"the token server {tokens.realm} for {server.host} refused the request", message)
+        self.assertIn(f"the token server '{tokens.realm}' for '{server.host}' refused the request", message)
         self.assertIn("incorrect username or password", message)
         self.assertNotIn("not-the-secret", message)
 

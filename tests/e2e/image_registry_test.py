@@ -104,10 +104,10 @@ class PlainRegistry(Journey):
         self.succeed("push", f"{server.host}/x:1", self.file(10))
         self.assertIn("check the tag or digest", self.fail_with("pull", f"{server.host}/x:2", self.root))
         message = self.fail_with("pull", f"{server.host}/y:2", self.root)
-        self.assertTrue(message.startswith(f"error: cannot pull {server.host}/y:2: "), message)
+        self.assertTrue(message.startswith(f"error: cannot pull image '{server.host}/y:2': "), message)
         server.kill()
         message = self.fail_with("tries=2", "pull", f"{server.host}/y:2", self.root)
-        self.assertIn(f"request to the registry {server.host} failed: connection refused", message)
+        self.assertIn(f"request to the registry '{server.host}' failed: connection refused", message)
 
     def test_docker_schema_1_manifests_are_rejected(self):
         class Old(registry_support.http.server.BaseHTTPRequestHandler):
@@ -201,7 +201,7 @@ class BadRegistries(Journey):
         data[1000] ^= 1
         path.write_bytes(data)
         message = self.fail_with("pull", f"{server.host}/x:1", self.root)
-        self.assertIn(f"cannot pull {digest} from {server.host}/x:1: the received content does not match its digest", message)
+        self.assertIn(f"cannot pull {digest} from image '{server.host}/x:1': the received content does not match its digest", message)
         path.write_bytes(data[:-1])
         self.assertIn("cannot pull " + digest, self.fail_with("tries=2", "pull", f"{server.host}/x:1", self.root))
 

@@ -121,8 +121,8 @@ class Journey(unittest.TestCase):
             env=environment, capture_output=True, text=True, timeout=PATIENCE)
         if result.returncode == 77:
             self.skipTest("requires root, newuidmap and /etc/subuid")
-        said = result.stdout + result.stderr
-        return said, self.digest(output) if result.returncode == 0 else None
+        printed = result.stdout + result.stderr
+        return printed, self.digest(output) if result.returncode == 0 else None
 
     def digest(self, output=None):
         index = json.loads(((output or self.output) / "index.json").read_text())
@@ -141,22 +141,22 @@ class Journey(unittest.TestCase):
         return None
 
     def test_the_output_and_exit_status_of_run_are_reported(self):
-        said = self.build("RUN echo first-$((20 + 3)); echo second >&2\n")
-        self.assertIn("first-23", said)
-        self.assertIn("second", said)
-        said = self.build("RUN exit 7\n", code=1)
-        self.assertIn("exit code 7", said)
-        self.assertIn("Dockerfile:5", said)
-        said = self.build("RUN kill -9 $$\n", code=1)
-        self.assertIn("killed by signal 9", said)
+        printed = self.build("RUN echo first-$((20 + 3)); echo second >&2\n")
+        self.assertIn("first-23", printed)
+        self.assertIn("second", printed)
+        printed = self.build("RUN exit 7\n", code=1)
+        self.assertIn("exit code 7", printed)
+        self.assertIn("Dockerfile:5", printed)
+        printed = self.build("RUN kill -9 $$\n", code=1)
+        self.assertIn("killed by signal 9", printed)
 
     def test_a_cache_mount_is_kept_for_the_next_build_and_is_in_no_layer(self):
         run = "RUN --mount=type=cache,target=/root/.cache echo x >> /root/.cache/list; cat /root/.cache/list | wc -l > /{}\n"
-        said = self.build(run.format("one") + "RUN echo there-are-$(cat /one)\n")
-        self.assertIn("there-are-1", said)
-        said = self.build(run.format("two") + "RUN echo there-are-$(cat /two); ls -a /root 2>&1 || true\n")
-        self.assertIn("there-are-2", said)
-        self.assertNotIn(".cache", said.split("there-are-2")[1])
+        printed = self.build(run.format("one") + "RUN echo there-are-$(cat /one)\n")
+        self.assertIn("there-are-1", printed)
+        printed = self.build(run.format("two") + "RUN echo there-are-$(cat /two); ls -a /root 2>&1 || true\n")
+        self.assertIn("there-are-2", printed)
+        self.assertNotIn(".cache", printed.split("there-are-2")[1])
 
     def prune(self, *options):
         return subprocess.Popen([ADAPTDL, "build", "prune", "--json", *options], env=dict(os.environ, ADAPTDL_BUILD_CACHE=str(self.root / "cache")),
@@ -178,8 +178,8 @@ class Journey(unittest.TestCase):
         self.assertFalse(soon(lambda: prune.poll() is not None, 1))
         (file,) = mounts.glob("*/file")
         (file.parent / "go").touch()
-        said, _ = build.communicate(timeout=PATIENCE)
-        self.assertEqual(build.returncode, 0, said)
+        printed, _ = build.communicate(timeout=PATIENCE)
+        self.assertEqual(build.returncode, 0, printed)
         result, trouble = prune.communicate(timeout=PATIENCE)
         self.assertEqual(prune.returncode, 0, trouble)
         self.assertEqual(json.loads(result)["after"], 0)
@@ -203,9 +203,9 @@ class Journey(unittest.TestCase):
     def test_changes_to_the_root_directory_itself_are_in_no_layer(self):
         dockerfile = "RUN chmod 700 / && chown 0:7 / && touch /x && stat -c 'within %a:%g' /\nRUN stat -c 'after %a:%g' / && touch /y\n"
         for date in "1000000000", "":
-            said = self.build(dockerfile, "--no-cache", SOURCE_DATE_EPOCH=date)
-            self.assertIn("within 700:7", said)
-            self.assertIn("after 755:0", said)
+            printed = self.build(dockerfile, "--no-cache", SOURCE_DATE_EPOCH=date)
+            self.assertIn("within 700:7", printed)
+            self.assertIn("after 755:0", printed)
             blobs = self.output / "blobs/sha256"
             layers = json.loads((blobs / self.digest()[7:]).read_text())["layers"]
             names = {member.name for layer in layers for member in tarfile.open(blobs / layer["digest"][7:])}
@@ -218,33 +218,33 @@ class Journey(unittest.TestCase):
         (self.context / "data/left-out").write_text("x")
         (self.context / ".dockerignore").write_text("**/left-out\n")
         stage = BASE.replace("scratch", "scratch AS first") + "RUN mkdir /made && echo from-a-stage > /made/file\n"
-        said = self.build(
+        printed = self.build(
             "RUN --mount=type=bind,source=data,target=/in,rw cat /in/file; echo; ls /in | tr '\\n' ,; touch /in/x\n"
             "RUN ls -d /in 2>&1 || echo gone-again\n"
             "RUN --mount=type=bind,from=first,source=/made,target=/in cat /in/file; touch /in/x || echo read-only\n", before=stage)
-        self.assertIn("from-a-stage", said)
-        self.assertIn("read-only", said)
-        self.assertIn("from-the-context", said)
-        self.assertIn("file,", said)
-        self.assertNotIn("left-out", said)
-        self.assertIn("gone-again", said)
+        self.assertIn("from-a-stage", printed)
+        self.assertIn("read-only", printed)
+        self.assertIn("from-the-context", printed)
+        self.assertIn("file,", printed)
+        self.assertNotIn("left-out", printed)
+        self.assertIn("gone-again", printed)
         self.assertEqual(sorted(path.name for path in (self.context / "data").iterdir()), ["file", "left-out"])
 
     def test_a_secret_is_visible_only_to_the_run_that_mounts_it(self):
         secret = "s3cret-" + hashlib.sha256(str(self.root).encode()).hexdigest()[:20]
         key = self.root / "key"
         key.write_text(secret)
-        said = self.build(
+        printed = self.build(
             "RUN --mount=type=secret,id=key sha256sum < /run/secrets/key > /sum\n"
             "RUN --mount=type=secret,id=word,env=WORD [ -n \"$WORD\" ] && echo ${#WORD} > /length\n"
             "RUN ls /run/secrets 2>&1 || true; echo sum $(cat /sum) length $(cat /length)\n",
             "--secret", f"id=key,src={key}", "--secret", "id=word,env=THE_WORD", THE_WORD=secret)
-        self.assertIn(hashlib.sha256(secret.encode()).hexdigest(), said)
-        self.assertIn(f"length {len(secret)}", said)
-        self.assertNotIn(secret, said)
+        self.assertIn(hashlib.sha256(secret.encode()).hexdigest(), printed)
+        self.assertIn(f"length {len(secret)}", printed)
+        self.assertNotIn(secret, printed)
         self.assertIsNone(self.holds(secret.encode()))
-        said = self.build("RUN --mount=type=secret,id=none,required true\n", code=1)
-        self.assertIn("--secret id=none", said)
+        printed = self.build("RUN --mount=type=secret,id=none,required true\n", code=1)
+        self.assertIn("--secret id=none", printed)
 
     def test_a_proxy_is_passed_to_run_but_not_stored_and_does_not_invalidate_the_cache(self):
         run = "RUN echo by-$http_proxy\n"
@@ -254,17 +254,17 @@ class Journey(unittest.TestCase):
         self.assertIn("by-http://me:word@two", self.build("ARG http_proxy\n" + run, "--build-arg", "http_proxy=http://me:word@two"))
 
     def test_run_with_network_none_has_only_a_loopback_interface(self):
-        said = self.build("RUN --network=none ip -o link | cut -d: -f2 | tr '\\n' ,; ping -c 1 -W 1 127.0.0.1 > /dev/null; echo end\n")
-        self.assertIn(" lo,", said)
-        self.assertNotIn("eth", said)
+        printed = self.build("RUN --network=none ip -o link | cut -d: -f2 | tr '\\n' ,; ping -c 1 -W 1 127.0.0.1 > /dev/null; echo end\n")
+        self.assertIn(" lo,", printed)
+        self.assertNotIn("eth", printed)
 
     def test_a_build_with_network_none_isolates_run_and_rejects_network_host(self):
         run = "RUN echo devices-$(ls /sys/class/net | tr '\\n' ,)\n"
         self.assertIn("devices-lo,\n", self.build(run, "--network", "none"))
         self.assertNotRegex(self.build(run, "--network", "none"), r"devices-\w")
         self.assertRegex(self.build(run, "--network", "host"), r"devices-\w")  # not the cached step of --network none
-        said = self.build("RUN --network=host true\n", "--network", "none", code=1)
-        self.assertIn("RUN: --network=host is not allowed: the build was started with --network none", said)
+        printed = self.build("RUN --network=host true\n", "--network", "none", code=1)
+        self.assertIn("RUN: --network=host is not allowed: the build was started with --network none", printed)
         self.assertIn("--network must be none or host, not 'bridge'", self.build(run, "--network", "bridge", code=2))
 
     def test_root_and_an_unprivileged_user_build_the_same_image(self):
@@ -275,8 +275,8 @@ class Journey(unittest.TestCase):
             "WORKDIR /home/maker\n"
             "RUN echo mine > file; id -u > id\n"
             "COPY --chown=7:8 etc/passwd /copied\n")
-        said, user = self.build_as("with-ids", dockerfile)
-        self.assertIsNotNone(user, said)
+        printed, user = self.build_as("with-ids", dockerfile)
+        self.assertIsNotNone(user, printed)
         self.build(dockerfile)
         self.assertEqual(user, self.digest())
         self.build(dockerfile, "--no-cache", cache="another")
@@ -340,13 +340,13 @@ class Journey(unittest.TestCase):
             self.assertEqual(subprocess.run(["diff", "-r", one, output], capture_output=True, text=True).stdout, "")
 
     def test_without_subordinate_ids_a_build_fails_only_if_it_needs_another_user(self):
-        said, digest = self.build_as("without-ids", "RUN mkdir /a && echo x > /a/b\n")
-        self.assertIsNotNone(digest, said)
+        printed, digest = self.build_as("without-ids", "RUN mkdir /a && echo x > /a/b\n")
+        self.assertIsNotNone(digest, printed)
         self.build("RUN mkdir /a && echo x > /a/b\n")
         self.assertEqual(digest, self.digest())
-        said, digest = self.build_as("without-ids", "USER maker\nRUN id\n")
+        printed, digest = self.build_as("without-ids", "USER maker\nRUN id\n")
         self.assertIsNone(digest)
-        self.assertIn("usermod --add-subgids 100000-165535 adaptdl-test" if "subgid" in said else "usermod --add-subuids", said)
+        self.assertIn("usermod --add-subgids 100000-165535 adaptdl-test" if "subgid" in printed else "usermod --add-subuids", printed)
 
     def test_an_interrupted_build_leaves_no_processes_or_mounts(self):
         number = str(2000000000 + os.getpid())

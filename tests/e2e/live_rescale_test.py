@@ -49,7 +49,7 @@ class LiveRescaleTest(RunTest):
         return 1 + max(int(epoch) for epoch, _ in times)
 
     def obey(self, run):
-        """Resizes the run in the background whenever it asks for that. Returns a list that receives the results."""
+        """Resizes the run in the background whenever the program requests a resize. Returns a list that receives the results."""
         made = []
 
         def answer():
@@ -216,7 +216,7 @@ class LiveRescaleTest(RunTest):
         return sorted((pid for pid in children(run.pid) if pid in trained), key=self.number)
 
     def number(self, pid):
-        """Returns the number of a replica in its run. Process ids cannot be used to order replicas, because the ids
+        """Returns the number of a replica in its run. Process IDs cannot be used to order replicas, because the IDs
         can wrap around."""
         try:
             environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()

@@ -126,7 +126,7 @@ class CuttingProxy(Line):
         words = request.decode().split()
         if words[:1] != ["CONNECT"]:
             client.sendall(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
-            raise ConnectionError("that is no CONNECT")
+            raise ConnectionError("not a CONNECT request")
         host, _, port = words[1].rpartition(":")
         return host.strip("[]"), int(port)
 

@@ -178,14 +178,14 @@ class ProgramsTest(unittest.TestCase):
         self.train("bert", "--data", text, "--vocab", vocabulary, "--amp", "bf16", "--epochs", "1")
 
     def test_invalid_batch_size_bounds_are_rejected_with_the_option_named(self):
-        for arguments, said in ((["--max-batch-size", "32"], "--max-batch-size 32 is smaller than --batch-size 64"),
+        for arguments, printed in ((["--max-batch-size", "32"], "--max-batch-size 32 is smaller than --batch-size 64"),
                                 (["--local-bsz-bounds", "64:32"], "lower bound is above"), (["--local-bsz-bounds", "128:256"], "excludes --batch-size 64"),
                                 (["--local-bsz-bounds", "8:32"], "excludes --batch-size 64"), (["--local-bsz-bounds", "8-32"], "MIN:MAX"),
                                 (["--local-bsz-bounds", "0:"], "MIN:MAX"), (["--max-batch-size", "0"], "--max-batch-size")):
             # All programs share the code that checks these options, so most cases are tested with one program only.
             for name in PROGRAMS if FULL or arguments[0] == "--max-batch-size" else ["digits"]:
                 with self.subTest(name, arguments=arguments):
-                    self.assertIn(said, self.refused(name, "--batch-size", "64", "--autoscale-bsz", *arguments))
+                    self.assertIn(printed, self.refused(name, "--batch-size", "64", "--autoscale-bsz", *arguments))
         self.assertIn("--autoscale-bsz", self.refused("digits", "--max-batch-size", "128"))
 
     def test_missing_data_is_rejected_with_the_option_and_file_named(self):

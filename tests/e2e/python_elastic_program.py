@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--wait", action="append", default=[], metavar="STEP:FILE")
     parser.add_argument("--pause", type=float, default=0, help="seconds of a step, shared by the replicas")
-    parser.add_argument("--autoscale", metavar="LARGEST:LEAST", help="batch size in all, and of a replica")
+    parser.add_argument("--autoscale", metavar="MAX:MIN", help="maximum total batch size, and minimum local batch size")
     options = parser.parse_args()
     waits = {int(step): path for step, path in (each.split(":", 1) for each in options.wait)}
 
@@ -74,8 +74,8 @@ def main():
     model = adaptdl.torch.AdaptiveDataParallel(net, optimizer)
     loader = adaptdl.torch.AdaptiveDataLoader(Samples(), batch_size=BATCH_SIZE, shuffle=True)
     if options.autoscale:
-        largest, least = map(int, options.autoscale.split(":"))
-        loader.autoscale_batch_size(largest, local_bsz_bounds=(least, largest), gradient_accumulation=True)
+        max_batch, min_local = map(int, options.autoscale.split(":"))
+        loader.autoscale_batch_size(max_batch, local_bsz_bounds=(min_local, max_batch), gradient_accumulation=True)
     steps = Steps()
     say(f"rank {adaptdl.env.replica_rank()} of {adaptdl.env.num_replicas()} begins after step {steps.count}")
     for epoch in adaptdl.torch.remaining_epochs_until(options.epochs):

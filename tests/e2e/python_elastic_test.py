@@ -105,7 +105,7 @@ class PythonElasticTest(RunTest):
         self.assert_ends_right(again)
         self.assert_each_sample_once(stopped, again)
 
-    def test_a_killed_replica_restarts_all_from_the_last_checkpoint(self):
+    def test_after_a_replica_is_killed_all_replicas_restart_from_the_last_checkpoint(self):
         run = self.start_python(10, 40)
         self.assertEqual(self.resize_at(run, 10, 2, 1), 11)
         run.wait_for("waits after step 40")

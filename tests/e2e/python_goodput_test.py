@@ -81,8 +81,8 @@ class PythonGoodputTest(unittest.TestCase):
 
     def test_fitted_parameters_are_as_accurate_as_those_of_the_python_package(self):
         # On some splits, the package stops in a worse minimum, which may predict better by chance. Which splits are
-        # affected depends on the last bits of the package's arithmetic. So the predictions are compared over all
-        # applications together, and for each split only the error that both minimize is compared.
+        # affected depends on the last bits of the package's arithmetic. So the predictions are compared across all
+        # applications, and for each split only the error that both minimize is compared.
         for name, (fitted_of, seeds) in FITTED.items():
             means = []
             for application in goodput_support.applications():

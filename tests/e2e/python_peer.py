@@ -103,8 +103,8 @@ def _call(name, command):
         raise unittest.SkipTest(f"no Python environment \"{name}\": no end of \"{' '.join(command)}\" in {PATIENCE} s")
     if done.returncode != 0:
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        said = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "nothing")
-        raise unittest.SkipTest(f"no Python environment \"{name}\": \"{' '.join(command)}\" says: {said}")
+        printed = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "nothing")
+        raise unittest.SkipTest(f"no Python environment \"{name}\": \"{' '.join(command)}\" says: {printed}")
     return done.stdout
 
 

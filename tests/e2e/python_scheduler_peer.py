@@ -24,8 +24,8 @@ GPUS = {"nvidia.com/gpu": 4}
 def job_info(job):
     function = GoodputFunction(PerfParams(*job["perf"]), GradParams(*job["grad"]), job["init"])
     speedup = SpeedupFunction(function, job["max"], (job["min_local"], job["max_local"]), job["accumulation"])
-    most = min(max(2 * job["profiled"], 1), job["max_replicas"])  # the limit that its allocator applies
-    return JobInfo({"nvidia.com/gpu": 1}, speedup, job["creation"], 0, most)
+    limit = min(max(2 * job["profiled"], 1), job["max_replicas"])  # as its allocator limits it
+    return JobInfo({"nvidia.com/gpu": 1}, speedup, job["creation"], 0, limit)
 
 
 def allocate(question):

@@ -56,8 +56,8 @@ class PythonSchedulerTest(unittest.TestCase):
                   f" ({times[-1]:.0f} times)", flush=True)
         found = [ratio for ratio in ratios if ratio < math.inf] or [math.inf]
         print(f"as good or better on {as_good} of {len(SIZES)}; Python found nothing on {ratios.count(math.inf)},"
-              f" on the others ours is worth {statistics.median(found):.3f} times as much (median; least"
-              f" {min(found):.3f}); {statistics.median(times):.0f} times faster (median; least {min(times):.0f})")
+              f" on the others ours is worth {statistics.median(found):.3f} times as much (median; minimum"
+              f" {min(found):.3f}); {statistics.median(times):.0f} times faster (median; minimum {min(times):.0f})")
         self.assertGreaterEqual(as_good, math.ceil(0.95 * len(SIZES)))
 
     def worth(self, problem, allocations):

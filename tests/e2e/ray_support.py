@@ -98,7 +98,7 @@ class RayCluster:
         return len(json.loads(self.query("(ray.experimental.internal_kv._internal_kv_get('autoscaler_resource_request') or b'[]').decode()")))
 
     def processes_of(self, pattern):
-        """Returns the ids of the cluster's processes whose command line begins with the pattern."""
+        """Returns the IDs of the cluster's processes whose command line begins with the pattern."""
         commands = {pid: self._read(pid, "cmdline").replace(b"\0", b" ").decode() for pid in self._processes(f"ADAPTDL_TEST_RAY={self.directory}")}
         return [pid for pid, command in commands.items() if re.match(pattern, command, re.DOTALL)]
 

@@ -21,7 +21,7 @@ SAMPLES, BATCH = 240, 12
 PATIENCE = 120
 STANDARD_LIBRARY_PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 PYTHON_PROGRAM = pathlib.Path(__file__).with_name("python_elastic_program.py")
-PYTHON_SAMPLES = 8 * 256  # over all epochs
+PYTHON_SAMPLES = 8 * 256  # across all epochs
 
 
 def tree(directory):

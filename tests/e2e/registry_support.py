@@ -77,12 +77,12 @@ class RegistryServer:
         deadline = time.monotonic() + PATIENCE
         while True:
             ended = self.process.poll() is not None
-            said = self.log.read_bytes()[before:]
-            if b"listening on " in said:
+            printed = self.log.read_bytes()[before:]
+            if b"listening on " in printed:
                 return True
-            if ended and b"address already in use" in said:
+            if ended and b"address already in use" in printed:
                 return False
-            assert not ended and time.monotonic() < deadline, said
+            assert not ended and time.monotonic() < deadline, printed
             time.sleep(0.02)
 
     def kill(self):

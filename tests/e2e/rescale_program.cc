@@ -4,7 +4,7 @@
 //   rescale_program --epochs N [--until FILE] [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
 //   [--lr RATE] [--slow-load FILE] [--slow-save FILE] [--evaluate STEPS --evaluations FILE] [--stray] [--large-part]
 //
-// At each STEP (counted over all epochs, from 0) rank 0 prints "resize REPLICAS at STEP" and waits until the next
+// At each STEP (counted across all epochs, from 0) rank 0 prints "resize REPLICAS at STEP" and waits until the next
 // generation is announced; with --restart it requests a stop instead, so that the next start can have as many replicas.
 // Either way, the replicas change at the same step boundary. --step-time: a step takes MS/n on n replicas, as if each
 // had its own device. --until: the epoch in which FILE appears is the last one. --slow-load: in the middle of loading

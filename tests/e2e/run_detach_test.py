@@ -36,7 +36,7 @@ class DetachTest(RunTest):
         self.addCleanup(self.end_runs)
 
     def end_runs(self):
-        """Kills the launchers that a failed test has left running. They are not children of this process, so their ids come from
+        """Kills the launchers that a failed test has left running. They are not children of this process, so their IDs come from
         the list of runs."""
         for run in self.listed("--all").values():
             if run["ended"] is None and is_alive(run["pid"]):
@@ -52,7 +52,7 @@ class DetachTest(RunTest):
         self.assertTrue(eventually(lambda: not is_alive(run["pid"])))
         return run
 
-    def test_run_detach_prints_the_name_and_keeps_running(self):
+    def test_run_detach_prints_the_name_of_the_run_which_continues_in_the_background(self):
         name = self.detach("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER).rstrip("\n")
         self.assertRegex(name, r"^replica_program-20[0-9-]+$")
         # If a launcher does not answer at once, its run is listed as it was last recorded.
@@ -97,7 +97,7 @@ class DetachTest(RunTest):
         os.kill(pid, signal.SIGTERM)
         self.assertEqual(self.ended("job")["exit_code"], 143)
 
-    def test_a_startup_error_is_printed_and_its_code_returned(self):
+    def test_a_startup_error_is_printed_and_sets_the_exit_code(self):
         self.assertIn("cannot find 'no-such-program' in PATH", self.detach("no-such-program", code=2))
         broken = self.script("broken", "")
         broken.write_bytes(b"\x7fELF broken")
@@ -146,7 +146,7 @@ class DetachTest(RunTest):
         self.assertRegex(notices, r"\A20\d\d-\d\d-\d\d \d\d:\d\d:\d\d 1 replica of sh, ")
         self.assertIn("adaptdl: error: replica 0 failed first: it exited with code 7\n", notices)
 
-    def test_the_suggested_command_resumes_a_stopped_run_detached(self):
+    def test_the_suggested_command_resumes_a_stopped_run_in_the_background(self):
         self.detach("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER)
         self.assertTrue(eventually(lambda: "begins at step" in self.adaptdl("logs", "job")))
         pid = self.listed()["job"]["pid"]

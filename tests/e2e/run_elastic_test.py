@@ -26,7 +26,7 @@ class ElasticTest(RunTest):
         self.adaptdl("resize", self.name, bounds)
 
     def wait_for_generation(self, run, generation, size):
-        """Waits until all `size` replicas of that generation are training, and returns their process ids by rank."""
+        """Waits until all `size` replicas of that generation are training, and returns their process IDs by rank."""
         lines = run.wait_for(f"generation {generation} rank ", size)
         found = {}
         for line in lines:
@@ -37,7 +37,7 @@ class ElasticTest(RunTest):
         return [found[rank] for rank in range(size)]
 
     def wait_for_group(self, run, condition):
-        """Waits until the condition holds for the process ids, by rank, of a generation that is training, and returns them.
+        """Waits until the condition holds for the process IDs, by rank, of a generation that is training, and returns them.
         The number of the generation does not matter: a replica that is not scheduled for as long as --hang-timeout is lost as
         well, and is replaced in a later generation."""
 
@@ -64,7 +64,7 @@ class ElasticTest(RunTest):
         self.assertEqual(ordered, sorted(ordered), run.text())
 
     def stop(self, run):
-        """Stops the run with a checkpoint, as a user does with Ctrl-C."""
+        """Interrupts the run, as a user does with Ctrl-C, so that it saves a checkpoint and stops."""
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
         run.wait_for("saved step")
@@ -131,7 +131,7 @@ class ResizeTest(ElasticTest):
 
 
 class FailureTest(ElasticTest):
-    def test_survivors_continue_at_once_and_a_replacement_joins(self):
+    def test_after_a_replica_is_killed_the_others_continue_at_once_and_a_replacement_joins(self):
         for victim in (0, 2):
             with self.subTest(rank=victim):
                 run = self.start_elastic("1:3", devices=3)
@@ -144,7 +144,7 @@ class FailureTest(ElasticTest):
                 run.wait_for("continuing with 2 replicas")
                 self.stop(run)
 
-    def test_too_few_survivors_wait_for_replacements(self):
+    def test_replicas_below_the_minimum_wait_for_replacements_of_killed_ones(self):
         run = self.start_elastic("3", devices=3, options=["--max-restarts", 1])
         before = self.wait_for_generation(run, 0, 3)
         os.kill(before[1], signal.SIGKILL)

@@ -231,7 +231,7 @@ class OutputTest(RunTest):
         out, _ = self.shell(f"$ADAPTDL run -n 1 {program} | {reader}; echo ${{PIPESTATUS[0]}}")
         self.assertEqual(out, "300000\n0\n")
 
-    def test_closing_the_output_pipe_stops_the_run_with_a_checkpoint(self):
+    def test_closing_the_output_pipe_makes_the_run_save_a_checkpoint_and_stop(self):
         program = self.script(
             "chatter", f"#!/bin/sh\nwhile sleep 0.05; do echo tick; done &\nexec {REPLICA_PROGRAM} --steps 100000\n"
         )

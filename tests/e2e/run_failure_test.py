@@ -84,7 +84,7 @@ class FailureTest(RunTest):
         self.assertIn("the reason", again)
         self.assertIn("100", again)
 
-    def test_exit_codes_are_passed_on(self):
+    def test_a_run_exits_with_the_exit_code_of_the_failed_replica(self):
         for code in (1, 2, 42, 127, 255):
             with self.subTest(code):
                 self.run_to_end("-n", 2, "sh", "-c", f"exit {code}", code=code)
@@ -93,7 +93,7 @@ class FailureTest(RunTest):
         run = self.run_to_end("-n", 2, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] && exit 0; sleep 1; echo still here")
         self.assertEqual(run.out, ["[1] still here"])
 
-    def test_running_out_of_memory_is_reported(self):
+    def test_a_replica_that_runs_out_of_memory_is_reported(self):
         program = self.python(
             "hungry",
             "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nx = bytearray(1 << 30)\n",

@@ -61,14 +61,14 @@ class LsTest(VerbsTest):
             (second["NAME"], second["STATE"], second["WHY"]), ("a-second", "failed", "replica 1 exited with code 7")
         )
 
-    def test_restarts_are_counted(self):
+    def test_ls_shows_the_number_of_restarts_of_a_run(self):
         self.run_to_end(
             *("--name", "job", "-n", 1, "--max-restarts", 1),
             *(REPLICA_PROGRAM, "--steps", 9, "--at-step", 3, "--exit", 5),
         )
         self.assertEqual(self.listed()["job"]["restarts"], 1)
 
-    def test_runs_that_ended_long_ago_are_listed_with_all(self):
+    def test_runs_that_ended_long_ago_are_listed_only_with_the_option_all(self):
         self.run_to_end("--name", "job", "-n", 1, "true")
         record = self.runs / "job" / "run.json"
         old = json.loads(record.read_text())
@@ -96,7 +96,7 @@ class LsTest(VerbsTest):
         again.wait_for(f"continuing from {self.directory}/c/checkpoint-0")
         self.assertEqual(self.listed()["job"]["state"], "done")
 
-    def test_the_same_command_resumes_a_killed_run_of_that_name(self):
+    def test_repeating_the_command_of_a_killed_run_with_a_name_resumes_that_run(self):
         run = self.start_counting("job")
         saved = self.adaptdl("checkpoint", "save", "job").strip()
         step = int(run.wait_for("saved step")[0].split()[-1])

@@ -77,7 +77,7 @@ class NodesTest(RunTest):
         self.assertIn("it does not have this job's secret", first.text())
         self.assertIn("does it have the same secret?", second.text())
 
-    def test_an_interrupt_on_one_machine_stops_all_and_all_report_the_checkpoint(self):
+    def test_an_interrupt_on_one_machine_stops_the_job_and_every_launcher_reports_the_checkpoint(self):
         runs = self.start_nodes(2, 2, ["--steps", FOREVER])
         for run in runs:
             run.wait_for("begins at step", 2)
@@ -86,7 +86,7 @@ class NodesTest(RunTest):
             self.assertEqual(run.finish(), 143, run.text())
             run.wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
 
-    def test_a_machine_without_the_directory_learns_of_the_checkpoint_from_its_replica(self):
+    def test_a_launcher_without_the_checkpoint_directory_reports_the_checkpoint_that_its_replica_saved(self):
         # The second machine's directory is removed during the run, so that only its replica can report the checkpoint.
         program = self.script(
             "elsewhere",
@@ -108,7 +108,7 @@ class NodesTest(RunTest):
             self.assertEqual(run.finish(), 143, run.text())
         runs[1].wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
 
-    def test_a_failure_on_one_machine_ends_all(self):
+    def test_a_failure_on_one_machine_ends_the_job_on_all_machines(self):
         runs = self.start_nodes(2, 2, ["--steps", FOREVER])
         for run in runs:
             run.wait_for("begins at step", 2)
@@ -116,7 +116,7 @@ class NodesTest(RunTest):
         self.assertEqual(runs[1].finish(), 137, runs[1].text())
         self.assertEqual(runs[0].finish(), 1, runs[0].text())
 
-    def test_all_machines_restart_after_a_failure(self):
+    def test_the_replicas_on_all_machines_restart_after_a_failure(self):
         runs = self.start_nodes(
             2, 1, "--max-restarts", 3, ["--steps", 12, "--checkpoint-at", 4, "--at-step", 8, "--rank", 1, "--exit", 9]
         )

@@ -149,7 +149,7 @@ class WaitingTest(SharingTest):
 
 
 class AgentTest(SharingTest):
-    def test_runs_continue_when_the_agent_is_killed_and_it_restarts(self):
+    def test_runs_continue_when_the_agent_is_killed_and_another_agent_starts(self):
         one, two = self.share("one", "1:4"), self.share("two", "1:4")
         self.wait_for_replicas(one=2, two=2)
         pids = replicas_of(one.pid) + replicas_of(two.pid)
@@ -164,7 +164,7 @@ class AgentTest(SharingTest):
         self.assertLess(set(now), set(pids))
         self.stop(one, two, three)
 
-    def test_devices_of_a_killed_launcher_go_to_the_others(self):
+    def test_devices_of_a_killed_launcher_go_to_the_other_runs(self):
         one, two = self.share("one", "1:4"), self.share("two", "1:4")
         self.wait_for_replicas(one=2, two=2)
         one.send(signal.SIGKILL)

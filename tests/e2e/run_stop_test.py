@@ -122,14 +122,14 @@ class GracefulStopTest(RunTest):
             ],
         )
 
-    def test_sigterm_and_sighup_stop_a_run_with_a_checkpoint(self):
+    def test_sigterm_and_sighup_make_a_run_save_a_checkpoint_and_stop(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number):
                 run = self.start_counting("--checkpoint", f"c{number}")
                 run.send(number)
                 self.assertEqual(run.finish(), 143, run.text())
 
-    def test_nohup_is_respected(self):
+    def test_sighup_does_not_stop_a_run_that_nohup_started(self):
         process = subprocess.Popen(
             ["nohup", ADAPTDL, "run", "-n", "1", "--no-checkpoint", "sh", "-c", "echo ready; sleep 1; echo done"],
             cwd=self.directory,
@@ -196,7 +196,7 @@ class GracefulStopTest(RunTest):
             time.sleep(0.0005)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_sigterm_to_one_replica_stops_all(self):
+    def test_sigterm_to_one_replica_stops_all_replicas(self):
         run = self.start_counting("--checkpoint", "c")
         os.kill(replicas_of(run.pid)[1], signal.SIGTERM)
         self.assertEqual(run.finish(), 143, run.text())
@@ -241,7 +241,7 @@ class NothingSavedTest(RunTest):
         run.wait_for("the program does not handle SIGTERM")
         self.assertEqual(self.own_checkpoints(), [])  # the empty directory was removed
 
-    def test_a_run_with_no_checkpoint_reports_that_nothing_was_saved(self):
+    def test_a_run_with_the_option_no_checkpoint_reports_that_no_checkpoint_was_saved(self):
         run = self.start("-n", 1, "--no-checkpoint", REPLICA_PROGRAM, "--steps", FOREVER)
         run.wait_for("begins at step")
         interrupt(run)
@@ -250,7 +250,7 @@ class NothingSavedTest(RunTest):
 
 
 class ForcedStopTest(RunTest):
-    def test_a_second_ctrl_c_kills_at_once(self):
+    def test_a_second_ctrl_c_kills_the_replicas_at_once(self):
         run = self.start("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--hang")
         run.wait_for("begins at step", 2)
         replicas = replicas_of(run.pid)

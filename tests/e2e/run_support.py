@@ -212,7 +212,7 @@ class Run:
             eventually(lambda: not any(thread.is_alive() for thread in self._threads), 5)
             lines = [line for line in self.out + self.err if text in line]
         if len(lines) < count:
-            raise AssertionError(f"{text!r} did not come {count} times; output:\n{self.text()}")
+            raise AssertionError(f"{text!r} did not appear {count} times; output:\n{self.text()}")
         return lines
 
     def send(self, number):
@@ -223,11 +223,11 @@ class Run:
         try:
             code = self.process.wait(patience)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"no end after {patience} s; output:\n{self.text()}") from None
+            raise AssertionError(f"still running after {patience} s; output:\n{self.text()}") from None
         for thread in self._threads:
             thread.join(PATIENCE)
             if thread.is_alive():
-                raise AssertionError("somebody holds the output open after the end")
+                raise AssertionError("another process holds the output open after the end of the process")
         return code
 
     def text(self):

@@ -82,7 +82,7 @@ class Terminal:
 
     def wait_for(self, condition):
         if not eventually(lambda: condition(self.text)):
-            raise AssertionError(f"it did not come: {self.text!r}")
+            raise AssertionError(f"the expected text did not appear: {self.text!r}")
 
     def finish(self):
         code = self.process.wait(PATIENCE)
@@ -231,7 +231,7 @@ class TerminalTest(RunTest):
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 130)
 
-    def test_sighup_stops_the_run_with_a_checkpoint(self):
+    def test_sighup_makes_the_run_save_a_checkpoint_and_stop(self):
         terminal = self.start_on_terminal("-n", 1, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000)
         terminal.wait_for(lambda text: "begins at step" in text)
         os.kill(terminal.process.pid, signal.SIGHUP)

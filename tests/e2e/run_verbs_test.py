@@ -35,7 +35,7 @@ class LogsTest(VerbsTest):
             self.without_headers(self.adaptdl("logs", "job", "--rank", 1)), [f"turn {turn}" for turn in range(1, 10, 2)]
         )
 
-    def test_logs_follow_ends_with_the_run(self):
+    def test_logs_with_follow_ends_when_the_run_ends(self):
         run = self.start_counting(
             "job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done; echo over"]
         )
@@ -55,7 +55,7 @@ class LogsTest(VerbsTest):
         self.assertEqual(follow.wait(PATIENCE), 0)
         self.assertEqual(run.finish(), 0, run.text())
 
-    def test_logs_are_read_from_a_directory_given_with_logs(self):
+    def test_logs_are_read_from_the_directory_that_the_run_received_with_the_option_logs(self):
         self.run_to_end("-n", 1, "--name", "job", "--logs", "there", "echo", "text")
         self.assertEqual(self.without_headers(self.adaptdl("logs", "job")), ["[0] text"])
         self.assertTrue((self.directory / "there" / "rank-0.log").exists())
@@ -64,7 +64,7 @@ class LogsTest(VerbsTest):
         self.run_to_end("-n", 2, "--name", "job", "true")
         self.assertEqual(
             self.refusal("logs", "job", "--rank", 2, code=2),
-            f"run job has no log of rank 2 in {self.runs}/job/logs; available ranks: 0, 1",
+            f"run 'job' has no log of rank 2 in '{self.runs}/job/logs'; available ranks: 0, 1",
         )
         self.assertEqual(
             self.refusal("logs", "job", "--rank", "x", code=2), "logs: --rank must be an integer of at least 0, not 'x'"
@@ -121,7 +121,7 @@ class CheckpointSaveTest(VerbsTest):
 
 
 class ResizeTest(VerbsTest):
-    def test_invalid_sizes_and_ended_runs_are_rejected(self):
+    def test_resize_rejects_invalid_sizes_and_ended_runs(self):
         self.run_to_end("-n", 1, "--name", "job", "true")
         for size in ("0", "x", "1:", ":2", "1:2:3", "-1", "2000", "1.5"):
             self.assertEqual(
@@ -157,12 +157,12 @@ class DeleteTest(VerbsTest):
     def test_delete_removes_checkpoints_of_the_run_unless_keep_checkpoints_is_given(self):
         for name, options in {"gone": [], "kept": ["--keep-checkpoints"]}.items():
             self.start_counting(name)
-            said = self.adaptdl("delete", name, *options)
-            self.assertEqual(f"its checkpoints are in {self.runs}/{name}/checkpoints" in said, bool(options), said)
+            printed = self.adaptdl("delete", name, *options)
+            self.assertEqual(f"its checkpoints are in {self.runs}/{name}/checkpoints" in printed, bool(options), printed)
             self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
         self.assertEqual(list(self.runs.glob("*/*/*")), [self.runs / "kept" / "checkpoints" / "checkpoint-0"])
 
-    def test_delete_now_kills_the_run_at_once(self):
+    def test_delete_with_the_option_now_kills_the_run_at_once(self):
         run = self.start("-n", 2, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER, "--hang")
         run.wait_for("begins at step", 2)
         self.adaptdl("delete", "job", "--now")
@@ -173,7 +173,7 @@ class DeleteTest(VerbsTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
         self.start_counting("second", "--checkpoint", self.runs / "first" / "checkpoints")
-        self.assertIn("run second saves its checkpoints in", self.refusal("delete", "first"))
+        self.assertIn("run 'second' saves its checkpoints in", self.refusal("delete", "first"))
         self.adaptdl("delete", "second")
         self.adaptdl("delete", "first")
         self.assertEqual(list(self.runs.iterdir()), [])

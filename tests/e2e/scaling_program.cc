@@ -130,7 +130,8 @@ void run(const json& one, std::ostream& output) {
   const auto schedule = one.at("schedule").get<Schedule>();
   const std::size_t batch_size = one.at("batch_size");
   adaptdl::AdaptiveDataLoaderHelper loader(batch_size);
-  // The upper bound of the local batch size makes the first step accumulate as scheduled; the decider sets later steps.
+  // The upper bound of the local batch size makes the first step accumulate as scheduled; the decider below chooses
+  // those of later steps.
   loader.autoscale_batch_size(1000 * batch_size, {.max = schedule.front().first}, true);
   adaptdl::internal::set_batch_size_decider(
       [&](std::uint64_t step) { return schedule.at(std::min<std::size_t>(step + 1, schedule.size() - 1)); });
@@ -143,7 +144,7 @@ void run(const json& one, std::ostream& output) {
       const auto profile = loader.profile(false);
       if (loader.batch_size_changed()) loader.sync_local_bsz();
       if (loader.current_local_bsz() != local_bsz || loader.accumulation_steps() != accumulation)
-        throw std::runtime_error("a step of another batch size than the schedule's");
+        throw std::runtime_error("the batch size of a step differs from the schedule");
       const auto given = gradients.next();
       auto loss = model(given[0], given[1]);
       adaptdl::internal::clear_gradients(*optimizer);

@@ -183,12 +183,12 @@ class CyclesTest(SimulateTest):
 
     def test_an_output_file_that_cannot_be_written_is_reported(self):
         workload = self.workload()
-        self.assert_refused([workload, "--output", "/nowhere/x"], "cannot write /nowhere/x: No such file or directory")
+        self.assert_refused([workload, "--output", "/nowhere/x"], "cannot write '/nowhere/x': No such file or directory")
         self.assert_refused([workload, "--output", self.directory], "Is a directory")
         if os.access("/dev/full", os.W_OK):
             done = simulate(workload, "--policy", "fifo", "--output", "/dev/full")
             self.assertEqual(done.returncode, 1)
-            self.assertIn("adaptdl: error: cannot write /dev/full: No space left on device\n", done.stderr)
+            self.assertIn("adaptdl: error: cannot write '/dev/full': No space left on device\n", done.stderr)
 
     def test_an_interrupt_stops_the_simulation_and_keeps_the_existing_file(self):
         out = self.directory / "cycles.jsonl"
@@ -249,19 +249,19 @@ class RefusalTest(SimulateTest):
         empty.mkdir()
         for words, message in {
             (): "WORKLOAD is required",
-            ("/nowhere",): "cannot read workload /nowhere",
-            (empty,): f"no .csv file found in {empty}",
+            ("/nowhere",): "cannot read workload '/nowhere'",
+            (empty,): f"no .csv file found in '{empty}'",
             (workload, "--policy", "best"): "unknown policy 'best': expected one of adaptive, pollux",
             (workload, "--policy", "fifo,"): "unknown policy '': expected one of",
-            (workload, "--nodes", "0"): "--nodes must be a whole number from 1",
-            (workload, "--gpus", "4.5"): "--gpus must be a whole number from 1",
+            (workload, "--nodes", "0"): "--nodes must be an integer from 1",
+            (workload, "--gpus", "4.5"): "--gpus must be an integer from 1",
             (workload, "--interval", "soon"): "--interval",
             (workload, "--interval", "0s"): "interval",
             (workload, "--restart-cost", "-1s"): "--restart-cost",
             (workload, "--interference", "2"): "--interference must be a number from 0 to 1",
             (workload, "--fairness", "nan"): "--fairness must be a number",
             (workload, "--autoscale", "4"): "--autoscale must be MIN:MAX",
-            (workload, "--autoscale", "8:4"): "MAX of --autoscale must be a whole number from 8",
+            (workload, "--autoscale", "8:4"): "MAX of --autoscale must be an integer from 8",
             (workload, "--autoscale", "1:4", "--nodes", "2"): "--autoscale and --nodes cannot be used together",
             (workload, "--node-group", "a100:4:8"): "--node-group must be TYPE:NODES:GPUS:SPEED",
             (workload, "--node-group", "a100:4:8:0"): "SPEED of --node-group",
@@ -269,8 +269,8 @@ class RefusalTest(SimulateTest):
             (workload, "--node-group", "a:1:1:1:1", "--node-price", "2"): "--node-group and --node-price cannot be used together",
             (workload, "--node-price", "free"): "--node-price",
             (workload, "--node-group", "a:1:1:1", "--gpus", "2"): "--node-group and --gpus cannot be used together",
-            (workload, "--seed", "x"): "--seed must be a whole number",
-            (workload, "--threads", "0"): "--threads must be a whole number from 1",
+            (workload, "--seed", "x"): "--seed must be an integer",
+            (workload, "--threads", "0"): "--threads must be an integer from 1",
             (workload, "--traces", "/nowhere"): "/nowhere",
             (workload, "--nonsense",): "unknown option '--nonsense'",
         }.items():
@@ -311,8 +311,8 @@ class PlotTest(SimulateTest):
 
     def test_the_plot_names_nodes_jobs_and_units(self):
         out = self.cycles("--policy", "adaptive", "--nodes", 3)
-        said = self.succeed("plot", out)
-        self.assertTrue(said.startswith(f"{out.with_suffix('.svg')}, "), said)
+        printed = self.succeed("plot", out)
+        self.assertTrue(printed.startswith(f"{out.with_suffix('.svg')}, "), printed)
         root = self.picture(out.with_suffix(".svg"))
         self.assertEqual(root.tag, self.SVG + "svg")
         text = [element.text for element in root.iter(self.SVG + "text")]
@@ -331,7 +331,7 @@ class PlotTest(SimulateTest):
         self.assertEqual(next(self.picture(svg).iter(self.SVG + "title")).text, "A & B <c>")
         self.assertEqual(self.succeed("plot", out, "-o", "-", "--title", "A & B <c>"), svg.read_text())
         self.assert_refused(["plot", out, "-o", out], "would overwrite the cycle file")
-        self.assert_refused(["plot", out, "-o", "/nowhere/p.svg"], "cannot write /nowhere/p.svg", code=1)
+        self.assert_refused(["plot", out, "-o", "/nowhere/p.svg"], "cannot write '/nowhere/p.svg'", code=1)
 
     def test_one_of_several_simulations_must_be_selected(self):
         out = self.cycles("--policy", "fifo,sia")
@@ -369,11 +369,11 @@ class PlotTest(SimulateTest):
         for line, message in {
             "{": "invalid JSON",
             "[]": "the cycle must be an object, got array",
-            "{}": 'the cycle has no "workload"',
-            json.dumps({**second, "time": "late"}): 'the cycle: "time" must be a number, got string',
+            "{}": "the cycle has no 'workload'",
+            json.dumps({**second, "time": "late"}): "the cycle: 'time' must be a number, got string",
             json.dumps({**second, "time": -5}): "time must increase",
-            json.dumps({**second, "jobs": [{}]}): 'a job has no "name"',
-            json.dumps({**second, "nodes": []}): f"is on node {node}, which does not exist",
+            json.dumps({**second, "jobs": [{}]}): "a job has no 'name'",
+            json.dumps({**second, "nodes": []}): f"is on node '{node}', which does not exist",
             json.dumps({**second, "nodes": [{**node, "gpus": 0} for node in second["nodes"]]}): "more than its 0 GPUs",
         }.items():
             file.write_text("\n".join([good[0], line]))

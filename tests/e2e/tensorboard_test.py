@@ -273,7 +273,7 @@ class TensorBoardTest(unittest.TestCase):
         values, count = board.scalars("step", lambda steps: steps == list(range(last + 1)))
         self.assertEqual((values, count), ({step: step for step in range(last + 1)}, last + 1))
 
-    def test_a_resumed_run_replaces_the_steps_from_the_one_where_it_resumed(self):
+    def test_a_resumed_run_replaces_the_logged_steps_from_the_step_at_which_it_resumed(self):
         self.log(0, 20)
         self.log(6, 9, purge=6)
 

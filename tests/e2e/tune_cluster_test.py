@@ -68,11 +68,11 @@ class TuneClusterTest(tune_support.TuneTest):
                 self.assertEqual(self.trained(study, trial["number"]), list(range(1, epochs + 1)))
 
     def test_a_search_ends_with_the_best_trial_and_only_complete_trials_keep_their_jobs(self):
-        said = self.tune(*SEARCH, "--trials", 8, "--parallel", 3, *self.program())
+        printed = self.tune(*SEARCH, "--trials", 8, "--parallel", 3, *self.program())
         trials = self.trials("s")
         self.assertEqual(len(trials), 8)
         self.assertLessEqual({trial["state"] for trial in trials}, {"complete", "pruned"})
-        self.assertIn("best: trial ", said)
+        self.assertIn("best: trial ", printed)
         complete = {f"s-{trial['number']}" for trial in trials if trial["state"] == "complete"}
         self.assertEqual(self.phases(), {name: "Succeeded" for name in complete})
         jobs = self.cluster.all(JOBS)
@@ -183,8 +183,8 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assert_refused("--devices cannot be used with --cluster; it applies only to local trials", *SEARCH, "--devices", 2, *program)
         self.assert_refused("with --cluster, --parallel must be a number", *SEARCH, "--parallel", "auto", *program)
         self.assert_refused("--jobfile requires --cluster", *SEARCH[1:], "--jobfile", "x.yaml", *program)
-        self.assert_refused("job file none.yaml not found", *SEARCH, "--jobfile", "none.yaml", *program)
-        self.assert_refused("the minimum of 5 replicas is above the maximum of 4", *SEARCH, "--min-replicas", 5, *program)
+        self.assert_refused("job file 'none.yaml' not found", *SEARCH, "--jobfile", "none.yaml", *program)
+        self.assert_refused("the minimum of 5 replicas is greater than the maximum of 4", *SEARCH, "--min-replicas", 5, *program)
         self.assert_refused("invalid study name 'A_b' for cluster jobs", "--cluster", "--study", "A_b", *SEARCH[3:], *program)
         (self.directory / "two.yaml").write_text(JOB + "---" + JOB)
         self.assert_refused("expected one AdaptDLJob, got 2", *SEARCH, "--jobfile", "two.yaml", *program)
@@ -198,8 +198,8 @@ class TuneClusterTest(tune_support.TuneTest):
     def test_a_resumed_study_keeps_its_cluster_and_job(self):
         self.tune(*SEARCH, "--trials", 1, *self.program("--epochs", 1))
         for option in ("--image=other", "--min-replicas=2", "--context=other", "--checkpoint-every=1s"):
-            said = self.tune("--resume", "--study", "s", option, code=2)
-            self.assertIn(f"--resume cannot change {option.partition('=')[0]} for a study in a cluster; omit {option.partition('=')[0]}", said)
+            printed = self.tune("--resume", "--study", "s", option, code=2)
+            self.assertIn(f"--resume cannot change {option.partition('=')[0]} for a study in a cluster; omit {option.partition('=')[0]}", printed)
         self.tune("--resume", "--study", "s", "--trials", 2)
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete", "complete"])
         self.assertIn("copy them with `adaptdl cp s-", self.adaptdl("tune", "best", "s", "--export", "out", code=1))

@@ -38,7 +38,7 @@ class TuneHoursTest(tune_support.TuneTest):
 
     def test_device_hours_of_a_study_are_the_sum_of_its_trials(self):
         began = time.monotonic()
-        said = self.tune(*STUDY, "--trials", 4, "--max-replicas", 1, *self.program("--epochs", 10, "--pause", "0.2"))
+        printed = self.tune(*STUDY, "--trials", 4, "--max-replicas", 1, *self.program("--epochs", 10, "--pause", "0.2"))
         took = time.monotonic() - began
         trials = self.trials("s")
         self.assertEqual(len(trials), 4)
@@ -48,7 +48,7 @@ class TuneHoursTest(tune_support.TuneTest):
         total = sum(trial["device_seconds"] for trial in trials)
         self.assertLess(total, 2 * took)
         self.assertAlmostEqual(self.total(), total)
-        self.assertIn(f"device-hours: {total / 3600:.4f}\n", said)
+        self.assertIn(f"device-hours: {total / 3600:.4f}\n", printed)
         self.assertIn("DEVICE-H", self.adaptdl("tune", "show", "s"))
         self.assertIn(f"{total / 3600:.4f}", self.adaptdl("tune", "ls"))
 
@@ -81,10 +81,10 @@ class TuneHoursTest(tune_support.TuneTest):
         self.assertGreater(lost["device_seconds"], 1)
 
     def test_a_search_stops_at_its_device_hour_limit_and_resumes_with_a_higher_one(self):
-        said = self.tune(*STUDY, "--trials", 3, "--max-replicas", 1, "--gpu-hours", "0.003",
+        printed = self.tune(*STUDY, "--trials", 3, "--max-replicas", 1, "--gpu-hours", "0.003",
                          *self.program("--epochs", 1000, "--pause", "0.3"), code=143)
-        self.assertIn("device-hour limit reached: stopping", said)
-        self.assertRegex(said, r"study 's' has used 0\.\d+ of its 0\.003 device-hours; to continue: adaptdl tune --resume --study s "
+        self.assertIn("device-hour limit reached: stopping", printed)
+        self.assertRegex(printed, r"study 's' has used 0\.\d+ of its 0\.003 device-hours; to continue: adaptdl tune --resume --study s "
                                r"--gpu-hours MORE")
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["running"] * 2)
         used, epochs = self.total(), self.epochs()
@@ -143,8 +143,8 @@ class TuneHoursTest(tune_support.TuneTest):
     def test_a_device_hour_limit_that_is_not_a_positive_number_is_rejected(self):
         for limit in ["0", "-1", "nan", "inf", "1e999", "4h", "two"]:
             with self.subTest(limit):
-                said = self.tune(*STUDY, "--gpu-hours", limit, *self.program(), code=2)
-                self.assertEqual(said, f"adaptdl: error: tune: invalid --gpu-hours '{limit}'; expected a number greater than 0, such as 40\n")
+                printed = self.tune(*STUDY, "--gpu-hours", limit, *self.program(), code=2)
+                self.assertEqual(printed, f"adaptdl: error: tune: invalid --gpu-hours '{limit}'; expected a number greater than 0, such as 40\n")
         self.assertFalse(self.studies.exists())
 
 

@@ -106,7 +106,7 @@ class TuneKillsTest(tune_support.TuneTest):
         return self.journal.stat().st_size if self.journal.exists() else 0
 
     def launchers(self):
-        """Returns the names of the runs of trials, by the process id of the launcher."""
+        """Returns the names of the runs of trials, by the process ID of the launcher."""
         found = {}
         for pid in tune_support.processes_of(self.directory):
             try:

@@ -165,9 +165,9 @@ class SamplerTests:
         helper = self.helper_of(search)
         os.kill(helper, signal.SIGKILL)
         self.release()
-        said = search.stderr.read()
-        self.assertEqual(search.wait(PATIENCE), 1, said)
-        self.assertIn("error: sampler 'optuna:TPESampler' failed: the helper process was killed by SIGKILL", said.splitlines()[-1])
+        printed = search.stderr.read()
+        self.assertEqual(search.wait(PATIENCE), 1, printed)
+        self.assertIn("error: sampler 'optuna:TPESampler' failed: the helper process was killed by SIGKILL", printed.splitlines()[-1])
         self.tune("--resume", "--study", "s")
         self.assertEqual(self.parameters("s"), self.parameters("whole"))
 
@@ -176,8 +176,8 @@ class SamplerTests:
         helper = self.helper_of(search)
         self.assertEqual(os.getsid(helper), helper)
         search.send_signal(signal.SIGINT)
-        said = search.stderr.read()
-        self.assertEqual(search.wait(PATIENCE), 143, said)
+        printed = search.stderr.read()
+        self.assertEqual(search.wait(PATIENCE), 143, printed)
         self.assertTrue(eventually(lambda: not run_support.is_alive(helper)))
 
     def test_a_hung_sampler_is_killed_after_an_interrupt(self):
@@ -189,9 +189,9 @@ class SamplerTests:
         # The search asks the sampler before it checks for signals again.
         self.assertTrue(eventually(lambda: "complete" in {trial["state"] for trial in self.trials("s")}))
         search.send_signal(signal.SIGINT)
-        said = search.stderr.read()
-        self.assertEqual(search.wait(PATIENCE), 1, said)
-        self.assertIn("sampler 'optuna:TPESampler' failed: the helper process was interrupted before it answered", said.splitlines()[-1])
+        printed = search.stderr.read()
+        self.assertEqual(search.wait(PATIENCE), 1, printed)
+        self.assertIn("sampler 'optuna:TPESampler' failed: the helper process was interrupted before it answered", printed.splitlines()[-1])
         self.tune("--resume", "--study", "s")
         self.assertEqual(self.parameters("s"), self.parameters("whole"))
 
@@ -216,9 +216,9 @@ class SamplerTests:
             ("GridSampler", r"it requires arguments \(search_space\); choose one of BruteForceSampler"),
         ]:
             with self.subTest(sampler=sampler):
-                said = self.tune(*self.arguments("s", sampler, 4, 1), code=2)
-                self.assertRegex(said, rf"^adaptdl: error: tune: (cannot use )?sampler 'optuna:{sampler}'( failed)?: {error}")
-                self.assertEqual(len(said.splitlines()), 1)
+                printed = self.tune(*self.arguments("s", sampler, 4, 1), code=2)
+                self.assertRegex(printed, rf"^adaptdl: error: tune: (cannot use )?sampler 'optuna:{sampler}'( failed)?: {error}")
+                self.assertEqual(len(printed.splitlines()), 1)
                 self.assertFalse(self.journal("s").parent.exists())
 
 

@@ -202,11 +202,11 @@ class TuneTerminalTest(tune_support.TuneTest):
         states = {}
         self.assertTrue(eventually(lambda: states.update(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["trials"])
                                    or states["complete"] == 5), states)
-        said = b""
+        printed = b""
         while data := os.read(reader, 65536):
-            said += data
+            printed += data
         self.assertEqual(search.wait(PATIENCE), 0)
-        lines = said[size:].decode().splitlines()
+        lines = printed[size:].decode().splitlines()
         self.assertTrue(all(line.startswith("adaptdl: ") for line in lines), lines)
         self.assertEqual(len([line for line in lines if ": complete, accuracy" in line]), 5, lines)
         self.assertTrue(lines[-2].startswith("adaptdl: best: trial "), lines)
@@ -287,7 +287,7 @@ class TuneEventsTest(tune_support.TuneTest):
             self.assertEqual(names.count("trial_complete"), 1)
             self.assertEqual(names.count("trial_result"), 16)
 
-    def test_values_that_are_not_numbers_are_null(self):
+    def test_events_contain_null_for_values_that_are_not_numbers(self):
         events = self.events("--study", "s", "--trials", 1, *ALL, *SPACE, *DEVICES, *self.program("--nan", "--epochs", 2), code=1)
         self.assertEqual([event["value"] for event in events if event["event"] == "trial_result"], [None, None])
         self.assertEqual(events[-2]["event"], "trial_failed")

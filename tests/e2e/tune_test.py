@@ -28,7 +28,7 @@ class TuneTest(tune_support.TuneTest):
         return values
 
     def test_a_search_prunes_trials_and_reports_the_best_one(self):
-        said = self.tune("--study", "s", "--trials", 16, *SPACE, *DEVICES, *self.program("--results", "--hold-at-rungs"))
+        printed = self.tune("--study", "s", "--trials", 16, *SPACE, *DEVICES, *self.program("--results", "--hold-at-rungs"))
         trials = self.trials("s")
         self.assertEqual(len(trials), 16)
         self.assertEqual({trial["state"] for trial in trials}, {"complete", "pruned"})
@@ -42,7 +42,7 @@ class TuneTest(tune_support.TuneTest):
         best = min(trials, key=lambda trial: abs(trial["parameters"]["lr"] / 0.01 - 1) if trial["parameters"]["lr"] > 0.01
                    else abs(0.01 / trial["parameters"]["lr"] - 1))
         self.assertIn(best["number"], [trial["number"] for trial in complete])
-        self.assertIn(f"best: trial {best['number']}, accuracy", said)
+        self.assertIn(f"best: trial {best['number']}, accuracy", printed)
         shown = json.loads(self.adaptdl("tune", "best", "s", "--json"))
         self.assertEqual(shown["number"], best["number"])
         log = self.studies / "s" / "trials" / str(best["number"]) / "run.log"
@@ -99,14 +99,14 @@ class TuneTest(tune_support.TuneTest):
                 self.assertAlmostEqual(value, accuracy, 6)
             self.assertEqual((self.studies / "s" / "trials" / str(number) / "source").read_text(), "events\n")
 
-    def test_an_interrupt_saves_all_trials_and_prints_how_to_resume(self):
+    def test_an_interrupt_makes_all_trials_save_checkpoints_and_prints_how_to_resume(self):
         search = self.start_tune("--study", "s", "--trials", 4, *SPACE, *DEVICES, "--pruner", "none",
                                  *self.program("--hold-after", 2), stderr=subprocess.PIPE)
         self.assertTrue(eventually(lambda: all(len(self.trained_so_far(number)) == 2 for number in range(3))))
         search.send_signal(signal.SIGINT)
-        said = search.stderr.read()
-        self.assertEqual(search.wait(PATIENCE), 143, said)
-        self.assertIn("to continue: adaptdl tune --resume --study s", said)
+        printed = search.stderr.read()
+        self.assertEqual(search.wait(PATIENCE), 143, printed)
+        self.assertIn("to continue: adaptdl tune --resume --study s", printed)
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["running"] * 3)
         self.assertEqual(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["state"], "stopped")
         self.release()
@@ -127,8 +127,8 @@ class TuneTest(tune_support.TuneTest):
         self.assertIn("is too high", log.read_text())
 
     def test_a_search_stops_if_its_first_trials_all_fail(self):
-        said = self.tune("--study", "s", *SPACE, *DEVICES, *self.program("--fail-above", "0"), code=1)
-        self.assertRegex(said, "the first [5-7] trials failed without a result")
+        printed = self.tune("--study", "s", *SPACE, *DEVICES, *self.program("--fail-above", "0"), code=1)
+        self.assertRegex(printed, "the first [5-7] trials failed without a result")
         self.assertLess(len(self.trials("s")), 16)
         self.assert_nothing_runs()
 
@@ -145,9 +145,9 @@ mkdir "$ADAPTDL_TENSORBOARD_LOGDIR"
 head -c 100 /dev/zero > "$ADAPTDL_TENSORBOARD_LOGDIR/a.tfevents"
 echo '{"accuracy": 1}'
 """)
-        said = self.tune("--study", "s", "--trials", 1, *SPACE, *DEVICES, "--", script)
+        printed = self.tune("--study", "s", "--trials", 1, *SPACE, *DEVICES, "--", script)
         file = self.studies / "s" / "trials" / "0" / "tensorboard" / "a.tfevents"
-        self.assertEqual(said.count(f"trial 0: cannot read file '{file}' from byte 0: damaged record"), 1, said)
+        self.assertEqual(printed.count(f"trial 0: cannot read file '{file}' from byte 0: damaged record"), 1, printed)
         self.assertEqual(self.trials("s")[0]["value"], 1)
 
     def interrupted(self, *program):
@@ -166,8 +166,8 @@ echo '{"accuracy": 1}'
         checkpoint = self.runs / "s-1" / "checkpoints" / "checkpoint-1"
         checkpoint.mkdir(parents=True)
         (self.runs / "s-1" / "run.json").write_text(json.dumps({"name": "s-1", "state": "done", "checkpoints": str(checkpoint.parent)}))
-        said = self.tune("--study", "s", *SPACE, *DEVICES, *self.program(), code=2)
-        self.assertIn("run 's-1' has the name of trial 1 but does not belong to study 's'", said)
+        printed = self.tune("--study", "s", *SPACE, *DEVICES, *self.program(), code=2)
+        self.assertIn("run 's-1' has the name of trial 1 but does not belong to study 's'", printed)
         self.assertTrue(checkpoint.exists())
         self.assertFalse((self.studies / "s").exists())
         self.tune("--study", "t", "--trials", 2, *SPACE, *DEVICES, *self.program())
@@ -242,12 +242,12 @@ echo '{"accuracy": 1}'
         (packages / "optuna.py").write_text("raise ModuleNotFoundError('no optuna', name='optuna')\n")
         self.environment.update(PYTHONPATH=str(packages), ADAPTDL_PYTHON=sys.executable)
         for sampler, needed in [("TPESampler", "optuna"), ("GPSampler", "optuna scipy torch"), ("CmaEsSampler", "optuna cmaes")]:
-            said = self.tune("--sampler", f"optuna:{sampler}", *SPACE, *DEVICES, *self.program(), code=2)
-            self.assertEqual(said, f"adaptdl: error: tune: cannot use sampler 'optuna:{sampler}': Python package 'optuna' not found by "
+            printed = self.tune("--sampler", f"optuna:{sampler}", *SPACE, *DEVICES, *self.program(), code=2)
+            self.assertEqual(printed, f"adaptdl: error: tune: cannot use sampler 'optuna:{sampler}': Python package 'optuna' not found by "
                              f"{sys.executable}; pip install {needed}, or set ADAPTDL_PYTHON to a Python that has it\n")
         self.environment["ADAPTDL_PYTHON"] = "no-such-python"
-        said = self.tune("--sampler", "optuna:TPESampler", *SPACE, *DEVICES, *self.program(), code=2)
-        self.assertIn("cannot find 'no-such-python' in PATH", said)
+        printed = self.tune("--sampler", "optuna:TPESampler", *SPACE, *DEVICES, *self.program(), code=2)
+        self.assertIn("cannot find 'no-such-python' in PATH", printed)
         self.assertFalse(self.studies.exists())
 
     def test_an_interrupt_while_optuna_is_imported_stops_the_search(self):
@@ -264,9 +264,9 @@ echo '{"accuracy": 1}'
             search = self.start_tune("--resume", "--study", "s", stderr=subprocess.PIPE)
             self.assertTrue(eventually((self.directory / "imported").exists))
             search.send_signal(number)
-            said = search.stderr.read()
-            self.assertEqual(search.wait(PATIENCE), 143, said)
-            self.assertIn("to continue: adaptdl tune --resume --study s", said)
+            printed = search.stderr.read()
+            self.assertEqual(search.wait(PATIENCE), 143, printed)
+            self.assertIn("to continue: adaptdl tune --resume --study s", printed)
             (self.directory / "imported").unlink()
 
     def test_trials_of_a_study_without_a_journal_are_kept(self):

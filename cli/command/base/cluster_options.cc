@@ -61,8 +61,8 @@ void add_context_options(CLI::App& app, ClusterOptions& options) {
 }
 
 void add_place_options(CLI::App& app, ClusterOptions& options) {
-  CLI::Option* local = app.add_flag("--local", options.local, "Use only local runs; do not contact a cluster");
-  app.add_flag("--cluster", options.cluster, "Use only cluster jobs")->excludes(local);
+  CLI::Option* local = app.add_flag("--local", options.local, "Ignore cluster jobs; do not contact a cluster");
+  app.add_flag("--cluster", options.cluster, "Ignore local runs")->excludes(local);
 }
 
 std::optional<kube::Access> cluster_access(const ClusterOptions& options) {

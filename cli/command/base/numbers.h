@@ -12,14 +12,14 @@
 
 namespace adaptdl::cli {
 
-// Parses a number in [least, most]. Throws UsageError, which names `what` (such as "run: --nodes") and the expected
+// Parses a number in [min, max]. Throws UsageError, which names `what` (such as "run: --nodes") and the expected
 // `kind` of number.
 template <class Number>
-Number parse_number(const std::string& text, std::string_view what, Number least, Number most, std::string_view kind) {
+Number parse_number(const std::string& text, std::string_view what, Number min, Number max, std::string_view kind) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
-    throw UsageError(fmt::format("{} must be {} from {} to {}, not '{}'", what, kind, least, most, text));
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= min && value <= max)) {
+    throw UsageError(fmt::format("{} must be {} from {} to {}, not '{}'", what, kind, min, max, text));
   }
   return value;
 }

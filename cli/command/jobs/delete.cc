@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // How often to check whether a job is gone, and the time after which to report what its deletion is waiting for.
 constexpr auto kLookForRemainsEvery = std::chrono::milliseconds(200);
-constexpr auto kSayAfter = std::chrono::seconds(5);
+constexpr auto kReportAfter = std::chrono::seconds(5);
 
 struct DeleteOptions {
   ClusterOptions cluster;
@@ -42,8 +42,9 @@ void refuse_if_used(const fs::path& runs, const sched::RunEntry& run) {
   const std::string inside = (run.directory / "").string();
   for (const sched::RunEntry& other : sched::list_runs(runs)) {
     if (other.alive && other.status.name != run.status.name && other.status.checkpoints.starts_with(inside)) {
-      throw Error(fmt::format("run {} saves its checkpoints in {}; delete that run first, or use --keep-checkpoints",
-                              other.status.name, other.status.checkpoints));
+      throw Error(
+          fmt::format("run '{}' saves its checkpoints in '{}'; delete that run first, or use --keep-checkpoints",
+                      other.status.name, other.status.checkpoints));
     }
   }
 }
@@ -81,8 +82,8 @@ std::vector<kube::Replica> pods_of(const Target& target) {
 void ask(const Target& target, const DeleteOptions& options) {
   if (options.keep_checkpoints) {
     throw UsageError(fmt::format(
-        "delete: --keep-checkpoints works only with local runs; the checkpoints of job {} are on its volume, which is "
-        "deleted with the job if the job owns the volume claim",
+        "delete: --keep-checkpoints works only with local runs; the checkpoints of job '{}' are on its volume, which "
+        "is deleted with the job if the job owns the volume claim",
         target.name.name));
   }
   const kube::Job job = kube::parse_job(target.job);
@@ -122,11 +123,11 @@ std::string remains(const Target& target, const std::string& uid) {
 void wait_until_gone(const Target& target) {
   const std::string uid = kube::parse_job(target.job).uid;
   const auto begin = std::chrono::steady_clock::now();
-  std::string said;
+  std::string reported;
   for (std::string left; !(left = remains(target, uid)).empty(); std::this_thread::sleep_for(kLookForRemainsEvery)) {
-    if (std::chrono::steady_clock::now() - begin < kSayAfter || left == said) continue;
-    print_notice("deletion of job {} is waiting for {}; Ctrl-C does not cancel it", target.name.name, left);
-    said = left;
+    if (std::chrono::steady_clock::now() - begin < kReportAfter || left == reported) continue;
+    print_notice("deletion of job '{}' is waiting for {}; Ctrl-C does not cancel it", target.name.name, left);
+    reported = left;
   }
 }
 

@@ -44,7 +44,7 @@ std::optional<int> parse_natural(const std::string& text, const char* what) {
   return number;
 }
 
-// With `follow`, calls `read` repeatedly until the run has ended. Always calls it once more at the end.
+// With `follow`, calls `read` repeatedly until the run has ended. Always calls `read` again at the end.
 template <typename Read>
 void follow_run(const sched::RunEntry& run, bool follow, const Read& read) {
   while (follow && sched::is_alive(run)) {
@@ -59,7 +59,7 @@ void show_notices(const sched::RunEntry& run, bool follow) {
   std::ifstream file(run.directory / "run.log");
   if (!file) {
     throw Error(
-        fmt::format("run {} has no launcher log: it was started without --detach and printed its notices directly",
+        fmt::format("run '{}' has no launcher log: it was started without --detach and printed its notices directly",
                     run.status.name));
   }
   follow_run(run, follow, [&file] {
@@ -97,7 +97,7 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
               std::optional<int> tail) {
   if (!options.since.empty() || options.previous) {
     throw UsageError(
-        fmt::format("logs: {} works only with cluster jobs; the logs of run {} have no timestamps and include all "
+        fmt::format("logs: {} works only with cluster jobs; the logs of run '{}' have no timestamps and include all "
                     "restarts",
                     options.previous ? "--previous" : "--since", run.status.name));
   }
@@ -106,7 +106,7 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
   const auto ranks = sched::logged_ranks(directory);
   // With --follow, the replica may start later.
   if (rank && !ranks.contains(*rank) && !(options.follow && run.alive)) {
-    throw UsageError(fmt::format("run {} has no log of rank {} in {}; available ranks: {}", run.status.name, *rank,
+    throw UsageError(fmt::format("run '{}' has no log of rank {} in '{}'; available ranks: {}", run.status.name, *rank,
                                  directory.string(),
                                  ranks.empty() ? "none" : fmt::format("{}", fmt::join(ranks, ", "))));
   }
@@ -192,7 +192,7 @@ void add_logs(CLI::App& app, int&) {
   add_place_options(app, options->cluster);
   add_ray_option(app, options->ray,
                  {"--namespace", "--context", "--local", "--cluster", "--since", "--previous", "--notices"});
-  app.footer("Lines from several ranks are shown in the order in which they were written, with the rank before each.");
+  app.footer("Lines from several ranks are shown in the order in which they were written, each preceded by its rank.");
   app.callback([options] { logs(*options); });
 }
 

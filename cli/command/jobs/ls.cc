@@ -57,7 +57,7 @@ void check(const LsOptions& options) {
 }
 
 std::optional<kube::Access> access(const LsOptions& options) {
-  // It is an error to request something that only a cluster has if no cluster is configured.
+  // If no cluster is configured, options that apply only to a cluster are an error.
   const bool asked = options.cluster.cluster || options.all_namespaces || !options.selector.empty() ||
                      !options.cluster.name_space.empty() || !options.cluster.context.empty();
   if (asked && !options.cluster.local) return require_cluster(options.cluster);

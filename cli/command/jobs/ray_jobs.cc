@@ -151,7 +151,7 @@ ray::Access find_ray(const std::string& address) { return ray::find_access(addre
 
 std::filesystem::path ray_scripts() {
   std::filesystem::path directory = installed_data("ray");
-  if (directory.empty()) throw Error("share/adaptdl/ray, which is part of adaptdl, was not found");
+  if (directory.empty()) throw Error("share/adaptdl/ray not found; reinstall adaptdl");
   return directory;
 }
 

@@ -82,7 +82,7 @@ void proxy(const TensorBoardCommandOptions& options) {
   kube::wait_until_ready(client, forward.name_space, options.board.name, signals.token(), notice);
   if (signals.token().stop_requested()) return;
   served.find();
-  print_out("Proxying to TensorBoard instance {} at http://{}:{}\n", options.board.name, url_host(options.address),
+  print_out("Serving TensorBoard instance {} at http://{}:{}\n", options.board.name, url_host(options.address),
             served.local_port());
   std::fflush(stdout);
   served.serve(signals.token(), notice);
@@ -94,7 +94,7 @@ void remove_tensorboard(const TensorBoardCommandOptions& options) {
   const std::string& name_space = client.access().name_space;
   if (!options.yes && is_terminal(STDIN_FILENO)) {
     kube::get_tensorboard(client, name_space, options.board.name);
-    print_prompt("Delete TensorBoard instance {} in namespace {} and all its data? [y/N] ", options.board.name,
+    print_prompt("Delete TensorBoard instance '{}' in namespace '{}' and all its data? [y/N] ", options.board.name,
                  name_space);
     std::string answer;
     std::getline(std::cin, answer);

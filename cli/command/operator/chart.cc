@@ -181,7 +181,7 @@ Chart load_chart(const fs::path& directory) {
   for (fs::directory_iterator at(directory / "templates", error), end; !error && at != end; at.increment(error)) {
     if (at->path().extension() == ".yaml") files.push_back(at->path());
   }
-  if (error) throw Error(fmt::format("cannot read {}: {}", (directory / "templates").string(), error.message()));
+  if (error) throw Error(fmt::format("cannot read '{}': {}", (directory / "templates").string(), error.message()));
   std::ranges::sort(files);
   for (const fs::path& file : files) chart.templates.push_back({file.string(), kube::read_file(file, "chart")});
   return chart;

@@ -20,7 +20,7 @@ void wait_for_end() {
 }  // namespace
 
 void add_operator_placeholder(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("placeholder", "Wait until terminated; placeholder pods run this");
+  CLI::App* verb = app.add_subcommand("placeholder", "Wait until terminated; placeholder pods run this verb");
   verb->callback(wait_for_end);
 }
 

@@ -116,8 +116,8 @@ sched::ExpanderSettings expander_settings(const OperatorRunOptions& options) {
   std::tie(settings.name_space, settings.name) = parse_name(options.expander, "--expander");
   sched::NodePool& pool = settings.pool;
   constexpr int kMaxNodes = 100'000;
-  pool.min_nodes = parse_number<int>(options.min_nodes, "operator run: --min-nodes", 0, kMaxNodes, "a number");
-  pool.max_nodes = parse_number<int>(options.max_nodes, "operator run: --max-nodes", 0, kMaxNodes, "a number");
+  pool.min_nodes = parse_number<int>(options.min_nodes, "operator run: --min-nodes", 0, kMaxNodes, "an integer");
+  pool.max_nodes = parse_number<int>(options.max_nodes, "operator run: --max-nodes", 0, kMaxNodes, "an integer");
   if (pool.min_nodes > pool.max_nodes)
     throw UsageError(fmt::format("operator run: --min-nodes must be at most --max-nodes ({}), got {}", pool.max_nodes,
                                  pool.min_nodes));

@@ -45,7 +45,7 @@ std::vector<Entry> named_checkpoints(const fs::path& path) {
 // Returns the checkpoint at the path, or the newest one in the directory. Throws CheckpointError if there is none.
 Entry named_checkpoint(const fs::path& path) {
   std::vector<Entry> entries = named_checkpoints(path);
-  if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in {}", path.string()));
+  if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in '{}'", path.string()));
   return std::move(entries.front());
 }
 
@@ -119,7 +119,7 @@ void ls(const CheckpointOptions& options) {
     for (const Entry& entry : entries) all.push_back(entry_json(entry));
     return print_json(all);
   }
-  if (entries.empty()) return print_out("no checkpoint in {}\n", options.directory);
+  if (entries.empty()) return print_out("no checkpoint in '{}'\n", options.directory);
   Table table({{"NUMBER", Table::Align::kRight},
                {"AGE", Table::Align::kRight},
                {"PROGRESS"},
@@ -165,7 +165,7 @@ void show(const CheckpointOptions& options) {
 
 bool verify(const CheckpointOptions& options) {
   const std::vector<Entry> entries = named_checkpoints(options.directory);
-  if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in {}", options.directory));
+  if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in '{}'", options.directory));
   bool whole = true;
   json all = json::array();
   for (const Entry& entry : entries) {
@@ -242,9 +242,9 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   verb->add_flag("--model", options->model, "Export only the model's parameters and buffers, under their own names");
   verb->callback([options] { export_tensors(*options); });
 
-  verb = add_checkpoint_verb(app, "prune",
-                             "Delete all but the newest undamaged checkpoints, and the remains of interrupted saves",
-                             "Checkpoint directory", *options);
+  verb = add_checkpoint_verb(
+      app, "prune", "Delete the remains of interrupted saves, and all checkpoints but the newest undamaged ones",
+      "Checkpoint directory", *options);
   verb->add_option("--keep", options->keep, "Number of checkpoints to keep, at least 1 (default: 2)")->type_name("N");
   verb->add_flag("--dry-run", options->dry_run, "Print what would be deleted, but delete nothing");
   verb->callback([options] { prune_checkpoints(*options); });

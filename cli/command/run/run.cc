@@ -127,7 +127,7 @@ void add_replica_options(CLI::App& app, RunOptions& options) {
       ->type_name("N");
   app.add_option(
          "--devices", options.devices,
-         "Devices to use, such as 0,2,3, or the number of cpu devices (default: all GPUs, or one cpu device per core)")
+         "Devices to use, such as 0,2,3, or the number of CPU devices (default: all GPUs, or one CPU device per core)")
       ->type_name("LIST");
   app.add_option("--device-kind", options.device_kind,
                  "Kind of devices: gpu, or cpu to try things out without GPUs (default: gpu if there are any)")

@@ -35,9 +35,9 @@ constexpr int kElasticRestarts = 3;
 // The minimum and maximum number of characters in a token that a user provides.
 constexpr std::size_t kMinTokenLength = 16, kMaxTokenLength = 1024;
 
-// Parses a whole number in [least, most].
-int parse_run_count(const std::string& text, const std::string& what, int least, int most) {
-  return parse_number(text, "run: " + what, least, most, "a whole number");
+// Parses an integer in [min, max].
+int parse_run_count(const std::string& text, const std::string& what, int min, int max) {
+  return parse_number(text, "run: " + what, min, max, "an integer");
 }
 
 bool is_plain(unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; }
@@ -51,7 +51,7 @@ std::pair<int, int> parse_bounds(const std::string& text) {
     return {min, parse_run_count(text.substr(colon + 1), "--replicas", min, kMaxRunReplicas)};
   } catch (const UsageError&) {
     throw UsageError(
-        fmt::format("run: --replicas must be auto, a whole number from 1 to {}, or a minimum and maximum as MIN:MAX, "
+        fmt::format("run: --replicas must be auto, an integer from 1 to {}, or a minimum and maximum as MIN:MAX, "
                     "not '{}'",
                     kMaxRunReplicas, text));
   }
@@ -171,7 +171,7 @@ std::string read_token(const std::string& path) {
   std::ifstream file(path);
   if (::stat(path.c_str(), &about) != 0 || !file) refuse(std::strerror(errno));
   if (S_ISREG(about.st_mode) && (about.st_mode & S_IROTH) != 0)
-    refuse(fmt::format("other users can read it; chmod 600 {}", path));
+    refuse(fmt::format("other users can read the file; run `chmod 600 {}`", path));
   std::string token, more;
   file >> std::setw(kMaxTokenLength + 1) >> token >> std::setw(1) >> more;
   if (token.size() < kMinTokenLength || token.size() > kMaxTokenLength || !more.empty() ||

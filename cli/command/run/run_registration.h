@@ -16,7 +16,7 @@ namespace adaptdl::cli {
 class RunRegistration {
  public:
   // Creates the record that the options request, and completes `plan` with directories for checkpoints and logs, and
-  // with a unique job id. Throws UsageError if an active run has the same name. If the record cannot be created, throws
+  // with a unique job ID. Throws UsageError if an active run has the same name. If the record cannot be created, throws
   // Error if the run requires one; otherwise, warning() returns the reason.
   RunRegistration(const RunOptions& options, sched::LaunchPlan& plan);
 

@@ -21,12 +21,12 @@ constexpr int kMaxGpus = 1024;
 constexpr int kMaxThreads = 1024;
 constexpr double kMaxPrice = 1e9;
 
-int parse_simulate_count(const std::string& text, const std::string& what, int least, int most) {
-  return parse_number(text, "simulate: " + what, least, most, "a whole number");
+int parse_simulate_count(const std::string& text, const std::string& what, int min, int max) {
+  return parse_number(text, "simulate: " + what, min, max, "an integer");
 }
 
-double parse_real(const std::string& text, const std::string& what, double least, double most) {
-  return parse_number(text, "simulate: " + what, least, most, "a number");
+double parse_real(const std::string& text, const std::string& what, double min, double max) {
+  return parse_number(text, "simulate: " + what, min, max, "a number");
 }
 
 double parse_duration_seconds(const std::string& text, const std::string& what) {
@@ -121,7 +121,7 @@ std::vector<fs::path> workload_files(const std::vector<std::string>& arguments) 
   for (const std::string& argument : arguments) {
     std::error_code error;
     if (!fs::exists(argument, error))
-      throw UsageError(fmt::format("simulate: cannot read workload {}: {}", argument,
+      throw UsageError(fmt::format("simulate: cannot read workload '{}': {}", argument,
                                    error ? error.message() : "no such file or directory"));
     if (!fs::is_directory(argument)) {
       add(argument);
@@ -131,8 +131,8 @@ std::vector<fs::path> workload_files(const std::vector<std::string>& arguments) 
     for (fs::recursive_directory_iterator at(argument, error), end; !error && at != end; at.increment(error)) {
       if (at->path().extension() == ".csv" && !at->is_directory()) inside.push_back(at->path());
     }
-    if (error) throw UsageError(fmt::format("simulate: cannot read {}: {}", argument, error.message()));
-    if (inside.empty()) throw UsageError(fmt::format("simulate: no .csv file found in {}", argument));
+    if (error) throw UsageError(fmt::format("simulate: cannot read '{}': {}", argument, error.message()));
+    if (inside.empty()) throw UsageError(fmt::format("simulate: no .csv file found in '{}'", argument));
     std::ranges::sort(inside, [](const fs::path& a, const fs::path& b) {
       return ::strverscmp(a.c_str(), b.c_str()) < 0;  // workload-2 before workload-10
     });
@@ -174,7 +174,7 @@ SimulatePlan make_plan(const SimulateOptions& options) {
   sched::PolicyOptions policy{.restart_cost = simulation.restart_cost};
   if (!options.fairness.empty()) policy.fairness = parse_fairness(options.fairness, "simulate: --fairness");
   if (!options.seed.empty())
-    policy.seed = parse_number<std::uint64_t>(options.seed, "simulate: --seed", 0, UINT64_MAX, "a whole number");
+    policy.seed = parse_number<std::uint64_t>(options.seed, "simulate: --seed", 0, UINT64_MAX, "an integer");
   if (!options.threads.empty())
     plan.threads = static_cast<unsigned>(parse_simulate_count(options.threads, "--threads", 1, kMaxThreads));
   plan.policy_names = chosen_policies(options.policies);

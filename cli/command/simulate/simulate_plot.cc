@@ -51,7 +51,7 @@ Timeline read_timeline(const PlotOptions& options) {
     if (chosen.size() == 1) builder.add(record);
   });
   if (chosen.size() == 1) return builder.finish();
-  throw UsageError(fmt::format("simulate plot: {} contains {}; choose one with --workload and --policy", options.file,
+  throw UsageError(fmt::format("simulate plot: '{}' contains {}; choose one with --workload and --policy", options.file,
                                chosen.empty()
                                    ? "no such simulation, only " + describe_simulations(all)
                                    : fmt::format("{} simulations ({})", chosen.size(), describe_simulations(chosen))));
@@ -59,7 +59,7 @@ Timeline read_timeline(const PlotOptions& options) {
 
 void write_whole(const std::filesystem::path& file, const std::string& text) {
   const auto fail = [&file](int error) {
-    throw Error(fmt::format("cannot write {}: {}", file.string(), std::strerror(error)));
+    throw Error(fmt::format("cannot write '{}': {}", file.string(), std::strerror(error)));
   };
   errno = 0;
   std::ofstream out(file, std::ios::trunc);
@@ -85,7 +85,7 @@ void plot(const PlotOptions& options) {
                                            : std::filesystem::path(options.output);
   std::error_code ignored;
   if (std::filesystem::equivalent(output, options.file, ignored))
-    throw UsageError(fmt::format("simulate plot: --output {} would overwrite the cycle file", output.string()));
+    throw UsageError(fmt::format("simulate plot: --output '{}' would overwrite the cycle file", output.string()));
   write_whole(output, picture);
   print_out("{}, {}\n", output.string(), format_bytes(picture.size()));
 }

@@ -46,8 +46,8 @@ std::vector<json> read_jobs(const SubmitOptions& options) {
       options.job_file.empty() ? options.image.project / "adaptdljob.yaml" : fs::path(options.job_file);
   const auto text = kube::read_if_there(file, "the job file");
   if (!text) {
-    throw UsageError(fmt::format("submit: job file {} not found; create it, or use another with --jobfile{}",
-                                 file.string(), options.job_file.empty() ? "" : " (- is standard input)"));
+    throw UsageError(fmt::format("submit: job file '{}' not found; create it, or name another with --jobfile{}",
+                                 file.string(), options.job_file.empty() ? "" : " (- for standard input)"));
   }
   return kube::parse_job_file(*text, file.string(), needs);
 }
@@ -95,8 +95,8 @@ void check_cluster(kube::Client& client, const std::vector<json>& jobs, const ku
 
 void stay(kube::Client& client, const std::vector<json>& jobs, const SubmitOptions& options,
           const std::stop_token& stop) {
-  WaitOptions wait{.longest = {}, .notice = notice};
-  if (!options.timeout.empty()) wait.longest = env::parse_duration(options.timeout, "submit: --timeout");
+  WaitOptions wait{.max_time = {}, .notice = notice};
+  if (!options.timeout.empty()) wait.max_time = env::parse_duration(options.timeout, "submit: --timeout");
   std::vector<SubmittedJob> submitted;
   for (const json& job : jobs) {
     const kube::Job parsed = kube::parse_job(job);
@@ -108,7 +108,9 @@ void stay(kube::Client& client, const std::vector<json>& jobs, const SubmitOptio
     else
       wait_for_jobs(client, submitted, wait, stop);
   } catch (const http::Stopped&) {
-    notice(fmt::format("job {} continues; `adaptdl delete` ends it", submitted.front().name.name));
+    notice(submitted.size() == 1
+               ? fmt::format("job '{}' continues; `adaptdl delete` deletes it", submitted[0].name.name)
+               : "the jobs continue; `adaptdl delete` deletes them");
     throw;
   }
 }
@@ -147,7 +149,8 @@ class Submit {
     std::vector<kube::Submission> made;
     for (const kube::Submission& one : planned) made.push_back(submitter.dry_run(one));
     print_objects(made, options_.output);
-    if (!dockerfile_.empty()) notice("nothing was built: the image will be " + options_.submission.image + "@DIGEST");
+    if (!dockerfile_.empty())
+      notice(fmt::format("nothing was built: the image will be '{}@DIGEST'", options_.submission.image));
   }
 
   SubmitOptions& options_;
@@ -164,7 +167,7 @@ void dry_run_here(SubmitOptions& options, const std::vector<json>& jobs, const f
   if (!dockerfile.empty()) {
     const auto target = ImageTarget::of_environment();
     options.submission.image = target ? target->pulled_as() : "adaptdl-submit";
-    notice("nothing was built: the image will be built from " + dockerfile.string());
+    notice(fmt::format("nothing was built: the image will be built from '{}'", dockerfile.string()));
   }
   print_objects(make_submissions(jobs, options.submission), options.output);
 }
@@ -173,7 +176,7 @@ void submit(SubmitOptions& options, int& exit_code) {
   check_submit_options(options);
   std::error_code error;
   if (!fs::is_directory(options.image.project, error))
-    throw UsageError(fmt::format("submit: project directory {} not found", options.image.project.string()));
+    throw UsageError(fmt::format("submit: project directory '{}' not found", options.image.project.string()));
   const fs::path dockerfile = options.given_image.empty() ? find_dockerfile(options.image) : fs::path();
   const std::vector<json> jobs = read_jobs(options);
   if (options.given_image.empty() && dockerfile.empty() && !std::ranges::all_of(jobs, has_image))
@@ -214,7 +217,8 @@ void add_submit(CLI::App& app, int& exit_code) {
   app.footer(
       "The image is pushed to the repository in ADAPTDL_SUBMIT_REPO, and nodes pull it with the secret named by\n"
       "ADAPTDL_SUBMIT_REPO_CREDS. If these variables are not set, the image is pushed to the cluster's own registry.\n"
-      "If standard output is not a terminal, as in a script, only the job's name is printed.");
+      "If standard output is not a terminal, as in a script, only the names of the jobs are printed,\n"
+      "one per line.");
   app.callback([&app, options, &exit_code] {
     options->ray.address.empty() ? submit(*options, exit_code) : submit_ray(ray_options(app, *options), exit_code);
   });

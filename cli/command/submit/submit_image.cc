@@ -94,7 +94,7 @@ class RegistryProxy {
 fs::path find_dockerfile(const SubmitImageOptions& options) {
   if (!options.dockerfile.empty()) {
     if (!is_file(options.dockerfile))
-      throw UsageError(fmt::format("submit: Dockerfile {} not found", options.dockerfile.string()));
+      throw UsageError(fmt::format("submit: Dockerfile '{}' not found", options.dockerfile.string()));
     return options.dockerfile;
   }
   if (is_file(options.project / "Dockerfile")) return options.project / "Dockerfile";
@@ -110,8 +110,8 @@ std::string no_dockerfile(const SubmitImageOptions& options) {
   std::string files;
   for (const ProjectKind& kind : kProjectKinds) files += fmt::format("{}{}", files.empty() ? "" : ", ", kind.file);
   return fmt::format(
-      "project {} has no Dockerfile, and none of {}, for which there is a built-in Dockerfile; create one, or use "
-      "--dockerfile FILE or --image IMAGE",
+      "project '{}' has no Dockerfile, and none of the files for which a built-in Dockerfile exists ({}); create a "
+      "Dockerfile, or use --dockerfile FILE or --image IMAGE",
       options.project.string(), files);
 }
 

@@ -32,9 +32,9 @@ void check_usage(const SubmitOptions& options) {
 
 // Parses the numeric options, and checks --image.
 void read_numbers(SubmitOptions& options) {
-  const auto number = [](const std::string& text, const char* what, int least) -> std::optional<int> {
+  const auto number = [](const std::string& text, const char* what, int min) -> std::optional<int> {
     if (text.empty()) return std::nullopt;
-    return parse_number<int>(text, fmt::format("submit: {}", what), least, 1'000'000, "a number");
+    return parse_number<int>(text, fmt::format("submit: {}", what), min, 1'000'000, "an integer");
   };
   options.submission.min_replicas = number(options.min_replicas, "--min-replicas", 0);
   options.submission.max_replicas = number(options.max_replicas, "--max-replicas", 1);

@@ -46,13 +46,13 @@ void print_created(const json& job, const kube::Client& client, const SubmitOpti
       if (kube::text_field(one, {"name"}) == kube::kJobVolume)
         volume = kube::field(one, {"persistentVolumeClaim", "claimName"});
     }
-    const json said{{"name", job["metadata"]["name"]},
-                    {"namespace", job["metadata"]["namespace"]},
-                    {"uid", job["metadata"]["uid"]},
-                    {"context", client.access().context},
-                    {"claim", volume},
-                    {"image", kube::array_field(job, {"spec", "template", "spec", "containers"})[0]["image"]}};
-    print_text(dump_json(said, -1) + '\n');
+    const json created{{"name", job["metadata"]["name"]},
+                       {"namespace", job["metadata"]["namespace"]},
+                       {"uid", job["metadata"]["uid"]},
+                       {"context", client.access().context},
+                       {"claim", volume},
+                       {"image", kube::array_field(job, {"spec", "template", "spec", "containers"})[0]["image"]}};
+    print_text(dump_json(created, -1) + '\n');
   } else if (!is_terminal(STDOUT_FILENO)) {
     print_out("{}\n", name);
   } else {

@@ -43,7 +43,7 @@ constexpr auto kStopMargin = std::chrono::seconds(30);
 
 int replica_limit(const std::string& text, const char* option, int otherwise) {
   if (text.empty()) return otherwise;
-  return parse_number<int>(text, fmt::format("submit: {}", option), 1, kMaxRunReplicas, "a number");
+  return parse_number<int>(text, fmt::format("submit: {}", option), 1, kMaxRunReplicas, "an integer");
 }
 
 double per_replica(const std::string& text, const char* option) {
@@ -62,7 +62,7 @@ struct Plan {
 json read_runtime_env(const std::string& file) {
   const json fields = kube::parse_yaml_document(kube::read_file(file, "runtime environment"), file).value;
   if (!fields.is_object())
-    throw UsageError(fmt::format("submit: {} must contain a mapping with the fields of a runtime environment", file));
+    throw UsageError(fmt::format("submit: '{}' must contain a mapping with the fields of a runtime environment", file));
   if (fields.contains("working_dir"))
     throw UsageError(
         fmt::format("submit: {}: working_dir cannot be set, because the project is uploaded as the "
@@ -200,11 +200,11 @@ std::string wait_for_end(const ray::Access& access, const std::string& name, con
                          const std::stop_token& stop) {
   const auto job = ray::JobServer(access, kMaxOutage).wait_for_end(name, plan.wait, stop);
   if (stop.stop_requested()) throw http::Stopped();
-  if (!job) return fmt::format("job {} was deleted before it ended", name);
-  if (!job->ended()) throw Error(fmt::format("timed out waiting for job {}; the job was not stopped", name));
+  if (!job) return fmt::format("job '{}' was deleted before it ended", name);
+  if (!job->ended()) throw Error(fmt::format("timed out waiting for job '{}'; the job was not stopped", name));
   if (job->status == ray::Job::Status::kSucceeded) return "";
-  if (job->status == ray::Job::Status::kStopped) return fmt::format("job {} was stopped", name);
-  return fmt::format("job {} failed: {}", name, failure_of(*job));
+  if (job->status == ray::Job::Status::kStopped) return fmt::format("job '{}' was stopped", name);
+  return fmt::format("job '{}' failed: {}", name, failure_of(*job));
 }
 
 // Like wait_for_end(), but also prints the job's output.

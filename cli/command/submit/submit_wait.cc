@@ -24,7 +24,7 @@ constexpr auto kLookAtJobEvery = std::chrono::milliseconds(100);
 // A state that lasts only for a moment, such as before the first scheduling cycle, is not reported.
 constexpr auto kReportAfter = std::chrono::seconds(2);
 
-// Reports the last text that it received once that text has not changed for a while.
+// Reports the last text that it has received, once that text has not changed for a while.
 class SteadyNotice {
  public:
   explicit SteadyNotice(const std::function<void(const std::string&)>& notice) : notice_(notice) {}
@@ -55,7 +55,7 @@ struct Ending {
 
 Ending ending_of(const kube::JobView& view) {
   if (view.job.phase == "Succeeded") return {};
-  return {fmt::format("job {} failed{}{}", view.job.name, view.why.empty() ? "" : ": ", view.why)};
+  return {fmt::format("job '{}' failed{}{}", view.job.name, view.why.empty() ? "" : ": ", view.why)};
 }
 
 Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOptions& options,
@@ -69,20 +69,20 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
       const auto views = watch.views(kube::Time(std::chrono::system_clock::now()));
       const auto found =
           std::ranges::find_if(views, [&job](const kube::JobView& view) { return view.job.uid == job.uid; });
-      if (found == views.end()) return {fmt::format("job {} was deleted before it ended", job.name.name)};
+      if (found == views.end()) return {fmt::format("job '{}' was deleted before it ended", job.name.name)};
       state = describe_state(*found);
       if (found->job.ended()) return ending_of(*found);
-      troubles.update(found->why.empty() ? "" : fmt::format("job {} is {}", job.name.name, state));
+      troubles.update(found->why.empty() ? "" : fmt::format("job '{}' is {}", job.name.name, state));
     }
     if (until && Clock::now() > *until)
-      return {fmt::format("timed out waiting for job {} ({}); the job was not stopped", job.name.name, state), false};
+      return {fmt::format("timed out waiting for job '{}' ({}); the job was not stopped", job.name.name, state), false};
   }
   throw http::Stopped();
 }
 
 std::optional<Clock::time_point> deadline(const WaitOptions& options) {
-  if (!options.longest) return std::nullopt;
-  return Clock::now() + *options.longest;
+  if (!options.max_time) return std::nullopt;
+  return Clock::now() + *options.max_time;
 }
 
 bool show_line(const kube::Replica& replica, kube::Time, std::string_view line) {
@@ -106,7 +106,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   std::stop_source enough;
   const std::stop_callback pass_on(stop, [&enough] { enough.request_stop(); });
   std::mutex mutex;
-  const WaitOptions with{options.longest, [&](const std::string& text) {
+  const WaitOptions with{options.max_time, [&](const std::string& text) {
                            const std::scoped_lock lock(mutex);
                            options.notice(text);
                          }};

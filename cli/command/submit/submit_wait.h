@@ -21,8 +21,8 @@ struct SubmittedJob {
 };
 
 struct WaitOptions {
-  std::optional<std::chrono::milliseconds> longest;  // nullopt for no limit
-  std::function<void(const std::string&)> notice;    // receives, for example, why a job is not running
+  std::optional<std::chrono::milliseconds> max_time;  // nullopt for no limit
+  std::function<void(const std::string&)> notice;     // receives, for example, why a job is not running
 };
 
 // Returns when all jobs have succeeded. Throws Error if a job failed, was deleted, or did not end in time, and

@@ -91,7 +91,7 @@ void SearchReport::notice(std::string_view text) {
 void SearchReport::begin(const std::string& directory) {
   const tune::StudySettings& settings = plan_.settings;
   if (!plan_.json)
-    return notice(fmt::format("study {}: {} trials of {}, up to {} at the same time; stored in {}", plan_.study,
+    return notice(fmt::format("study '{}': {} trials of '{}', up to {} at the same time; stored in '{}'", plan_.study,
                               settings.trials, settings.command.front(), settings.parallel, directory));
   put_json("search_started", {{"study", plan_.study},
                               {"directory", directory},

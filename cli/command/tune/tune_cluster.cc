@@ -35,7 +35,7 @@ constexpr char kDefaultStorageSize[] = "1Gi";
 
 std::optional<int> replicas(const std::string& text, const char* option, int min) {
   if (text.empty()) return {};
-  return parse_number<int>(text, fmt::format("tune: {}", option), min, 1'000'000, "a whole number");
+  return parse_number<int>(text, fmt::format("tune: {}", option), min, 1'000'000, "an integer");
 }
 
 void check_storage_size(const std::string& text) {
@@ -53,7 +53,7 @@ json read_job(const TuneOptions& options) {
   const auto text = kube::read_if_there(file, "the job file");
   if (!text)
     throw UsageError(
-        fmt::format("tune: job file {} not found; --cluster requires one, with a replica's image and resources "
+        fmt::format("tune: job file '{}' not found; --cluster requires a job file with a replica's image and resources "
                     "(--jobfile FILE)",
                     file));
   const auto jobs = kube::parse_job_file(*text, file, {.name = false, .image = options.image.empty()});
@@ -67,7 +67,7 @@ void set_replicas(json& spec, const TuneOptions& options) {
   const int min = kube::int_field(spec, {"minReplicas"}).value_or(0);
   const std::optional<int> max = kube::int_field(spec, {"maxReplicas"});
   if (max && min > *max)
-    throw UsageError(fmt::format("tune: the minimum of {} replicas is above the maximum of {}", min, *max));
+    throw UsageError(fmt::format("tune: the minimum of {} replicas is greater than the maximum of {}", min, *max));
 }
 
 void set_container(json& pod, const TuneOptions& options) {
@@ -161,7 +161,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   plan.settings.max_replicas = 1;  // unused: the operator decides, within the job's bounds
   plan.settings.parallel = options.parallel.empty() ? kDefaultParallel
                                                     : parse_number<int>(options.parallel, "tune: --parallel", 1,
-                                                                        kMaxRunReplicas, "a whole number");
+                                                                        kMaxRunReplicas, "an integer");
   plan.settings.cluster = std::move(cluster);
 }
 

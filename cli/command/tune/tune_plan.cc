@@ -29,13 +29,13 @@ namespace tune = sched::tune;
 constexpr int kMaxTrials = 1'000'000;
 
 int parse_tune_count(const std::string& text, const std::string& option, int max) {
-  return parse_number(text, "tune: " + option, 1, max, "a whole number");
+  return parse_number(text, "tune: " + option, 1, max, "an integer");
 }
 
 tune::SpaceFile read_space(const std::string& file) {
   std::ifstream stream(file);
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) throw UsageError(fmt::format("tune: cannot read {}", file));
+  if (!stream) throw UsageError(fmt::format("tune: cannot read '{}'", file));
   const kube::YamlDocument document = kube::parse_yaml_document(text, file);
   return tune::parse_space(document.value, [&](const auto& pointer) { return document.place(pointer); });
 }
@@ -153,14 +153,13 @@ TunePlan make_plan(const TuneOptions& options, const Machine& machine) {
     throw UsageError(fmt::format("tune: {}", error.what()));
   }
   if (!options.seed.empty())
-    seed = parse_number<std::uint64_t>(options.seed, "tune: --seed", 0, UINT64_MAX, "a whole number");
+    seed = parse_number<std::uint64_t>(options.seed, "tune: --seed", 0, UINT64_MAX, "an integer");
   settings.seed = seed ? *seed : std::random_device()();
   settings.command = options.program;
   settings.directory = std::filesystem::current_path();
   if (!options.sampler.empty()) settings.sampler = options.sampler;
   if (!options.pruner.empty()) settings.pruner = options.pruner;
-  if (!options.factor.empty())
-    settings.factor = parse_number(options.factor, "tune: --factor", 2, 100, "a whole number");
+  if (!options.factor.empty()) settings.factor = parse_number(options.factor, "tune: --factor", 2, 100, "an integer");
   check_study_sampler(settings);
   tune::make_pruner(settings.pruner);
   if (options.cluster) {

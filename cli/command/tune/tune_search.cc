@@ -110,7 +110,7 @@ std::string interruption(int signal) { return fmt::format("interrupted by SIG{}"
 int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, const tune::Study& study,
                         tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
   for (const sched::RunEntry& run : runs)
-    if (run.alive) report.notice(fmt::format("waiting for run {} of the previous search to stop", run.status.name));
+    if (run.alive) report.notice(fmt::format("waiting for run '{}' of the previous search to stop", run.status.name));
   if (std::ranges::none_of(runs, &sched::RunEntry::alive) && runner.any_previous_launcher())
     report.notice("waiting for launchers of the previous search to end");
   while (runner.any_previous_launcher())

@@ -146,13 +146,13 @@ void export_checkpoints(const OpenStudy& open, const tune::Trial& best, const fs
   const fs::path from = open.directory.path() / "trials" / std::to_string(best.number) / "checkpoints";
   std::error_code error;
   if (!fs::is_directory(from, error) || fs::is_empty(from, error))
-    throw Error(fmt::format("trial {} has no checkpoint in {}", best.number, from.string()));
+    throw Error(fmt::format("trial {} has no checkpoint in '{}'", best.number, from.string()));
   if (fs::exists(to, error) && !(fs::is_directory(to, error) && fs::is_empty(to, error)))
-    throw UsageError(fmt::format("tune best: {} already exists; choose another directory", to.string()));
+    throw UsageError(fmt::format("tune best: '{}' already exists; choose another directory", to.string()));
   fs::create_directories(to, error);
   if (!error) fs::copy(from, to, fs::copy_options::recursive, error);
-  if (error) throw Error(fmt::format("cannot copy {} to {}: {}", from.string(), to.string(), error.message()));
-  print_notice("checkpoints of trial {} are in {}", best.number, to.string());
+  if (error) throw Error(fmt::format("cannot copy '{}' to '{}': {}", from.string(), to.string(), error.message()));
+  print_notice("checkpoints of trial {} are in '{}'", best.number, to.string());
 }
 
 void show_best(const ShowOptions& options) {

@@ -87,7 +87,7 @@ void enqueue(const StudyOptions& options) {
 const tune::Study& OpenStudy::study() const {
   const tune::Study* const found = journal->find(directory.name());
   if (found == nullptr)
-    throw Error(fmt::format("study '{}' not found in {}", directory.name(), directory.journal().string()));
+    throw Error(fmt::format("study '{}' not found in '{}'", directory.name(), directory.journal().string()));
   return *found;
 }
 

@@ -1,6 +1,4 @@
-// Content digests in registry notation: "sha256:" and 64 hexadecimal digits.
-//
-// Threading: a Digester must be used from one thread at a time.
+// Content digests in registry notation, such as "sha256:" followed by 64 hexadecimal digits.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,7 @@ void DraftFile::commit() {
 }
 
 void DraftFile::fail() const {
-  throw Error(one_line(fmt::format("cannot write {}: {}", file_.string(), std::strerror(errno))));
+  throw Error(one_line(fmt::format("cannot write '{}': {}", file_.string(), std::strerror(errno))));
 }
 
 }  // namespace adaptdl::image

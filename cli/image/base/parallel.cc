@@ -29,8 +29,8 @@ void for_each_parallel(std::size_t count, unsigned workers, const std::stop_toke
   };
   {
     std::vector<std::jthread> threads;
-    const std::size_t most = std::min<std::size_t>(std::max(workers, 1u), count);
-    for (std::size_t i = 1; i < most; ++i) threads.emplace_back(work);
+    const std::size_t thread_count = std::min<std::size_t>(std::max(workers, 1u), count);
+    for (std::size_t i = 1; i < thread_count; ++i) threads.emplace_back(work);
     work();
   }
   if (first) std::rethrow_exception(first);

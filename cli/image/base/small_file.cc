@@ -19,7 +19,7 @@ namespace adaptdl::image {
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what) {
   // O_NONBLOCK avoids waiting for a pipe that no process writes to.
   return read_small_file(Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
-                         fmt::format("{} ({})", file.string(), what));
+                         fmt::format("'{}' ({})", file.string(), what));
 }
 
 std::optional<std::string> read_small_file(const Fd& fd, std::string_view what) {
@@ -47,9 +47,9 @@ std::optional<std::string> read_build_file(const std::filesystem::path& context,
       fs::absolute(file).lexically_normal().lexically_relative(fs::absolute(context / "").lexically_normal());
   if (inside.empty() || *inside.begin() == "..") return read_small_file(file, what);
   const Fd root(::open(context.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!root) return read_small_file(root, fmt::format("{} ({})", file.string(), what));
+  if (!root) return read_small_file(root, fmt::format("'{}' ({})", file.string(), what));
   return read_small_file(open_rooted(root.get(), inside.string(), O_RDONLY | O_NONBLOCK, Links::kInRoot),
-                         fmt::format("{} ({})", file.string(), what));
+                         fmt::format("'{}' ({})", file.string(), what));
 }
 
 std::string text_of_file(const std::filesystem::path& file) {

@@ -24,7 +24,7 @@ SpaceBudget::SpaceBudget(const fs::path& directory)
 
 void SpaceBudget::take(std::uint64_t bytes, std::uint64_t files) {
   const auto fail = [&](const std::string& what) {
-    throw Error(fmt::format("no space left: the unpacked image needs more than 95 % of the {} free in {}", what,
+    throw Error(fmt::format("no space left: the unpacked image needs more than 95% of the {} free in '{}'", what,
                             one_line(directory_.string(), 300)));
   };
   if ((bytes_ += bytes) > max_bytes_) fail(fmt::format("{} MiB", (max_bytes_ / 95 * 100) >> 20));

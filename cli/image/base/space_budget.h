@@ -11,7 +11,7 @@ namespace adaptdl::image {
 // Threading: any thread may call take().
 class SpaceBudget {
  public:
-  // Allows 95 % of the free bytes and inodes in the file system that contains `directory`. If these numbers are
+  // Allows 95% of the free bytes and inodes in the file system that contains `directory`. If these numbers are
   // unknown, there is no limit.
   explicit SpaceBudget(const std::filesystem::path& directory);
   // Takes space from the budget. Throws Error if the remaining budget is too small.

@@ -1,7 +1,7 @@
 // The manifests and configurations of the images that a Dockerfile names, cached where possible.
 //
 // Every build resolves tags again, since they may have moved; content with a known digest is downloaded only once.
-// Threading: an object must be used from one thread. Lifetime: the constructor's arguments must outlive the object.
+// Lifetime: the constructor's arguments must outlive the object.
 #pragma once
 
 #include <map>

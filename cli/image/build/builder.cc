@@ -66,7 +66,7 @@ std::optional<std::string> dockerfile_text(const fs::path& context, const fs::pa
 Dockerfile read_dockerfile(const BuildOptions& options, const fs::path& file) {
   const auto text = dockerfile_text(options.context, file);
   if (!text)
-    throw Error(one_line(fmt::format("{} not found{}", file.string(),
+    throw Error(one_line(fmt::format("'{}' not found{}", file.string(),
                                      options.dockerfile.empty() ? "; use -f to name another Dockerfile" : "")));
   return parse_dockerfile(*text, file.lexically_normal().string());
 }
@@ -144,7 +144,7 @@ BuildResult result_of(const BuiltImage& image, const BuildWork& work) {
 void check_options(const BuildOptions& options) {
   std::error_code error;
   if (!fs::is_directory(options.context, error))
-    throw Error(one_line(fmt::format("{} is not a directory", options.context.string())));
+    throw Error(one_line(fmt::format("'{}' is not a directory", options.context.string())));
   if (options.push && options.tags.empty()) throw UsageError("--push requires an image name (-t NAME)");
   for (const Reference& tag : options.tags)
     if (!tag.digest.empty())
@@ -203,16 +203,16 @@ std::optional<std::int64_t> environment_source_date() {
   return value;
 }
 
-BuildResult build(const BuildOptions& options, BuildReport& told, const std::stop_token& stop) {
+BuildResult build(const BuildOptions& options, BuildReport& caller_report, const std::stop_token& stop) {
   check_options(options);
-  SerialReport report(told);
+  SerialReport report(caller_report);
   const fs::path file = options.dockerfile.empty() ? options.context / "Dockerfile" : options.dockerfile;
   const Dockerfile dockerfile = read_dockerfile(options, file);
   const BuildSettings settings = settings_of(options);
   BuildSettings asked = settings;
   asked.build_arguments.erase(kSourceDate);
   for (const std::string& name : unused_build_arguments(dockerfile, asked))
-    report.notice(fmt::format("--build-arg {1} matches no ARG in {0}", dockerfile.file, name));
+    report.notice(fmt::format("--build-arg '{1}' matches no ARG in '{0}'", dockerfile.file, name));
 
   BuildCache cache(options.cache.empty() ? build_cache_directory() : options.cache);
   const std::uint64_t limit = cache_limit(options.cache_limit.bytes, cache.directory());

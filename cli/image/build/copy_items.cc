@@ -104,7 +104,7 @@ class Finder {
     std::optional<TreeFile> file = tree_.find(real);
     if (!file) {
       if (is_pattern(text)) return;  // a dangling link, or ignored
-      throw Error(fmt::format("'{}' not found in {}, or excluded by an ignore file", one_line(text), tree_.name()));
+      throw Error(fmt::format("'{}' not found in '{}', or excluded by an ignore file", one_line(text), tree_.name()));
     }
     const bool directory = is_directory(*file);
     if (text.ends_with('/') && !directory && !is_pattern(text))
@@ -136,7 +136,7 @@ class Finder {
   void walk(const std::string& directory, const std::string& target, const std::string& below, CopySource& source,
             std::size_t depth) const {
     if (depth > kMaxDirectoryDepth)
-      throw Error(fmt::format("more than {} levels of directories in {}", kMaxDirectoryDepth, tree_.name()));
+      throw Error(fmt::format("more than {} levels of directories in '{}'", kMaxDirectoryDepth, tree_.name()));
     for (TreeFile& file : tree_.list(directory)) {
       const std::string name = base_name(file.entry.path), path = joined_path(below, name);
       // A pattern with '!' may include something below an excluded directory again.

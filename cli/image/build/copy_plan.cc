@@ -34,7 +34,7 @@ class CopyPlanner {
         into_ || copy_.parents || kind == PathKind::kDirectory || input_.sources.size() + input_.given.size() > 1;
     for (const CopySource& source : input_.sources) directory = directory || source.directory || is_archive_of(source);
     if (directory && (kind == PathKind::kOther || kind == PathKind::kLink))
-      throw Error(fmt::format("{} exists and is not a directory", copy_.destination));
+      throw Error(fmt::format("'{}' exists and is not a directory", copy_.destination));
     make_directories(directory && !may_bring_it(destination) ? destination : parent_of(destination));
     for (const CopySource& source : input_.sources) add(source, destination, directory);
     for (const GivenFile& given : input_.given) {
@@ -67,7 +67,7 @@ class CopyPlanner {
   }
 
   [[noreturn]] static void fail_directory(const std::string& path) {
-    throw Error(one_line(fmt::format("cannot create the directory /{}: a file or link already exists there", path)));
+    throw Error(one_line(fmt::format("cannot create the directory '/{}': a file or link already exists there", path)));
   }
 
   PathKind kind_of(const std::string& path) const {
@@ -125,7 +125,7 @@ class CopyPlanner {
     if (is_directory && kind == PathKind::kDirectory) return;
     if (is_directory && kind != PathKind::kMissing) fail_directory(path);
     if (!is_directory && kind == PathKind::kDirectory)
-      throw Error(one_line(fmt::format("cannot create the file /{}: a directory already exists there", path)));
+      throw Error(one_line(fmt::format("cannot create the file '/{}': a directory already exists there", path)));
     entry.path = path;
     if (copy_.mode && entry.type != Entry::Type::kSymlink) entry.mode = copy_.mode->apply(entry.mode, is_directory);
     plan_.entries.insert_or_assign(path, std::move(planned));

@@ -70,7 +70,7 @@ class Writer {
   void add_given(Entry entry, const GivenFile& given) {
     if (!given.file.empty()) {
       const Fd fd(::open(given.file.c_str(), O_RDONLY | O_CLOEXEC));
-      if (!fd) throw Error(one_line(fmt::format("cannot read {}: {}", given.file.string(), std::strerror(errno))));
+      if (!fd) throw Error(one_line(fmt::format("cannot read '{}': {}", given.file.string(), std::strerror(errno))));
       return layer_.add(entry, read_content(fd.get(), given.file.string()));
     }
     entry.size = given.content.size();
@@ -95,10 +95,11 @@ class Writer {
       for (std::size_t at = inside.find('/'); at != std::string::npos; at = inside.find('/', at + 1))
         if (links.contains(inside.substr(0, at)))
           throw Error(
-              one_line(fmt::format("archive {}: entry {} traverses a link from the same archive", name, inside)));
+              one_line(fmt::format("archive '{}': entry '{}' traverses a link from the same archive", name, inside)));
       if (entry.type == Entry::Type::kHardLink && !files.contains(entry.link))
-        throw Error(one_line(fmt::format("archive {}: entry {} is a hard link to {}, which is not an earlier entry",
-                                         name, inside, entry.link)));
+        throw Error(
+            one_line(fmt::format("archive '{}': entry '{}' is a hard link to '{}', which is not an earlier entry", name,
+                                 inside, entry.link)));
       if (entry.type == Entry::Type::kSymlink) links.insert(inside);
       if (entry.type != Entry::Type::kDirectory) files.insert(inside);
       if (archive.at.empty() && inside.empty()) continue;

@@ -50,7 +50,7 @@ void for_each_piece(const fs::path& file, std::uint64_t size, const std::functio
   std::string piece(kOutputPiece, '\0');
   for (std::uint64_t at = 0; at < size;) {
     const std::size_t count = blob.read(at, piece.data(), std::min<std::uint64_t>(piece.size(), size - at));
-    if (count == 0) throw Error(one_line(fmt::format("{} became shorter while it was being read", file.string())));
+    if (count == 0) throw Error(one_line(fmt::format("'{}' became shorter while it was being read", file.string())));
     use(std::string_view(piece).substr(0, count));
     at += count;
   }
@@ -102,7 +102,8 @@ void write_oci_directory(const BuiltImage& image, const std::vector<Reference>& 
                          const fs::path& directory) {
   if (fs::exists(directory) && !fs::exists(directory / "oci-layout") &&
       (!fs::is_directory(directory) || !fs::is_empty(directory)))
-    throw Error(fmt::format("{} exists and is not an OCI directory; remove it or choose another", directory.string()));
+    throw Error(fmt::format("'{}' exists and is not an OCI directory; remove it or choose another directory",
+                            directory.string()));
   try {
     for (const std::string& digest : {image.config_digest, image.digest})
       fs::create_directories((directory / blob_name(digest)).parent_path());
@@ -113,7 +114,7 @@ void write_oci_directory(const BuiltImage& image, const std::vector<Reference>& 
       copy_file(cache.blobs().path_of(layer.descriptor.digest), to, layer.descriptor.size);
     }
   } catch (const fs::filesystem_error& error) {
-    throw Error(one_line(fmt::format("cannot write {}: {}", directory.string(), error.code().message())));
+    throw Error(one_line(fmt::format("cannot write '{}': {}", directory.string(), error.code().message())));
   }
   write_whole(directory / blob_name(image.config_digest), image.config);
   write_whole(directory / blob_name(image.digest), image.manifest);

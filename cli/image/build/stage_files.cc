@@ -8,12 +8,13 @@
 namespace adaptdl::image {
 namespace {
 
-// Entries in the root directory of at least one distribution, possibly as links.
+// Names in the root directory of at least one distribution, some of which may be links there.
 constexpr std::array<std::string_view, 28> kRoots{"afs", "bin",     "boot",  "dev",    "efi",        "etc",   "home",
                                                   "lib", "lib32",   "lib64", "libx32", "lost+found", "media", "mnt",
                                                   "nix", "opt",     "proc",  "root",   "run",        "sbin",  "srv",
                                                   "sys", "sysroot", "tmp",   "ostree", "gnu",        "usr",   "var"};
-// Directories that exist in all distributions, and are never links.
+// Paths that are directories, not links, in every common distribution that has them. If a base image lacks one, the
+// program that unpacks the built image creates it.
 constexpr std::array<std::string_view, 21> kDirectories{"etc",
                                                         "home",
                                                         "mnt",
@@ -35,7 +36,7 @@ constexpr std::array<std::string_view, 21> kDirectories{"etc",
                                                         "var",
                                                         "var/lib",
                                                         "var/cache"};
-// Entries in these directories do not come from a distribution, but were created for the image.
+// Directories in which distributions install nothing, so their entries were created for the image.
 constexpr std::array<std::string_view, 6> kPlacesOfOthers{"mnt",     "opt",           "srv",
                                                           "usr/src", "usr/local/bin", "usr/local/sbin"};
 

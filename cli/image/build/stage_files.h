@@ -1,9 +1,9 @@
 // Tracks what is known about a stage's files without reading them, so that COPY can write a layer without reading the
 // layers below.
 //
-// For a base image whose layers have not been read, docs/images.md defines the rule: directories that exist in every
-// distribution (/etc, /usr/local/bin …) exist; paths that exist in no distribution (/app, /opt/x …) do not exist,
-// unless the image's history or configuration mentions them; all other paths are unknown.
+// For a base image whose layers have not been read, docs/images.md defines the rule: the usual directories of
+// distributions (/etc, /usr/local/bin …) are assumed to exist; paths that belong to no distribution (/app, /opt/x …)
+// are assumed to be missing, unless the image's history or configuration mentions them; all other paths are unknown.
 #pragma once
 
 #include <functional>

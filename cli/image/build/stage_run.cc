@@ -80,7 +80,7 @@ std::optional<std::string> secret_content(const std::vector<BuildSecret>& secret
       throw Error(fmt::format("secret '{}': environment variable '{}' is not set", secret.id, secret.variable));
     }
     if (auto content = read_small_file(secret.file, fmt::format("secret '{}'", secret.id))) return content;
-    throw Error(fmt::format("secret '{}': file {} does not exist", secret.id, secret.file.string()));
+    throw Error(fmt::format("secret '{}': file '{}' does not exist", secret.id, secret.file.string()));
   }
   if (mount.required)
     throw Error(fmt::format("secret '{}' not found; pass it with --secret id={}", mount.id, mount.id));

@@ -43,7 +43,7 @@ void set(std::vector<Pair>& pairs, const std::string& name, const std::string& v
 void check_variable(const std::string& name, const std::string& value) {
   if (name.empty() || name.find('=') != std::string::npos) throw Error(fmt::format("invalid variable name '{}'", name));
   if (name.size() + value.size() > kMaxVariableSize)
-    throw Error(fmt::format("variable {} is larger than {} KiB, the kernel's limit", name.substr(0, 64),
+    throw Error(fmt::format("variable '{}' is larger than {} KiB, the kernel's limit", name.substr(0, 64),
                             kMaxVariableSize >> 10));
 }
 
@@ -291,7 +291,8 @@ std::string StageWalk::apply(Step& step, const Run& run) {
   const std::vector<Heredoc>& heredocs = run.command.heredocs;
   std::string& text = command.words[0];
   if (!heredocs.empty() && heredoc_of(text)) {
-    // The command is only a heredoc, which is the script. If the script names an interpreter, that interpreter runs it.
+    // The command consists of a heredoc only, which is the script. If the script begins with #!, it is run by the
+    // interpreter that it names.
     text = heredocs[0].strip_tabs ? without_tabs(heredocs[0].content) : heredocs[0].content;
     if (text.starts_with("#!")) result.script = text;
   } else {

@@ -30,8 +30,8 @@ struct Mount {
 // contain no variables. Throws an Error with the reason, without file or line, as does parse_mount().
 std::vector<Pair> mount_options(std::string_view text);
 
-// Parses options whose values are expanded. The target remains relative if it is written so, and a cache's ID empty if
-// it is not written.
+// Parses options whose values are expanded. A target that is written as a relative path remains relative, and a
+// cache's ID is empty if none is written.
 Mount parse_mount(const std::vector<Pair>& options);
 
 }  // namespace adaptdl::image

@@ -22,10 +22,10 @@ constexpr unsigned kMaxMode = 07777;
   throw Error(fmt::format("invalid value '{}': expected {}", text, what));
 }
 
-std::optional<unsigned> number_of(std::string_view text, unsigned base, unsigned most) {
+std::optional<unsigned> number_of(std::string_view text, unsigned base, unsigned max) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, static_cast<int>(base));
-  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value > most) return {};
+  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value > max) return {};
   return value;
 }
 
@@ -167,11 +167,11 @@ std::size_t parse_size(std::string_view text) {
   return static_cast<std::size_t>(bytes);
 }
 
-unsigned parse_number(std::string_view text, unsigned base, unsigned most) {
-  const auto value = number_of(text, base, most);
+unsigned parse_number(std::string_view text, unsigned base, unsigned max) {
+  const auto value = number_of(text, base, max);
   if (!value)
-    refuse_value(text, fmt::format("{} number from 0 to {}", base == 8 ? "an octal" : "a",
-                                   base == 8 ? fmt::format("{:o}", most) : fmt::format("{}", most)));
+    refuse_value(text, fmt::format("{} from 0 to {}", base == 8 ? "an octal number" : "an integer",
+                                   base == 8 ? fmt::format("{:o}", max) : fmt::format("{}", max)));
   return *value;
 }
 

@@ -40,8 +40,8 @@ bool is_plain(std::string_view text);
 std::chrono::nanoseconds parse_duration(std::string_view text);
 // Parses sizes in bytes, with units of 1024: "64m", "1.5GiB", "1024".
 std::size_t parse_size(std::string_view text);
-// Parses a whole number from 0 to `most` in the given base.
-unsigned parse_number(std::string_view text, unsigned base, unsigned most);
+// Parses an integer from 0 to `max` in the given base.
+unsigned parse_number(std::string_view text, unsigned base, unsigned max);
 bool parse_bool(std::string_view text);  // as in Go: 1 t true 0 f false
 // Parses EXPOSE's ports, such as "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A host port, as in
 // "8080:80", is accepted and ignored.

@@ -20,7 +20,7 @@ constexpr std::string_view kBlobDraftPrefix = "draft-";
 
 [[noreturn]] void fail_blob(std::string_view what, const fs::path& file) {
   const char* why = std::strerror(errno);
-  throw Error(fmt::format("cannot {} {}: {}", what, file.string(), why));
+  throw Error(fmt::format("cannot {} '{}': {}", what, file.string(), why));
 }
 
 void mark_used(const fs::path& file) { ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0); }
@@ -44,7 +44,7 @@ BlobStore::BlobStore(fs::path directory) : directory_(std::move(directory)) {
   // keeps its mode, which its owner chose.
   if (fs::create_directories(directory_, error)) ::chmod(directory_.c_str(), 0700);
   if (!error) fs::create_directories(directory_ / "blobs" / "sha256", error);
-  if (error) throw Error(fmt::format("cannot create the directory {}: {}", directory_.string(), error.message()));
+  if (error) throw Error(fmt::format("cannot create the directory '{}': {}", directory_.string(), error.message()));
 }
 
 fs::path BlobStore::path_of(const std::string& digest) const {

@@ -70,7 +70,7 @@ class BlobStore {
   std::vector<Info> list() const;
   // Removes the blob. Returns whether the blob existed.
   bool remove(const std::string& digest) const;
-  // Removes drafts that no process is writing anymore, and returns their total size in bytes.
+  // Removes drafts that no process is writing any longer, and returns their total size in bytes.
   std::uint64_t remove_drafts() const;
 
  private:

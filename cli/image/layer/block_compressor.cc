@@ -11,19 +11,19 @@
 namespace adaptdl::image {
 namespace {
 
-// Blocks are large enough that compressing them independently increases the size by less than 1 %.
+// Blocks are large enough that compressing them independently increases the size by less than 1%.
 std::size_t block_size_of(Compression compression) {
   return compression == Compression::kZstd ? std::size_t{2} << 20 : std::size_t{512} << 10;
 }
 
 int level_of(const LayerOptions& options) {
   const bool zstd = options.compression == Compression::kZstd;
-  const int most = zstd ? 19 : 12;
-  if (options.level < 0 || options.level > most)
-    throw Error(
-        fmt::format("invalid compression level {}: {} accepts 1 to {}", options.level, zstd ? "zstd" : "gzip", most));
+  const int max_level = zstd ? 19 : 12;
+  if (options.level < 0 || options.level > max_level)
+    throw Error(fmt::format("invalid compression level {}: {} accepts 1 to {}", options.level, zstd ? "zstd" : "gzip",
+                            max_level));
   if (options.level != 0) return options.level;
-  // Gzip level 4 produces layers 3 % larger than those of level 6 but is much faster, and builds are interactive.
+  // Gzip level 4 produces layers 3% larger than those of level 6 but is much faster, and builds are interactive.
   return zstd ? 3 : 4;
 }
 

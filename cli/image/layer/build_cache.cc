@@ -43,7 +43,7 @@ fs::path made(fs::path directory) {
   ::umask(mask);
   if (error)
     throw Error(
-        one_line(fmt::format("cannot create the build cache {}: {}; set ADAPTDL_BUILD_CACHE to another directory",
+        one_line(fmt::format("cannot create the build cache '{}': {}; set ADAPTDL_BUILD_CACHE to another directory",
                              directory.string(), error.message())));
   return directory;
 }
@@ -77,21 +77,23 @@ BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory
   struct stat about {};
   if (::geteuid() == 0 && ::stat(directory_.c_str(), &about) == 0 && about.st_uid != 0 && about.st_uid != kUnknownUser)
     throw Error(
-        one_line(fmt::format("the build cache {} belongs to another user, who could put arbitrary files into it; "
+        one_line(fmt::format("the build cache '{}' belongs to another user, who could put arbitrary files into it; "
                              "set ADAPTDL_BUILD_CACHE to another directory",
                              directory_.string())));
   for (const char* part : kParts) made(directory_ / part);
   ::chmod((directory_ / "blobs").c_str(), 0700);
   lock_ = Fd(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_)
-    throw Error(one_line(fmt::format("cannot open the build cache {}: {}", directory_.string(), std::strerror(errno))));
+    throw Error(
+        one_line(fmt::format("cannot open the build cache '{}': {}", directory_.string(), std::strerror(errno))));
   // A process that holds the lock exclusively removes what killed builds have left behind.
   if (lock(LOCK_EX | LOCK_NB)) {
     clean_work();
     check_after_boot();
   }
   if (!lock(LOCK_SH))
-    throw Error(one_line(fmt::format("cannot lock the build cache {}: {}", directory_.string(), std::strerror(errno))));
+    throw Error(
+        one_line(fmt::format("cannot lock the build cache '{}': {}", directory_.string(), std::strerror(errno))));
 }
 
 bool BuildCache::lock(int how) {
@@ -189,7 +191,7 @@ fs::path BuildCache::work_directory() const {
   std::string path = (directory_ / "work" / "XXXXXX").string();
   if (::mkdtemp(path.data()) == nullptr)
     throw Error(
-        one_line(fmt::format("cannot write to the build cache {}: {}", directory_.string(), std::strerror(errno))));
+        one_line(fmt::format("cannot write to the build cache '{}': {}", directory_.string(), std::strerror(errno))));
   return path;
 }
 

@@ -15,7 +15,7 @@ namespace adaptdl::image {
 namespace {
 
 void copy_directory(int from, const std::string& path, RootedTree& to) {
-  const auto fail = [&] { fail_call(fmt::format("cannot copy {}", one_line("/" + path, 200))); };
+  const auto fail = [&] { fail_call(fmt::format("cannot copy '{}'", one_line("/" + path, 200))); };
   const int copy = ::openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
   if (!listing) fail();

@@ -48,11 +48,11 @@ class StreamCodec : public Decompressor::Codec {
     stream_.next_in = reinterpret_cast<Byte*>(const_cast<char*>(input.data()));
     stream_.avail_in = static_cast<decltype(stream_.avail_in)>(input.size());
     stream_.next_out = reinterpret_cast<std::remove_const_t<Byte>*>(output);
-    const std::size_t most = std::min<std::size_t>(room, std::size_t{1} << 30);
-    stream_.avail_out = static_cast<decltype(stream_.avail_out)>(most);
+    const std::size_t capacity = std::min<std::size_t>(room, std::size_t{1} << 30);
+    stream_.avail_out = static_cast<decltype(stream_.avail_out)>(capacity);
     const bool ended = run();
     input.remove_prefix(input.size() - static_cast<std::size_t>(stream_.avail_in));
-    const std::size_t count = most - static_cast<std::size_t>(stream_.avail_out);
+    const std::size_t count = capacity - static_cast<std::size_t>(stream_.avail_out);
     output += count;
     room -= count;
     return ended;

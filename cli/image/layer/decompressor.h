@@ -1,7 +1,6 @@
 // Reads a file that may be compressed with gzip, bzip2, xz or zstd; its first bytes determine the format.
 //
 // Unlike libarchive, it verifies the checksums of gzip, rejects garbage after any stream, and limits the memory of xz.
-// Threading: an object must be used from one thread at a time.
 #pragma once
 
 #include <cstddef>

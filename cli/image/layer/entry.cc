@@ -19,7 +19,7 @@ namespace {
 
 [[noreturn]] void fail_entry(std::string_view what, const std::string& path) {
   const char* why = std::strerror(errno);
-  throw Error(fmt::format("cannot read {}/{}: {}", what, one_line(path, 300), why));
+  throw Error(fmt::format("cannot read {}'/{}': {}", what, one_line(path, 300), why));
 }
 
 Entry::Type entry_type(mode_t mode, const std::string& path) {
@@ -39,7 +39,7 @@ Entry::Type entry_type(mode_t mode, const std::string& path) {
     case S_IFSOCK:
       return Entry::Type::kSocket;
   }
-  throw Error(fmt::format("/{} has a file type that a layer cannot contain", one_line(path, 300)));
+  throw Error(fmt::format("'/{}' has a file type that a layer cannot contain", one_line(path, 300)));
 }
 
 // Repeats listxattr or getxattr with a larger buffer if the first buffer is too small.

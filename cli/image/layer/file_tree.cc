@@ -59,20 +59,20 @@ FileTree::FileTree(const std::filesystem::path& root, Kind kind, IgnoreFile igno
       kind_(kind),
       ignore_(std::move(ignore)),
       root_(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (!root_) throw Error(one_line(fmt::format("cannot read the directory {}: {}", name_, std::strerror(errno))));
+  if (!root_) throw Error(one_line(fmt::format("cannot read the directory '{}': {}", name_, std::strerror(errno))));
 }
 
 Fd FileTree::open_directory(const std::string& path) const {
   Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY, Links::kRefused);
   if (!fd && errno == ENOSYS) throw Error("this kernel is too old to build images; Linux 5.6 or later is required");
   if (!fd && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
-    throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
+    throw Error(one_line(fmt::format("cannot read '{}/{}': {}", name_, path, std::strerror(errno))));
   return fd;
 }
 
 TreeFile FileTree::describe(int directory, const std::string& name, const std::string& path) const {
   const auto fail = [&] {
-    throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
+    throw Error(one_line(fmt::format("cannot read '{}/{}': {}", name_, path, std::strerror(errno))));
   };
   struct stat info {};
   if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0) fail();
@@ -131,7 +131,7 @@ std::vector<TreeFile> FileTree::list(const std::string& directory) const {
     const std::string_view name = each->d_name;
     if (name != "." && name != ".." && each->d_type != DT_SOCK) names.emplace_back(name);
   }
-  if (errno != 0) throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, directory, std::strerror(errno))));
+  if (errno != 0) throw Error(one_line(fmt::format("cannot read '{}/{}': {}", name_, directory, std::strerror(errno))));
   std::sort(names.begin(), names.end());
   std::vector<TreeFile> files;
   for (const std::string& name : names) {
@@ -164,7 +164,7 @@ std::string FileTree::resolve(const std::string& path) const {
     char target[PATH_MAX];
     const ssize_t size = fd ? ::readlinkat(fd.get(), part.c_str(), target, sizeof target) : -1;
     if (size < 0) continue;
-    if (++links > kMaxTreeLinks) throw Error(one_line(fmt::format("{}/{} has too many symbolic links", name_, path)));
+    if (++links > kMaxTreeLinks) throw Error(one_line(fmt::format("'{}/{}' has too many symbolic links", name_, path)));
     done.pop_back();
     if (target[0] == '/') done.clear();
     std::vector<std::string> parts = split(std::string_view(target, static_cast<std::size_t>(size)), '/');
@@ -182,10 +182,10 @@ Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
   Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_NONBLOCK, Links::kRefused);
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0)
-    throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
+    throw Error(one_line(fmt::format("cannot read '{}/{}': {}", name_, path, std::strerror(errno))));
   // A stage's files are not checked: they do not change, and an overlay may report a different inode for the same file.
   if (kind_ == Kind::kContext && stamp_of(info) != stamp)
-    throw Error(one_line(fmt::format("{}/{} changed while it was being copied; build again", name_, path)));
+    throw Error(one_line(fmt::format("'{}/{}' changed while it was being copied; build again", name_, path)));
   return fd;
 }
 
@@ -198,10 +198,10 @@ std::optional<std::string> FileTree::read(const std::string& path) const {
   for (;;) {
     const ssize_t count = ::read(fd.get(), buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
+    if (count < 0) throw Error(one_line(fmt::format("cannot read '{}/{}': {}", name_, path, std::strerror(errno))));
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-    if (text.size() > kMaxReadSize) throw Error(one_line(fmt::format("{}/{} is larger than 8 MiB", name_, path)));
+    if (text.size() > kMaxReadSize) throw Error(one_line(fmt::format("'{}/{}' is larger than 8 MiB", name_, path)));
   }
 }
 

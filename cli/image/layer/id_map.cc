@@ -53,7 +53,7 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   int output[2];
-  if (::pipe2(output, O_CLOEXEC) != 0) return fmt::format("pipe: {}", std::strerror(errno));
+  if (::pipe2(output, O_CLOEXEC) != 0) return fmt::format("cannot create a pipe: {}", std::strerror(errno));
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(output[1], 1);
@@ -62,17 +62,17 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
     ::_exit(errno == ENOENT ? 127 : 126);
   }
   ::close(output[1]);
-  std::string said;
+  std::string answer;
   char buffer[512];
   for (ssize_t count; (count = ::read(output[0], buffer, sizeof buffer)) > 0;)
-    if (said.size() < 2000) said.append(buffer, static_cast<std::size_t>(count));
+    if (answer.size() < 2000) answer.append(buffer, static_cast<std::size_t>(count));
   ::close(output[0]);
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child) return fmt::format("cannot start {}", program);
   if (status == 0) return "";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
     return fmt::format("{} is not installed (package uidmap on Debian, shadow-utils elsewhere)", program);
-  return fmt::format("{} failed{}{}", program, said.empty() ? "" : ": ", one_line(said, 200));
+  return fmt::format("{} failed{}{}", program, answer.empty() ? "" : ": ", one_line(answer, 200));
 }
 
 std::string map_from_outside(pid_t process) {

@@ -43,7 +43,7 @@ struct LayerReader::Impl {
         tar([this](char* data, std::size_t size) { return pull(data, size); }) {
     if (compressed >= kReadAhead)
       ahead = std::make_unique<ReadAhead>([this](char* data, std::size_t size) { return decompress(data, size); });
-    most = limits.expanded + (compressed < (std::uint64_t{1} << 40) ? compressed * limits.ratio : 0);
+    max_bytes = limits.expanded + (compressed < (std::uint64_t{1} << 40) ? compressed * limits.ratio : 0);
   }
 
   // Adds the file's name to errors.
@@ -69,7 +69,7 @@ struct LayerReader::Impl {
     if (stop.stop_requested()) throw http::Stopped();
     const std::size_t count = ahead ? ahead->read(data, size) : decompress(data, size);
     bytes += count;
-    if (bytes > most) too_large();
+    if (bytes > max_bytes) too_large();
     return count;
   }
 
@@ -77,7 +77,7 @@ struct LayerReader::Impl {
     throw Error(
         fmt::format("{} bytes unpack to more than {} bytes, which is not plausible for a layer; rebuild the layer "
                     "without such large empty files",
-                    compressed, most));
+                    compressed, max_bytes));
   }
 
   bool next(Entry& entry) {
@@ -88,7 +88,7 @@ struct LayerReader::Impl {
     if (++entries > limits.entries) throw Error(fmt::format("more than {} entries", limits.entries));
     // Holes occupy no bytes in the stream, but are read as zeros.
     contents += entry.size;
-    if (entry.size > most || contents > most) too_large();
+    if (entry.size > max_bytes || contents > max_bytes) too_large();
     entry.path = inside_root(entry.path);
     if (entry.type == Entry::Type::kHardLink) entry.link = inside_root(entry.link);
     if (entry.link.find('\0') != std::string::npos)
@@ -104,7 +104,7 @@ struct LayerReader::Impl {
   const std::string name;
   const LayerLimits limits;
   const std::stop_token stop;
-  std::uint64_t compressed = 0, most = 0, bytes = 0, contents = 0, entries = 0;
+  std::uint64_t compressed = 0, max_bytes = 0, bytes = 0, contents = 0, entries = 0;
   bool ended = false;
   Digester digester;
   Decompressor stream;

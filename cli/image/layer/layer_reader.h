@@ -2,7 +2,6 @@
 //
 // For any input, reading terminates, possibly with a one-line Error that names the archive, and uses only a few
 // megabytes of memory. All entry paths are inside the root: a path that leads outside is an Error.
-// Threading: a reader must be used from one thread.
 #pragma once
 
 #include <cstddef>

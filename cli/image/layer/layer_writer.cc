@@ -72,9 +72,9 @@ struct LayerWriter::Impl {
   }
 
   [[noreturn]] static void changed(const Entry& entry, std::string_view how) {
-    throw Error(
-        fmt::format("{} became {} than {} bytes while it was being read; build again when no process is writing to it",
-                    one_line(entry.path, 200), how, entry.size));
+    throw Error(fmt::format(
+        "'{}' became {} than {} bytes while it was being read; build again when no process is writing to it",
+        one_line(entry.path, 200), how, entry.size));
   }
 
   void add(Entry entry, const Content& content) {
@@ -108,7 +108,7 @@ LayerWriter::~LayerWriter() = default;
 
 void LayerWriter::add(const Entry& entry, const Content& content) {
   if (entry.path.starts_with(kWhiteoutPrefix) || entry.path.find("/.wh.") != std::string::npos)
-    throw Error(fmt::format("{} cannot be added to an image: names that begin with '{}' mark removed files",
+    throw Error(fmt::format("'{}' cannot be added to an image: names that begin with '{}' mark removed files",
                             one_line(entry.path, 200), kWhiteoutPrefix));
   impl_->add(entry, content);
 }

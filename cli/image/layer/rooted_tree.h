@@ -1,7 +1,7 @@
 // Creates entries in a directory by path, and never outside it: links are followed as if the directory were the file
 // system's root.
 //
-// Threading: an object must be used from one thread. Errors name the path in the tree.
+// Errors name the path in the tree.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::uint64_t kMost7 = 07777777, kMost11 = 077777777777;
+constexpr std::uint64_t kMaxOctal7 = 07777777, kMaxOctal11 = 077777777777;
 
 struct Ustar {
   char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6], version[2],
@@ -90,9 +90,9 @@ std::string tar_header(const Entry& entry) {
   std::string pax;
   std::string name = entry.path.empty() ? "." : entry.path;
   if (entry.type == Entry::Type::kDirectory) name += '/';
-  const auto number = [&](auto& field, std::string_view key, std::uint64_t value, std::uint64_t most) {
-    put_number(field, value <= most ? value : 0);
-    if (value > most) pax += pax_record(key, std::to_string(value));
+  const auto number = [&](auto& field, std::string_view key, std::uint64_t value, std::uint64_t max) {
+    put_number(field, value <= max ? value : 0);
+    if (value > max) pax += pax_record(key, std::to_string(value));
   };
   const auto text = [&](auto& field, std::string_view key, std::string_view value) {
     put_text(field, value);
@@ -101,24 +101,24 @@ std::string tar_header(const Entry& entry) {
   Ustar header{};
   header.type = type_flag(entry.type);
   put_number(header.mode, entry.mode & 07777);
-  number(header.gid, "gid", entry.gid, kMost7);
+  number(header.gid, "gid", entry.gid, kMaxOctal7);
   text(header.link, "linkpath", entry.link);
   if (entry.mtime >= 0) {
-    number(header.mtime, "mtime", static_cast<std::uint64_t>(entry.mtime), kMost11);
+    number(header.mtime, "mtime", static_cast<std::uint64_t>(entry.mtime), kMaxOctal11);
   } else {
     put_number(header.mtime, 0);
     pax += pax_record("mtime", std::to_string(entry.mtime));
   }
   text(header.name, "path", name);
-  number(header.size, "size", entry.type == Entry::Type::kFile ? entry.size : 0, kMost11);
-  number(header.uid, "uid", entry.uid, kMost7);
-  put_number(header.major, entry.device_major & kMost7);
-  put_number(header.minor, entry.device_minor & kMost7);
+  number(header.size, "size", entry.type == Entry::Type::kFile ? entry.size : 0, kMaxOctal11);
+  number(header.uid, "uid", entry.uid, kMaxOctal7);
+  put_number(header.major, entry.device_major & kMaxOctal7);
+  put_number(header.minor, entry.device_minor & kMaxOctal7);
   for (const auto& [key, value] : entry.xattrs) {
     if (key.find('=') != std::string::npos)
-      throw Error(
-          fmt::format("{} has the extended attribute '{}', which a layer cannot contain because of the '=' in its name",
-                      one_line(entry.path, 200), one_line(key, 100)));
+      throw Error(fmt::format(
+          "'{}' has the extended attribute '{}', which a layer cannot contain because of the '=' in its name",
+          one_line(entry.path, 200), one_line(key, 100)));
     pax += pax_record("SCHILY.xattr." + key, value);
   }
   return (pax.empty() ? "" : pax_header(pax)) + block_of(header);

@@ -68,10 +68,10 @@ std::uint32_t id_of(std::int64_t value) {
   return static_cast<std::uint32_t>(value);
 }
 
-std::uint64_t decimal(std::string_view digits, std::uint64_t most) {
+std::uint64_t decimal(std::string_view digits, std::uint64_t max) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value > most) damaged("invalid number");
+  if (error != std::errc() || end != digits.data() + digits.size() || value > max) damaged("invalid number");
   return value;
 }
 

@@ -3,7 +3,6 @@
 // Accepts what the readers in Docker and containerd accept. libarchive does not: it accepts invalid numbers and unknown
 // types, cuts names at a zero byte, skips entries that follow a hard link with a size, and some of its versions lose
 // link targets that are not ASCII. Error messages are a single line, and do not name the archive.
-// Threading: an object must be used from one thread.
 #pragma once
 
 #include <array>

@@ -28,7 +28,7 @@ constexpr std::string_view kTreeDraftPrefix = ".unpack-";
 
 [[noreturn]] void fail_unpack(std::string_view what, const fs::path& path) {
   const char* why = std::strerror(errno);
-  throw Error(fmt::format("cannot {} {}: {}", what, one_line(path.string(), 300), why));
+  throw Error(fmt::format("cannot {} '{}': {}", what, one_line(path.string(), 300), why));
 }
 
 // A directory next to its final path, locked while it is in use; removed unless it is committed.
@@ -116,13 +116,13 @@ Meaning meaning_of(const Entry& entry) {
   return {kWhiteout, parts.directory.empty() ? name : parts.directory + "/" + name};
 }
 
-void remove_below(const Fd& directory, const Fd& top, int depth, unsigned& moved);
+void remove_below(const Fd& directory, const std::string& path, const Fd& top, int depth, unsigned& moved);
 
 void remove_at(int directory, const std::string& name, const Fd& top, int depth, unsigned& moved) {
-  constexpr int kDeepest = 64;  // each level keeps a descriptor open
+  constexpr int kMaxDepth = 64;  // each level keeps a descriptor open
   if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) return;
   if (errno != EISDIR && errno != EPERM) fail_unpack("remove", name);
-  if (depth >= kDeepest) {
+  if (depth >= kMaxDepth) {
     // Move the directory to `top`, where remove_below() finds it later.
     const std::string to = fmt::format(".removed-{}-{}", ::getpid(), moved++);
     if (::renameat(directory, name.c_str(), top.get(), to.c_str()) != 0) fail_unpack("remove", name);
@@ -134,16 +134,19 @@ void remove_at(int directory, const std::string& name, const Fd& top, int depth,
   if (found) ::chmod(fmt::format("/proc/self/fd/{}", found.get()).c_str(), 0700);
   const Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!child) fail_unpack("remove", name);
-  remove_below(child, top.get() < 0 ? child : top, depth + 1, moved);
+  remove_below(child, name, top.get() < 0 ? child : top, depth + 1, moved);
   if (::unlinkat(directory, name.c_str(), AT_REMOVEDIR) != 0) fail_unpack("remove", name);
 }
 
-void remove_below(const Fd& directory, const Fd& top, int depth, unsigned& moved) {
+void remove_below(const Fd& directory, const std::string& path, const Fd& top, int depth, unsigned& moved) {
   for (bool again = true; again;) {
     again = false;
     const int copy = ::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
-    if (!listing) fail_unpack("read", "a directory to remove");
+    if (!listing) {
+      const char* why = std::strerror(errno);
+      throw Error(fmt::format("cannot remove '{}': cannot list its files: {}", one_line(path, 300), why));
+    }
     while (const dirent* entry = ::readdir(listing.get())) {
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;

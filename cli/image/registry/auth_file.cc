@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void refuse_file(const std::string& name, const std::string& why) {
-  throw Error(fmt::format("cannot read the credentials in {}: {}", name, why));
+  throw Error(fmt::format("cannot read the credentials in '{}': {}", name, why));
 }
 
 const json* member(const json& object, const char* key) {

@@ -155,15 +155,15 @@ Authorizer::Token Authorizer::fetch(const Challenge& challenge, const Credential
   const std::string server = one_line(http::without_user(realm), 200);
   if (!realm.starts_with("https://") && !(realm.starts_with("http://") && context_.plain_http))
     throw Error(
-        fmt::format("the registry {} names the token server {}, which does not use HTTPS; no "
+        fmt::format("the registry '{}' names the token server '{}', which does not use HTTPS; no "
                     "credentials are sent to it",
                     context_.registry, server));
   const http::Response response = context_.send(token_request(challenge, credentials, scopes), stop);
   if (response.status / 100 != 2)
-    throw refusal_error(fmt::format("the token server {} for {} refused the request", server, context_.registry),
+    throw refusal_error(fmt::format("the token server '{}' for '{}' refused the request", server, context_.registry),
                         context_.registry, response, credentials.source);
   const std::optional<TokenAnswer> answer = parse_token(response.body);
-  if (!answer) throw Error(fmt::format("the token server {} for {} returned no token", server, context_.registry));
+  if (!answer) throw Error(fmt::format("the token server '{}' for '{}' returned no token", server, context_.registry));
   // Tokens are replaced before they expire, so that a request in flight does not fail.
   return {answer->token, Clock::now() + answer->lifetime - std::min(seconds(10), answer->lifetime / 5)};
 }

@@ -29,7 +29,7 @@ std::optional<Credentials> ask(const std::string& program, const std::string& se
   const HelperOutcome done = run_helper({program, {"get"}, {}, server}, patience, stop);
   switch (done.end) {
     case End::kNotStarted:
-      throw Error(done.code == ENOENT ? fmt::format("{} not found in PATH", program)
+      throw Error(done.code == ENOENT ? std::string("not found in PATH")
                                       : fmt::format("cannot be started: {}", std::strerror(done.code)));
     case End::kStopped:
       throw http::Stopped();
@@ -78,7 +78,7 @@ std::optional<Credentials> ask_helper(const std::string& name, const std::string
   } catch (const http::Stopped&) {
     throw;
   } catch (const Error& error) {
-    throw Error(fmt::format("credential helper {} for {}: {}", one_line(program, 200), server, error.what()));
+    throw Error(fmt::format("credential helper '{}' for '{}': {}", one_line(program, 200), server, error.what()));
   }
 }
 

@@ -104,13 +104,13 @@ std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view
 
 const Descriptor& choose(const Index& index, const Platform& machine) {
   const Descriptor* best = nullptr;
-  int most = 0;
+  int best_fit = 0;
   std::vector<std::string> there;
   for (const Descriptor& each : index.manifests) {
     const int fit = each.platform ? fitness(*each.platform, machine) : index.manifests.size() == 1 ? 1 : 0;
-    if (fit > most) {
+    if (fit > best_fit) {
       best = &each;
-      most = fit;
+      best_fit = fit;
     }
     // Attestations are listed with an unknown platform.
     if (each.platform && each.platform->os != "unknown") there.push_back(one_line(each.platform->to_string(), 60));

@@ -175,7 +175,7 @@ struct BlobPull {
 }  // namespace
 
 std::variant<Manifest, Index> Registry::pull(const Reference& image, const std::stop_token& stop) {
-  const std::string what = "cannot pull " + image.full();
+  const std::string what = fmt::format("cannot pull image '{}'", image.full());
   return first_of(impl_->places(image), [&](const Place& place) { return impl_->fetch(place, image, what, stop); });
 }
 
@@ -187,17 +187,17 @@ Manifest Registry::pull_manifest(const Reference& image, const Platform& machine
     try {
       next.digest = choose(std::get<Index>(found), machine).digest;
     } catch (const Error& error) {
-      throw Error(fmt::format("cannot pull {}: {}", image.full(), error.what()));
+      throw Error(fmt::format("cannot pull image '{}': {}", image.full(), error.what()));
     }
   }
-  throw Error(
-      fmt::format("cannot pull {}: its image indexes are nested more than {} deep", image.full(), kMaxIndexDepth));
+  throw Error(fmt::format("cannot pull image '{}': its image indexes are nested more than {} deep", image.full(),
+                          kMaxIndexDepth));
 }
 
 void Registry::pull_blob(const Reference& image, const Descriptor& blob,
                          const std::function<void(std::string_view)>& sink, const std::stop_token& stop,
                          const Progress& progress) {
-  const std::string what = fmt::format("cannot pull {} from {}", blob.digest, image.full());
+  const std::string what = fmt::format("cannot pull {} from image '{}'", blob.digest, image.full());
   // An exception from the sink is not a failure of the place, so no other place is tried.
   std::exception_ptr thrown;
   const std::function<void(std::string_view)> guarded = [&](std::string_view data) {
@@ -227,8 +227,8 @@ bool Registry::has_blob(const Reference& image, const std::string& digest, const
   // A registry that answers with a redirect to the blob contains the blob. A registry that was killed while it was
   // storing the blob may have left an empty link to it, and then answers 500 until the blob is pushed again.
   const http::Response response = impl_->ask(place, request, place.path("/blobs/" + digest), pull_scopes(place),
-                                             fmt::format("cannot check for {} in {}", digest, image.full()), stop,
-                                             {404, 500, 301, 302, 303, 307, 308});
+                                             fmt::format("cannot check for {} in image '{}'", digest, image.full()),
+                                             stop, {404, 500, 301, 302, 303, 307, 308});
   return response.status != 404 && response.status != 500;
 }
 

@@ -45,7 +45,8 @@ Credentials find_credentials(const std::string& registry, const std::string& rep
   for (const AuthPlace& place : places) {
     const std::optional<std::string> text = read_small_file(place.file, "registry credentials");
     if (!text && place.required)
-      throw Error(fmt::format("cannot read {} (registry credentials): {}", place.file.string(), std::strerror(ENOENT)));
+      throw Error(
+          fmt::format("cannot read '{}' (registry credentials): {}", place.file.string(), std::strerror(ENOENT)));
     if (!text) continue;
     const AuthFile file = parse_auth_file(*text, place.file.string());
     if (const std::string helper = find_helper(file, registry); !helper.empty()) {

@@ -29,16 +29,16 @@ std::string way_out(const RegistryError& error, const std::string& registry, con
     case 403:
       if (credentials.empty()) return fmt::format("log in with {}", log_in(registry));
       return error.status() == 401
-                 ? fmt::format("the credentials from {} were rejected; log in again with {}", credentials,
+                 ? fmt::format("the credentials from '{}' were rejected; log in again with {}", credentials,
                                log_in(registry))
-                 : fmt::format("the credentials from {} do not allow this; log in as a user with access: {}",
+                 : fmt::format("the credentials from '{}' do not allow the operation; log in as a user with access: {}",
                                credentials, log_in(registry));
     case 404:
       if (error.has_code("NAME_UNKNOWN")) return "check the name of the repository and your access to it";
       if (error.has_code("MANIFEST_UNKNOWN")) return "check the tag or digest";
       return "check the name, and whether the server is a registry";
     case 405:
-      return "the registry does not allow this; is it a read-only mirror?";
+      return "the registry does not allow the operation; is it a read-only mirror?";
     case 413:
       return "the request exceeds a size limit of the registry or a proxy in front of it";
     case 429:

@@ -50,10 +50,10 @@ auto explained(const std::string& what, const std::string& host, Call call) {
   try {
     return call();
   } catch (const http::ConnectionError& error) {
-    throw Error(fmt::format("{}: request to the registry {} failed: {}", what, host, error.reason()));
+    throw Error(fmt::format("{}: request to the registry '{}' failed: {}", what, host, error.reason()));
   } catch (const http::TlsError& error) {
     throw Error(
-        fmt::format("{}: the registry {} is not trusted: {}; if it uses its own certificate authority, put the "
+        fmt::format("{}: the registry '{}' is not trusted: {}; if it uses its own certificate authority, put the "
                     "authority's certificate into /etc/docker/certs.d/{}/ca.crt",
                     what, host, error.reason(), host));
   }

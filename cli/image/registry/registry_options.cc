@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 
 std::string read_pem(const fs::path& file, const char* what) {
   std::optional<std::string> text = read_small_file(file, what);
-  if (!text) throw Error(fmt::format("cannot read {} ({}): no such file", file.string(), what));
+  if (!text) throw Error(fmt::format("cannot read '{}' ({}): no such file", file.string(), what));
   if (text->find("-----BEGIN ") == std::string::npos)
-    throw Error(fmt::format("{} ({}) contains no PEM data", file.string(), what));
+    throw Error(fmt::format("'{}' ({}) contains no PEM data", file.string(), what));
   return *text;
 }
 

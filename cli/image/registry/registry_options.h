@@ -29,7 +29,7 @@ struct RegistryOptions {
   // only, and optionally a client certificate (NAME.cert and NAME.key).
   std::vector<std::filesystem::path> certificate_directories = {"/etc/docker/certs.d", "/etc/containers/certs.d"};
   std::string proxy;        // empty for the environment's proxy
-  std::uint64_t chunk = 0;  // bytes of a blob per upload request; 0 for the whole blob, which needs the fewest requests
+  std::uint64_t chunk = 0;  // bytes of a blob per upload request; 0 for the whole blob in one request
   RetryRule retry;
   // A connection without traffic for this time is considered broken; 0 means no limit. The time must be long enough for
   // a registry to verify a large blob.

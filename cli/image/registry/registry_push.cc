@@ -191,7 +191,7 @@ class Upload {
 Blob file_blob(const std::filesystem::path& file, const std::string& digest) {
   const auto fd = std::make_shared<Fd>(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   const auto fail = [name = file.string()] {
-    return Error(fmt::format("cannot read {}: {}", name, std::strerror(errno)));
+    return Error(fmt::format("cannot read '{}': {}", name, std::strerror(errno)));
   };
   const off_t size = *fd ? ::lseek(fd->get(), 0, SEEK_END) : -1;
   if (size < 0) throw fail();
@@ -217,7 +217,7 @@ Pushed Registry::push_blob(const Reference& image, const Blob& blob, const std::
   if (!is_digest(blob.digest))
     throw Error(fmt::format("invalid digest '{}': expected sha256:HEX or sha512:HEX", one_line(blob.digest)));
   const Place place = impl_->own_place(image);
-  const std::string what = fmt::format("cannot push {} to {}", blob.digest, image.full());
+  const std::string what = fmt::format("cannot push {} to image '{}'", blob.digest, image.full());
   if (has_blob(image, blob.digest, stop)) return Pushed::kWasThere;
   Upload upload(place, blob, impl_->options, stop, progress, what);
   for (const std::string& other : others) {
@@ -241,7 +241,7 @@ Pushed Registry::push_blob(const Reference& image, const Blob& blob, const std::
 std::string Registry::push_manifest(const Reference& image, const std::string& media_type, const std::string& bytes,
                                     const std::stop_token& stop) {
   const Place place = impl_->own_place(image);
-  const std::string what = "cannot push " + image.full(), digest = sha256(bytes);
+  const std::string what = fmt::format("cannot push image '{}'", image.full()), digest = sha256(bytes);
   if (!image.digest.empty() && image.digest != digest)
     throw Error(fmt::format("{}: the manifest's digest is {}", what, digest));
   http::Request request;

@@ -131,7 +131,7 @@ http::Response Session::stream(http::Request request, const Scopes& scopes, cons
     const std::string location(response.header("location"));
     const std::string next = resolve(location, request.url);
     if (location.empty() || left == 0 || (request.url.starts_with("https://") && !next.starts_with("https://")))
-      throw Error(fmt::format("the registry {} redirects to '{}'; this redirect is not allowed", host_,
+      throw Error(fmt::format("the registry '{}' redirects to '{}'; this redirect is not allowed", host_,
                               one_line(http::without_user(next.substr(0, next.find('?'))), 200)));
     const bool own = origin_of(next) == base(stop);
     request.url = next;

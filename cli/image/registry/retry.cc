@@ -34,11 +34,12 @@ void Retrier::wait() {
   } catch (const http::ConnectionError&) {
   } catch (const RegistryError& error) {
     asked = error.retry_after();
-    if (!error.may_pass() || (asked && *asked > rule_.longest_asked)) throw;
+    if (!error.may_pass() || (asked && *asked > rule_.max_requested)) throw;
   }
   if (++failed_ >= rule_.tries) throw;
   const double growth = static_cast<double>(1 << std::min(failed_ - 1, 20)) * random_share();
-  auto time = std::min(rule_.most, std::chrono::duration_cast<std::chrono::milliseconds>(rule_.first * growth));
+  auto time =
+      std::min(rule_.max_pause, std::chrono::duration_cast<std::chrono::milliseconds>(rule_.first_pause * growth));
   if (asked) time = std::max<std::chrono::milliseconds>(time, *asked);
   pause(time, stop_);
 }

@@ -1,6 +1,4 @@
 // Retries operations after failures that may be transient.
-//
-// Threading: a Retrier must be used from one thread.
 #pragma once
 
 #include <chrono>
@@ -10,9 +8,9 @@ namespace adaptdl::image {
 
 struct RetryRule {
   int tries = 6;  // maximum number of consecutive attempts without progress, including the first
-  std::chrono::milliseconds first = std::chrono::milliseconds(300), most = std::chrono::seconds(10);
+  std::chrono::milliseconds first_pause = std::chrono::milliseconds(300), max_pause = std::chrono::seconds(10);
   // If a server requests a longer pause, the operation is not retried.
-  std::chrono::seconds longest_asked = std::chrono::seconds(120);
+  std::chrono::seconds max_requested = std::chrono::seconds(120);
 };
 
 class Retrier {

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr std::chrono::milliseconds kPause(20);
 
 [[noreturn]] void fail_cache(const fs::path& path, int error) {
-  throw Error(fmt::format("cannot use the cache mount {}: {}{}", path.string(), std::strerror(error),
+  throw Error(fmt::format("cannot use the cache mount '{}': {}{}", path.string(), std::strerror(error),
                           error == EINVAL ? one_id_hint() : ""));
 }
 

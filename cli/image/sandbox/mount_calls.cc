@@ -16,13 +16,13 @@ namespace {
 Fd clone(int directory, const char* name, const std::string& path, bool recursive) {
   const unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
   Fd mount(::open_tree(directory, name, flags));
-  if (!mount) throw Error(fmt::format("cannot mount {}: {}", path, std::strerror(errno)));
+  if (!mount) throw Error(fmt::format("cannot mount '{}': {}", path, std::strerror(errno)));
   return mount;
 }
 
 void attach(const Fd& mount, int directory, const char* name, unsigned flags, const std::string& path) {
   if (::move_mount(mount.get(), "", directory, name, MOVE_MOUNT_F_EMPTY_PATH | flags) != 0)
-    throw Error(fmt::format("cannot mount at {}: {}", one_line(path, 200), std::strerror(errno)));
+    throw Error(fmt::format("cannot mount at '{}': {}", one_line(path, 200), std::strerror(errno)));
 }
 
 }  // namespace

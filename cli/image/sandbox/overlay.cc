@@ -65,7 +65,7 @@ std::string why_refused(int error, const OverlayLayers& layers) {
     return "the kernel allows only root to mount overlays; Linux 5.11 or later allows other users as well";
   if (error == EINVAL && !layers.upper.empty())
     return fmt::format(
-        "the file system of {} cannot be the upper layer of an overlay (it is an overlay itself, as in containers, "
+        "the file system of '{}' cannot be the upper layer of an overlay (it is an overlay itself, as in containers, "
         "or a network file system); set ADAPTDL_BUILD_CACHE to a directory on another file system",
         layers.upper.parent_path().string());
   return std::strerror(error);

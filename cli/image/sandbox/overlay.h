@@ -3,8 +3,8 @@
 // Its directories use the `userxattr` format, even for root, so that root and other users can share them; entry.h
 // defines the names of the attributes.
 //
-// Threading: an object must be used from one thread at a time. Lifetime: files in the overlay must be closed before the
-// object is destroyed. REQUIRES: the process is in a build namespace (build_namespace.h).
+// Lifetime: files in the overlay must be closed before the object is destroyed. REQUIRES: the process is in a build
+// namespace (build_namespace.h).
 #pragma once
 
 #include <filesystem>

@@ -24,14 +24,14 @@ namespace {
 
 [[noreturn]] void fail_change(const std::string& path) {
   const char* why = std::strerror(errno);
-  throw Error(fmt::format("cannot read /{}: {}", one_line(path, 300), why));
+  throw Error(fmt::format("cannot read '/{}': {}", one_line(path, 300), why));
 }
 
 class Walk {
  public:
   Walk(const std::filesystem::path& upper, LayerWriter& layer, const ChangesOptions& options)
       : root_(::open(upper.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), layer_(layer), options_(options) {
-    if (!root_) throw Error(fmt::format("cannot read {}: {}", upper.string(), std::strerror(errno)));
+    if (!root_) throw Error(fmt::format("cannot read '{}': {}", upper.string(), std::strerror(errno)));
   }
 
   // Adds the contents of a directory, recursively. The directory's descriptor is closed during the recursion, since a

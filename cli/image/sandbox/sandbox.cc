@@ -145,7 +145,8 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
   bool open = true;
   for (pollfd events[3]{{monitor.end(), POLLIN, 0}, {wake.get(), POLLIN, 0}, {output.read.get(), POLLIN, 0}};;) {
     events[2].fd = open ? output.read.get() : -1;
-    if (::poll(events, 3, -1) < 0 && errno != EINTR) throw Error(fmt::format("poll: {}", ::strerror(errno)));
+    if (::poll(events, 3, -1) < 0 && errno != EINTR)
+      throw Error(fmt::format("cannot wait for the sandbox: {}", ::strerror(errno)));
     if (events[1].revents != 0) throw http::Stopped();
     open = read_all() && open;
     if (events[0].revents != 0) break;

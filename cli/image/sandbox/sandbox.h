@@ -42,7 +42,7 @@ struct SandboxStep {
   std::string user;                   // as in USER: "", "name", "1000", "name:group" …
   std::string working_directory;      // created if it is missing; "" is "/"
   std::vector<StepMount> mounts;
-  Run::Network network = Run::Network::kDefault;  // kDefault is also the host's network
+  Run::Network network = Run::Network::kDefault;  // kDefault means the host's network, too
 };
 
 // Receives a line of the command's output, without the line end; long lines arrive in pieces. Called on the thread that

@@ -182,7 +182,7 @@ class RootMaker {
   FoundPath place(const std::string& target, bool directory) {
     std::vector<std::string> made;
     FoundPath found = find_or_make(root_.get(), target, directory, made, true);
-    if (!found.file) fail_call(fmt::format("cannot mount at {}", one_line(target, 200)));
+    if (!found.file) fail_call(fmt::format("cannot mount at '{}'", one_line(target, 200)));
     for (std::string& each : made) note(std::move(each));
     return found;
   }
@@ -325,9 +325,9 @@ class RootMaker {
     for (Prepared& mount : prepared_) {
       const FoundPath at = place(mount.target, mount.directory);
       const std::string first = at.path.substr(0, at.path.find('/')), target = one_line(mount.target, 200);
-      if (at.path.empty()) throw Error(fmt::format("cannot mount at {}: it is the root directory", target));
+      if (at.path.empty()) throw Error(fmt::format("cannot mount at '{}': it is the root directory", target));
       if (first == "proc" || first == "sys")
-        throw Error(fmt::format("cannot mount at {}: it is in /{}, which is reserved for the kernel", target, first));
+        throw Error(fmt::format("cannot mount at '{}': it is in /{}, which is reserved for the kernel", target, first));
       if (!mount.mount && mount.size == 0) mount.mount = new_mount("tmpfs", kPlain);
       if (!mount.mount) mount.mount = new_mount("tmpfs", kPlain, {{"size", std::to_string(mount.size)}});
       attach_mount(mount.mount, at.file.get(), target);

@@ -134,7 +134,7 @@ class Filter {
   }
 
   std::vector<sock_filter> program() const {
-    // The library can write programs only to files.
+    // libseccomp can export a program only to a file.
     const Fd file(::memfd_create("filter", MFD_CLOEXEC));
     struct stat status {};
     if (!file) fail_call(kFailure);

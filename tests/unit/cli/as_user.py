@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a program as a temporary user with or without subordinate ids: as_user.py with-ids|without-ids PROGRAM…
+"""Runs a program as a temporary user with or without subordinate IDs: as_user.py with-ids|without-ids PROGRAM…
 
 The user exists only in copies of /etc/passwd and similar files, which the program sees instead of the machine's files.
 The script exits with code 77, which skips the test, unless it runs as root and newuidmap and /etc/subuid exist.

@@ -28,7 +28,7 @@ kube::UsageLedger ledger(const std::vector<kube::UsageRecord>& jobs) {
 
 }  // namespace
 
-TEST_CASE("cost_table: users are sorted by cost, with a total for the month") {
+TEST_CASE("users are sorted by cost, with a total for the month") {
   const auto by = cli::CostBy::kUser;
   const auto month = monthly_cost(
       ledger({job("a", "alice", "x", 1), job("b", "bob", "x", 2.5), job("c", "alice", "y", 1), job("d", "", "y", 0.5)}),
@@ -45,7 +45,7 @@ TEST_CASE("cost_table: users are sorted by cost, with a total for the month") {
   CHECK(rows[2]["user"].is_null());
 }
 
-TEST_CASE("cost_table: usage is summed per namespace, and the cost is unknown without prices") {
+TEST_CASE("usage is summed per namespace, and the cost is unknown without prices") {
   const auto by = cli::CostBy::kNamespace;
   const auto month = monthly_cost(
       ledger({job("a", "alice", "x", 1, false), job("b", "bob", "x", 2, false), job("c", "bob", "y", 4, false)}), by,

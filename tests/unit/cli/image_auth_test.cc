@@ -49,7 +49,7 @@ class Helper {
 
 }  // namespace
 
-TEST_CASE("an entry can hold base64 credentials, a plain user and password, or a token") {
+TEST_CASE("an entry in a credentials file can hold base64 credentials, a plain user and password, or a token") {
   const AuthFile file = parse_auth_file(
       R"({"auths": {"a": {"auth": ")" + encode_base64("ada:p:w") + R"("}, "b": {"username": "u", "password": "p"},
           "c": {"identitytoken": "i"}, "d": {"registrytoken": "r"}, "e": {}, "f": null}, "HttpHeaders": {"x": "y"}})",
@@ -64,7 +64,7 @@ TEST_CASE("an entry can hold base64 credentials, a plain user and password, or a
   CHECK_FALSE(find_auth(parse_auth_file(" \n", "f"), "a", ""));
 }
 
-TEST_CASE("a repository's entry takes precedence over its registry's, and legacy keys match") {
+TEST_CASE("credentials for a repository take precedence over those for its registry, and legacy keys match") {
   const std::string text = R"({"auths": {"r:5000": {"username": "registry"}, "r:5000/x": {"username": "team"},
       "r:5000/x/y": {"username": "image"}, "https://index.docker.io/v1/": {"username": "hub"},
       "https://old.example/v2/": {"username": "old"}, "plain.example/v1/": {"username": "plain"}}})";
@@ -78,13 +78,15 @@ TEST_CASE("a repository's entry takes precedence over its registry's, and legacy
 }
 
 TEST_CASE("the error for an invalid credentials file gives the reason without revealing secrets") {
-  const auto said = [](const std::string& text) { return error_of([&] { parse_auth_file(text, "config.json"); }); };
-  CHECK_GOLDEN(said("[]"));
-  CHECK_GOLDEN(said("{\"auths\""));
-  CHECK_GOLDEN(said(R"({"auths": []})"));
-  CHECK_GOLDEN(said(R"({"auths": {"r": {"auth": "c2VjcmV0"}}})"));
-  CHECK_GOLDEN(said(R"({"auths": {"r": {"auth": 1}}})"));
-  CHECK_GOLDEN(said(R"({"credHelpers": {"r": 1}})"));
+  const auto message_of = [](const std::string& text) {
+    return error_of([&] { parse_auth_file(text, "config.json"); });
+  };
+  CHECK_GOLDEN(message_of("[]"));
+  CHECK_GOLDEN(message_of("{\"auths\""));
+  CHECK_GOLDEN(message_of(R"({"auths": []})"));
+  CHECK_GOLDEN(message_of(R"({"auths": {"r": {"auth": "c2VjcmV0"}}})"));
+  CHECK_GOLDEN(message_of(R"({"auths": {"r": {"auth": 1}}})"));
+  CHECK_GOLDEN(message_of(R"({"credHelpers": {"r": 1}})"));
 }
 
 TEST_CASE("REGISTRY_AUTH_FILE overrides the default files: Docker's config.json, then containers/auth.json") {
@@ -131,22 +133,22 @@ TEST_CASE("the file's entry is used if the helper has no credentials for the reg
 }
 
 TEST_CASE("a failing helper is reported in one line, without output that may contain secrets") {
-  const auto said = [](const std::string& name, std::chrono::milliseconds patience = 10s) {
+  const auto message_of = [](const std::string& name, std::chrono::milliseconds patience = 10s) {
     return error_of([&] { ask_helper(name, "r", patience); });
   };
-  CHECK_GOLDEN(said("missing"));
-  CHECK_GOLDEN(said("../x"));
+  CHECK_GOLDEN(message_of("missing"));
+  CHECK_GOLDEN(message_of("../x"));
   {
     const Helper helper("echo 'the keychain is'; echo locked; exit 3");
-    CHECK_GOLDEN(said("unit"));
+    CHECK_GOLDEN(message_of("unit"));
   }
   {
     const Helper helper("echo 'secret'");
-    CHECK_GOLDEN(said("unit"));
+    CHECK_GOLDEN(message_of("unit"));
   }
   const Helper helper("sleep 60");
   const auto start = std::chrono::steady_clock::now();
-  CHECK_GOLDEN(said("unit", 200ms));
+  CHECK_GOLDEN(message_of("unit", 200ms));
   CHECK(std::chrono::steady_clock::now() - start < 40s);
 }
 
@@ -157,7 +159,7 @@ TEST_CASE("a helper's user name <token> marks the secret as an identity token") 
   CHECK_THROWS_AS(parse_helper_answer(R"({"Username": "u"})"), Error);
 }
 
-TEST_CASE("a header with several challenges is parsed with their parameters") {
+TEST_CASE("a WWW-Authenticate header with several challenges is parsed with their parameters") {
   const auto challenges = parse_challenges(
       R"(Bearer realm="https://auth.example/token?a=b,c",service="registry",scope="repository:a/b:pull,push", BASIC realm = "a \"b\"", Negotiate)");
   REQUIRE(challenges.size() == 3);

@@ -77,7 +77,7 @@ TEST_CASE("a cache's directories are private to the owner even if the cache dire
       CHECK_MESSAGE((part.status().permissions() & fs::perms::all) == fs::perms::owner_all, part.path().string());
 }
 
-TEST_CASE("root rejects a cache owned by another user") {
+TEST_CASE("a build as root rejects a cache owned by another user") {
   if (::geteuid() != 0) return;
   const Temporary temporary;
   fs::create_directory(temporary / "cache");

@@ -122,7 +122,7 @@ TEST_CASE("COPY is parsed with all of its flags") {
   CHECK(copy.destination == "/z/");
 }
 
-TEST_CASE("heredocs become files of COPY and input of RUN, in order") {
+TEST_CASE("a heredoc of COPY becomes a file to copy, and a heredoc of RUN belongs to the command") {
   const Copy copy = only<Copy>("COPY <<a x <<-\"b\" /d/\n1\n\nb\na\n\t\ttwo\n\tb\n");
   REQUIRE(copy.files.size() == 2);
   CHECK(copy.files[0].name == "a");

@@ -74,7 +74,7 @@ TEST_CASE("a working directory cannot escape through /proc or ..") {
   machine.check();
 }
 
-TEST_CASE("an image's link through /proc cannot create a directory outside") {
+TEST_CASE("an image's link through /proc cannot create a directory outside the image") {
   Machine machine;
   for (int number = 3; number < 12; ++number) {
     const std::string to = fmt::format("/proc/self/fd/{}/{}{}", number, kUp, machine.outside().string());
@@ -96,9 +96,10 @@ TEST_CASE("users are looked up only in a regular /etc/passwd of the image") {
     fs::create_symlink(fmt::format("/proc/self/fd/{}/{}{}/passwd", number, kUp, machine.outside().string()), file);
     SandboxStep step = machine.step("id -u");
     step.user = "outsider";
-    const std::string said = machine.attempt(step);
+    const std::string message = machine.attempt(step);
     CHECK_MESSAGE(
-        (said.find("user 'outsider' not found") == 0 || said.find("cannot read the image's /etc/passwd") == 0), said);
+        (message.find("user 'outsider' not found") == 0 || message.find("cannot read the image's /etc/passwd") == 0),
+        message);
   }
   fs::remove(machine.root() / "etc/passwd");
   mkfifo((machine.root() / "etc/passwd").c_str(), 0644);
@@ -142,10 +143,10 @@ TEST_CASE("a mount over /proc or /sys is rejected") {
     CAPTURE(target);
     SandboxStep step = machine.step("true");
     step.mounts = {mount_of(Type::kTmpfs, target)};
-    const std::string said = machine.attempt(step);
+    const std::string message = machine.attempt(step);
     CHECK_MESSAGE(
-        (said.find("which is reserved for the kernel") != std::string::npos || said.find("cannot mount at") == 0),
-        said);
+        (message.find("which is reserved for the kernel") != std::string::npos || message.find("cannot mount at") == 0),
+        message);
   }
 }
 

@@ -144,7 +144,7 @@ const SkipCase kSkipCases[] = {
 
 }  // namespace
 
-TEST_CASE("ignore patterns match the same paths as in moby") {
+TEST_CASE("ignore patterns match the same paths as in Moby") {
   for (const Case& c : kCases) {
     CAPTURE(c.text);
     CAPTURE(c.path);

@@ -216,7 +216,7 @@ TEST_CASE("archives written by libarchive and Python are read") {
   }
 }
 
-TEST_CASE("invalid sparse maps and invalid headers are rejected") {
+TEST_CASE("invalid sparse maps and invalid headers of tar archives are rejected") {
   const Temporary temporary;
   const auto why = [&](const std::string& bytes) {
     write_file(temporary / "x.tar", bytes);
@@ -250,7 +250,7 @@ TEST_CASE("invalid sparse maps and invalid headers are rejected") {
   CHECK_GOLDEN(why(std::string(512, '\0') + good));
 }
 
-TEST_CASE("a stop request interrupts reading") {
+TEST_CASE("a stop request interrupts the reading of a layer") {
   const Temporary temporary;
   write_file(temporary / "x", std::string(100'000, '\0'));
   std::stop_source stop;

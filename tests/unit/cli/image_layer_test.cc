@@ -236,7 +236,7 @@ TEST_CASE("the zstd command decompresses a zstd layer") {
         hex_of(layer.diff_id));
 }
 
-TEST_CASE("times after latest_time are clamped to it, and earlier ones are kept") {
+TEST_CASE("file times after latest_time are clamped to latest_time, and earlier ones are kept") {
   const Temporary temporary;
   const BlobStore store(temporary / "store");
   LayerOptions options;
@@ -295,7 +295,7 @@ TEST_CASE("a file that changes size while being read causes an error and leaves 
   CHECK_GOLDEN(::testing::error_of([&] { LayerWriter(store, options); }));
 }
 
-TEST_CASE("writing to a full disk fails with an error and leaves no files" * doctest::test_suite("slow")) {
+TEST_CASE("writing a layer to a full disk fails with an error and leaves no files" * doctest::test_suite("slow")) {
   const Temporary temporary;
   if (::geteuid() != 0) return;
   fs::create_directory(temporary / "small");
@@ -313,7 +313,7 @@ TEST_CASE("writing to a full disk fails with an error and leaves no files" * doc
     } catch (const Error& error) {
       why = error.what();
     }
-    CHECK(why == "cannot write to " + (temporary / "small/blobs").string() + ": No space left on device");
+    CHECK(why == "cannot write to '" + (temporary / "small/blobs").string() + "': No space left on device");
   }
   CHECK(files_in(temporary / "small") == 0);
   run("umount " + (temporary / "small").string());
@@ -352,11 +352,12 @@ void check_memory(const std::string& pattern) {
 
 }  // namespace
 
-TEST_CASE("memory use stays bounded for compressible data, even with many threads" * doctest::test_suite("slow")) {
+TEST_CASE("writing a layer of compressible data uses a bounded amount of memory, even with many threads" *
+          doctest::test_suite("slow")) {
   check_memory(noise(10'000));
 }
 
-TEST_CASE("memory use stays bounded for poorly compressible data" * doctest::test_suite("full")) {
+TEST_CASE("writing a layer of poorly compressible data uses a bounded amount of memory" * doctest::test_suite("full")) {
   check_memory(noise(1'000'000));
 }
 

@@ -103,17 +103,18 @@ TEST_CASE("the image that best fits the platform is chosen from an index") {
 }
 
 TEST_CASE("a registry's refusal is reported in one line, with the reason and what to do") {
-  const auto said = [](int status, const std::string& body, const std::string& credentials = "") {
-    return std::string(refusal_error("cannot push r/x", "r", {status, body, {}, {}}, credentials).what());
+  const auto message_of = [](int status, const std::string& body, const std::string& credentials = "") {
+    return std::string(refusal_error("cannot push image 'r/x'", "r", {status, body, {}, {}}, credentials).what());
   };
-  CHECK_GOLDEN(said(403, R"({"errors": [{"code": "DENIED", "message": "requested access\nis denied"}]})", "f.json"));
-  CHECK_GOLDEN(said(401, ""));
   CHECK_GOLDEN(
-      said(404, R"({"errors": [{"code": "NAME_UNKNOWN", "message": "repository name not known to registry"}]})"));
-  CHECK_GOLDEN(said(418, "<html>"));
+      message_of(403, R"({"errors": [{"code": "DENIED", "message": "requested access\nis denied"}]})", "f.json"));
+  CHECK_GOLDEN(message_of(401, ""));
+  CHECK_GOLDEN(
+      message_of(404, R"({"errors": [{"code": "NAME_UNKNOWN", "message": "repository name not known to registry"}]})"));
+  CHECK_GOLDEN(message_of(418, "<html>"));
 }
 
-TEST_CASE("transient errors are retried up to the limit, and permanent errors are not retried") {
+TEST_CASE("requests are retried up to a limit after transient errors, and not retried after permanent ones") {
   const RetryRule rule{3, 1ms, 2ms, 5s};
   const auto tries = [&](auto thrown) {
     Retrier retrier(rule, {});

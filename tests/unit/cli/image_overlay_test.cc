@@ -26,7 +26,7 @@ class Layers {
 
 }  // namespace
 
-TEST_CASE("the topmost layer takes precedence") {
+TEST_CASE("a file in an overlay's topmost layer hides files of the same name in lower layers") {
   Layers layers;
   const fs::path top = layers.add("top", "a", "new"), base = layers.add("base", "a", "old");
   layers.add("base", "b", "base's");
@@ -49,7 +49,8 @@ TEST_CASE("an overlay is unmounted when its object is destroyed") {
   CHECK(fs::is_empty(layers.path("at")));
 }
 
-TEST_CASE("500 layers with long and unusual names are mounted, and 501 are rejected" * doctest::test_suite("slow")) {
+TEST_CASE("an overlay of 500 layers with long and unusual names is mounted, and one of 501 layers is rejected" *
+          doctest::test_suite("slow")) {
   Layers layers;
   OverlayLayers all;
   const std::string odd = std::string(120, 'x') + "/" + std::string(120, 'y') + "/a:b,c\\d e=";
@@ -63,7 +64,7 @@ TEST_CASE("500 layers with long and unusual names are mounted, and 501 are rejec
   CHECK_THROWS_AS(Overlay(all, layers.path("at")), adaptdl::Error);
 }
 
-TEST_CASE("one layer, no layers and a repeated layer can be mounted") {
+TEST_CASE("an overlay can have one layer, no layers, or the same layer twice") {
   Layers layers;
   const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "a", "2");
   CHECK(read(Overlay({{one}, "", ""}, layers.path("at")).path() / "a") == "1");
@@ -81,7 +82,7 @@ TEST_CASE("an overlay without an upper directory is read-only, even for root") {
   }
 }
 
-TEST_CASE("changes are written to the upper directory, even without lower layers") {
+TEST_CASE("changes in an overlay are written to its upper directory, even without lower layers") {
   Layers layers;
   for (const auto& lower : {std::vector<fs::path>{}, {layers.add("one", "old/a", "1")}}) {
     const fs::path upper = layers.path("upper" + std::to_string(lower.size()));
@@ -93,7 +94,7 @@ TEST_CASE("changes are written to the upper directory, even without lower layers
   }
 }
 
-TEST_CASE("errors name a missing layer, and give a hint about an unsuitable upper directory") {
+TEST_CASE("overlay errors name a missing layer, or the remedy for an unsuitable upper directory") {
   Layers layers;
   const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "b", "2");
   const auto message = [&](const OverlayLayers& all) {

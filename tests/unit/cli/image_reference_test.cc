@@ -25,7 +25,7 @@ std::string refusal(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("names are completed as in Docker, and their short forms parse to the same reference") {
+TEST_CASE("image names are completed as in Docker, and their short forms parse to the same reference") {
   struct Case {
     std::string text, full, brief;
   };
@@ -60,13 +60,13 @@ TEST_CASE("names are completed as in Docker, and their short forms parse to the 
   }
 }
 
-TEST_CASE("the version of a reference is its digest, else its tag, else latest") {
+TEST_CASE("the version of an image reference is its digest, else its tag, else latest") {
   CHECK(Reference::parse("x:1@" + kDigest).version() == kDigest);
   CHECK(Reference::parse("x:1").version() == "1");
   CHECK(Reference::parse("x").version() == "latest");
 }
 
-TEST_CASE("the error for an invalid name states which part is invalid") {
+TEST_CASE("the error for an invalid image name states which part is invalid") {
   CHECK_GOLDEN(refusal("Busybox"));
   CHECK_GOLDEN(refusal("a.b/x:"));
   CHECK_GOLDEN(refusal("x@sha256:1"));
@@ -77,7 +77,7 @@ TEST_CASE("the error for an invalid name states which part is invalid") {
   CHECK(refusal("x/" + std::string(64, 'a')) == "taken");
 }
 
-TEST_CASE("a repository is limited to 255 characters and a tag to 128") {
+TEST_CASE("a repository name is limited to 255 characters and a tag to 128") {
   CHECK(refusal("a.b/" + std::string(255, 'x')) == "taken");
   CHECK_GOLDEN(refusal("a.b/" + std::string(256, 'x')));
   CHECK_GOLDEN(refusal(std::string(248, 'x')));  // library/ is prepended
@@ -85,7 +85,7 @@ TEST_CASE("a repository is limited to 255 characters and a tag to 128") {
   CHECK_GOLDEN(refusal("x:" + std::string(129, 't')));
 }
 
-TEST_CASE("misplaced characters are rejected with a one-line error") {
+TEST_CASE("misplaced characters in an image name are rejected with a one-line error") {
   for (const char* text : {"a//b",     "/a",         "a/",     "a..b",         "a___b",      "a.-b",        "-a",
                            "a-",       "_a",         "a_",     ".a",           "a b",        "a\nb",        "a:t:u",
                            "a:.t",     "a:-t",       "a:t/u",  "a@",           "a:\xc3\xa9", "[::1:5000/x", "[::1]x/y",

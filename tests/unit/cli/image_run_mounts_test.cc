@@ -102,10 +102,10 @@ TEST_CASE("links in a mount target are resolved within the image") {
   CHECK(tree(steps.upper()).empty());
   step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/top")};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at /top: it is the root directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at '/top': it is the root directory");
 }
 
-TEST_CASE("a cache mount keeps files between steps and out of the layer") {
+TEST_CASE("a cache mount keeps its files between steps, and no layer contains them") {
   Steps steps;
   SandboxStep step = steps.step("echo kept > /cache/file");
   step.mounts = {cache_of("a")};
@@ -250,10 +250,10 @@ TEST_CASE("the error for a mount target of the wrong type names the target") {
   Steps steps;
   SandboxStep step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/etc/passwd")};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at /etc/passwd: Not a directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at '/etc/passwd': Not a directory");
   step = steps.step("true");
   step.mounts = {mount_of(Type::kSecret, "/etc")};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at /etc: Is a directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at '/etc': Is a directory");
 }
 
 }  // namespace image_run_mounts_test

@@ -72,13 +72,13 @@ bool may_mount_sys(const fs::path& at) {
 
 }  // namespace
 
-TEST_CASE("the build namespace is entered and the user is root in it") {
+TEST_CASE("the user of a build is root in the build namespace") {
   REQUIRE(build_namespace.obstacle == "");
   CHECK(getuid() == 0);
   CHECK(getgid() == 0);
 }
 
-TEST_CASE("the upper directory contains exactly the changes") {
+TEST_CASE("the upper directory contains exactly the changes that a command makes") {
   Steps steps;
   CHECK(steps.run("echo hello > /hello; rm /etc/group; mkdir -p /a/b") == "");
   CHECK(tree(steps.upper()) == std::vector<std::string>{"a/", "a/b/", "etc/", "etc/group", "hello"});

@@ -18,13 +18,13 @@ using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
 
-TEST_CASE("an image's layers together use at most 95 % of free space and inodes") {
+TEST_CASE("an image's layers together use at most 95% of free space and inodes") {
   if (::geteuid() != 0) return;
   const Temporary temporary;
   for (const char* name : {"1", "2"})
     write_file(temporary / (name + std::string(".layer")),
                Tar().file("f", std::string(std::size_t{2} << 20, 'x')).whole());
-  const std::string said = testing::in_another_process([&]() -> std::string {
+  const std::string message = testing::in_another_process([&]() -> std::string {
     fs::create_directory(temporary / "disk");
     if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         ::mount("tmpfs", (temporary / "disk").c_str(), "tmpfs", 0, "size=4m,nr_inodes=1000") != 0)
@@ -44,11 +44,11 @@ TEST_CASE("an image's layers together use at most 95 % of free space and inodes"
     }
     return "unpacked";
   });
-  if (said == "skipped") return;
-  const std::string more = "no space left: the unpacked image needs more than 95 % of the ",
+  if (message == "skipped") return;
+  const std::string more = "no space left: the unpacked image needs more than 95% of the ",
                     disk = (temporary / "disk").string();
-  CHECK(said.starts_with("layer 2.layer: " + more + "3 MiB free in " + disk + "; " + more));
-  CHECK_MESSAGE(said.ends_with("inodes free in " + disk + "; false"), said);
+  CHECK(message.starts_with("layer 2.layer: " + more + "3 MiB free in '" + disk + "'; " + more));
+  CHECK_MESSAGE(message.ends_with("inodes free in '" + disk + "'; false"), message);
 }
 
 }  // namespace image_space_budget_test

@@ -46,7 +46,7 @@ TEST_CASE("after a RUN, only paths added later are known") {
   CHECK(files.find("app/new/x") == PathKind::kMissing);
 }
 
-TEST_CASE("directories of an archive may have had other entries before, and replace files") {
+TEST_CASE("an archive's directories replace files, and may already contain other entries") {
   StageFiles files;
   files.begin_unread([](const std::string&) { return false; });
   files.add({.directories = {"app"}, .merged = {}, .links = {}, .files = {"x", "app/f"}});
@@ -77,7 +77,7 @@ TEST_CASE("timestamps of image configurations are parsed in the formats that bui
   CHECK(time_text(1600000000) == "2020-09-13T12:26:40Z");
 }
 
-TEST_CASE("a configuration keeps the unchanged fields of its base") {
+TEST_CASE("an image configuration keeps the unchanged fields of its base's configuration") {
   const ParsedConfig base = parse_config(R"({"architecture": "arm64", "os": "linux", "variant": "v8", "os.version": "1",
     "created": "2020-09-13T12:26:40Z", "container_config": {}, "rootfs": {"type": "layers", "diff_ids": []},
     "config": {"Env": ["A=1", "B"], "Cmd": null, "StopTimeout": 3, "OnBuild": ["RUN x"], "Labels": {"k": "v"}}})");

@@ -103,7 +103,7 @@ TEST_CASE("directories not listed in a layer inherit their modes from the layers
         "tmp 1777\ntmp/a 755\ndir 711\ngone 700\ngone/x 755\n");
 }
 
-TEST_CASE("an unlisted directory that is a link in a lower layer is resolved through it") {
+TEST_CASE("a directory that a layer does not list resolves to the target of a lower layer's link of that name") {
   const Temporary temporary;
   write_file(temporary / "1.layer", Tar()
                                         .directory("usr/lib", 0711)
@@ -181,7 +181,7 @@ TEST_CASE("in a user namespace, devices are skipped and owners are mapped") {
         "dev d 100033 100044\nf f 100033 100044\ngone c 100000 100000\n");
 }
 
-TEST_CASE("changes in an overlay are restored exactly when their layer is unpacked" * doctest::test_suite("slow")) {
+TEST_CASE("unpacking the layer of an overlay's changes restores exactly these changes" * doctest::test_suite("slow")) {
   if (!is_root()) return;
   const Temporary temporary;
   const std::string at = temporary.path().string();

@@ -50,7 +50,7 @@ TEST_CASE("an explicit group replaces all groups of the user") {
   CHECK(find(":tools").group == 502);
 }
 
-TEST_CASE("an empty user is root") {
+TEST_CASE("an empty user name means root") {
   CHECK(find("").user == 0);
   CHECK(find("").home == "/root");
   CHECK(find_user("", "", "").user == 0);

@@ -217,7 +217,7 @@ TEST_CASE("the API server calls the namespace's validator only for jobs in the s
   CHECK(object(manifests(), "ValidatingWebhookConfiguration")["webhooks"][0]["failurePolicy"] == "Ignore");
 }
 
-TEST_CASE("values keep their types in the deployment") {
+TEST_CASE("the chart's values keep their types in the deployment") {
   const auto documents =
       manifests({.image = "registry.example.com/team/operator@sha256:0",
                  .settings = {"interval=90", "policy=yes", "resources.limits.memory=1Gi", "resources.limits.cpu=2",
@@ -296,7 +296,7 @@ TEST_CASE("a value with special characters remains a single value" * doctest::te
   CHECK_THROWS_AS(cli::operator_manifests({.image = "\xff"}), Error);
 }
 
-TEST_CASE("an invalid setting is rejected") {
+TEST_CASE("an invalid --set is rejected") {
   refused("imge=x", "--set imge: unknown key; did you mean 'image'?");
   refused("q.w=x", "--set q.w: unknown key");
   refused("image", "--set expects KEY=VALUE, got 'image'");

@@ -49,7 +49,7 @@ TEST_CASE("control characters in string arguments are escaped") {
   CHECK(written(stderr, [&] { print_prompt("delete {}? ", text); }) == fmt::format("delete {}? ", kShown));
 }
 
-TEST_CASE("printable text keeps line breaks, and colours only if they are enabled") {
+TEST_CASE("printable text keeps line breaks, and keeps colors only if they are enabled") {
   const std::string red = coloured("red\nü", Colour::kRed, true);
   const std::string foreign = "\x1b[41m\x1b[2J\x1b\x1b[31";
   const std::string shown = "\\x1b[41m\\x1b[2J\\x1b\\x1b[31";
@@ -58,7 +58,7 @@ TEST_CASE("printable text keeps line breaks, and colours only if they are enable
   CHECK(printable_text(foreign + red + foreign + red, true) == shown + red + shown + red);
   CHECK(printable_text("", true) == "");
   CHECK(printable_text("\x1b", true) == "\\x1b");
-  // Colours are not used when the output is a file.
+  // Colors are not used when the output is a file.
   CHECK(written(stdout, [&] { print_text(red + '\n'); }) == "\\x1b[31mred\nü\\x1b[0m\n");
 }
 

@@ -32,7 +32,7 @@ void refused(const RunOptions& wrong, const std::string& why, const Machine& mac
 
 }  // namespace
 
-TEST_CASE("by default, a run has one replica, or one per GPU") {
+TEST_CASE("by default, a run has one replica per GPU, or one replica without GPUs") {
   const auto bare = make_plan(options(), kBare);
   CHECK(bare.replicas == 1);
   CHECK(bare.devices.empty());
@@ -48,7 +48,7 @@ TEST_CASE("by default, a run has one replica, or one per GPU") {
   CHECK(gpus.devices == std::vector<std::string>{"0", "1"});
 }
 
-TEST_CASE("options are applied to the plan") {
+TEST_CASE("the options of run are applied to its plan") {
   const testing::TemporaryDirectory directory;
   RunOptions all = options();
   all.replicas = "2";
@@ -90,10 +90,9 @@ TEST_CASE("an invalid number of replicas is rejected") {
        {"0", "-1", "two", "1.5", "2x", "", " 2", "99999999999", "0:2", "3:2", ":2", "1:", "1:2:3"}) {
     RunOptions with = options();
     with.replicas = wrong;
-    refused(with,
-            std::string("run: --replicas must be auto, a whole number from 1 to 1024, or a minimum and maximum as "
-                        "MIN:MAX, not '") +
-                wrong + "'");
+    refused(with, std::string("run: --replicas must be auto, an integer from 1 to 1024, or a minimum and maximum as "
+                              "MIN:MAX, not '") +
+                      wrong + "'");
   }
 }
 
@@ -139,7 +138,7 @@ TEST_CASE("an elastic run uses the available devices and restarts after failures
   elastic.start_replicas = "2";
   CHECK(make_plan(elastic, cores).start_replicas == 2);
   elastic.start_replicas = "5";
-  refused(elastic, "run: --start-replicas must be a whole number from 1 to 4, not '5'", cores);
+  refused(elastic, "run: --start-replicas must be an integer from 1 to 4, not '5'", cores);
   elastic.replicas = "4";
   refused(elastic, "run: --start-replicas requires an elastic run (--replicas MIN:MAX)", cores);
   elastic.start_replicas.clear();
@@ -179,7 +178,7 @@ TEST_CASE("--devices is a list of devices or, without GPUs, their number") {
                 wrong + "'");
   }
   with.devices = "0";
-  refused(with, "run: the number of --devices must be a whole number from 1 to 1024, not '0'");
+  refused(with, "run: the number of --devices must be an integer from 1 to 1024, not '0'");
   with = options();
   with.device_kind = "tpu";
   refused(with, "run: --device-kind must be gpu or cpu, not 'tpu'");
@@ -210,14 +209,14 @@ TEST_CASE("--nodes requires --node-rank, --master, and --checkpoint or --no-chec
   with.no_checkpoint = true;
   CHECK(make_plan(with, kBare).node_rank == 1);
   with.node_rank = "2";
-  refused(with, "run: --node-rank must be a whole number from 0 to 1, not '2'");
+  refused(with, "run: --node-rank must be an integer from 0 to 1, not '2'");
   with.node_rank = "0";
   for (const char* wrong : {"host", ":1", "::1:5", "[]:1"}) {
     with.master = wrong;
     refused(with, std::string("run: --master must be HOST:PORT or [IPV6]:PORT, not '") + wrong + "'");
   }
   with.master = "host:0";
-  refused(with, "run: the port of --master must be a whole number from 1 to 65535, not '0'");
+  refused(with, "run: the port of --master must be an integer from 1 to 65535, not '0'");
 }
 
 TEST_CASE("--token-file must hold one word and be readable only by the user") {
@@ -246,7 +245,7 @@ TEST_CASE("--token-file must hold one word and be readable only by the user") {
   std::ofstream(file) << token << '\n';
   CHECK(make_plan(with, kBare).token == token);
   ::chmod(file.c_str(), 0644);
-  refused(with, about + "other users can read it; chmod 600 " + file);
+  refused(with, about + "other users can read the file; run `chmod 600 " + file + "`");
   with.token_file = "/dev/zero";
   refused(with, "run: --token-file /dev/zero: " + no_word);
   CHECK(make_plan(options(), kBare).token.empty());
@@ -260,7 +259,7 @@ TEST_CASE("--env NAME passes on the caller's value") {
   CHECK(make_plan(with, machine).settings == expected);
 }
 
-TEST_CASE("conflicting or invalid options are rejected") {
+TEST_CASE("conflicting or invalid options of run are rejected") {
   RunOptions with = options();
   with.checkpoint = "/c";
   with.no_checkpoint = true;
@@ -280,7 +279,7 @@ TEST_CASE("conflicting or invalid options are rejected") {
   refused(with, "run: invalid --name 'a/b': expected up to 63 letters, digits, '.', '_' and '-'");
   with = options();
   with.max_restarts = "-1";
-  refused(with, "run: --max-restarts must be a whole number from 0 to 1000000, not '-1'");
+  refused(with, "run: --max-restarts must be an integer from 0 to 1000000, not '-1'");
   with = options();
   with.grace = "soon";
   CHECK_THROWS_AS(make_plan(with, kBare), UsageError);

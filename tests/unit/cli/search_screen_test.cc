@@ -65,7 +65,7 @@ TEST_CASE("long parameters are truncated so that the other columns fit") {
   CHECK(std::ranges::all_of(lines, [](const auto& line) { return display_width(line) <= 77; }));
 }
 
-TEST_CASE("no line is wider than the terminal") {
+TEST_CASE("no line of the search's table is wider than the terminal") {
   for (const std::size_t width : {1, 2, 10, 20, 40, 60})
     for (const std::string& line : search_lines(snapshot(), width, 20, false)) CHECK(display_width(line) <= width);
 }
@@ -93,7 +93,7 @@ TEST_CASE("control characters in parameters and metric names are not printed") {
     CHECK(std::ranges::none_of(line, [](unsigned char c) { return c < ' '; }));
 }
 
-TEST_CASE("colours do not change the text") {
+TEST_CASE("colors do not change the text of the table") {
   const auto plain = search_lines(snapshot(), 40, 5, false), coloured = search_lines(snapshot(), 40, 5, true);
   REQUIRE(plain.size() == coloured.size());
   CHECK(coloured[0] == "\x1b[1m" + plain[0] + "\x1b[0m");
@@ -152,7 +152,7 @@ TEST_CASE_FIXTURE(ErrorTerminal, "a table replaces the previous one, and notices
   CHECK(take() == "\x1b[1A\r\x1b[Jadaptdl: the last one\r\n");
 }
 
-TEST_CASE_FIXTURE(ErrorTerminal, "lines that wrapped on a narrowed terminal are erased, including coloured ones") {
+TEST_CASE_FIXTURE(ErrorTerminal, "lines that wrapped on a narrowed terminal are erased, including colored ones") {
   SearchScreen screen;
   const auto start = SearchScreen::Clock::time_point() + 1h;
   screen.draw({std::string(30, 'x'), coloured(std::string(10, 'y'), Colour::kBold, true)}, start);
@@ -164,7 +164,7 @@ TEST_CASE_FIXTURE(ErrorTerminal, "lines that wrapped on a narrowed terminal are 
   take();
 }
 
-TEST_CASE_FIXTURE(ErrorTerminal, "a stalled terminal does not block the writer") {
+TEST_CASE_FIXTURE(ErrorTerminal, "a stalled terminal does not block the drawing of the table") {
   SearchScreen screen;
   auto now = SearchScreen::Clock::time_point() + 1h;
   // The lines exceed the buffer of a pseudo-terminal.

@@ -66,7 +66,7 @@ TEST_CASE("running trials are listed first, then those with the best values") {
   CHECK(snapshot.counts[1].trials == 2);
 }
 
-TEST_CASE("before any trial completes, the best trial is chosen by intermediate values") {
+TEST_CASE("before any trial completes, the best trial is the one with the best intermediate value") {
   cli::SearchView view("loss", 64, kStart, [](int) { return std::nullopt; });
   tune::Study given = study();
   given.trials[2].state = tune::TrialState::kFailed;

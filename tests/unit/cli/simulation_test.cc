@@ -42,7 +42,7 @@ sched::CycleRecord cycle(std::size_t task, double time) {
 
 }  // namespace
 
-TEST_CASE("the table has a mean per policy if there are several workloads") {
+TEST_CASE("the table of results has a mean per policy if there are several workloads") {
   const std::vector results = {result("one", "a", 1000), result("one", "b", 10), result("two", "a", 2000),
                                result("two", "b", 20)};
   const std::string table = result_table(results, {}).render();
@@ -55,7 +55,7 @@ TEST_CASE("the table has a mean per policy if there are several workloads") {
   CHECK(result_table(results, {.node_hours = false, .costs = true}).render().find("NODE COST") != std::string::npos);
 }
 
-TEST_CASE("JSON has one object per result with fixed keys and no means") {
+TEST_CASE("the JSON of results has one object per simulation, with fixed keys and no means") {
   const auto rows = result_json(std::vector{result("one", "a", 1000), result("two", "a", 2000)}, false);
   REQUIRE(rows.size() == 2);
   std::vector<std::string> keys;
@@ -67,7 +67,7 @@ TEST_CASE("JSON has one object per result with fixed keys and no means") {
   CHECK(result_json(std::vector{result("one", "a", 1)}, true)[0].contains("node_cost"));
 }
 
-TEST_CASE("the log is ordered by task and appears only when it is closed") {
+TEST_CASE("a cycle log is ordered by task and appears only when it is closed") {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "log";
   {
@@ -89,7 +89,7 @@ TEST_CASE("the log is ordered by task and appears only when it is closed") {
   CHECK(times == std::vector<double>{2, 4, 3, 5, 1});
 }
 
-TEST_CASE("a log that is not closed leaves the existing file unchanged") {
+TEST_CASE("a cycle log that is not closed leaves the existing file unchanged") {
   const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "log";
   std::ofstream(file) << "before";
@@ -103,7 +103,7 @@ TEST_CASE("a log that is not closed leaves the existing file unchanged") {
   CHECK_THROWS_AS(CycleLog(directory.path() / "no" / "log", 1), UsageError);
 }
 
-TEST_CASE("a log written through a symbolic link replaces the link's target") {
+TEST_CASE("a cycle log written through a symbolic link replaces the link's target") {
   const TemporaryDirectory directory;
   std::ofstream(directory.path() / "real") << "before";
   std::filesystem::create_symlink("real", directory.path() / "link");
@@ -115,7 +115,7 @@ TEST_CASE("a log written through a symbolic link replaces the link's target") {
   CHECK(content(directory.path() / "real") == cycle_line(cycle(0, 1)) + "\n");
 }
 
-TEST_CASE("progress text is truncated to the width") {
+TEST_CASE("the progress text of simulations is truncated to the given width") {
   const SimulationProgress progress{8, 3, 1280, 412, "workload-6 pollux at 2:03:00", std::chrono::seconds(7)};
   CHECK(progress_text(progress, 100) == "3/8 simulations  412/1,280 jobs  0:07  workload-6 pollux at 2:03:00");
   CHECK(progress_text(progress, 20) == "3/8 simulations  41…");

@@ -13,18 +13,18 @@ using namespace adaptdl::cli;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-TEST_CASE("all reported values are shown") {
+TEST_CASE("the status line shows all reported values") {
   const json progress = {{"epoch", 3},       {"step", 120.0},           {"steps", 6000},
                          {"loss", 0.123456}, {"samples_per_s", 5120.4}, {"batch_size", 64}};
   CHECK(status_text(progress, 2, 67s, 200) ==
         "epoch 3  step 120/6,000  loss 0.1235  5,120 samples/s  batch 64  2 replicas  1:07");
 }
 
-TEST_CASE("without a report, the number of replicas and the elapsed time are shown") {
+TEST_CASE("the status line shows the number of replicas and the elapsed time even without a report") {
   CHECK(status_text(json::object(), 1, 5s, 80) == "1 replica  0:05");
 }
 
-TEST_CASE("values that are not numbers are omitted") {
+TEST_CASE("the status line omits values that are not numbers") {
   const json progress = {{"epoch", "three\x1b[2J"},
                          {"step", nullptr},
                          {"loss", std::numeric_limits<double>::quiet_NaN()},
@@ -53,7 +53,7 @@ TEST_CASE("percentages are rounded down, so that 100% means done") {
   CHECK_FALSE(percent_text({{"progress", 7}}));
 }
 
-TEST_CASE("the line never exceeds the width") {
+TEST_CASE("the status line never exceeds the given width") {
   CHECK(status_text({{"epoch", 3}, {"loss", 0.5}}, 2, 0s, 12) == "epoch 3  lo…");
   CHECK(status_text({{"epoch", 3}}, 2, 0s, 0) == "");
 }

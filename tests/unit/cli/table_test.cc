@@ -17,14 +17,14 @@ Table table() {
 
 }  // namespace
 
-TEST_CASE("columns are aligned, two spaces apart, without trailing blanks") {
+TEST_CASE("the columns of a table are aligned, two spaces apart, without trailing blanks") {
   CHECK(table().render() ==
         "NAME          SIZE  NOTE\n"
         "a         1.00 KiB\n"
         "longer ü       7 B  fine\n");
 }
 
-TEST_CASE("lines are truncated to the width and never wrapped") {
+TEST_CASE("the lines of a table are truncated to the given width and never wrapped") {
   CHECK(table().render(12) ==
         "NAME       …\n"
         "a         1…\n"

@@ -29,7 +29,7 @@ struct Terminal {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Terminal, "colour is used on a terminal unless NO_COLOR or TERM=dumb is set") {
+TEST_CASE_FIXTURE(Terminal, "color is used on a terminal unless NO_COLOR or TERM=dumb is set") {
   CHECK(use_colour(slave));
   ::setenv("NO_COLOR", "", 1);
   CHECK(use_colour(slave));  // an empty value is treated as unset
@@ -50,7 +50,7 @@ TEST_CASE_FIXTURE(Terminal, "a terminal has a width, and other files have none")
   ::close(file);
 }
 
-TEST_CASE("text is truncated at characters, not bytes") {
+TEST_CASE("text is truncated between characters, never inside one") {
   CHECK(display_width("Zürich") == 6);
   CHECK(truncated("Zürich", 6) == "Zürich");
   CHECK(truncated("Zürich", 5) == "Züri…");
@@ -58,12 +58,12 @@ TEST_CASE("text is truncated at characters, not bytes") {
   CHECK(truncated("Zürich", 0) == "");
 }
 
-TEST_CASE("text is coloured only if requested") {
+TEST_CASE("text is colored only if requested") {
   CHECK(coloured("x", Colour::kRed, false) == "x");
   CHECK(coloured("x", Colour::kRed, true) == "\x1b[31mx\x1b[0m");
 }
 
-TEST_CASE("only the program's own colour sequences are recognized") {
+TEST_CASE("only the program's own color sequences are recognized") {
   for (int i = 0; i <= static_cast<int>(Colour::kDim); ++i) {
     const std::string text = coloured("x", static_cast<Colour>(i), true);
     const std::size_t size = colour_sequence_size(text);

@@ -32,7 +32,7 @@ TEST_CASE("the time left is estimated from the speed so far and counts down betw
   CHECK(left.update(status(100, 100), kStart + 501s) == 0s);
 }
 
-TEST_CASE("a change of replicas or a restart from a checkpoint resets the estimate") {
+TEST_CASE("a change of replicas or a restart from a checkpoint resets the estimate of the time left") {
   TimeLeft left;
   left.update(status(0, 100), kStart);
   CHECK(left.update(status(50, 100), kStart + 50s) == 50s);
@@ -41,7 +41,7 @@ TEST_CASE("a change of replicas or a restart from a checkpoint resets the estima
   CHECK(left.update(status(40, 100, 2), kStart + 57s) == std::nullopt);
 }
 
-TEST_CASE("a program's own estimate is used if it is valid") {
+TEST_CASE("a program's own estimate of the time left is used if it is valid") {
   TimeLeft left;
   sched::RunStatus reported;
   reported.progress = {{"remaining_s", 12.5}};

@@ -67,7 +67,7 @@ TEST_CASE("nodes can join and leave between cycles") {
   CHECK(runs(timeline, 7) == "free:60-120 free:180-240 ");
 }
 
-TEST_CASE("inconsistent cycles are rejected") {
+TEST_CASE("inconsistent cycles of a simulation are rejected") {
   TimelineBuilder builder;
   builder.add(cycle(60, {"n"}, {}));
   CHECK_GOLDEN(::testing::error_of([&] { builder.add(cycle(60, {"n"}, {})); }));
@@ -75,7 +75,7 @@ TEST_CASE("inconsistent cycles are rejected") {
   CHECK_GOLDEN(::testing::error_of([&] { builder.add(cycle(120, {"n"}, {{"a", sched::Allocation(5, "n")}})); }));
 }
 
-TEST_CASE("a cycle record survives a round trip") {
+TEST_CASE("a cycle record that is written as JSON is read back unchanged") {
   sched::CycleRecord record = cycle(60.5, {"n \"1\""}, {{"a\n", {"n \"1\""}}, {"b", {}}});
   record.nodes[0].gpu_type = "t4";
   record.completed = 3;
