@@ -244,9 +244,9 @@ int train(const Options& options, Trained& trained, Position& position) {
       last_saved = Clock::now();
     }
     if (finished || agreed.at("generation") <= generation::current()) continue;
-    const json agreed = collective::world().broadcast(rank == 0 ? announced->to_json() : json());
+    const json next = collective::world().broadcast(rank == 0 ? announced->to_json() : json());
     collective::teardown();
-    if (!position.follow(generation::Generation::from_json(agreed))) return 0;
+    if (!position.follow(generation::Generation::from_json(next))) return 0;
     steps = 0;
   }
   write_done(trained);

@@ -50,7 +50,7 @@ BROKEN = [
     broken("whiteout-by-name", "FROM scratch\nCOPY d /\n", 2, ".wh.", {"d/.wh.x": "x\n"}),
     broken("mode-from-outside", "FROM scratch\nARG M\nCOPY --chmod=$M a /\n", 3, "expected an octal mode", options=("--build-arg", "M=rwx")),
     # ADD
-    broken("archive-links-to-what-it-has-not", "FROM scratch\nADD a.tar /x/\n", 2, "entry h is a hard link to etc/passwd, which is not an earlier entry",
+    broken("archive-links-to-what-it-has-not", "FROM scratch\nADD a.tar /x/\n", 2, "entry 'h' is a hard link to 'etc/passwd', which is not an earlier entry",
            {"a.tar": archive({"h": "=> etc/passwd"})}),
     broken("archive-behind-its-own-link", "FROM scratch\nADD a.tar /x/\n", 2, "entry 'l/x' traverses a link from the same archive",
            {"a.tar": archive({"l": "-> /etc", "l/x": "y"})}),

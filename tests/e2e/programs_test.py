@@ -179,9 +179,9 @@ class ProgramsTest(unittest.TestCase):
 
     def test_invalid_batch_size_bounds_are_rejected_with_the_option_named(self):
         for arguments, printed in ((["--max-batch-size", "32"], "--max-batch-size 32 is smaller than --batch-size 64"),
-                                (["--local-bsz-bounds", "64:32"], "lower bound is above"), (["--local-bsz-bounds", "128:256"], "excludes --batch-size 64"),
-                                (["--local-bsz-bounds", "8:32"], "excludes --batch-size 64"), (["--local-bsz-bounds", "8-32"], "MIN:MAX"),
-                                (["--local-bsz-bounds", "0:"], "MIN:MAX"), (["--max-batch-size", "0"], "--max-batch-size")):
+                                   (["--local-bsz-bounds", "64:32"], "lower bound is above"), (["--local-bsz-bounds", "128:256"], "excludes --batch-size 64"),
+                                   (["--local-bsz-bounds", "8:32"], "excludes --batch-size 64"), (["--local-bsz-bounds", "8-32"], "MIN:MAX"),
+                                   (["--local-bsz-bounds", "0:"], "MIN:MAX"), (["--max-batch-size", "0"], "--max-batch-size")):
             # All programs share the code that checks these options, so most cases are tested with one program only.
             for name in PROGRAMS if FULL or arguments[0] == "--max-batch-size" else ["digits"]:
                 with self.subTest(name, arguments=arguments):
@@ -192,7 +192,7 @@ class ProgramsTest(unittest.TestCase):
         for name in ("transformer", "bert", "cifar", "ncf"):
             with self.subTest(name):
                 self.assertRegex(self.refused(name, "--data", "/nowhere/data"), r"(--data|/nowhere/data).*(--data|/nowhere/data)")
-        self.assertRegex(self.refused("bert", "--vocab", "/nowhere/words"), r"/nowhere/words \(--vocab\)")
+        self.assertRegex(self.refused("bert", "--vocab", "/nowhere/words"), r"'/nowhere/words' \(--vocab\)")
 
     def test_other_invalid_options_are_rejected_by_name(self):
         for name, arguments in (("cifar", ["--model", "alexnet"]), ("ncf", ["--sparse"]), ("transformer", ["--level", "line"]),

@@ -205,7 +205,7 @@ class RayTest(unittest.TestCase):
         self.wait_for_state("Succeeded")
         self.adaptdl("cp", f"{self.job}:copy", self.directory / "back")
         self.assertEqual(tree(self.directory / "back"), tree(data))
-        self.adaptdl("cp", f"{self.job}:copy/nothing", self.directory, code=1, error="copy/nothing in the head node: [Nn]o such file")
+        self.adaptdl("cp", f"{self.job}:copy/nothing", self.directory, code=1, error="copy/nothing' in the head node: [Nn]o such file")
         self.assertEqual(self.cluster.query("len([j for j in __import__('ray.job_submission').job_submission.JobSubmissionClient("
                                             f"'{self.cluster.url}').list_jobs() if j.submission_id])"), "1")
 

@@ -82,10 +82,10 @@ class TuneHoursTest(tune_support.TuneTest):
 
     def test_a_search_stops_at_its_device_hour_limit_and_resumes_with_a_higher_one(self):
         printed = self.tune(*STUDY, "--trials", 3, "--max-replicas", 1, "--gpu-hours", "0.003",
-                         *self.program("--epochs", 1000, "--pause", "0.3"), code=143)
+                            *self.program("--epochs", 1000, "--pause", "0.3"), code=143)
         self.assertIn("device-hour limit reached: stopping", printed)
         self.assertRegex(printed, r"study 's' has used 0\.\d+ of its 0\.003 device-hours; to continue: adaptdl tune --resume --study s "
-                               r"--gpu-hours MORE")
+                                  r"--gpu-hours MORE")
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["running"] * 2)
         used, epochs = self.total(), self.epochs()
         self.assertGreaterEqual(used, 0.003 * 3600)

@@ -66,7 +66,8 @@ std::optional<std::string> Copier::sum(const std::string& path, std::uint64_t si
   const Feed nothing = [] { return std::string_view(); };
   const Outcome outcome = run(shell_, kRun, arguments({"sum", path, std::to_string(size)}), behind_program(nothing));
   if (outcome.exit_code == kNoCopier) return std::nullopt;
-  if (outcome.exit_code != 0 || outcome.out.size() < kXxh128Digits) refuse(shell_, "read " + path, outcome);
+  if (outcome.exit_code != 0 || outcome.out.size() < kXxh128Digits)
+    refuse(shell_, fmt::format("read '{}'", path), outcome);
   return outcome.out.substr(0, kXxh128Digits);
 }
 

@@ -34,7 +34,7 @@ RemoteFile inspect(Shell& shell, const std::string& path) {
   long long modified = 0;
   if (outcome.exit_code != 0 ||
       std::sscanf(outcome.out.c_str(), "%c %llu %o %lld", &kind, &size, &mode, &modified) != 4)
-    refuse(shell, "inspect " + path, outcome);
+    refuse(shell, fmt::format("inspect '{}'", path), outcome);
   RemoteFile file;
   file.size = size;
   file.mode = mode;
@@ -56,7 +56,8 @@ RemoteFile inspect(Shell& shell, const std::string& path) {
 std::optional<std::string> remote_sha256(Shell& shell, const std::string& path, std::uint64_t size) {
   const Outcome outcome = run(shell, kSha256, {as_argument(path), std::to_string(size)});
   if (outcome.exit_code == kNoTool) return std::nullopt;
-  if (outcome.exit_code != 0 || outcome.out.size() < kSha256Digits) refuse(shell, "read " + path, outcome);
+  if (outcome.exit_code != 0 || outcome.out.size() < kSha256Digits)
+    refuse(shell, fmt::format("read '{}'", path), outcome);
   return outcome.out.substr(0, kSha256Digits);
 }
 

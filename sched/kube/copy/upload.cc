@@ -124,7 +124,7 @@ class Part {
       return piece;
     };
     const Outcome outcome = copier_ ? copier_.receive(path_, start, size - start, feed) : receive(start, size, feed);
-    if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
+    if (outcome.exit_code != 0) refuse(shell_, fmt::format("write '{}'", target_), outcome);
     if (copier_ && start == 0) received_ = outcome.out;
     sent(size);
   }
@@ -138,7 +138,7 @@ class Part {
   std::uint64_t size_there() {
     return persist(persistence_, [&] {
       const Outcome outcome = run(shell_, kSize, {path_});
-      if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
+      if (outcome.exit_code != 0) refuse(shell_, fmt::format("write '{}'", target_), outcome);
       return std::strtoull(outcome.out.c_str(), nullptr, 10);
     });
   }
@@ -295,7 +295,7 @@ class TreeUpload {
     };
     const Outcome outcome =
         kube::run(shell_, take(kUnpack), {as_argument(target_), std::to_string(bytes.size())}, feed);
-    if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
+    if (outcome.exit_code != 0) refuse(shell_, fmt::format("write '{}'", target_), outcome);
   }
 
   Shell& shell_;

@@ -133,7 +133,7 @@ TEST_CASE("remove_tree does not follow a link that cannot be removed") {
     error = caught.what();
   }
   CHECK(make_immutable(tree, false));
-  CHECK(error.find("cannot remove link: ") == 0);
+  CHECK(error.find("cannot remove 'link': ") == 0);
   CHECK(fs::status(outside).permissions() == (fs::perms::owner_read | fs::perms::owner_exec));
 }
 

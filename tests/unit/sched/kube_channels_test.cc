@@ -144,7 +144,7 @@ std::string over_websocket(const std::string& bytes, std::size_t piece = 1 << 20
   }));
 }
 
-const std::string kBroke = "lost the connection to pod one: ";
+const std::string kBroke = "lost the connection to pod 'one': ";
 
 }  // namespace
 

@@ -168,7 +168,7 @@ TEST_CASE("misuse and invalid options are rejected with an explanation") {
                 "'adaptdl-dataloader-epochnone-0' is iterated outside an epoch loop"));
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       for ([[maybe_unused]] auto& batch : loader) {
-        EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "nested"));
+        EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "inside its own loop"));
         EXPECT(says(error_of<UsageError>([&] { Loader late(Numbers(4)); }), "create it before or after the loop"));
         EXPECT(current_dataloader() == &loader.helper());
       }

@@ -245,7 +245,7 @@ TEST_CASE("invalid use of nested loops is rejected with an explanation") {
     loader.helper().train();
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       for ([[maybe_unused]] auto& batch : loader) {
-        EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "nested"));
+        EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "inside its own loop"));
         for ([[maybe_unused]] auto& each : evaluation) {
           EXPECT(says(error_of<UsageError>([&] { read_all(third); }), "at most two loops can be nested"));
           EXPECT(says(error_of<UsageError>([&] { model(testing::inputs(0, 0)); }), "call eval() on the model"));

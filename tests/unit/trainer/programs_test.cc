@@ -203,7 +203,7 @@ TEST_CASE("a text is split into words or whole characters") {
   CHECK(says(error_of<adaptdl::UsageError>([&] { programs::read_tokens(path, TextLevel::kWord); }), "is empty"));
   for (const std::string missing : {"/nowhere/text", "/"}) {
     const auto error = error_of<adaptdl::UsageError>([&] { programs::read_tokens(missing, TextLevel::kWord); });
-    CHECK(says(error, missing + " (--data)"));
+    CHECK(says(error, "'" + missing + "' (--data)"));
   }
 }
 
