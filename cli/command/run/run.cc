@@ -65,9 +65,8 @@ int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunRegistra
   try {
     const sched::LaunchResult result = sched::launch(plan, screen, registration.control());
     about.colour = use_colour(STDERR_FILENO);
-    screen.print(run_summary(result, about));
+    screen.print(run_summary(result, about) + registration.ended(result));
     screen.close();
-    registration.ended(result);
     return result.outcome.exit_code;
   } catch (...) {
     screen.close();
@@ -92,8 +91,7 @@ int run_in_background(const sched::LaunchPlan& plan, const RunSummary& about, Ru
   DetachedObserver log(registration, report);
   log.notice(opening(plan));
   const sched::LaunchResult result = sched::launch(plan, log, registration.control());
-  log.print(run_summary(result, about));
-  registration.ended(result);
+  log.print(run_summary(result, about) + registration.ended(result));
   return result.outcome.exit_code;
 }
 

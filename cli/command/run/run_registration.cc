@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "adaptdl/error.h"
+#include "base/printable.h"
 #include "base/private_files.h"
 #include "local/base/checkpoint_watch.h"
 #include "local/record/run_directory.h"
@@ -59,6 +60,7 @@ void RunRegistration::open(const fs::path& runs, const RunOptions& options, sche
   if (!plan.checkpoints && !options.no_checkpoint) {
     own_checkpoints_ = record.checkpoints();
     create_private_directories(own_checkpoints_);
+    continues_ = !fs::is_empty(own_checkpoints_, error);
     plan.checkpoints = own_checkpoints_;
     // The time in the record's name distinguishes the job from other runs of the same program.
     if (options.name.empty()) plan.job_id = "local/" + record.name();
@@ -83,9 +85,16 @@ void RunRegistration::set_resume(const std::string& command) {
   if (control_) control_->status().resume = command;
 }
 
-void RunRegistration::ended(const sched::LaunchResult& result) {
-  remove_checkpoints(result.outcome.verdict == sched::Verdict::kDone);
+std::string RunRegistration::ended(const sched::LaunchResult& result) {
+  const bool done = result.outcome.verdict == sched::Verdict::kDone;
+  const bool unused = continues_ && !result.progressed;
+  remove_checkpoints(done && !result.stop_requested && !unused);
   if (control_) control_->finish();
+  std::error_code error;
+  if (!done || own_checkpoints_.empty() || !fs::exists(own_checkpoints_, error)) return "";
+  return fmt::format("adaptdl: kept {}, because {}; to remove it: adaptdl delete {}\n",
+                     printable(own_checkpoints_.string()),
+                     result.stop_requested ? "the run was asked to stop" : "the run reported no training", name());
 }
 
 void RunRegistration::failed(const std::string& why) {
@@ -104,11 +113,11 @@ void RunRegistration::failed(const std::string& why) {
     control_->discard();
 }
 
-// Removes the run's own checkpoint directory if the run is done. Otherwise, removes the directory only if it is empty.
-void RunRegistration::remove_checkpoints(bool done) noexcept {
+// Removes the run's own checkpoint directory: with all that it contains, or only if it is empty.
+void RunRegistration::remove_checkpoints(bool with_contents) noexcept {
   if (own_checkpoints_.empty()) return;
   std::error_code ignored;
-  if (done)
+  if (with_contents)
     fs::remove_all(own_checkpoints_, ignored);
   else
     fs::remove(own_checkpoints_, ignored);

@@ -31,16 +31,20 @@ class RunRegistration {
   std::filesystem::path notices() const { return control_->record().notices(); }
 
   // The caller must call ended() or failed() at the end of the run.
-  void ended(const sched::LaunchResult& result);
+  //
+  // Returns a line for the user if the run succeeded, but its checkpoints may still be needed and were kept, because
+  // the run was asked to stop, or did not use the checkpoints of an earlier run.
+  std::string ended(const sched::LaunchResult& result);
   // Reports that the launcher failed. A run whose replicas never started leaves no record.
   void failed(const std::string& why);
 
  private:
   void open(const std::filesystem::path& runs, const RunOptions& options, sched::LaunchPlan& plan);
-  void remove_checkpoints(bool done) noexcept;
+  void remove_checkpoints(bool with_contents) noexcept;
 
   std::unique_ptr<sched::RunControl> control_;
   std::filesystem::path own_checkpoints_;  // empty if the user specified a directory
+  bool continues_ = false;                 // an earlier run left something in own_checkpoints_
   std::string warning_;
 };
 

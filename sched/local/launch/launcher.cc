@@ -186,6 +186,7 @@ LaunchResult run_to_end(LaunchContext& context) {
     // By the time of a restart, all devices may have been lost.
     if (!wait_for_devices(context)) {
       result.outcome = {Verdict::kNotStarted, kFailedExit, {}};
+      result.stop_requested = true;
       return result;
     }
     checkpoints.mark();
@@ -196,10 +197,12 @@ LaunchResult run_to_end(LaunchContext& context) {
     const auto new_checkpoint = context.host.has_last_checkpoint() ? checkpoints.newest_since_mark() : std::nullopt;
     result.outcome = judge(end, new_checkpoint.has_value());
     result.ends = end.ends;
+    result.stop_requested = attempt.stop_requested();
+    result.progressed = result.progressed || attempt.trained() || new_checkpoint;
     result.checkpoint = new_checkpoint ? new_checkpoint : checkpoints.newest();
     const auto& failure = result.outcome.first_failure;
     result.last_lines = failure ? failure->last_lines : std::vector<std::string>();
-    if (attempt.stop_requested()) return result;
+    if (result.stop_requested) return result;
     if (starts_at_new_size(context, attempt, result)) continue;
     const Verdict verdict = result.outcome.verdict;
     const bool unsaved = verdict == Verdict::kGraceExpired ||

@@ -26,6 +26,8 @@ struct LaunchResult {
   std::vector<ReplicaEnd> ends;              // replicas of the last start, in the order in which they ended
   std::vector<std::string> last_lines;       // output of the replica that failed first
   int restarts = 0;                          // how many times all replicas were restarted
+  bool stop_requested = false;               // the end of the run was requested
+  bool progressed = false;                   // a replica trained, or a new checkpoint was saved, in any start
   std::optional<CheckpointNote> checkpoint;  // the checkpoint to continue from; new if the verdict is kCheckpointed
 };
 

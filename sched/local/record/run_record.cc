@@ -71,6 +71,21 @@ std::optional<RunEntry> read_entry(const fs::path& directory) {
   return run;
 }
 
+// Removes the directory of a record. If it contains checkpoints and `keep_checkpoints` is true, removes everything
+// else.
+std::error_code remove_directory(const fs::path& directory, bool keep_checkpoints) {
+  std::error_code error;
+  const fs::path checkpoints = directory / "checkpoints";
+  if (!keep_checkpoints || !holds_something(checkpoints)) {
+    fs::remove_all(directory, error);
+    return error;
+  }
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (at->path() != checkpoints && fs::remove_all(at->path(), error) == static_cast<std::uintmax_t>(-1)) break;
+  }
+  return error;
+}
+
 }  // namespace
 
 RunRecord RunRecord::unnamed(const fs::path& runs, const std::string& program) {
@@ -138,8 +153,11 @@ bool RunRecord::write(const RunStatus& status, const std::string& socket) const 
 }
 
 void RunRecord::remove() noexcept {
-  std::error_code ignored;
-  fs::remove_all(directory_, ignored);
+  try {
+    remove_directory(directory_, true);
+  } catch (const std::exception&) {
+    // A record that cannot be removed is pruned later.
+  }
 }
 
 std::vector<RunEntry> list_runs(const fs::path& runs) {
@@ -182,16 +200,7 @@ void remove_run(const RunEntry& run, bool keep_checkpoints) {
   if (locking == Locking::kHeld) throw Error(fmt::format("run '{}' is still running", run.status.name));
   std::error_code error;
   if (!run.socket.empty()) fs::remove(run.socket, error);
-  const fs::path checkpoints = run.directory / "checkpoints";
-  const bool keep = keep_checkpoints && holds_something(checkpoints);
-  error.clear();
-  if (keep) {
-    for (fs::directory_iterator at(run.directory, error), end; !error && at != end; at.increment(error)) {
-      if (at->path() != checkpoints && fs::remove_all(at->path(), error) == static_cast<std::uintmax_t>(-1)) break;
-    }
-  } else {
-    fs::remove_all(run.directory, error);
-  }
+  error = remove_directory(run.directory, keep_checkpoints);
   if (error) throw Error(fmt::format("cannot remove directory '{}': {}", run.directory.string(), error.message()));
 }
 

@@ -46,7 +46,7 @@ class RunRecord {
 
   // Replaces run.json. Returns false if that failed, for example because the disk is full.
   bool write(const RunStatus& status, const std::string& socket) const noexcept;
-  // Removes the whole record, as if there had been no run.
+  // Removes the record, except for checkpoints that an earlier run left in its directory.
   void remove() noexcept;
 
  private:

@@ -242,4 +242,15 @@ TEST_CASE("a discarded run leaves no record, but keeps that of an earlier run") 
   CHECK(home.run().status.name == "job");
 }
 
+TEST_CASE("a discarded run keeps the checkpoints that a deleted run left") {
+  const Home home;
+  make_control(home)->finish();
+  const fs::path checkpoint = home.runs() / "job" / "checkpoints" / "checkpoint-0";
+  fs::create_directories(checkpoint);
+  remove_run(home.run(), true);
+  make_control(home)->discard();
+  CHECK(fs::exists(checkpoint));
+  CHECK_FALSE(fs::exists(home.runs() / "job" / "lock"));
+}
+
 }  // namespace run_control_test
