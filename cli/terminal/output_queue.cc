@@ -1,5 +1,7 @@
 #include "terminal/output_queue.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <limits.h>
 #include <poll.h>
 #include <unistd.h>
@@ -37,15 +39,24 @@ void OutputQueue::write_all() {
   while (!chunks_.empty()) write_piece();
 }
 
+// Returns the descriptor to write to.
+int OutputQueue::target(int fd) {
+  if (fd < 0 || fd >= kStandard) return fd;
+  std::optional<Fd>& terminal = terminals_[fd];
+  if (!terminal && ::isatty(fd) == 1)
+    terminal.emplace(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  return terminal && *terminal ? terminal->get() : fd;
+}
+
 void OutputQueue::write_piece() {
   const Chunk& chunk = chunks_.front();
   // A writable pipe accepts PIPE_BUF bytes without blocking.
   const std::size_t piece = std::min<std::size_t>(chunk.text.size() - written_, PIPE_BUF);
   ssize_t written =
-      refused(chunk.fd) ? static_cast<ssize_t>(piece) : ::write(chunk.fd, chunk.text.data() + written_, piece);
+      refused(chunk.fd) ? static_cast<ssize_t>(piece) : ::write(target(chunk.fd), chunk.text.data() + written_, piece);
   if (written < 0 && errno == EINTR) return;
   if (written < 0 && errno == EAGAIN) {
-    // Another process made the descriptor non-blocking.
+    // The terminal has no room, or another process made the descriptor non-blocking.
     pollfd polled{chunk.fd, POLLOUT, 0};
     ::poll(&polled, 1, 100);
     return;

@@ -1,14 +1,18 @@
 // OutputQueue holds text that is written only as fast as its reader accepts it.
 //
 // The descriptors stay in blocking mode, because other processes that share them do not expect non-blocking
-// descriptors. Each write therefore contains only as many bytes as poll(2) guarantees will be accepted, and a reader
-// that stops reading delays only the text, not this process. Text keeps its order across both streams: if they are the
-// same terminal or file, lines appear in the order in which they were queued.
+// descriptors. Each write to a pipe therefore contains only as many bytes as poll(2) guarantees will be accepted.
+// poll(2) guarantees a terminal's room for one byte only, so a terminal is opened again, in non-blocking mode. A reader
+// that stops reading thus delays only the text, not this process. Text keeps its order across both streams: if they are
+// the same terminal or file, lines appear in the order in which they were queued.
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <string>
+
+#include "base/fd.h"
 
 namespace adaptdl::cli {
 
@@ -19,6 +23,7 @@ class OutputQueue {
   void put(int fd, std::string text);
 
   bool empty() const noexcept { return chunks_.empty(); }
+  std::size_t size() const noexcept { return size_; }  // in bytes
   // Returns whether the queue holds so much text that callers should not add any more.
   bool full() const noexcept { return size_ >= kFull; }
   // Returns the descriptor of the first queued text, or -1 if the queue is empty.
@@ -40,6 +45,7 @@ class OutputQueue {
   };
   static constexpr int kStandard = 3;  // descriptors 0, 1 and 2
 
+  int target(int fd);
   // Writes one piece of the first chunk.
   void write_piece();
 
@@ -47,6 +53,7 @@ class OutputQueue {
   std::size_t written_ = 0;  // number of bytes of the first chunk that have been written
   std::size_t size_ = 0;
   bool refused_[kStandard] = {};
+  std::optional<Fd> terminals_[kStandard];  // for each descriptor that is a terminal; invalid if it could not be opened
 };
 
 }  // namespace adaptdl::cli

@@ -10,7 +10,6 @@
 #include "view/status_line.h"
 
 namespace adaptdl::cli {
-
 RunScreen::RunScreen(int replicas) : replicas_(replicas), status_wanted_(is_capable_terminal(STDERR_FILENO)) {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) colour_[fd] = use_colour(fd);
 }
@@ -23,6 +22,10 @@ std::string RunScreen::prefix(int rank, bool colour) const {
 }
 
 void RunScreen::line(int rank, sched::Stream stream, std::string_view text, bool) {
+  if (queue_.size() >= kMaxQueued) {
+    if (!std::exchange(omits_, true)) notice("the output is not being read; some lines are only in the logs");
+    return;
+  }
   // A piece of a very long line is shown on its own line, because other text may follow it.
   const int fd = stream == sched::Stream::kOut ? STDOUT_FILENO : STDERR_FILENO;
   std::string out = prefix(rank, colour_[fd]);

@@ -40,6 +40,9 @@ class RunScreen : public sched::LaunchObserver {
   void close();
 
  private:
+  // More than the launcher reads while the queue is full, unless the replicas are stopping.
+  static constexpr std::size_t kMaxQueued = 16 * OutputQueue::kFull;
+
   void put(int fd, std::string text);
   void wipe_status();
   std::string prefix(int rank, bool colour) const;
@@ -48,6 +51,7 @@ class RunScreen : public sched::LaunchObserver {
   bool colour_[3] = {};  // by descriptor
   bool status_wanted_ = false;
   bool status_drawn_ = false;
+  bool omits_ = false;  // lines were not shown, because the output was not read
   Clock::time_point started_ = Clock::now();
   Clock::time_point drawn_at_{};
   nlohmann::json progress_ = nlohmann::json::object();

@@ -2,7 +2,9 @@
 //
 // All functions are called on the launcher's main thread, and must not block: the observer keeps text that cannot be
 // written yet, and the launcher waits until output_fd() can accept it. While congested() is true, the launcher does not
-// read the replicas' output. The pipes then fill up and slow the replicas down.
+// read the replicas' output. The pipes then fill up and slow the replicas down. Replicas that have been asked to stop
+// are an exception, since they could not save a checkpoint while they wait for the pipe; the observer must itself limit
+// how much of their output it keeps.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

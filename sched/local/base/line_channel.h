@@ -32,8 +32,9 @@ class LineChannel {
   void send(const nlohmann::json& message);
   // Sends as much of the kept data as possible without blocking.
   void write();
+  std::size_t pending() const noexcept { return outgoing_.size() - written_; }  // in bytes
   // Returns whether so much data is pending that the caller should not send more replica output.
-  bool congested() const noexcept { return outgoing_.size() - written_ > kCongested; }
+  bool congested() const noexcept { return pending() > kCongested; }
   // Passes the messages that have arrived to `sink`. Returns false once the other process has closed the channel or
   // sent a line that is not a JSON object.
   bool receive(const std::function<void(const nlohmann::json&)>& sink);

@@ -26,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr auto kReportSignals = std::chrono::milliseconds(100);
+// More output than this is pending only if replicas are stopping and the launcher does not read; the rest is dropped.
+constexpr std::size_t kMaxPending = std::size_t{64} << 20;  // bytes
 
 // Sends the replicas' output. Here, a replica's rank is its number, which does not change.
 class Forwarder final : public LaunchObserver {
@@ -33,6 +35,7 @@ class Forwarder final : public LaunchObserver {
   explicit Forwarder(LineChannel& channel) : channel_(channel) {}
 
   void line(int number, Stream stream, std::string_view text, bool ends) override {
+    if (channel_.pending() > kMaxPending) return;
     json message = {{"is", "output"}, {"number", number}, {"error", stream == Stream::kErr}, {"ends", ends}};
     put_text(message, text);
     channel_.send(message);

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <functional>
@@ -60,11 +62,27 @@ struct RedirectedErrors : Redirected {
   RedirectedErrors() : Redirected(STDERR_FILENO) {}
 };
 
+struct RedirectedToTerminal : Redirected {
+  RedirectedToTerminal() {
+    int leader = -1, follower = -1;
+    REQUIRE(::openpty(&leader, &follower, nullptr, nullptr, nullptr) == 0);
+    termios mode{};
+    ::tcgetattr(follower, &mode);
+    ::cfmakeraw(&mode);
+    ::tcsetattr(follower, TCSANOW, &mode);
+    ::dup2(follower, fd);
+    ::close(follower);
+    ::close(std::exchange(read_end, leader));
+  }
+};
+
 }  // namespace
 
-TEST_CASE_FIXTURE(Redirected, "a stalled reader delays the output but does not block the writer") {
+TEST_CASE_TEMPLATE("a stalled reader delays the output but does not block the writer", To, Redirected,
+                   RedirectedToTerminal) {
+  To to;
   OutputQueue queue;
-  const std::size_t size = std::size_t{1} << 20;  // more than a pipe holds
+  const std::size_t size = std::size_t{1} << 20;  // more than a pipe or a terminal holds
   queue.put(STDOUT_FILENO, std::string(size, 'x') + "end");
   queue.write_some();
   CHECK_FALSE(queue.empty());
@@ -72,7 +90,7 @@ TEST_CASE_FIXTURE(Redirected, "a stalled reader delays the output but does not b
   std::string all;
   while (all.size() < size + 3) {
     queue.write_some();
-    all += take(65536);
+    all += to.take(65536);
   }
   CHECK(all == std::string(size, 'x') + "end");
   CHECK(queue.empty());
