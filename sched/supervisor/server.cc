@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +13,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "base/signals_blocked.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -59,11 +58,8 @@ Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener&
   port_ = acceptor_.local_endpoint().port();
   accept();
 
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Supervisor::Server::~Server() {

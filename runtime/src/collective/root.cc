@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "adaptdl/log.h"
+#include "base/signals_blocked.h"
 
 namespace adaptdl::collective {
 namespace {
@@ -55,11 +56,10 @@ Root::Root(const Options& options)
 
 void Root::start() {
   // The program's signals must be delivered to its own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  {
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this] { run(); });
+  }
 
   std::unique_lock lock(mutex_);
   const auto settled = [this] { return phase_ != Phase::kConnecting; };

@@ -3,10 +3,10 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <csignal>
 #include <thread>
 
 #include "adaptdl/error.h"
+#include "base/signals_blocked.h"
 #include "generation/client.h"
 
 namespace adaptdl::generation {
@@ -30,13 +30,10 @@ std::optional<Generation> Watch::newest(int after, bool trains) {
     changed_.notify_all();
   }
   if (!started_) {
-    started_ = true;
     // The program's signals must be delivered to its own threads.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     std::thread([this] { run(); }).detach();
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    started_ = true;
   }
   return newest_ && newest_->number > after ? newest_ : std::nullopt;
 }

@@ -1,14 +1,13 @@
 #include "metrics/background.h"
 
 #include <fmt/core.h>
-#include <pthread.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "adaptdl/log.h"
+#include "base/signals_blocked.h"
 #include "protocol/hints_request.h"
 
 namespace adaptdl::metrics {
@@ -35,11 +34,10 @@ Background& Background::instance() {
 void Background::start() {
   if (started_) return;
   // The program's signals must be delivered to its own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([this] { run(); }).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  {
+    const SignalsBlocked blocked;
+    std::thread([this] { run(); }).detach();
+  }
   std::atexit([] { instance().stop(); });
   started_ = true;
 }

@@ -1,7 +1,6 @@
 #include "local/record/run_control.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 
 #include "adaptdl/error.h"
 #include "base/foreign_json.h"
+#include "base/signals_blocked.h"
 #include "local/base/runtime_directory.h"
 
 namespace adaptdl::sched {
@@ -120,11 +120,8 @@ class RunControlServer {
   void serve() {
     if (thread_.joinable()) return;
     accept();
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);
+    const SignalsBlocked blocked;
     thread_ = std::thread([this] { io_.run(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   // Stops answering. Answers that were already given are sent as far as possible without waiting.

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 // Used by boost/asio/awaitable.hpp in Boost 1.74, which does not include it.
 #include <utility>
@@ -36,6 +34,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "base/signals_blocked.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -317,11 +316,8 @@ WebhookServer::WebhookServer(const std::string& address, std::uint16_t port, Han
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) throw Error(fmt::format("cannot listen on {}:{}: {}", address, port, error.message()));
   asio::co_spawn(impl_->context, impl_->accept(), asio::detached);
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   for (int i = 0; i < kThreads; ++i) impl_->threads.emplace_back([context = &impl_->context] { context->run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 WebhookServer::~WebhookServer() {

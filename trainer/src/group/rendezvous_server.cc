@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
+#include "base/signals_blocked.h"
 #include "protocol/secret.h"
 
 namespace adaptdl {
@@ -41,11 +40,8 @@ handshake::Terms rendezvous_terms(const std::string& secret) { return {secret_fo
 
 RendezvousServer::RendezvousServer(const std::string& address, std::chrono::milliseconds handshake_time)
     : secret_(make_secret()), gate_(make_gate(address, handshake_time)), stop_(make_event()) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   thread_ = std::thread([this] { serve(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 RendezvousServer::~RendezvousServer() {

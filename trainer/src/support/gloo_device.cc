@@ -13,8 +13,6 @@
 #include <linux/filter.h>
 #endif
 #include <netdb.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -29,6 +27,7 @@
 #include <vector>
 
 #include "adaptdl/collective.h"
+#include "base/signals_blocked.h"
 #include "base/socket.h"
 #include "collective/rank_connections.h"
 #include "protocol/handshake.h"
@@ -61,9 +60,7 @@ class HigherRanks {
     net::Listener listener = net::listen_at(address);
     address_ = tcp::Address::fromSockName(listener.fd.get());
     const auto deadline = net::Clock::now() + timeout;
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     thread_ = std::thread([this, listener = std::move(listener), terms, ranks, deadline]() mutable {
       try {
         connected_.set_value(accept_ranks(listener, terms, ranks, deadline, stop_.get()));
@@ -71,7 +68,6 @@ class HigherRanks {
         connected_.set_exception(std::current_exception());
       }
     });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   ~HigherRanks() {
     const std::uint64_t one = 1;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +15,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "base/signals_blocked.h"
 
 namespace adaptdl::internal {
 
@@ -87,11 +87,8 @@ EventFile::EventFile(const std::filesystem::path& directory, std::chrono::millis
   if (file_.value < 0) refuse(directory, errno);
   if (flush_every_.count() > 0) {
     // Signals must reach the training thread, whose blocking calls they interrupt.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     thread_ = std::thread([this] { write_regularly(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   const std::lock_guard lock(open_files().mutex);
   open_files().files.insert(this);
