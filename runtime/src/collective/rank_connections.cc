@@ -52,7 +52,7 @@ Fd try_connect(int rank, const std::string& address, std::uint16_t port, const h
 }  // namespace
 
 std::map<int, Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
-                               net::Clock::time_point deadline, int stop) {
+                               net::Clock::time_point deadline, int stop, const std::function<bool()>& give_up) {
   std::map<int, Fd> connected;
   const auto judge = [&](std::string_view request, const std::string&) -> Gate::Verdict {
     if (request.size() != sizeof(std::uint32_t)) return {};
@@ -72,6 +72,7 @@ std::map<int, Fd> accept_ranks(net::Listener& listener, const handshake::Terms& 
     if (connected.size() < ranks.size() && now >= deadline)
       throw CollectiveError("another replica did not connect in time");
     if (now < tick) continue;
+    if (connected.size() < ranks.size() && give_up()) throw CollectiveError("gave up waiting for other replicas");
     gate.on_tick(now);
     tick = now + kTick;
   }

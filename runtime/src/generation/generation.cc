@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -57,6 +58,11 @@ int count_nodes(const Generation& generation) {
   return static_cast<int>(addresses.size());
 }
 
+// Returns a function that returns whether there is a newer generation than `next`.
+std::function<bool()> gives_up(const Generation& next) {
+  return [number = next.number] { return Watch::instance().newest(number, false).has_value(); };
+}
+
 // Connects this process to the group of `next`.
 std::unique_ptr<Communicator> connect(const Generation& next) {
   Place& own = place();
@@ -71,7 +77,7 @@ std::unique_ptr<Communicator> connect(const Generation& next) {
   // A member may be in the middle of a long step. If it has died, a newer generation appears and ends the wait.
   options.connect_timeout = options.timeout;
   options.connect_pause = kConnectPause;
-  options.give_up = [number = next.number] { return Watch::instance().newest(number, false).has_value(); };
+  options.give_up = gives_up(next);
   env::set_membership(options.rank, options.size, count_nodes(next));
   auto communicator = std::make_unique<Communicator>(options);
   Watch::instance().rest();
@@ -143,10 +149,10 @@ std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Gen
   }
   offer = json::parse(world.allgather(offer.dump(), "states")[static_cast<std::size_t>(reports.source)]);
   const std::string secret = secret_for(offer.at("secret").get<std::string>());
-  const auto timeout = env::collective_timeout();
-  if (sends) send_states(listener, secret, reports.orders, world.size(), timeout);
+  const TransferLimits limits{.timeout = env::collective_timeout(), .give_up = gives_up(next)};
+  if (sends) send_states(listener, secret, reports.orders, world.size(), limits);
   if (sends || !reports.orders.contains(world.rank())) return {};
-  return receive_states(address, offer.at("port").get<std::uint16_t>(), secret, world.rank(), timeout);
+  return receive_states(address, offer.at("port").get<std::uint16_t>(), secret, world.rank(), limits);
 }
 
 void await_newcomers(Communicator& world) {
@@ -257,6 +263,7 @@ Formation form(const Generation& next, const Progress& own, bool in_step) {
     }
   }
   if (reports.newcomers()) await_newcomers(world);
+  Watch::instance().rest();
   return formation;
 }
 
@@ -281,6 +288,7 @@ Formation join() {
   if (!own.coming) throw Error("a new replica reached its first step without any state to load: it has no data loader");
   checkpoint::take_remaining_states();
   collective::replace_world(std::move(own.coming));
+  Watch::instance().rest();
   place().joining = false;
   return {own.furthest, {}};
 }

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -20,10 +21,13 @@ using TimePoint = net::Clock::time_point;
 
 handshake::Terms terms(const std::string& secret) { return {secret, "states"}; }
 
-// A connection whose reads and writes block, but at most until a deadline.
+constexpr std::chrono::seconds kTick{1};
+
+// A connection whose reads and writes block within limits.
 class Stream {
  public:
-  Stream(Fd fd, TimePoint deadline) : fd_(std::move(fd)), deadline_(deadline) {}
+  Stream(Fd fd, TimePoint deadline, std::function<bool()> give_up)
+      : fd_(std::move(fd)), deadline_(deadline), give_up_(std::move(give_up)) {}
 
   void read(std::span<std::byte> out) {
     while (!out.empty()) {
@@ -47,13 +51,19 @@ class Stream {
     if (errno == EINTR) return false;
     if (errno != EAGAIN)
       throw CollectiveError(fmt::format("cannot transfer states between replicas: {}", std::strerror(errno)));
-    if (!net::wait_until_ready(fd_.get(), events, deadline_))
-      throw CollectiveError("timed out while transferring states between replicas");
+    while (!net::wait_until_ready(fd_.get(), events, std::min(deadline_, net::Clock::now() + kTick))) {
+      // Keepalive probes do not detect a lost host while sent data is unacknowledged.
+      if (net::host_is_silent(fd_.get()))
+        throw CollectiveError("lost another replica while transferring states: its host does not answer");
+      if (give_up_()) throw CollectiveError("gave up transferring states: the job continues in a newer generation");
+      if (net::Clock::now() >= deadline_) throw CollectiveError("timed out while transferring states between replicas");
+    }
     return false;
   }
 
   Fd fd_;
   TimePoint deadline_;
+  std::function<bool()> give_up_;
 };
 
 class StreamSink final : public checkpoint::Sink {
@@ -69,12 +79,12 @@ class StreamSink final : public checkpoint::Sink {
 }  // namespace
 
 void send_states(net::Listener& listener, const std::string& secret, const Orders& orders, int replicas,
-                 std::chrono::milliseconds timeout) {
-  const TimePoint deadline = net::Clock::now() + timeout;
+                 const TransferLimits& limits) {
+  const TimePoint deadline = net::Clock::now() + limits.timeout;
   std::set<int> receivers;
   for (const auto& order : orders) receivers.insert(order.first);
-  for (auto& [rank, fd] : accept_ranks(listener, terms(secret), receivers, deadline)) {
-    Stream stream(std::move(fd), deadline);
+  for (auto& [rank, fd] : accept_ranks(listener, terms(secret), receivers, deadline, -1, limits.give_up)) {
+    Stream stream(std::move(fd), deadline, limits.give_up);
     StreamSink sink(stream);
     const auto& names = orders.at(rank);
     checkpoint::write_states(sink, replicas, names ? &*names : nullptr);
@@ -83,9 +93,10 @@ void send_states(net::Listener& listener, const std::string& secret, const Order
 
 std::shared_ptr<checkpoint::StateStream> receive_states(const std::string& address, std::uint16_t port,
                                                         const std::string& secret, int rank,
-                                                        std::chrono::milliseconds timeout) {
-  const TimePoint deadline = net::Clock::now() + timeout;
-  auto stream = std::make_shared<Stream>(connect_as(rank, address, port, terms(secret), deadline), deadline);
+                                                        const TransferLimits& limits) {
+  const TimePoint deadline = net::Clock::now() + limits.timeout;
+  auto stream =
+      std::make_shared<Stream>(connect_as(rank, address, port, terms(secret), deadline), deadline, limits.give_up);
   return std::make_shared<checkpoint::StateStream>([stream](std::span<std::byte> out) { stream->read(out); });
 }
 

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <thread>
@@ -28,11 +29,12 @@ struct Sender {
   Sender() { model.values = {{"epoch", 7}}, other.values = {{"x", 1}}; }
 
   std::future<void> serve(const Orders& orders, std::chrono::milliseconds timeout = 30s) {
-    return std::async(std::launch::async,
-                      [this, orders, timeout] { send_states(listener, "the secret", orders, 3, timeout); });
+    return std::async(std::launch::async, [this, orders, timeout] {
+      send_states(listener, "the secret", orders, 3, {.timeout = timeout});
+    });
   }
   ckpt::Snapshot fetch(int rank, const std::string& secret = "the secret") const {
-    return ckpt::read_states(receive_states("127.0.0.1", port, secret, rank, 30s));
+    return ckpt::read_states(receive_states("127.0.0.1", port, secret, rank, {.timeout = 30s}));
   }
   adaptdl::Fd stranger(const std::string& words) const {
     std::string why;
@@ -89,6 +91,26 @@ TEST_CASE("sending fails after the timeout if a receiver does not connect") {
   const adaptdl::Fd stranger = sender.stranger("");  // connects before the sender stops listening
   auto served = sender.serve({{1, std::nullopt}}, 200ms);
   CHECK_GOLDEN(::testing::error_of<CollectiveError>([&] { served.get(); }));
+}
+
+TEST_CASE("a transfer ends when there is a newer generation, even while a receiver does not connect or does not read" *
+          doctest::test_suite("slow")) {
+  Sender sender;
+  sender.model.values = {{"large", std::string(std::size_t{64} << 20, 'x')}};  // more than the buffers of a connection
+  for (const bool connects : {false, true}) {
+    CAPTURE(connects);
+    std::atomic<bool> newer = false;
+    sender.listener = net::listen_on("127.0.0.1", 0);
+    auto served = std::async(std::launch::async, [&] {
+      send_states(sender.listener, "the secret", {{1, std::nullopt}}, 3,
+                  {.timeout = 1h, .give_up = [&] { return newer.load(); }});
+    });
+    const auto received =
+        connects ? receive_states("127.0.0.1", sender.listener.port, "the secret", 1, {.timeout = 1h}) : nullptr;
+    CHECK(served.wait_for(50ms) == std::future_status::timeout);
+    newer = true;
+    CHECK_GOLDEN(::testing::error_of<CollectiveError>([&] { served.get(); }));
+  }
 }
 
 }  // namespace transfer_test
