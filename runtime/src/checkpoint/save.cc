@@ -221,13 +221,13 @@ std::optional<fs::path> save_all_states() {
   const auto parts = gather_parts(group);
   json outcome;
   if (group.rank == 0) {
-    const auto error = error_of("", [&] { outcome["path"] = write_all(*directory, group, parts).string(); });
+    const auto error = error_of("", [&] { outcome["name"] = write_all(*directory, group, parts).filename().string(); });
     if (error) outcome = {{"error", fmt::format("{}: {}{}", kAction, group.prefix(0), *error)}};
   }
   outcome = json::parse(group.broadcast(outcome.dump(-1, ' ', false, json::error_handler_t::replace)));
   if (outcome.contains("error")) throw CheckpointError(outcome["error"].get<std::string>());
   note_saved();
-  return fs::path(outcome["path"].get<std::string>());
+  return *directory / outcome["name"].get<std::string>();
 }
 
 void sync_all_states() { sync_all(Group::for_saving()); }

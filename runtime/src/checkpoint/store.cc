@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/core.h>
+#include <linux/magic.h>
 #include <sys/file.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
+#include <iterator>
 #include <limits>
 #include <system_error>
 
@@ -26,8 +29,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kDeleting = ".deleting-";
-// On file systems without working locks, a saving process that has not created a file for this long is considered dead.
-constexpr std::chrono::hours kDeadAfter{24};
+// Where other machines do not see the lock of a saving process, a process that has not written for this long is
+// considered dead.
+constexpr std::chrono::hours kDeadAfter{1};
 
 std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
@@ -36,15 +40,35 @@ std::string readable_size(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
 }
 
+// Returns whether the directory may be on another machine. In that case, Linux usually locks directories only for the
+// processes of this machine.
+bool is_on_network(int directory) {
+  struct statfs info {};
+  constexpr std::uint32_t kSmb2 = 0xFE534D42, kCifs = 0xFF534D42, kLustre = 0x0BD00BD0;
+  constexpr std::uint32_t kTypes[] = {NFS_SUPER_MAGIC, FUSE_SUPER_MAGIC, V9FS_MAGIC, AFS_SUPER_MAGIC, kSmb2,
+                                      kCifs,           kLustre};
+  return ::fstatfs(directory, &info) != 0 ||
+         std::ranges::find(kTypes, static_cast<std::uint32_t>(info.f_type)) != std::end(kTypes);
+}
+
+// Returns whether neither the directory nor a file in it has changed for kDeadAfter.
+bool is_idle(const fs::path& path) {
+  std::error_code error;
+  auto changed = fs::last_write_time(path, error);
+  if (error) return false;
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    if (const auto time = at->last_write_time(error); !error) changed = std::max(changed, time);
+  }
+  return !error && fs::file_time_type::clock::now() - changed > kDeadAfter;
+}
+
 // The caller must hold `lock` until it has deleted the directory, because the saving process may be about to lock it.
 bool saver_is_dead(const fs::path& path, Fd& lock) {
   lock = Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock) return false;
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno == EWOULDBLOCK) return false;
-  std::error_code error;
-  const auto changed = fs::last_write_time(path, error);
-  return !error && fs::file_time_type::clock::now() - changed > kDeadAfter;
+  const bool locked = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+  if (!locked && errno == EWOULDBLOCK) return false;
+  return (locked && !is_on_network(lock.get())) || is_idle(path);
 }
 
 constexpr std::uint64_t kBlock = 4096;
