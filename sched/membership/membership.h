@@ -31,6 +31,7 @@ struct MembershipAction {
     kStart,    // start `replica` on `device` as a newcomer that may join `generation`, presumably as `rank` of `size`
     kIssue,    // issue `generation`, which consists of `members`, ordered by rank
     kKill,     // kill `replica` for the reason `why`; `hung` is true if the replica hung
+    kGiveUp,   // show `why` to the user: `replica` did not end after SIGKILL, and the others continue without it
     kRestart,  // stop all replicas with a checkpoint, and start again on the target; repeated until stop()
     kFail,     // end the run, which cannot continue for the reason `why`
     kNotice,   // show `why` to the user
@@ -135,6 +136,7 @@ class Membership {
   // The following functions, and decide(), are defined in membership_decide.cc.
   void take_leave(Time now);
   void kill_hung(Time now);
+  void give_up_hung(Time now);
   void finish(Time now);
   void regroup(Time now);
   void plan(Time now);

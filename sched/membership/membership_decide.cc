@@ -27,6 +27,8 @@ std::vector<MembershipAction> Membership::decide(Time now) {
   actions_.clear();
   if (!began_at_) began_at_ = now;
   take_leave(now);
+  give_up_hung(now);
+  if (!actions_.empty() && actions_.back().kind == Kind::kFail) return std::exchange(actions_, {});
   if (state_.finished_at || stopping_) {
     finish(now);
   } else {
@@ -57,10 +59,34 @@ void Membership::kill_hung(Time now) {
   for (Replica& replica : state_.replicas) {
     if (replica.role != Role::kMember || replica.broken) continue;
     all = false;
-    if (now - *state_.broken_since >= options_.hang_wait)
-      kill(replica, "it hung: the others lost contact with it", true);
+    if (replica.killed || now - *state_.broken_since < options_.hang_wait) continue;
+    kill(replica, "it hung: the others lost contact with it", true);
+    state_.broken_since = now - options_.hang_wait;  // give_up_hung() measures the time since the kill
   }
   state_.regroup = all;
+}
+
+// The others continue without a hung member that has not ended after SIGKILL.
+void Membership::give_up_hung(Time now) {
+  if (!state_.broken_since || now - *state_.broken_since < options_.hang_wait + kKillWait) return;
+  const std::vector<int> members = state_.members();
+  for (Replica& replica : state_.replicas) {
+    if (replica.role != Role::kMember || !replica.killed || replica.broken) continue;
+    const auto rank = std::ranges::find(members, replica.number) - members.begin();
+    replica.role = Role::kLeaving;
+    state_.incomplete = true;
+    std::string why =
+        fmt::format("replica {} did not end after SIGKILL; it is blocked in the kernel, perhaps by a device", rank);
+    const std::size_t left = state_.count(Role::kMember);
+    if (!stopping_ && (!options_.survives || follows_ != true || !state_.a_member_has_trained())) {
+      actions_.push_back({.kind = Kind::kFail, .why = why});
+    } else {
+      if (!stopping_ && left < static_cast<std::size_t>(target_.min))
+        why += fmt::format(": waiting for it, because only {} left, but at least {} required", replicas(left),
+                           target_.min);
+      actions_.push_back({.kind = Kind::kGiveUp, .replica = replica.number, .why = why});
+    }
+  }
 }
 
 void Membership::finish(Time now) {
@@ -95,9 +121,9 @@ bool Membership::bring_newcomers(const MembershipDifference& difference, std::si
     kill(replica, "it was not ready to join in time");
   }
   // A leaver's device is not free until the leaver has ended.
-  std::vector<std::string> taken;
+  std::vector<std::string> taken, blocked;
   for (const Replica& replica : state_.replicas) {
-    if (replica.role == Role::kLeaving) taken.push_back(replica.device);
+    if (replica.role == Role::kLeaving) (replica.killed ? blocked : taken).push_back(replica.device);
   }
   auto rank = static_cast<int>(staying + state_.count(Role::kLoading) + state_.count(Role::kWaiting));
   const auto size = static_cast<int>(staying + difference.missing.size());
@@ -106,7 +132,7 @@ bool Membership::bring_newcomers(const MembershipDifference& difference, std::si
       loading = true;
       continue;
     }
-    if (!start) continue;
+    if (!start || (!device.empty() && take_device(blocked, device))) continue;
     loading = true;
     state_.replicas.push_back({.number = state_.next, .device = device, .role = Role::kLoading, .started = now});
     actions_.push_back({.kind = Kind::kStart,

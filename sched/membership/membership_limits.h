@@ -22,6 +22,9 @@ inline constexpr int kNewcomerTries = 3;
 // do not report it in time are considered hung. The limit is longer than the differences between the timeouts of the
 // members' collective calls.
 inline constexpr std::chrono::milliseconds kHangWait = std::chrono::seconds(5);
+// How long a process may take to end after SIGKILL. A process that takes longer is blocked in the kernel, for example
+// by its GPU, and is given up.
+inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(10);
 // How long a program may take after its first progress to report that it can follow generations.
 inline constexpr std::chrono::milliseconds kHintWait = std::chrono::seconds(2);
 // How long a program that reports no progress may take, after its start, to report that it can follow generations. Most

@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -184,6 +185,19 @@ class LiveRescaleTest(RunTest):
             saved = save.communicate(timeout=60)
         self.assertEqual(save.returncode, 0, saved)
         self.assertTrue((pathlib.Path(saved[0].strip()) / "manifest.json").exists(), saved)
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_checkpoint_save_fails_if_the_replicas_cannot_save_and_training_continues(self):
+        run = self.train("job", "--step-time", 30, options=("--replicas", 2), epochs=1000)
+        self.assertTrue(eventually(lambda: len(self.training(run)) == 2), run.text())
+        shutil.rmtree(self.directory / "job", ignore_errors=True)
+        (self.directory / "job").touch()
+        done = self.verb("checkpoint", "save", "job")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("run 'job': saving the checkpoint failed: ", done.stderr)
+        (self.directory / "job").unlink()
+        self.assertEqual(self.verb("checkpoint", "save", "job").returncode, 0, run.text())
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 

@@ -12,6 +12,7 @@ from run_support import REPLICA_PROGRAM, RunTest, eventually, interrupt, is_aliv
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 FOREVER = 1_000_000  # steps
+FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
 
 
 class ElasticTest(RunTest):
@@ -211,6 +212,22 @@ class FailureTest(ElasticTest):
                 run.wait_for("continuing with 2 replicas to save a checkpoint")
                 run.wait_for("saved step")
                 self.assert_steps_go_on(run)
+
+    @unittest.skipUnless(os.access(FREEZER, os.W_OK), "a process that SIGKILL does not end requires the freezer of cgroup v1, and root")
+    def test_the_others_continue_and_save_a_checkpoint_if_a_hung_replica_cannot_be_killed(self):
+        run = self.start_elastic("1:3", devices=3, options=["--hang-timeout", "1s"])
+        before = self.wait_for_group(run, lambda members: len(members) == 3)
+        group = FREEZER / f"adaptdl-{os.getpid()}"
+        group.mkdir()
+        self.addCleanup(lambda: eventually(lambda: not (group / "tasks").read_text()) and group.rmdir())
+        self.addCleanup((group / "freezer.state").write_text, "THAWED")
+        (group / "cgroup.procs").write_text(str(before[1]))
+        (group / "freezer.state").write_text("FROZEN")
+        self.wait_for_group(run, lambda members: members == [before[0], before[2]])
+        run.wait_for("replica 1 did not end after SIGKILL; it is blocked in the kernel, perhaps by a device")
+        self.assertTrue(is_alive(before[1]))
+        self.stop(run)
+        run.wait_for("warning: replica 1 still running 10s after SIGKILL")
 
     def test_new_replicas_that_fail_do_not_affect_the_running_ones(self):
         run = self.start_elastic("1", "--newcomers-exit", 9)

@@ -71,9 +71,6 @@ struct LaunchPlan {
 // How long a program may take from its start until it handles SIGTERM. A stop waits for the program to handle the
 // signal, but no longer than this time or half of the grace period, whichever is shorter.
 inline constexpr std::chrono::milliseconds kStartUp = std::chrono::seconds(5);
-// How long a process may take to die after SIGKILL. After that time, the launcher gives up on the process, which must
-// be blocked in the kernel.
-inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(10);
 // The minimum time between two resizes that checkpoint and restart the run. It does not apply to resizes that a user
 // requests.
 inline constexpr std::chrono::milliseconds kRestartEvery = std::chrono::minutes(1);

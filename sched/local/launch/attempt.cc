@@ -68,11 +68,13 @@ void Attempt::take_report(const Replica& replica, const nlohmann::json& report) 
   } else if (*event == "checkpoint" && report.contains("path") && report["path"].is_string()) {
     context_.checkpoints.reported(report["path"].get<std::string>());
     saves_.reported(report["path"].get<std::string>());
+  } else if (*event == "checkpoint_failed" && report.contains("why") && report["why"].is_string()) {
+    saves_.failed(replica.number(), report["why"].get<std::string>());
   }
 }
 
 AttemptEnd Attempt::run() {
-  while (!replicas_.all_gone()) {
+  while (!replicas_.all_gone() && !leaves_rest_behind()) {
     wait_for_events();
     for (const int signal_number : context_.signals.take()) handle_signal(signal_number);
     handle_requests();
@@ -317,11 +319,7 @@ void Attempt::handle_end(const ReplicaEnd& end) {
 
 void Attempt::check_deadline() {
   if (phase_ == Phase::kRunning || Clock::now() < deadline_ || replicas_.all_gone()) return;
-  if (phase_ == Phase::kKilling) {
-    throw Error(fmt::format(
-        "{} still running {} after SIGKILL: blocked in the kernel, perhaps waiting for a device or a file server",
-        remaining(), seconds(kKillWait)));
-  }
+  if (phase_ == Phase::kKilling) throw Error(still_running());
   if (phase_ == Phase::kStopping) {
     end_.grace_expired = true;
     context_.observer.notice(
@@ -330,10 +328,31 @@ void Attempt::check_deadline() {
   kill_all();
 }
 
+// Returns whether the run ends although processes are left, because they cannot be killed.
+bool Attempt::leaves_rest_behind() const {
+  // After a failure, check_deadline() reports the processes as an error.
+  if (phase_ == Phase::kFailing || phase_ == Phase::kKilling) return false;
+  const auto is_over = [](const auto& replica) { return replica->gone() || replica->is_unkillable(); };
+  if (!std::ranges::all_of(replicas_.all(), is_over)) return false;
+  context_.observer.notice(fmt::format("warning: {}", still_running()));
+  return true;
+}
+
+std::string Attempt::still_running() const {
+  std::vector<int> ranks;
+  for (const auto& replica : replicas_.all()) {
+    if (!replica->gone()) ranks.push_back(replica->rank());
+  }
+  return fmt::format(
+      "replica{} {} still running {} after SIGKILL: blocked in the kernel, perhaps waiting for a device or a file "
+      "server",
+      ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), seconds(kKillWait));
+}
+
 std::string Attempt::remaining() const {
   std::vector<int> ranks;
   for (const auto& replica : replicas_.all()) {
-    if (phase_ == Phase::kKilling ? !replica->gone() : !replica->ended()) ranks.push_back(replica->rank());
+    if (!replica->ended()) ranks.push_back(replica->rank());
   }
   return fmt::format("replica{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }

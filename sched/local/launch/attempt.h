@@ -31,7 +31,8 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // Waits until all replicas are gone, and returns how they ended. Throws Error if a replica cannot be killed.
+  // Waits until all replicas are gone, and returns how they ended. A replica that cannot be killed is left behind if
+  // the run ends on its own or by a request to stop; otherwise, throws Error.
   AttemptEnd run();
 
   // Returns whether the end of the run was requested, in which case the replicas must not be started again.
@@ -70,7 +71,10 @@ class Attempt {
   void fail();
   void kill_all();
   void enter(Phase phase, std::chrono::milliseconds limit);
+  bool leaves_rest_behind() const;
+  // Describe the replicas that have not ended, and those whose processes have not.
   std::string remaining() const;
+  std::string still_running() const;
 
   LaunchContext& context_;
   SaveRequests saves_;

@@ -207,6 +207,7 @@ ReplicaSet::Wish ReplicaSet::tick() {
       case MembershipAction::Kind::kFail:
         wish = {Wish::Kind::kFail, action.why};
         break;
+      case MembershipAction::Kind::kGiveUp:
       case MembershipAction::Kind::kNotice:
         context_.observer.notice(action.why);
     }
@@ -239,10 +240,16 @@ void ReplicaSet::start_newcomer(const MembershipAction& action) {
 
 void ReplicaSet::issue(const MembershipAction& action) {
   context_.observer.notice(action.why);
-  // Each generation gets a new port, since the old port may still have connections of the previous generation.
-  choose_master();
-  context_.supervisor->set_generation(restarts_, generation());
   context_.observer.replicas(static_cast<int>(action.members.size()));
+  try {
+    // Each generation gets a new port, since the old port may still have connections of the previous generation.
+    choose_master();
+  } catch (const Error&) {
+    // If the device of rank 0 has been lost, the end of the replica will be reported, and another generation issued.
+    if (!context_.host.address(membership_.devices().front()).empty()) throw;
+    return;
+  }
+  context_.supervisor->set_generation(restarts_, generation());
 }
 
 void ReplicaSet::kill(const MembershipAction& action) {

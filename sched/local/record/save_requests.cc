@@ -41,6 +41,10 @@ void SaveRequests::tick(const std::vector<std::unique_ptr<Replica>>& replicas) {
   }
 }
 
+void SaveRequests::failed(int replica, const std::string& why) {
+  if (asked_ == replica) refuse_all("saving the checkpoint failed: " + why);
+}
+
 void SaveRequests::refuse_all(const std::string& why) {
   for (RunRequest& request : requests_) request.refuse(why);
   requests_.clear();

@@ -31,6 +31,8 @@ class SaveRequests {
   void tick(const std::vector<std::unique_ptr<Replica>>& replicas);
   // Records that a replica reported this checkpoint as committed.
   void reported(const std::filesystem::path& path) { watch_.reported(path); }
+  // Records that a replica could not save the checkpoint for which it was asked.
+  void failed(int replica, const std::string& why);
   void refuse_all(const std::string& why);
   bool empty() const noexcept { return requests_.empty(); }
 

@@ -37,6 +37,7 @@ LocalReplica::~LocalReplica() { std::erase(host_.replicas_, this); }
 
 void LocalReplica::add_to(std::vector<pollfd>& polled, bool with_output) const {
   if (process_.status) polled.push_back({process_.status.get(), POLLIN, 0});
+  with_output = with_output || asked_;
   if (with_output && process_.out) polled.push_back({process_.out.get(), POLLIN, 0});
   if (with_output && process_.err) polled.push_back({process_.err.get(), POLLIN, 0});
 }
@@ -58,7 +59,7 @@ void LocalReplica::read_from(Fd& fd, std::size_t limit, const std::function<void
 
 void LocalReplica::read_all(std::size_t limit) {
   read_from(process_.status, limit, [this](std::string_view bytes) { take_status(bytes); });
-  if (observer_.congested() && limit < kPipeCapacity) return;
+  if (observer_.congested() && !asked_ && limit < kPipeCapacity) return;
   read_from(process_.out, limit, [this](std::string_view bytes) {
     out_.feed(bytes, [this](std::string_view text, bool ends) { take_output(Stream::kOut, text, ends); });
   });
@@ -85,6 +86,7 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   // case, the program itself must be asked to stop.
   const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
   state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
+  if (sweeping()) note_kill();
   ReplicaEnd end{.rank = rank(),
                  .status = *status,
                  .asked = asked_,
@@ -110,7 +112,10 @@ void LocalReplica::finish_lines() {
 }
 
 void LocalReplica::wind_down(bool alive) {
-  if (lingering() && (killed_ || !alive)) state_ = State::kSweeping;
+  if (lingering() && (killed_ || !alive)) {
+    state_ = State::kSweeping;
+    note_kill();
+  }
   if (!sweeping() || alive) return;
   read_all(kPipeCapacity);
   finish_lines();
@@ -123,6 +128,7 @@ void LocalReplica::wind_down(bool alive) {
 
 void LocalReplica::kill(bool hung) {
   (hung ? hung_ : killed_) = true;
+  note_kill();
   process_.kill_session();
 }
 

@@ -40,7 +40,8 @@ class LocalReplica final : public Replica {
   bool lingering() const noexcept { return state_ == State::kLingering; }
   bool sweeping() const noexcept { return state_ == State::kSweeping; }
 
-  // Adds the replica's descriptors to `polled`; the descriptors for output are added only if `with_output` is true.
+  // Adds the replica's descriptors to `polled`. The descriptors for output are added only if `with_output` is true or
+  // the replica has been asked to stop.
   void add_to(std::vector<pollfd>& polled, bool with_output) const;
   // Reads the output that the replica has written so far, up to a limit.
   void read();

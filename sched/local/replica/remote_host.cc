@@ -55,6 +55,7 @@ class RemoteReplica final : public Replica {
   bool handles_stop() const override { return end_ || handles_stop_ || host_.is_queued(device_, number()); }
   void kill(bool hung) override {
     if (!hung) killed_ = true;
+    note_kill();
     if (host_.drop_start(device_, number())) return end_unstarted();
     if (!gone_) send({{"do", "kill"}, {"hung", hung}});
   }

@@ -4,6 +4,7 @@
 // Threading: only the launcher's thread uses it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -41,6 +42,11 @@ class Replica {
   virtual bool ended() const = 0;
   // Returns whether ended() is true and no process that the replica started is left.
   virtual bool gone() const = 0;
+  // Returns whether a process of the replica has not ended kKillWait after SIGKILL, because it is blocked in the
+  // kernel.
+  bool is_unkillable() const {
+    return !gone() && killed_since_ && std::chrono::steady_clock::now() - *killed_since_ >= kKillWait;
+  }
   // Returns how the process ended if it has ended since the last call, otherwise nullopt. When it returns an end, all
   // output of the process has been read.
   virtual std::optional<ReplicaEnd> take_end() = 0;
@@ -72,6 +78,10 @@ class Replica {
   void take_output(Stream stream, std::string_view text, bool ends);
   // Passes on a report that the replica wrote to its status descriptor.
   void take_report(const nlohmann::json& report) { on_report_(*this, report); }
+  // Records that SIGKILL is sent to the replica's processes from now on.
+  void note_kill() {
+    if (!killed_since_) killed_since_ = std::chrono::steady_clock::now();
+  }
   std::vector<std::string> last_lines() const { return last_lines_.get(); }
 
   const LaunchPlan& plan_;
@@ -82,6 +92,7 @@ class Replica {
   int rank_;
   int restarts_;
   OnReport on_report_;
+  std::optional<std::chrono::steady_clock::time_point> killed_since_;
   std::optional<ReplicaLog> log_;
   LastLines last_lines_;
 };

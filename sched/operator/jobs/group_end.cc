@@ -32,7 +32,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
     if (pod->end == PodEnd::kLost)
       return restart_group("ReplicaLost",
                            pod->message.empty() ? who + " was deleted" : fmt::format("{}: {}", who, pod->message));
-    // A program that is asked to stop exits with 143, which is not a failure, even if the job is not preemptible.
+    // If its pod is being deleted, a program exits with 143, which is not a failure even if the job is not preemptible.
     if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
       return restart_group("ReplicaLost", who + " is being deleted");
     // No event reports that a node has had no Node object for so long that it is considered gone.

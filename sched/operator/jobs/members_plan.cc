@@ -267,6 +267,9 @@ class MembersPlanner {
           plan_.events.push_back(
               {true, "ReplicaStopped", fmt::format("replica number {}: {}", action.replica, action.why)});
           break;
+        case MembershipAction::Kind::kGiveUp:
+          plan_.events.push_back({true, "ReplicaStopped", action.why});
+          break;
         case MembershipAction::Kind::kRestart:
           plan_.restart = action.why;
           break;

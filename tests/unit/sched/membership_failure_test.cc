@@ -126,6 +126,53 @@ TEST_CASE("a member that does not report a broken group after others have done s
   CHECK(run.only(Kind::kIssue).members == Numbers{1, 2});
 }
 
+TEST_CASE("the others continue without a hung member that does not end after SIGKILL, also during a stop") {
+  for (const bool stops : {false, true}) {
+    CAPTURE(stops);
+    Run run({"0", "1", "2"}, 1);
+    run.train();
+    if (stops) run.membership.stop();
+    run.membership.broken(0, 0, run.now);
+    run.membership.broken(2, 0, run.now);
+    CHECK(run.only(Kind::kKill, kHangWait).replica == 1);
+    CHECK(run.decide(kKillWait - 1ms).empty());
+    const auto actions = run.decide(1ms);
+    REQUIRE(actions.size() == 2);
+    CHECK(actions[0].kind == Kind::kGiveUp);
+    CHECK(actions[1].kind == Kind::kIssue);
+    CHECK(actions[1].members == Numbers{0, 2});
+    run.train();
+    CHECK(run.decide(1h).empty());  // its device is not free until it has ended
+    CHECK(run.membership.ended(1, End::kKilled, run.now));
+    CHECK(run.budget.used() == 0);
+    if (!stops) CHECK(run.only(Kind::kStart).device == "1");
+  }
+}
+
+TEST_CASE("a job that has given up hung members still grows on other devices, but waits below its minimum size") {
+  Run run({"0", "1", "2"}, 2);
+  run.train();
+  run.membership.broken(0, 0, run.now);
+  CHECK(run.decide(kHangWait).size() == 2);
+  const auto actions = run.decide(kKillWait);
+  REQUIRE(actions.size() == 2);
+  CHECK_GOLDEN(actions[0].why + '|' + actions[1].why);
+  CHECK(run.decide(1h).empty());
+  run.want({"0", "1", "2", "3"}, 2);
+  const auto started = run.only(Kind::kStart);
+  CHECK(started.device == "3");
+  run.membership.waits(started.replica, run.now);
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 3});
+}
+
+TEST_CASE("a run that cannot continue without a hung member fails if the member does not end after SIGKILL") {
+  Run run({"0", "1"}, 2, {.survives = false});
+  run.train();
+  run.membership.broken(0, 0, run.now);
+  CHECK(run.only(Kind::kKill, kHangWait).replica == 1);
+  CHECK_GOLDEN(run.only(Kind::kFail, kKillWait).why);
+}
+
 TEST_CASE("when all members report a broken group, they regroup at once") {
   Run run({"0", "1"}, 1);
   run.train();

@@ -30,6 +30,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A report to the launcher has at most 4096 bytes (see progress.h).
+constexpr std::size_t kMaxReason = 1024;  // bytes
+
 // The boundaries of this process, which all loaders share. Requests that were submitted in the last step of one loop
 // take effect at the first step of the next loop.
 class Boundaries {
@@ -219,6 +222,8 @@ class Boundaries {
       try {
         save("");
       } catch (const checkpoint::CheckpointError& error) {
+        if (agreed.save != 0)
+          progress::event("checkpoint_failed", {{"why", std::string(error.what()).substr(0, kMaxReason)}});
         log::warn(fmt::format("the {} checkpoint failed; training continues: {}",
                               agreed.save != 0 ? "requested" : "periodic", error.what()));
       }
