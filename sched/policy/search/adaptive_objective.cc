@@ -136,13 +136,18 @@ void AdaptiveObjective::set_values(std::size_t index, const SpeedupRows& speedup
     const double factor = held > 0 ? changed(weighed, s) : 1.0;
     return weighed.weight * s * factor;
   };
-  job.keep = 0;
-  job.one_node = job.many_nodes = {0.0};
+  double keep = 0, none = 0;
+  if (held > 0 && held < speedups.one_node.size()) {
+    const double s = speedup(job.previous.size(), held);
+    keep = weighed.weight * s;
+    none = keep * (changed(weighed, s) - 1);
+  }
+  job.keep = keep;
+  job.one_node = job.many_nodes = {none};
   for (std::size_t replicas = 1; replicas < speedups.one_node.size(); ++replicas) {
     job.one_node.push_back(value(1, replicas));
     job.many_nodes.push_back(value(2, replicas));
   }
-  if (held > 0 && held < speedups.one_node.size()) job.keep = weighed.weight * speedup(job.previous.size(), held);
 }
 
 }  // namespace adaptdl::sched

@@ -20,6 +20,9 @@
 //
 //   f = max(1 - restart_cost / h, 0.05),  h = min(age / (restarts + 1) within bounds, left / s(r) + restart_cost)
 //
+// A job that loses its allocation will be restarted later, so having no replicas has the value -w s(r) (1 - f), where r
+// is its current number of replicas.
+//
 // How long a job has kept its allocations so far predicts how long it will keep the next one, and a job that is about
 // to complete should not be moved. Above four replicas, the objective rounds the number of replicas down to an even
 // number, and above one node, to whole nodes, so that parts of nodes are left for small jobs.

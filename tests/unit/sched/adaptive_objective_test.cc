@@ -99,6 +99,21 @@ TEST_CASE("an unmeasured job gets some of the GPUs of a job that scales well, bu
   }
 }
 
+TEST_CASE("a job that has just started shares its GPUs with a new job instead of losing all of them") {
+  for (const double hours : {1.0, 10.0, 100.0, 1000.0}) {
+    for (const double age : {30.0, 60.0, 100.0}) {
+      CAPTURE(hours);
+      CAPTURE(age);
+      JobInfo running = job("running", hours), fresh = unmeasured("fresh");
+      running.creation_time = 3600 - age;
+      fresh.creation_time = 3600;
+      Problem problem = cluster(1, {running, fresh});
+      problem.previous["running"] = Allocation(4, "node-0");
+      CHECK(replicas(decide(problem), "running") >= 1);
+    }
+  }
+}
+
 TEST_CASE("the longer an unmeasured job waits, the more it is preferred") {
   for (const double age : {0.0, 1e6}) {
     JobInfo fresh = unmeasured("fresh");
