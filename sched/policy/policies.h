@@ -10,8 +10,8 @@
 
 namespace adaptdl::sched {
 
-// The names are those of kPolicies in policies.cc; "adaptive" is the default everywhere. Throws UsageError for any
-// other name, with a message that lists the valid ones, and Error for "sia" if CBC is not installed.
+// The names are those of kPolicies in policies.cc. Local runs always use "adaptive". Throws UsageError for any other
+// name, with a message that lists the valid ones, and Error for "sia" if CBC is not installed.
 std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options);
 
 // Returns all names, the default first.

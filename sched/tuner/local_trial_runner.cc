@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <thread>
@@ -296,33 +297,37 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
     if (const auto usage = usage_of(number, true)) events.push_back({number, *usage});
     ended_.insert(number);
   }
-  const auto now = std::chrono::steady_clock::now();
-  for (auto active = active_.begin(); active != active_.end();) {
-    auto& [number, run] = *active;
-    int status = 0;
-    if (run.pid > 0 && ::waitpid(run.pid, &status, WNOHANG) == run.pid)
-      run = {0, how_ended(number, status), {}, {}, run.may_miss_results};
-    if (run.pid > 0) run.share.tick([this, trial = number] { return find_record(trial); });
-    TrialResults& results = results_of(number);
-    for (const Result& result : results.read()) events.push_back({number, result});
-    if (run.end && !results.has_more())
-      for (const Result& result : results.finish()) events.push_back({number, result});
-    has_more_ = has_more_ || results.has_more();
-    if (!run.end || results.has_more() || (results.is_blocked() && !run.may_miss_results)) {
-      if (!run.end && now - run.usage_read >= kReadUsageEvery) {
-        run.usage_read = now;
-        if (const auto usage = usage_of(number, false)) events.push_back({number, *usage});
-      }
-      ++active;
-      continue;
-    }
-    results.close();
-    if (const auto usage = usage_of(number, true)) events.push_back({number, *usage});
-    events.push_back({number, *run.end});
-    ended_.insert(number);
-    active = active_.erase(active);
-  }
+  for (auto run = active_.begin(); run != active_.end();)
+    run = poll_run(run->first, run->second, events) ? active_.erase(run) : std::next(run);
   return events;
+}
+
+// Appends the run's new events. Returns whether the run has ended and all its events have been appended.
+bool LocalTrialRunner::poll_run(int number, Active& run, std::vector<TrialEvent>& events) {
+  int status = 0;
+  if (run.pid > 0 && ::waitpid(run.pid, &status, WNOHANG) == run.pid)
+    run = {.pid = 0,
+           .end = how_ended(number, status),
+           .share = {},
+           .usage_read = {},
+           .may_miss_results = run.may_miss_results};
+  if (run.pid > 0) run.share.tick([this, number] { return find_record(number); });
+  TrialResults& results = results_of(number);
+  for (const Result& result : results.read()) events.push_back({number, result});
+  if (run.end && !results.has_more())
+    for (const Result& result : results.finish()) events.push_back({number, result});
+  has_more_ = has_more_ || results.has_more();
+  const bool complete = run.end && !results.has_more() && (!results.is_blocked() || run.may_miss_results);
+  const auto now = std::chrono::steady_clock::now();
+  if (complete || (!run.end && now - run.usage_read >= kReadUsageEvery)) {
+    run.usage_read = now;
+    if (const auto usage = usage_of(number, complete)) events.push_back({number, *usage});
+  }
+  if (!complete) return false;
+  results.close();
+  events.push_back({number, *run.end});
+  ended_.insert(number);
+  return true;
 }
 
 // Until the launcher has written its own record, the record describes the trial's previous run.

@@ -95,6 +95,7 @@ class LocalTrialRunner final : public SearchRunner {
   };
 
   std::vector<std::string> run_arguments(int number, const Values& values) const;
+  bool poll_run(int number, Active& run, std::vector<TrialEvent>& events);
   TrialEnd how_ended(int number, int status) const;
   TrialEnd how_failed(int number, const std::string& why) const;
   TrialResults& results_of(int number);

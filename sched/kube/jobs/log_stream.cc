@@ -18,11 +18,8 @@ constexpr auto kPatience = std::chrono::seconds(8);
 constexpr auto kPodFarewell = std::chrono::seconds(2);
 constexpr auto kLookAtFarewellEvery = std::chrono::milliseconds(100);
 
-// Returns whether waiting may help, because the server or the node is temporarily unavailable.
-bool may_pass(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
-// Returns whether the server refused the user. A starting server may do so before it has loaded its authorization
-// rules.
-bool is_refusal(const ApiError& error) { return error.code() == 401 || error.code() == 403; }
+// Returns whether the server or the node is temporarily unavailable.
+bool is_temporary(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
 
 }  // namespace
 
@@ -62,36 +59,15 @@ void LogStream::run(std::stop_token stop) {
   }
   auto pause_for = kFirstReopenPause;
   auto last_line = Clock::now();
-  bool last_read = !options_.follow;  // the next read does not follow: the pod has ended, or `follow` is off
-  bool opened = false;                // the server may have accepted a request
-  auto refused_since = Clock::time_point::max();  // when the server began to refuse the user
+  bool follow = options_.follow;  // false once the pod has ended: the next read returns the rest of its log
   for (int known_restarts = replica_.restarts; !stop.stop_requested();) {
     const auto before = position_.newest();
-    Outcome outcome = Outcome::kBroken;
-    std::exception_ptr why;
-    try {
-      outcome = read(stop, !last_read, false);
-      opened = true;
-      refused_since = Clock::time_point::max();
-    } catch (const http::ConnectionError&) {
-      opened = true;
-      refused_since = Clock::time_point::max();
-      why = std::current_exception();
-    } catch (const ApiError& error) {
-      const auto now = Clock::now();
-      if (opened && is_refusal(error)) refused_since = std::min(refused_since, now);
-      const bool starts = is_refusal(error) && refused_since <= now && now - refused_since < kStarting;
-      if (!may_pass(error) && !starts) throw;
-      why = std::current_exception();
-    }
+    const auto [outcome, error] = request(stop, follow);
     if (position_.newest() != before) {
       last_line = Clock::now();
       pause_for = kFirstReopenPause;
     }
-    if (outcome == Outcome::kGone || (outcome == Outcome::kEnded && last_read)) return;
-    if (left_) return;
-    if (why && !options_.follow && Clock::now() - last_line > kPatience) std::rethrow_exception(why);
-    if (outcome == Outcome::kWaits && !options_.follow) return;
+    if (left_ || outcome == Outcome::kGone || (outcome == Outcome::kEnded && !follow)) return;
     if (options_.follow) {
       try {
         const auto now = look(stop);
@@ -100,14 +76,40 @@ void LogStream::run(std::stop_token stop) {
         if (now->restarts > known_restarts) read(stop, false, true);
         known_restarts = now->restarts;
         // Once the pod has ended, its whole log can be read, no matter why the last read ended.
-        last_read = now->ended;
-        if (last_read && outcome == Outcome::kEnded) continue;
+        follow = !now->ended;
+        if (!follow && outcome == Outcome::kEnded) continue;
       } catch (const Error&) {
         // The server is unavailable; the log is requested again.
       }
+    } else {
+      if (outcome == Outcome::kWaits) return;
+      if (error && Clock::now() - last_line > kPatience) std::rethrow_exception(error);
     }
     if (!pause(stop, pause_for)) return;
     pause_for = std::min(pause_for * 2, kMaxReopenPause);
+  }
+}
+
+LogStream::Response LogStream::request(std::stop_token stop, bool follow) {
+  try {
+    const Outcome outcome = read(stop, follow, false);
+    was_accepted_ = true;
+    refused_since_.reset();
+    return {outcome, nullptr};
+  } catch (const http::ConnectionError&) {
+    was_accepted_ = true;
+    refused_since_.reset();
+    return {Outcome::kBroken, std::current_exception()};
+  } catch (const ApiError& error) {
+    // A starting server may refuse the user before it has loaded its authorization rules.
+    if (error.code() == 401 || error.code() == 403) {
+      const auto now = Clock::now();
+      if (!was_accepted_ || now - refused_since_.value_or(now) >= kStarting) throw;
+      refused_since_ = refused_since_.value_or(now);
+    } else if (!is_temporary(error)) {
+      throw;
+    }
+    return {Outcome::kBroken, std::current_exception()};
   }
 }
 

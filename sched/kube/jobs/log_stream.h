@@ -60,7 +60,13 @@ class LogStream {
 
  private:
   enum class Outcome { kEnded, kBroken, kWaits, kGone };
+  struct Response {
+    Outcome outcome;
+    std::exception_ptr error;  // set if the request failed, but may succeed later
+  };
   void run(std::stop_token stop);
+  // Reads once. Throws errors that a later request would not avoid.
+  Response request(std::stop_token stop, bool follow);
   // Reads until the log or the connection ends.
   Outcome read(std::stop_token stop, bool follow, bool previous);
   Query query(bool follow, bool previous) const;
@@ -83,7 +89,10 @@ class LogStream {
   std::exception_ptr failed_;
   std::atomic<bool> left_ = false;
   Clock::time_point last_line_ = Clock::now();  // when a line was last added or popped
-  std::jthread thread_;                         // last, because the thread uses all other members
+  // Used only by the thread.
+  bool was_accepted_ = false;                       // the server may have accepted a request
+  std::optional<Clock::time_point> refused_since_;  // when the server began to refuse the user
+  std::jthread thread_;                             // last, because the thread uses all other members
 };
 
 }  // namespace adaptdl::kube

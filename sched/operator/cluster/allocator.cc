@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/counted.h"
@@ -144,6 +145,54 @@ const NodeFacts* leaving_node(const AllocatorJob& job, const std::vector<NodeFac
   return nullptr;
 }
 
+// Returns the free resources without those that jobs of other classes keep.
+Free without_kept(Free free, std::span<const JobClass> classes) {
+  for (const JobClass& each : classes) {
+    for (const AllocatorJob* job : each.jobs) take(free, counts(kept(*job)), job->info.resources);
+  }
+  return free;
+}
+
+Problem problem_of(const JobClass& each, const Free& available, double now) {
+  Problem problem;
+  problem.now = now;
+  for (const AllocatorJob* job : each.jobs) {
+    problem.jobs.push_back(job->info);
+    if (!job->current.empty()) problem.previous[job->info.name] = job->current;
+  }
+  for (const NodeFacts* node : each.nodes) {
+    const auto found = available.find(node->name);
+    problem.nodes.push_back(to_info(*node, found == available.end() ? Resources() : found->second));
+  }
+  return problem;
+}
+
+// Adds to decisions what the policy does not know: whether nodes that are not ready or could be added would suffice,
+// and which nodes are about to be removed.
+class Explanations {
+ public:
+  // The arguments must outlive the object.
+  Explanations(const AllocatorCluster& cluster, const std::optional<PoolDecision>& pool)
+      : cluster_(cluster), pool_(pool), could_(cluster.nodes, could_run) {}
+
+  void complete(const AllocatorJob& job, const JobClass& each, JobDecision& decision) {
+    if (decision.nodes.empty()) {
+      decision.placeable = cluster_.nodes.empty() || (pool_ && !pool_->new_node) ||
+                           placeable(job.info, possible_nodes(job, could_, pool_));
+      if (each.nodes.empty()) decision.reason = why_no_node(cluster_);
+      if (const int requested = requested_nodes(job, pool_); requested > 0 && decision.placeable)
+        decision.reason += fmt::format("; {} requested", counted(requested, "new node"));
+    }
+    if (const NodeFacts* node = leaving_node(job, cluster_.nodes); node != nullptr)
+      decision.reason += fmt::format("; node '{}' is about to be removed ({})", node->name, node->leaving);
+  }
+
+ private:
+  const AllocatorCluster& cluster_;
+  const std::optional<PoolDecision>& pool_;
+  NodeFilter could_;
+};
+
 }  // namespace
 
 bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
@@ -183,44 +232,25 @@ bool Allocator::must_move_job(const AllocatorCluster& cluster) {
 CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
   CycleDecisions result;
   if (cluster.pool) result.pool = size_pool(*cluster.pool, cluster, *policy_);
-  const std::optional<PoolDecision>& pool = result.pool;
+  // What the jobs that stay and the classes that have been decided leave to the other classes.
   Free free = resources_for_jobs(cluster);
   for (const AllocatorJob& job : cluster.jobs) {
     if (stays(job)) take(free, counts(job.current), job.info.resources);
   }
-  NodeFilter could(cluster.nodes, could_run);
-  const std::vector<JobClass> classes = classes_of(cluster, pool ? pool->surplus : std::set<std::string>());
+  const auto classes = classes_of(cluster, result.pool ? result.pool->surplus : std::set<std::string>());
+  Explanations explanations(cluster, result.pool);
   std::map<std::string, std::shared_ptr<const PolicyState>> states;
   for (std::size_t index = 0; index < classes.size(); ++index) {
     const JobClass& each = classes[index];
-    Free available = free;
-    for (std::size_t later = index + 1; later < classes.size(); ++later) {
-      for (const AllocatorJob* job : classes[later].jobs) take(available, counts(kept(*job)), job->info.resources);
-    }
-    Problem problem;
-    problem.now = cluster.now;
-    for (const AllocatorJob* job : each.jobs) {
-      problem.jobs.push_back(job->info);
-      if (!job->current.empty()) problem.previous[job->info.name] = job->current;
-    }
-    for (const NodeFacts* node : each.nodes) problem.nodes.push_back(to_info(*node, available[node->name]));
     const std::string key = key_of(each.nodes);
-    Decision decided = policy_->optimize(problem, states_[key]);
+    const std::span later = std::span(classes).subspan(index + 1);
+    Decision decided = policy_->optimize(problem_of(each, without_kept(free, later), cluster.now), states_[key]);
     states[key] = decided.state;
     for (const AllocatorJob* job : each.jobs) {
       const std::string& name = job->info.name;
-      JobDecision decision{decided.allocations[name], decided.reasons[name], true, job->uid};
+      JobDecision decision{.nodes = decided.allocations[name], .reason = decided.reasons[name], .uid = job->uid};
       take(free, counts(decision.nodes), job->info.resources);
-      if (decision.nodes.empty()) {
-        const int requested = requested_nodes(*job, pool);
-        decision.placeable = cluster.nodes.empty() || (pool && !pool->new_node) ||
-                             placeable(job->info, possible_nodes(*job, could, pool));
-        if (each.nodes.empty()) decision.reason = why_no_node(cluster);
-        if (requested > 0 && decision.placeable)
-          decision.reason += fmt::format("; {} requested", counted(requested, "new node"));
-      }
-      if (const NodeFacts* node = leaving_node(*job, cluster.nodes); node != nullptr)
-        decision.reason += fmt::format("; node '{}' is about to be removed ({})", node->name, node->leaving);
+      explanations.complete(*job, each, decision);
       result.jobs[name] = std::move(decision);
     }
   }
@@ -250,9 +280,10 @@ JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
     const Allocation allocation = allocate_job(job->info, nodes);
     if (allocation.empty()) continue;
     take(free, counts(allocation), job->info.resources);
-    decisions[job->info.name] = {allocation,
-                                 fmt::format("{} on 1 node: not measured yet", counted(allocation.size(), "replica")),
-                                 true, job->uid};
+    decisions[job->info.name] = {
+        .nodes = allocation,
+        .reason = fmt::format("{} on 1 node: not measured yet", counted(allocation.size(), "replica")),
+        .uid = job->uid};
   }
   return decisions;
 }

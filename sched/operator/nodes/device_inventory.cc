@@ -55,6 +55,10 @@ DeviceInventory::DeviceId DeviceInventory::id_of(const std::string& driver, cons
   return driver + '\n' + pool + '\n' + device;
 }
 
+DeviceInventory::DeviceId DeviceInventory::id_of(const json& slice, const std::string& device) {
+  return id_of(text_field(slice, {"spec", "driver"}), text_field(slice, {"spec", "pool", "name"}), device);
+}
+
 std::string DeviceInventory::put(const kube::Resource& resource, const json& object) {
   if (resource.kind == kube::kDeviceClasses.kind) return put_class(object);
   if (resource.kind == kube::kResourceSlices.kind) {
@@ -137,52 +141,62 @@ std::vector<std::string> DeviceInventory::names_of_class(const std::string& name
 
 void DeviceInventory::count() const {
   if (counted_) return;
-  counted_ = true;
+  counted_ = true;  // count_device() calls names_of_class(), which requires only class_by_extended_
+  choose_extended_classes();
   devices_.clear();
   by_node_.clear();
   products_.clear();
+  for (const json* slice : current_slices()) {
+    for (const json& device : array_field(*slice, {"spec", "devices"})) count_device(*slice, device);
+  }
+}
+
+// If several classes have the same extended resource, Kubernetes uses the one that was created last or, if they were
+// created at the same time, the first by name.
+void DeviceInventory::choose_extended_classes() const {
   class_by_extended_.clear();
-  // If several classes have the same extended resource, Kubernetes uses the one that was created last or, if they were
-  // created at the same time, the first by name.
   for (const auto& [name, each] : classes_) {
     if (each.extended.empty()) continue;
     const auto [chosen, added] = class_by_extended_.try_emplace(each.extended, name);
     if (!added && each.created > classes_.at(chosen->second).created) chosen->second = name;
   }
-  const auto pool_of = [](const json& slice) {
-    return id_of(text_field(slice, {"spec", "driver"}), text_field(slice, {"spec", "pool", "name"}), "");
-  };
+}
+
+// Returns the slices that belong to a single node. While a driver replaces the slices of a pool, those of an older
+// generation are invalid and are omitted.
+std::vector<const json*> DeviceInventory::current_slices() const {
   const auto generation_of = [](const json& slice) {
     const json& generation = field(slice, {"spec", "pool", "generation"});
     return generation.is_number() ? generation.get<double>() : 0;
   };
-  // While a driver replaces a pool's slices, slices of an older generation are invalid.
-  std::map<std::string, double> generations;  // by pool
+  std::map<DeviceId, double> newest;  // by driver and pool
   for (const auto& [name, slice] : slices_) {
-    double& newest = generations[pool_of(slice)];
-    newest = std::max(newest, generation_of(slice));
+    double& generation = newest[id_of(slice, "")];
+    generation = std::max(generation, generation_of(slice));
   }
+  std::vector<const json*> current;
   for (const auto& [name, slice] : slices_) {
-    const std::string node = text_field(slice, {"spec", "nodeName"}), driver = text_field(slice, {"spec", "driver"});
-    if (node.empty() || generation_of(slice) < generations[pool_of(slice)]) continue;
-    for (const json& device : array_field(slice, {"spec", "devices"})) {
-      Device counted{.node = node, .names = {}};
-      for (const auto& [class_name, each] : classes_) {
-        if (!each.selects(driver, device)) continue;
-        for (std::string& resource : names_of_class(class_name)) counted.names.insert(std::move(resource));
-      }
-      if (counted.names.empty() || !is_usable(device)) continue;
-      for (const std::string& resource : counted.names) ++by_node_[node][resource];
-      if (const std::string product = product_of(device);
-          !product.empty() &&
-          std::ranges::any_of(counted.names, [](const std::string& each) { return is_gpu(each); })) {
-        const auto [known, added] = products_.try_emplace(node, product);
-        if (!added && known->second != product) known->second.clear();
-      }
-      devices_[id_of(driver, text_field(slice, {"spec", "pool", "name"}), text_field(device, {"name"}))] =
-          std::move(counted);
-    }
+    if (text_field(slice, {"spec", "nodeName"}).empty() || generation_of(slice) < newest[id_of(slice, "")]) continue;
+    current.push_back(&slice);
   }
+  return current;
+}
+
+void DeviceInventory::count_device(const json& slice, const json& device) const {
+  if (!is_usable(device)) return;
+  Device counted{.node = text_field(slice, {"spec", "nodeName"}), .names = {}};
+  for (const auto& [name, each] : classes_) {
+    if (!each.selects(text_field(slice, {"spec", "driver"}), device)) continue;
+    for (std::string& resource : names_of_class(name)) counted.names.insert(std::move(resource));
+  }
+  if (counted.names.empty()) return;
+  for (const std::string& resource : counted.names) ++by_node_[counted.node][resource];
+  const std::string product = product_of(device);
+  if (!product.empty() && std::ranges::any_of(counted.names, is_gpu)) {
+    const auto [known, added] = products_.try_emplace(counted.node, product);
+    if (!added && known->second != product) known->second.clear();
+  }
+  devices_[id_of(slice, text_field(device, {"name"}))] = std::move(counted);
 }
 
 const std::map<std::string, Resources>& DeviceInventory::by_node() const {

@@ -76,10 +76,14 @@ class DeviceInventory {
   using DeviceId = std::string;  // driver, pool and device
 
   static DeviceId id_of(const std::string& driver, const std::string& pool, const std::string& device);
+  static DeviceId id_of(const nlohmann::json& slice, const std::string& device);
   std::string put_class(const nlohmann::json& object);
   std::vector<std::string> names_of_class(const std::string& name) const;
   std::vector<std::string> requested_names(const nlohmann::json& claim, const std::string& request) const;
   void count() const;
+  void choose_extended_classes() const;
+  std::vector<const nlohmann::json*> current_slices() const;
+  void count_device(const nlohmann::json& slice, const nlohmann::json& device) const;
 
   std::map<std::string, nlohmann::json> slices_;    // by name
   std::map<std::string, DeviceClass> classes_;      // by name

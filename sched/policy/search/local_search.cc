@@ -127,9 +127,9 @@ class LocalSearch {
   // Returns placements that are worth more to the job than its current one, the ideal size first.
   std::vector<Placement> targets(int job) {
     const SearchJob& about = problem_.jobs[index(job)];
-    const double now = state_.value_of(job);
+    const double worth = state_.value_of(job) + tolerance();
     std::vector<Placement> found;
-    if (!about.previous.empty() && about.keep > now + tolerance()) found.push_back(about.previous);
+    if (!about.previous.empty() && about.keep > worth) found.push_back(about.previous);
     std::vector<int> sizes;
     const auto add_size = [&](int r) {
       if (r >= std::max(about.min_replicas, 1) && r <= about.max_replicas && std::ranges::find(sizes, r) == sizes.end())
@@ -138,55 +138,64 @@ class LocalSearch {
     const int ideal = ideal_[index(job)].replicas;
     add_size(ideal);
     for (int step = 1; static_cast<int>(sizes.size()) < kSizes && step < ideal; ++step) add_size(ideal - step);
-    for (const int r : sizes) add_targets(job, r, now + tolerance(), found);
+    const std::vector<Candidate> candidates = candidates_for(job);
+    for (const int r : sizes) {
+      const auto is_better = [&](const std::vector<double>& values) {
+        return index(r) < values.size() && values[index(r)] > worth;
+      };
+      const std::size_t before = found.size();
+      if (is_better(about.one_node)) add_one_node(r, candidates, found);
+      if (found.size() == before && is_better(about.many_nodes)) add_many_nodes(r, candidates, found);
+    }
     return found;
   }
 
-  void add_targets(int job, int replicas, double worth, std::vector<Placement>& found) {
-    const SearchJob& about = problem_.jobs[index(job)];
-    struct Candidate {
-      double cost;  // cost of clearing the node, per replica of this job that then fits
-      int room, node;
-    };
-    std::vector<Candidate> candidates;
+  // A node after all jobs that are not pinned have been evicted from it.
+  struct Candidate {
+    double cost;  // value that the evicted jobs lose, per replica of this job that then fits
+    int room, node;
+  };
+
+  // Returns the nodes on which replicas of the job fit after evictions, the cheapest first.
+  std::vector<Candidate> candidates_for(int job) {
     count_work(3);
+    std::vector<Candidate> candidates;
     for (int node = 0; node < static_cast<int>(problem_.nodes.size()); ++node) {
       std::int64_t room = state_.room(job, node);
       double cost = 0;
       for (const int other : state_.jobs_on(node)) {
-        if (other == job || !problem_.jobs[index(other)].pinned) {
-          const Placement& there = state_.placement(other);
-          for (const Share& share : there) {
-            if (share.node == node) room += std::int64_t{share.replicas} * replicas_for(other, job);
-          }
-          if (other != job) cost += state_.value_of(other) - placement_value(problem_.jobs[index(other)], {});
+        if (problem_.jobs[index(other)].pinned) continue;
+        for (const Share& share : state_.placement(other)) {
+          if (share.node == node) room += std::int64_t{share.replicas} * replicas_for(other, job);
         }
+        if (other != job) cost += state_.value_of(other) - placement_value(problem_.jobs[index(other)], {});
       }
       const int bounded = static_cast<int>(std::min<std::int64_t>(room, std::numeric_limits<int>::max()));
       if (bounded > 0) candidates.push_back({cost / bounded, bounded, node});
     }
     std::ranges::stable_sort(candidates, {}, &Candidate::cost);
-    const auto worth_of = [&](const std::vector<double>& values) {
-      return index(replicas) < values.size() && values[index(replicas)] > worth;
-    };
-    int tried = 0;
+    return candidates;
+  }
+
+  static void add_one_node(int replicas, const std::vector<Candidate>& candidates, std::vector<Placement>& found) {
+    int added = 0;
     for (const Candidate& candidate : candidates) {
-      if (!worth_of(about.one_node) || tried == kNodes) break;
       if (candidate.room < replicas) continue;
       found.push_back({{candidate.node, replicas}});
-      ++tried;
+      if (++added == kNodes) return;
     }
-    if (tried > 0 || !worth_of(about.many_nodes)) return;
+  }
+
+  static void add_many_nodes(int replicas, const std::vector<Candidate>& candidates, std::vector<Placement>& found) {
     Placement spread;
-    int left = replicas;
     for (const Candidate& candidate : candidates) {
-      if (left == 0) break;
-      const int taken = std::min(left, candidate.room);
+      if (replicas == 0) break;
+      const int taken = std::min(replicas, candidate.room);
       spread.push_back({candidate.node, taken});
-      left -= taken;
+      replicas -= taken;
     }
     std::ranges::sort(spread, {}, &Share::node);
-    if (left == 0) found.push_back(spread);
+    if (replicas == 0) found.push_back(spread);
   }
 
   // Returns roughly how many replicas of `job` fit in the place of one replica of `other`.
