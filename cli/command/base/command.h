@@ -2,8 +2,8 @@
 //
 // A command's file contains its options, checks, and one call into the module that does the work. `add` registers the
 // options (and, if the command has verbs, CLI11 subcommands); the callback of the app, or of the selected subcommand,
-// does the work. Help, completion and man pages are generated from what `add` registers, so every registered option is
-// documented:
+// does the work. Help, completion and the options in man pages are generated from what `add` registers, so every
+// registered option is documented:
 //   - an option's type_name names its value: DIR and FILE complete to paths, RUN to names of runs, JOB to names of runs
 //     and cluster jobs (only to names of jobs if the command requires a cluster), "a|b|c" to one of these words, and
 //     any other type name has no completions;
