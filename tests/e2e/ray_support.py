@@ -37,7 +37,7 @@ class RayCluster:
         # By default, Ray starts workers with a low priority, so they would get little processor time while other tests run.
         self.environment = {
             **os.environ, **environment, "TMPDIR": str(self.directory), "ADAPTDL_TEST_RAY": str(self.directory), "RAY_ADDRESS": self.address,
-            "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_worker_niceness": "0"}
+            "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_worker_niceness": "0"}
         self.added = 0
         try:
             self.start_head()
@@ -136,14 +136,13 @@ class RayCluster:
             with open(log, "wb") as file:
                 self.nodes[name] = subprocess.Popen(command, env={**self.environment, "ADAPTDL_TEST_NODE": name}, stdout=file, stderr=file,
                                                     stdin=subprocess.DEVNULL)
-            deadline = time.monotonic() + PATIENCE
-            while self.nodes[name].poll() is None and "Ray runtime started" not in log.read_text():
-                assert time.monotonic() < deadline, log.read_text()
+            while self.nodes[name].poll() is None:
+                if "Ray runtime started" in log.read_text():
+                    return
                 time.sleep(0.05)
-            if self.nodes[name].poll() is None:
-                return
-            # Ray allows a node 30 s to start, which may not be enough on a busy machine.
-            assert attempts_left > 0 and "timed out during startup" in log.read_text(), log.read_text()
+            # Ray ends a node whose parts do not respond within limits, such as 30 s for the raylet, that cannot be set. A busy
+            # machine may not meet them.
+            assert attempts_left > 0, log.read_text()
             self.kill_all(name)
 
     def _processes(self, *settings):
