@@ -51,7 +51,7 @@ struct MembershipState {
   int next = 0;                   // number of the next replica to be started
   std::vector<Replica> replicas;  // the members in order of rank, then all others
   std::optional<Time> broken_since;
-  std::optional<Time> finished_at;  // when a member finished, or the last trained member stopped
+  std::optional<Time> finished_at;  // when a member finished or, during a stop, the last member that had trained ended
   bool regroup = false;             // the current generation is lost
   bool incomplete = false;          // a member of the current generation has ended
   bool can_join = true;

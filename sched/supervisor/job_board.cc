@@ -91,7 +91,10 @@ std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_v
   if (job == jobs_.end()) return unknown(job_id);
   if (!job->second.token) return {};
   if (token.empty() ? !needs_token() : is_same_secret(token, *job->second.token)) return {};
-  return Answer{403, "invalid token for this job; send ADAPTDL_SUPERVISOR_TOKEN as Authorization: Bearer", ""};
+  return Answer{403,
+                "missing or invalid token; send the header 'Authorization: Bearer TOKEN' with the value of "
+                "ADAPTDL_SUPERVISOR_TOKEN",
+                ""};
 }
 
 std::optional<Answer> JobBoard::answer(const Poll& poll) const {

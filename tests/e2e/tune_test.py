@@ -190,7 +190,7 @@ echo '{"accuracy": 1}'
             self.assertEqual(self.trained("s", number), list(range(1, 17)))
         self.assert_nothing_runs()
 
-    def test_a_trial_that_ended_without_a_search_is_not_trained_again(self):
+    def test_a_trial_that_ended_while_no_search_was_running_is_not_trained_again(self):
         self.interrupted(*self.program())
         # This is what the launcher leaves behind if it ends by itself just after the search was killed.
         directory = self.studies / "s" / "trials" / "0"

@@ -12,7 +12,7 @@ namespace {
 // Maximum time for the lookup of a job that may have the same name as a local run.
 constexpr auto kProbeTimeout = std::chrono::milliseconds(1500);
 
-// The local runs that a name may refer to.
+// How a name matches the names of the local runs.
 struct LocalMatches {
   bool exact = false;   // a run has this name
   bool prefix = false;  // the names of other runs begin with this name

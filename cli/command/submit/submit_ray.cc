@@ -247,7 +247,7 @@ void add_ray_submit_options(CLI::App& app, RaySubmitOptions& options) {
       "With --ray: directory that all nodes share, in which checkpoints are saved and from which the job continues",
       "DIR");
   app.add_flag("--copy-checkpoints", options.copy_checkpoints,
-               "With --ray: keep checkpoints on the head node only, and copy them from and to the other nodes")
+               "With --ray: keep checkpoints on the head node only, and copy them to and from the other nodes")
       ->needs(ray);
   app.add_flag("--no-checkpoint", options.no_checkpoint,
                "With --ray: save no checkpoints; the program starts from the beginning if it must be restarted")

@@ -186,7 +186,8 @@ void settle(const TunePlan& plan, const Trials& trials, SearchReport& report, Se
   bool noticed = false;
   for (int i = 0; !trials.runner->settle() && (trials.client || i < kMaxSettleTries); ++i) {
     if (trials.client && i >= kMaxSettleTries && !std::exchange(noticed, true))
-      report.notice(fmt::format("waiting for the cluster to change the study's jobs ({})", trials.interrupt_text()));
+      report.notice(
+          fmt::format("waiting for the cluster to delete the jobs of ended trials ({})", trials.interrupt_text()));
     if (signals.wait(report) == 0 || !trials.client) continue;
     report.notice(fmt::format(
         "interrupted: some of the study's jobs remain; `adaptdl tune --resume --study {}` deletes them", plan.study));

@@ -31,7 +31,7 @@ Fd open_rooted(int root, const std::string& path, int flags, Links links, unsign
 
 Fd open_inside(const std::filesystem::path& root, const std::string& path) {
   const Fd top(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!top) throw Error(fmt::format("cannot open {}: {}", root.string(), std::strerror(errno)));
+  if (!top) throw Error(fmt::format("cannot open '{}': {}", root.string(), std::strerror(errno)));
   Fd file = open_rooted(top.get(), path, O_PATH, Links::kInRoot);
   if (!file) throw Error(fmt::format("cannot mount '{}': {}", one_line(path, 200), std::strerror(errno)));
   return file;

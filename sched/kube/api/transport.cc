@@ -222,8 +222,8 @@ void Transport::unreachable(const http::ConnectionError& error, milliseconds tri
 
 void Transport::distrust(const http::TlsError& error) const {
   throw Error(
-      fmt::format("cannot trust the cluster (context '{}') at {}: {}; check certificate-authority, tls-server-name and "
-                  "the client certificate in the kubeconfig",
+      fmt::format("cannot establish a TLS connection to the cluster (context '{}') at {}: {}; check "
+                  "certificate-authority, tls-server-name and the client certificate in the kubeconfig",
                   access_.context, http::without_user(access_.server), error.reason()));
 }
 

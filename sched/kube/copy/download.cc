@@ -235,7 +235,7 @@ void download_stream(Shell& shell, const std::string& source, int to, const Copy
     }
   } catch (const Changed&) {
     throw Error(
-        fmt::format("cannot resume the copy of '{}' in {}, which has changed since the connection broke; try again",
+        fmt::format("cannot resume copying '{}' from {}: the source has changed since the connection broke; try again",
                     source, shell.name()));
   }
   check_tar(shell, source, output, events);

@@ -97,7 +97,7 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
                  .hung = hung_ && status->signalled,
                  .last_lines = {}};
   if (is_failure(end)) {
-    finish_lines();  // the last words of a program often do not end with a line feed
+    finish_lines();  // the last output of a program often does not end with a line feed
     end.last_lines = last_lines();
     const bool killed_by_kernel =
         end.status == ExitStatus{.signalled = true, .code = SIGKILL} && host_.oom_->killed_lately();

@@ -49,7 +49,8 @@ using Stream = beast::ssl_stream<beast::tcp_stream>;
 
 // An object in etcd is at most 1.5 MB large, and a review contains two objects.
 constexpr std::uint64_t kMaxBody = 4 << 20;
-// Maximum bytes of all bodies that are being read or answered. JSON takes up to 30 times as much memory once parsed.
+// Maximum total size, in bytes, of the request bodies that are being read or processed. JSON takes up to 30 times as
+// much memory once parsed.
 constexpr std::int64_t kMaxBodies = 8 << 20;
 constexpr std::uint32_t kMaxHeader = 16 << 10;
 constexpr int kMaxConnections = 256;

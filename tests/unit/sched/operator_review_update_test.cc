@@ -63,7 +63,7 @@ TEST_CASE("the spec of a job can be changed only until the job starts") {
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
 }
 
-TEST_CASE("a job can be suspended and resumed at any time, and its spec is not checked") {
+TEST_CASE("a job can be suspended and resumed in any phase without another check of its spec") {
   Server server;
   server.refuse(422, "Pod is invalid");
   for (const char* phase : {"Pending", "Running", "Stopping", "Suspended", "Succeeded", "Failed"}) {

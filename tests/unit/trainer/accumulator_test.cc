@@ -129,7 +129,7 @@ TEST_CASE("in synchronized mode the accumulator is a map until the outermost gua
       EXPECT(contents(accumulator) == Accumulator::Map{{"copy", 4}, {"new", -1}, {"x", 2}, {"y", 1}, {"z", 3}});
       EXPECT(accumulator.erase("x") && !accumulator.erase("x"));
       EXPECT(says(error_of<UsageError>([&] { [[maybe_unused]] const double value = accumulator["x"]; }),
-                  "has no value 'x'; it has: copy, new, y, z"));
+                  "has no value 'x'; existing values: copy, new, y, z"));
     }
     EXPECT(accumulator.empty());
     accumulator["y"] += 1;
@@ -251,7 +251,8 @@ TEST_CASE("incompatible and missing values are rejected, and get() and pop() beh
     EXPECT(says(error_of<UsageError>([&] { accumulator["n"].tensor(); }), "is a number, not a tensor"));
     EXPECT(accumulator.get("n", 7) == 1 && accumulator.get("none", 7) == 7);
     EXPECT(accumulator.pop("x").tensor().equal(at::ones(2)) && accumulator.size() == 1);
-    EXPECT(says(error_of<UsageError>([&] { accumulator.pop("x"); }), "the accumulator has no value 'x'; it has: n"));
+    EXPECT(says(error_of<UsageError>([&] { accumulator.pop("x"); }),
+                "the accumulator has no value 'x'; existing values: n"));
   });
 }
 

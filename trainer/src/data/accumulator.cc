@@ -260,7 +260,7 @@ const Value& Accumulator::Entry::value() const {
   if (found == map.end()) {
     std::vector<std::string_view> names;
     for (const auto& [name, value] : map) names.push_back(name);
-    throw UsageError(fmt::format("the accumulator has no value '{}'; it has: {}", name_,
+    throw UsageError(fmt::format("the accumulator has no value '{}'; existing values: {}", name_,
                                  names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   return found->second;
