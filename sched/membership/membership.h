@@ -4,11 +4,12 @@
 //
 // A generation is an ordered list of members; a member's position in the list is its rank. Planned changes: new
 // replicas, called newcomers until a generation lists them, start and load while the members continue to train. Once
-// the newcomers are waiting for the next generation, that generation lists them last. Leavers, the members that must
-// go, are no longer listed, and exit on their own. Failures: the members that survive a death continue in the next
-// generation, immediately if there are enough of them, or else once replacements have joined. A program that cannot
-// follow generations is instead stopped with a checkpoint and started again with the new number of replicas. A death by
-// SIGKILL is not counted against the FailureBudget.
+// the newcomers are waiting for the next generation, that generation lists them last. A leaver is a member that the
+// next generation does not list; it exits on its own. Failures: the members that survive a death continue in the next
+// generation, immediately if there are enough of them, or else once replacements have joined. A member that hangs is
+// killed; if it does not end within kKillWait, the others continue without it. A program that cannot follow generations
+// is instead stopped with a checkpoint and started again with the new number of replicas. A death by SIGKILL is not
+// counted against the FailureBudget.
 //
 // To use it, report what happens, and then carry out the actions that decide() returns, in order. Replicas are
 // identified by numbers, which count up from 0 and are never reused.
