@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/counted.h"
 #include "simulation/svg.h"
 #include "terminal/format.h"
 #include "terminal/terminal.h"
@@ -133,10 +134,11 @@ std::vector<Block> Plot::blocks(bool free) const {
 std::string Plot::header() const {
   std::string out = svg_text(24, 30, title_, "title");
   const auto peak = std::ranges::max_element(timeline_.counts, {}, &Timeline::Count::waiting);
-  out += svg_text(24, 48,
-                  fmt::format("{} nodes, {} GPUs; {} jobs; at most {} waiting at a time", timeline_.nodes.size(),
-                              timeline_.slots.size(), timeline_.jobs.size(), peak->waiting),
-                  "dim");
+  out += svg_text(
+      24, 48,
+      fmt::format("{}, {}; {}; at most {} waiting at a time", counted(timeline_.nodes.size(), "node"),
+                  counted(timeline_.slots.size(), "GPU"), counted(timeline_.jobs.size(), "job"), peak->waiting),
+      "dim");
   double at = 24;
   const auto entry = [&](const std::string& swatch, const std::string& name) {
     out += swatch + svg_text(at + 35, 70, name, "");

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 
 namespace adaptdl::cli {
 
@@ -93,7 +94,8 @@ void TimelineBuilder::add(const CycleRecord& record) {
     int replicas = 0;
     for (const auto& [job, number] : wanted[info.name]) replicas += number;
     if (replicas > gpus_of(info))
-      throw Error(fmt::format("node '{}' has {} replicas, more than its {} GPUs", info.name, replicas, gpus_of(info)));
+      throw Error(fmt::format("node '{}' has {}, more than its {}", info.name, counted(replicas, "replica"),
+                              counted(gpus_of(info), "GPU")));
     const std::size_t node = node_index(info);
     there.insert(node);
     assign(timeline_.nodes[node], slots_[node], wanted[info.name], record.time);

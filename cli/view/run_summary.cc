@@ -34,7 +34,8 @@ std::string failure(const sched::LaunchResult& result, bool colour) {
 }
 
 std::string checkpoint_name(const sched::CheckpointNote& note) {
-  return printable(note.path.string()) + (note.epoch ? fmt::format(" (epoch {:g})", *note.epoch) : "");
+  return fmt::format("'{}'", printable(note.path.string())) +
+         (note.epoch ? fmt::format(" (epoch {:g})", *note.epoch) : "");
 }
 
 // Describes the run's newest checkpoint, and how to continue from it.

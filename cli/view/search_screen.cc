@@ -8,6 +8,7 @@
 #include <array>
 #include <cctype>
 
+#include "base/counted.h"
 #include "base/printable.h"
 #include "terminal/format.h"
 #include "terminal/table.h"
@@ -105,7 +106,8 @@ std::vector<std::string> table_lines(const SearchSnapshot& snapshot, std::size_t
 }
 
 std::string counts_text(const SearchSnapshot& snapshot) {
-  std::string text = fmt::format("{}: {} of {} trials", printable(snapshot.study), snapshot.trials, snapshot.all);
+  std::string text =
+      fmt::format("{}: {} of {}", printable(snapshot.study), snapshot.trials, counted(snapshot.all, "trial"));
   for (const auto& [state, trials] : snapshot.counts) text += fmt::format(", {} {}", trials, state);
   return text +
          fmt::format("  {}  {} device-hours", format_clock(snapshot.elapsed), format_hours(snapshot.device_seconds));

@@ -4,7 +4,7 @@
 // While the job runs, this object follows the log of rank 0, and stores and delivers the results that the log contains.
 // The job continues after this object is destroyed.
 //
-// Threading: call the functions from one thread. The trial's own threads call the Owner functions.
+// Threading: the functions must be called from one thread. The trial's own threads call the Owner functions.
 #pragma once
 
 #include <atomic>

@@ -5,7 +5,7 @@
 // The jobs outlive the search: while no search is running, trials continue. The next search takes them over, and reads
 // their output from the logs of the pods that still exist.
 //
-// Threading: call the functions from one thread. Each active trial has its own thread.
+// Threading: the functions must be called from one thread. Each active trial has its own thread.
 #pragma once
 
 #include <chrono>

@@ -80,11 +80,14 @@ std::string reason_in(const std::string& body) {
   return one_line(std::string(text.substr(line == std::string_view::npos ? 0 : line + 1).substr(0, kMaxReason)));
 }
 
-// Returns the maximum size of a package, such as "500.00MiB", if the server's answer names it, or "".
+// Returns the maximum size of a package, such as "500.00 MiB", if the server's answer names it, or "".
 std::string package_limit_in(const std::string& body) {
   static const std::regex limit(R"(exceeds the maximum size of (\d[\w.]*\w))");
   std::smatch match;
-  return std::regex_search(body, match, limit) ? match.str(1) : "";
+  if (!std::regex_search(body, match, limit)) return "";
+  std::string size = match.str(1);
+  if (const std::size_t unit = size.find_first_not_of("0123456789."); unit != std::string::npos) size.insert(unit, " ");
+  return size;
 }
 
 }  // namespace
@@ -100,7 +103,7 @@ http::Response JobServer::send(const http::Request& request) {
     } catch (const http::ConnectionError& error) {
       if ((!repeatable && error.sent()) || Clock::now() - begin > patience_) {
         throw Error(
-            fmt::format("cannot reach the Ray job server {}: {}", http::without_user(access_.url), error.reason()));
+            fmt::format("cannot reach the Ray job server '{}': {}", http::without_user(access_.url), error.reason()));
       }
     }
     std::this_thread::sleep_for(kRetryAfter);
@@ -124,14 +127,14 @@ json JobServer::expect(const http::Response& response, const std::string& what) 
   const std::string shown = http::without_user(access_.url);
   if (response.status == 401 || response.status == 403) {
     throw Error(
-        fmt::format("cannot {}: the Ray job server {} requires a valid token; set RAY_AUTH_TOKEN", what, shown));
+        fmt::format("cannot {}: the Ray job server '{}' requires a valid token; set RAY_AUTH_TOKEN", what, shown));
   }
   if (response.status < 200 || response.status > 299) {
-    throw Error(fmt::format("cannot {}: the Ray job server {} answered {}: {}", what, shown, response.status,
+    throw Error(fmt::format("cannot {}: the Ray job server '{}' answered {}: {}", what, shown, response.status,
                             reason_in(response.body)));
   }
   json answer = parse_foreign_json(response.body);
-  if (answer.is_discarded()) throw Error(fmt::format("cannot {}: {} is not a Ray job server", what, shown));
+  if (answer.is_discarded()) throw Error(fmt::format("cannot {}: '{}' is not a Ray job server", what, shown));
   return answer;
 }
 
@@ -140,9 +143,9 @@ void JobServer::check_version() {
   const std::string version = answer.is_object() ? text_of(answer, "ray_version") : "";
   int major = 0, minor = 0;
   if (std::sscanf(version.c_str(), "%d.%d", &major, &minor) != 2)
-    throw Error(fmt::format("{} is not a Ray job server", http::without_user(access_.url)));
+    throw Error(fmt::format("'{}' is not a Ray job server", http::without_user(access_.url)));
   if (std::pair(major, minor) < std::pair(kMinMajor, kMinMinor)) {
-    throw Error(fmt::format("the cluster at {} runs Ray {}; {}.{} or later is required",
+    throw Error(fmt::format("the cluster at '{}' runs Ray {}; {}.{} or later is required",
                             http::without_user(access_.url), one_line(version), kMinMajor, kMinMinor));
   }
 }
@@ -173,7 +176,7 @@ std::string JobServer::upload(const std::string& name, const std::filesystem::pa
   const std::string limit = package_limit_in(response.body);
   if (response.status == 413 || !limit.empty()) {
     throw Error(fmt::format(
-        "the package of {:.2f}MiB is too large for the Ray cluster {}{}; list large files in .dockerignore, "
+        "the package ({:.2f} MiB) is too large for the Ray cluster '{}'{}; list large files in .dockerignore, "
         "and read data from shared storage",
         static_cast<double>(request.read_size) / (1 << 20), http::without_user(access_.url),
         limit.empty() ? "" : ", which allows " + limit));
@@ -202,7 +205,7 @@ void JobServer::submit(const Submission& submission) {
                   {"metadata", submission.metadata}};
   const http::Response response = call("POST", std::string(kJobs), &body);
   if (response.status >= 400 && response.body.find("already exists") != std::string::npos)
-    throw UsageError(fmt::format("job '{}' already exists in the Ray cluster {}; delete it, or use another name",
+    throw UsageError(fmt::format("job '{}' already exists in the Ray cluster '{}'; delete it, or use another name",
                                  submission.id, http::without_user(access_.url)));
   expect(response, "start the job");
 }
@@ -222,7 +225,7 @@ std::optional<Job> JobServer::find(const std::string& id) {
   if (response.status == 404) return std::nullopt;
   auto job = parse_job(expect(response, fmt::format("read job '{}'", id)));
   if (!job)
-    throw Error(fmt::format("cannot read job '{}': {} is not a Ray job server", id, http::without_user(access_.url)));
+    throw Error(fmt::format("cannot read job '{}': '{}' is not a Ray job server", id, http::without_user(access_.url)));
   return job;
 }
 

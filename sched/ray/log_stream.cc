@@ -40,11 +40,11 @@ std::pair<std::string, std::string> split_url(const std::string& url) {
 std::string why_declined(const Access& access, const std::string& id, unsigned status) {
   const std::string server = http::without_user(access.url);
   if (status == 401 || status == 403)
-    return fmt::format("the Ray job server {} requires a valid token; set RAY_AUTH_TOKEN", server);
+    return fmt::format("the Ray job server '{}' requires a valid token; set RAY_AUTH_TOKEN", server);
   if (JobServer(access).find(id))
-    return fmt::format("cannot read the output of job '{}': the Ray job server {} answered {}", id, server, status);
+    return fmt::format("cannot read the output of job '{}': the Ray job server '{}' answered {}", id, server, status);
   return fmt::format(
-      "job '{}' is no longer in the Ray cluster {}: it was deleted, or the cluster was restarted; to continue, "
+      "job '{}' is no longer in the Ray cluster '{}': it was deleted, or the cluster was restarted; to continue, "
       "submit it again",
       id, server);
 }
@@ -122,7 +122,7 @@ void follow_logs(const Access& access, const std::string& id, const std::stop_to
       if (stop.stop_requested()) return;
       if (Clock::now() - reached > kMaxOutage) {
         throw Error(
-            fmt::format("cannot reach the Ray job server {}: {}", http::without_user(access.url), error.reason()));
+            fmt::format("cannot reach the Ray job server '{}': {}", http::without_user(access.url), error.reason()));
       }
     }
     std::this_thread::sleep_for(kReconnectAfter);

@@ -69,7 +69,8 @@ void apply_settings(const std::filesystem::path& file, ApplicationData& data) {
   const Settings settings(file);
   if (settings.has("epochs")) {
     const auto max_epochs = static_cast<std::size_t>(data.epochs);
-    data.epochs = static_cast<int>(settings.get("epochs", 1, max_epochs, "the rows of the shortest validation file"));
+    data.epochs =
+        static_cast<int>(settings.get("epochs", 1, max_epochs, "the number of rows in the shortest validation file"));
   }
   if (settings.has("min_local_bsz")) {
     data.min_local_bsz = settings.get("min_local_bsz", data.min_local_bsz, data.max_local_bsz,

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 
 namespace adaptdl::sched {
 
@@ -81,8 +82,8 @@ void Cluster::check(const Allocations& allocations, const std::string& policy) c
     const std::int64_t gpus =
         node != index_.end() && node->second < nodes_.size() ? all_[node->second].resources.at(kGpu) : 0;
     if (count > gpus) {
-      throw Error(fmt::format("policy '{}' places {} replicas on node '{}', which has {} GPUs; report this as a bug",
-                              policy, count, name, gpus));
+      throw Error(fmt::format("policy '{}' places {} on node '{}', which has {}; report this as a bug", policy,
+                              counted(count, "replica"), name, counted(gpus, "GPU")));
     }
   }
 }

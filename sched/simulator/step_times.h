@@ -10,7 +10,7 @@
 // A placement is the number of replicas on each node, in the order of ranks. Its rotations are treated as the same
 // placement, because the ring of an all-reduce has no beginning.
 //
-// Threading: can be used from any thread; a lock protects the cache.
+// Threading: an object may be used from any thread; a lock protects the cache.
 #pragma once
 
 #include <array>

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/counted.h"
 #include "simulator/csv.h"
 
 namespace adaptdl::sched {
@@ -23,9 +24,9 @@ void check_batch_size(const Csv& csv, std::size_t row, const WorkloadJob& job) {
   const auto replicas = static_cast<std::size_t>(job.num_replicas);
   if (replicas > 1 && job.batch_size < replicas * application.min_local_bsz()) {
     csv.fail(row, "num_replicas",
-             fmt::format("{} replicas share a batch of {}, but application '{}' was measured with at least {} samples "
+             fmt::format("{} replicas share a batch of {}, but application '{}' was measured with at least {} "
                          "per replica; use fewer replicas or a larger batch",
-                         replicas, job.batch_size, application.name(), application.min_local_bsz()));
+                         replicas, job.batch_size, application.name(), counted(application.min_local_bsz(), "sample")));
   }
 }
 

@@ -7,7 +7,7 @@
 //   draining  the last answer was sent; further input is discarded for a moment, because closing a connection with
 //             unread bytes would also discard the answer
 //
-// Threading: used only by the server's thread. Lifetime: owned by the operations in progress, and by the hub until
+// Threading: only the server's thread uses it. Lifetime: the operations in progress own it, and so does the hub until
 // closed().
 #pragma once
 

@@ -1,6 +1,6 @@
 // Determines the answer to each request: implements the protocol, but not the connections.
 //
-// Threading: used only by the server's thread.
+// Threading: only the server's thread uses it.
 #pragma once
 
 #include <chrono>

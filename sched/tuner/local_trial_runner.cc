@@ -106,7 +106,7 @@ std::string last_error(const fs::path& log) {
   for (std::string line; std::getline(file, line);)
     if (!line.empty()) last = std::move(line);
   if (last.starts_with(kErrorPrefix)) last.erase(0, kErrorPrefix.size());
-  return last.empty() ? fmt::format("see {}", log.string()) : last;
+  return last.empty() ? fmt::format("see '{}'", log.string()) : last;
 }
 
 // Removes the directories that trials' launchers left behind because they were killed before they had written anything.
@@ -351,7 +351,7 @@ bool LocalTrialRunner::settle() {
 }
 
 TrialEnd LocalTrialRunner::how_failed(int number, const std::string& why) const {
-  return {TrialEnd::How::kFailed, fmt::format("{}; see {}", why, log_of(trial_directory(number)).string())};
+  return {TrialEnd::How::kFailed, fmt::format("{}; see '{}'", why, log_of(trial_directory(number)).string())};
 }
 
 TrialEnd LocalTrialRunner::how_ended(int number, int status) const {

@@ -12,7 +12,8 @@
 // the next search knows how the run ended. A run belongs to a trial if its checkpoints are in the trial's directory;
 // other runs are left alone.
 //
-// Threading: one thread, which must outlive the runs, because they receive SIGTERM when it ends.
+// Threading: the runner must be used by one thread, which must outlive the runs, because they receive SIGTERM when that
+// thread ends.
 #pragma once
 
 #include <sys/types.h>

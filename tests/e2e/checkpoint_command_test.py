@@ -163,8 +163,8 @@ class CheckpointCommand(unittest.TestCase):
         self.damage(0, "model.json")
         text = self.adaptdl("verify", self.directory, code=1)
         self.assertIn("checkpoint-0: damaged", text)
-        self.assertIn("model.safetensors is damaged: its checksum does not match", text)
-        self.assertIn("model.json is damaged", text)
+        self.assertIn("model.safetensors' is damaged: its checksum does not match", text)
+        self.assertIn("model.json' is damaged", text)
         result = self.json("verify", self.directory, code=1)
         self.assertEqual([entry["whole"] for entry in result], [True, False])
         self.assertEqual(len(result[1]["problems"]), 2)
@@ -207,7 +207,7 @@ class CheckpointCommand(unittest.TestCase):
         self.save(1)
         (self.directory / "checkpoint-0" / "manifest.json").write_text('{"format": 99}')
         for verb in ("verify", "show"):
-            self.assertIn("written by a newer adaptdl; upgrade", self.adaptdl(verb, self.directory, code=1))
+            self.assertIn("written by a newer adaptdl, or is damaged; upgrade", self.adaptdl(verb, self.directory, code=1))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual(process.returncode, 128 + signal.SIGKILL, errors)
         self.assertRegex(errors, r"stopping: waiting up to \S+ for replicas 1, 2 to checkpoint")
         self.assertRegex(errors, r"replica 0 failed first: it was killed by SIGKILL")
-        self.assertRegex(errors, r"the newest checkpoint is \S+/checkpoint-0")
+        self.assertRegex(errors, r"the newest checkpoint is '\S+/checkpoint-0'")
         epoch = max(int(line.split("epoch ")[1].split()[0]) for line in (before + output).splitlines() if " epoch " in line)
         again = subprocess.run([*command, str(epoch + 3)], env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
         self.assertEqual(again.returncode, 0, again.stderr)

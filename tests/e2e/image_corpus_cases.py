@@ -6,7 +6,7 @@ from image_corpus_support import Case, archive
 
 BUSYBOX = "FROM busybox:1.36\n"
 TEXTS = {"a.txt": "a\n", "b.txt": "b\n", "c.md": "c\n", "dir/x": "x\n", "dir/sub/y": ("y\n", 0o600), "dir/sub/run": ("#!/bin/sh\n", 0o755), "dir/link": "-> sub/y"}
-HEREDOC = "Debian 12's buildah does not support here-documents"
+HEREDOC = "Debian 12's buildah does not support heredocs"
 MAKES_VOLUMES = "buildah creates the directories of volumes; BuildKit does not"
 FLAG = "Debian 12's buildah does not support the flag"
 

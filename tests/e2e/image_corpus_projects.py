@@ -168,7 +168,7 @@ nobody
 humans.txt
 USER web
 CMD ["start"]
-""", buildah=False, why="Debian 12's buildah does not support here-documents", tree={"srv/www/index.html": "built\n", "usr/local/bin/start": (0o755, 0, 0), "srv/www/robots.txt": "User-agent: *\n",
+""", buildah=False, why="Debian 12's buildah does not support heredocs", tree={"srv/www/index.html": "built\n", "usr/local/bin/start": (0o755, 0, 0), "srv/www/robots.txt": "User-agent: *\n",
          "srv/www/humans.txt": "nobody\n"}, config={"User": "web", "Cmd": ["start"]}),
     Case("cache-mounts-of-a-language", """# syntax=docker/dockerfile:1
 FROM golang:1.22-alpine AS build

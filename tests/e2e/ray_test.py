@@ -131,7 +131,7 @@ class RayTest(unittest.TestCase):
         self.wait_for(1)
         self.until.touch()
         self.wait_for_state("Succeeded")
-        self.assertIn(f"continuing from {checkpoints}/checkpoint-0", self.text())
+        self.assertIn(f"continuing from '{checkpoints}/checkpoint-0'", self.text())
         times = collections.Counter(tuple(entry) for line in self.samples.read_text().splitlines()
                                     for _, epoch, *samples in [line.split()] for entry in ((epoch, sample) for sample in samples))
         epochs = 1 + max(int(epoch) for epoch, _ in times)
@@ -263,7 +263,7 @@ class RayTest(unittest.TestCase):
         follow = subprocess.Popen([ADAPTDL, "logs", "--ray", self.cluster.url, self.job, "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertTrue(follow.stdout.readline())
         self.cluster.kill_all("head")
-        self.adaptdl("ls", code=1, error=f"cannot reach the Ray job server {self.cluster.url}: connection refused")
+        self.adaptdl("ls", code=1, error=f"cannot reach the Ray job server '{self.cluster.url}': connection refused")
         self.cluster.start_head()
         self.assertEqual(self.adaptdl("ls"), "no jobs\n")
         self.adaptdl("logs", self.job, code=1, error=f"job '{self.job}' not found")
@@ -275,7 +275,7 @@ class RayTest(unittest.TestCase):
         self.wait_for(1)
         self.until.touch()
         self.wait_for_state("Succeeded")
-        self.assertIn(f"continuing from {self.directory}/checkpoints/checkpoint-0", self.text())
+        self.assertIn(f"continuing from '{self.directory}/checkpoints/checkpoint-0'", self.text())
 
     def test_a_package_that_exceeds_the_limit_of_the_cluster_is_reported_in_one_line(self):
         self.cluster.end()
@@ -283,7 +283,7 @@ class RayTest(unittest.TestCase):
         self.addCleanup(self.cluster.end)
         (self.project / "weights").write_bytes(os.urandom(20_000_000))
         self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", self.project, "--", "./program", code=1,
-                     error=r"the package of \d+\.\d\dMiB is too large for the Ray cluster \S+, which allows 19\.07MiB; list large files in \.dockerignore")
+                     error=r"the package \(\d+\.\d\d MiB\) is too large for the Ray cluster '\S+', which allows 19\.07 MiB; list large files in \.dockerignore")
         self.assertEqual(self.adaptdl("ls"), "no jobs\n")
 
     def test_a_failed_job_and_invalid_submissions_are_reported_in_one_line(self):

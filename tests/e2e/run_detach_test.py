@@ -143,7 +143,7 @@ class DetachTest(RunTest):
         )
         self.assertIn("[0] the reason\n", self.adaptdl("logs", "job"))
         notices = self.adaptdl("logs", "job", "--notices")
-        self.assertRegex(notices, r"\A20\d\d-\d\d-\d\d \d\d:\d\d:\d\d 1 replica of sh, ")
+        self.assertRegex(notices, r"\A20\d\d-\d\d-\d\d \d\d:\d\d:\d\d 1 replica of 'sh', ")
         self.assertIn("adaptdl: error: replica 0 failed first: it exited with code 7\n", notices)
 
     def test_the_suggested_command_resumes_a_stopped_run_in_the_background(self):

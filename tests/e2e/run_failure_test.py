@@ -107,7 +107,7 @@ class FailureTest(RunTest):
         )
         self.assertEqual(run.finish(), 9, run.text())
         [directory] = self.own_checkpoints()
-        run.wait_for(f"the newest checkpoint is {directory}/checkpoint-0")
+        run.wait_for(f"the newest checkpoint is '{directory}/checkpoint-0'")
         self.assertIn(f"--checkpoint {directory} ", run.err[-1])
         self.run_to_end("-n", 1, "false", code=1)
         self.assertEqual(self.own_checkpoints(), [directory])  # an empty directory is not kept

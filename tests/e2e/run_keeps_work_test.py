@@ -33,7 +33,7 @@ class KeptCheckpointsTest(VerbsTest):
     def test_a_run_that_does_not_train_keeps_the_checkpoints_of_an_earlier_run(self):
         step = self.stop_with_checkpoint()
         run = self.run_to_end("--name", "job", "-n", 1, "true")
-        self.assertIn(f"adaptdl: kept {self.checkpoints}, because the run reported no training; to remove it: adaptdl delete job", run.err)
+        self.assertIn(f"adaptdl: kept '{self.checkpoints}', because the run reported no training; to remove it: adaptdl delete job", run.err)
         self.assertTrue((self.checkpoints / "checkpoint-0").exists())
         self.run_to_end("--name", "job", "-n", 1, REPLICA_PROGRAM, "--steps", step + 3)
         self.assertFalse(self.checkpoints.exists())  # nothing is left to continue
@@ -49,7 +49,7 @@ while :; do sleep 0.05; done
         interrupt(run)
         self.assertEqual(run.finish(), 0, run.text())
         self.assertEqual((self.checkpoints / "state").read_text(), "state\n")
-        self.assertIn(f"adaptdl: kept {self.checkpoints}, because the run was asked to stop; to remove it: adaptdl delete job", run.err)
+        self.assertIn(f"adaptdl: kept '{self.checkpoints}', because the run was asked to stop; to remove it: adaptdl delete job", run.err)
 
 
 class StalledOutputTest(VerbsTest):

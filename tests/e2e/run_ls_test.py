@@ -93,7 +93,7 @@ class LsTest(VerbsTest):
         words = [word if word != str(FOREVER) else "1" for word in shlex.split(command)]
         again = self.start(*words[2:])
         self.assertEqual(again.finish(), 0, again.text())
-        again.wait_for(f"continuing from {self.directory}/c/checkpoint-0")
+        again.wait_for(f"continuing from '{self.directory}/c/checkpoint-0'")
         self.assertEqual(self.listed()["job"]["state"], "done")
 
     def test_repeating_the_command_of_a_killed_run_with_a_name_resumes_that_run(self):
@@ -103,7 +103,7 @@ class LsTest(VerbsTest):
         run.send(signal.SIGKILL)
         run.finish()
         again = self.start("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", step + 3)
-        again.wait_for(f"adaptdl: 1 replica of {REPLICA_PROGRAM}, continuing from {saved}")
+        again.wait_for(f"adaptdl: 1 replica of '{REPLICA_PROGRAM}', continuing from '{saved}'")
         again.wait_for(f"[0] begins at step {step} of start 0")
         self.assertEqual(again.finish(), 0, again.text())
         # The logs are continued, too.
@@ -111,7 +111,7 @@ class LsTest(VerbsTest):
 
     def test_a_run_with_finished_replicas_is_still_running(self):
         run = self.start("-n", 2, "--name", "job", "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] || until [ -e end ]; do sleep 0.05; done")
-        run.wait_for("2 replicas of sh")
+        run.wait_for("2 replicas of 'sh'")
         self.assertTrue(eventually(lambda: self.listed()["job"]["replicas"] == 1))
         self.assertEqual(self.listed()["job"]["state"], "running")
         (self.directory / "end").touch()

@@ -84,7 +84,7 @@ class NodesTest(RunTest):
         interrupt(runs[1])
         for run in runs:
             self.assertEqual(run.finish(), 143, run.text())
-            run.wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
+            run.wait_for(f"stopped with checkpoint '{self.directory}/shared/checkpoint-0'")
 
     def test_a_launcher_without_the_checkpoint_directory_reports_the_checkpoint_that_its_replica_saved(self):
         # The second machine's directory is removed during the run, so that only its replica can report the checkpoint.
@@ -106,7 +106,7 @@ class NodesTest(RunTest):
         interrupt(runs[0])
         for run in runs:
             self.assertEqual(run.finish(), 143, run.text())
-        runs[1].wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
+        runs[1].wait_for(f"stopped with checkpoint '{self.directory}/shared/checkpoint-0'")
 
     def test_a_failure_on_one_machine_ends_the_job_on_all_machines(self):
         runs = self.start_nodes(2, 2, ["--steps", FOREVER])

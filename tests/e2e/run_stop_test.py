@@ -33,7 +33,7 @@ class GracefulStopTest(RunTest):
         [directory] = self.own_checkpoints()
         [checkpoint] = directory.glob("checkpoint-*")
         step = int(run.wait_for("saved step")[0].split()[-1])
-        self.assertIn(f"adaptdl: stopped with checkpoint {checkpoint} (epoch {step // 10})", run.err)
+        self.assertIn(f"adaptdl: stopped with checkpoint '{checkpoint}' (epoch {step // 10})", run.err)
 
         command = self.resume_command(run)
         self.assertEqual(
@@ -181,7 +181,7 @@ class GracefulStopTest(RunTest):
         for grace, patience in (("60s", 50), ("2s", 30)):
             with self.subTest(grace):
                 run = self.start("-n", 1, "--no-checkpoint", "--grace", grace, "sleep", 1000)
-                run.wait_for("1 replica of sleep")
+                run.wait_for("1 replica of 'sleep'")
                 began = time.monotonic()
                 interrupt(run)
                 self.assertEqual(run.finish(), 1, run.text())
@@ -231,7 +231,7 @@ class NothingSavedTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
         run.wait_for("error: the replicas stopped without saving a checkpoint")
-        run.wait_for(f"the newest checkpoint is {self.directory}/c/checkpoint-0")
+        run.wait_for(f"the newest checkpoint is '{self.directory}/c/checkpoint-0'")
 
     def test_a_program_that_does_not_handle_sigterm_is_reported(self):
         run = self.start("-n", 1, "sh", "-c", "echo ready; exec sleep 1000")
@@ -306,7 +306,7 @@ while True:
             interrupt(run)
             self.assertEqual(run.finish(), 143, run.text())
             self.assertEqual(run.out, [f"[0] found {list(range(restarts))}"])
-            run.wait_for(f"stopped with checkpoint {self.directory}/c/checkpoint-{restarts}")
+            run.wait_for(f"stopped with checkpoint '{self.directory}/c/checkpoint-{restarts}'")
 
 
 if __name__ == "__main__":

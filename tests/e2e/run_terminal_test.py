@@ -221,7 +221,7 @@ class TerminalTest(RunTest):
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
         self.assertNotIn("SIGINT: checkpointing", terminal.text)  # the replicas were stopped with SIGTERM
-        self.assertIn(f"adaptdl: stopped with checkpoint {self.directory}/c/checkpoint-0", terminal.text)
+        self.assertIn(f"adaptdl: stopped with checkpoint '{self.directory}/c/checkpoint-0'", terminal.text)
 
     def test_a_second_ctrl_c_kills_the_replicas(self):
         terminal = self.start_on_terminal("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000, "--hang")

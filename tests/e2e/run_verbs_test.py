@@ -144,7 +144,7 @@ class DeleteTest(VerbsTest):
         run = self.start_counting("job", "--checkpoint", "c")
         replicas = replicas_of(run.pid)
         self.assertEqual(
-            self.adaptdl("delete", "job"), f"deleted job; its checkpoints are in {self.directory}/c\n"
+            self.adaptdl("delete", "job"), f"deleted job; its checkpoints are in '{self.directory}/c'\n"
         )
         self.assertFalse(any(map(is_alive, replicas)))
         self.assertEqual(run.finish(), 143, run.text())
@@ -158,7 +158,7 @@ class DeleteTest(VerbsTest):
         for name, options in {"gone": [], "kept": ["--keep-checkpoints"]}.items():
             self.start_counting(name)
             printed = self.adaptdl("delete", name, *options)
-            self.assertEqual(f"its checkpoints are in {self.runs}/{name}/checkpoints" in printed, bool(options), printed)
+            self.assertEqual(f"its checkpoints are in '{self.runs}/{name}/checkpoints'" in printed, bool(options), printed)
             self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
         self.assertEqual(list(self.runs.glob("*/*/*")), [self.runs / "kept" / "checkpoints" / "checkpoint-0"])
 

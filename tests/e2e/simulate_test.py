@@ -207,7 +207,7 @@ class CyclesTest(SimulateTest):
             running.send_signal(number)
             output, errors = running.communicate(timeout=PATIENCE)
             self.assertEqual((running.returncode, output), (code, ""))
-            self.assertEqual(errors, f"adaptdl: interrupted; no results, and {out} is unchanged\n")
+            self.assertEqual(errors, f"adaptdl: interrupted; no results, and '{out}' is unchanged\n")
             self.assertEqual(out.read_text(), "as it was")
             self.assertEqual(list(self.directory.iterdir()), [out])
 

@@ -122,8 +122,8 @@ class TuneTest(tune_support.TuneTest):
         self.assertTrue(failed)
         for trial in trials:
             self.assertEqual(trial["state"], "failed" if trial in failed else "complete")
-        self.assertRegex(failed[0]["why"], r"exited with code 1; see .*/trials/\d+/run.log")
-        log = pathlib.Path(failed[0]["why"].split("see ")[1])
+        self.assertRegex(failed[0]["why"], r"exited with code 1; see '.*/trials/\d+/run.log'")
+        log = pathlib.Path(failed[0]["why"].split("see ")[1].strip("'"))
         self.assertIn("is too high", log.read_text())
 
     def test_a_search_stops_if_its_first_trials_all_fail(self):

@@ -26,7 +26,7 @@ torch::Tensor read_idx(const std::string& path, std::size_t dims) {
   if (!file)
     throw adaptdl::Error(fmt::format("cannot read '{}': --data must be a directory with the four MNIST files", path));
   if (read_big_endian(file) != (0x800 | dims))
-    throw adaptdl::Error(fmt::format("{} is not an IDX file of bytes in {} dimensions", path, dims));
+    throw adaptdl::Error(fmt::format("'{}' is not an IDX file of bytes in {} dimensions", path, dims));
   std::vector<std::int64_t> shape(dims);
   std::uintmax_t bytes = 1;
   const auto on_disk = std::filesystem::file_size(path);
@@ -36,7 +36,7 @@ torch::Tensor read_idx(const std::string& path, std::size_t dims) {
     if (bytes > on_disk) break;
   }
   if (bytes == 0 || bytes != on_disk - 4 * (dims + 1))
-    throw adaptdl::Error(fmt::format("{} is damaged: its header and its {} bytes do not match", path, on_disk));
+    throw adaptdl::Error(fmt::format("'{}' is damaged: its header and its {} bytes do not match", path, on_disk));
   auto data = torch::empty(shape, torch::kByte);
   file.read(static_cast<char*>(data.data_ptr()), static_cast<std::streamsize>(bytes));
   if (!file) throw adaptdl::Error(fmt::format("cannot read all of '{}'", path));

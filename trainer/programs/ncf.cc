@@ -117,7 +117,8 @@ int main(int argc, char** argv) {
         app.add_option("--factors", own.factors, "Number of factors per user and item")
             ->check(programs::positive())
             ->capture_default_str();
-        app.add_option("--negatives", own.negatives, "Number of unchosen items to draw for each choice")
+        app.add_option("--negatives", own.negatives,
+                       "Number of negative items (items that the user did not choose) per choice")
             ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
         app.add_flag("--sparse", own.sparse, "Use sparse gradients for the embeddings; requires --optimizer sgd");

@@ -3,7 +3,8 @@
 // The command must check the stop token, and end when a stop is requested. If it has not ended after a few seconds, or
 // if a second signal arrives, `last_resort` is called and the process exits.
 //
-// Threading: must be created before other threads, which inherit its signal mask. Lifetime: one object at a time.
+// Threading: the object must be created before other threads, which inherit its signal mask. Lifetime: only one object
+// may exist at a time.
 #pragma once
 
 #include <atomic>

@@ -67,7 +67,7 @@ void remove_run(const sched::RunEntry& run, const DeleteOptions& options) {
   const bool kept =
       !checkpoints.empty() && fs::is_directory(checkpoints, ignored) && !fs::is_empty(checkpoints, ignored);
   print_out("deleted {}{}\n", run.status.name,
-            kept ? fmt::format("; its checkpoints are in {}", checkpoints.string()) : "");
+            kept ? fmt::format("; its checkpoints are in '{}'", checkpoints.string()) : "");
 }
 
 std::vector<kube::Replica> pods_of(const Target& target) {

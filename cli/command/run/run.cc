@@ -47,12 +47,13 @@ std::string resume_command(const CLI::App& app, const RunOptions& options, const
 
 std::string opening(const sched::LaunchPlan& plan) {
   const std::string lower_bound = plan.min_replicas < plan.replicas ? fmt::format("{} to ", plan.min_replicas) : "";
-  std::string text = fmt::format("{}{} of {}", lower_bound, counted(plan.replicas, "replica"), plan.arguments.front());
+  std::string text =
+      fmt::format("{}{} of '{}'", lower_bound, counted(plan.replicas, "replica"), plan.arguments.front());
   if (plan.nodes > 1) text += fmt::format(" on machine {} of {}", plan.node_rank, plan.nodes);
   if (!plan.checkpoints) return text + ", without checkpoints";
   const auto newest = sched::CheckpointWatch(plan.checkpoints).newest();
-  if (newest) return text + fmt::format(", continuing from {}", newest->path.string());
-  return text + fmt::format(", checkpoints in {}", plan.checkpoints->string());
+  if (newest) return text + fmt::format(", continuing from '{}'", newest->path.string());
+  return text + fmt::format(", checkpoints in '{}'", plan.checkpoints->string());
 }
 
 // Runs the plan in the foreground.

@@ -92,7 +92,7 @@ std::string RunRegistration::ended(const sched::LaunchResult& result) {
   if (control_) control_->finish();
   std::error_code error;
   if (!done || own_checkpoints_.empty() || !fs::exists(own_checkpoints_, error)) return "";
-  return fmt::format("adaptdl: kept {}, because {}; to remove it: adaptdl delete {}\n",
+  return fmt::format("adaptdl: kept '{}', because {}; to remove it: adaptdl delete {}\n",
                      printable(own_checkpoints_.string()),
                      result.stop_requested ? "the run was asked to stop" : "the run reported no training", name());
 }

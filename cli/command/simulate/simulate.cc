@@ -50,7 +50,7 @@ int simulate(const SimulateOptions& options) {
   const auto results = sched::simulate(tasks, plan.simulation, &screen, &stop_wanted, plan.threads);
   screen.close();
   if (stop_wanted) {
-    print_notice("interrupted; no results{}", log ? ", and " + options.out + " is unchanged" : "");
+    print_notice("interrupted; no results{}", log ? ", and '" + options.out + "' is unchanged" : "");
     return 128 + stopped_by;
   }
   if (options.json)

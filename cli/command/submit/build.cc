@@ -176,10 +176,10 @@ void add_build(CLI::App& app, int& exit_code) {
   app.add_flag("--no-cache", options->no_cache, "Do not use the cache");
   app.add_option("--cache-limit", options->cache_limit,
                  "Reduce the cache to this size after the build; 0 for no limit (default: 20 GiB, or a tenth of the "
-                 "disk)")
+                 "disk if that is less)")
       ->type_name("SIZE");
   add_registry_flags(app, options->registry);
-  app.add_flag("-q,--quiet", options->quiet, "Show no steps, only why a step failed");
+  app.add_flag("-q,--quiet", options->quiet, "Do not show progress; show only why a step failed");
   app.add_flag("--json", options->json, "Print JSON");
   app.footer(
       "Neither Docker nor root is required: RUN steps run in a user namespace. The command prints the names and\n"

@@ -150,7 +150,7 @@ class Submit {
     for (const kube::Submission& one : planned) made.push_back(submitter.dry_run(one));
     print_objects(made, options_.output);
     if (!dockerfile_.empty())
-      notice(fmt::format("nothing was built: the image will be '{}@DIGEST'", options_.submission.image));
+      notice(fmt::format("nothing was built; without --dry-run, the image is '{}@DIGEST'", options_.submission.image));
   }
 
   SubmitOptions& options_;
@@ -167,7 +167,7 @@ void dry_run_here(SubmitOptions& options, const std::vector<json>& jobs, const f
   if (!dockerfile.empty()) {
     const auto target = ImageTarget::of_environment();
     options.submission.image = target ? target->pulled_as() : "adaptdl-submit";
-    notice(fmt::format("nothing was built: the image will be built from '{}'", dockerfile.string()));
+    notice(fmt::format("nothing was built; without --dry-run, the image is built from '{}'", dockerfile.string()));
   }
   print_objects(make_submissions(jobs, options.submission), options.output);
 }

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "base/counted.h"
 #include "command/tune/tune_show.h"
 #include "terminal/format.h"
 #include "terminal/terminal.h"
@@ -91,8 +92,9 @@ void SearchReport::notice(std::string_view text) {
 void SearchReport::begin(const std::string& directory) {
   const tune::StudySettings& settings = plan_.settings;
   if (!plan_.json)
-    return notice(fmt::format("study '{}': {} trials of '{}', up to {} at the same time; stored in '{}'", plan_.study,
-                              settings.trials, settings.command.front(), settings.parallel, directory));
+    return notice(fmt::format("study '{}': {} of '{}', up to {} at the same time; stored in '{}'", plan_.study,
+                              counted(settings.trials, "trial"), settings.command.front(), settings.parallel,
+                              directory));
   put_json("search_started", {{"study", plan_.study},
                               {"directory", directory},
                               {"metric", settings.metric},

@@ -219,8 +219,8 @@ void search_to_end(const TunePlan& plan, tune::Search& search, const Trials& tri
 
 // Describes a study that has reached its device-hours limit.
 std::string used_up_text(const TunePlan& plan, double device_seconds) {
-  return fmt::format("study '{}' has used {} of its {:g} device-hours", plan.study, format_hours(device_seconds),
-                     plan.settings.gpu_hours);
+  return fmt::format("study '{}' has used {} of its {:g} device-hour{}", plan.study, format_hours(device_seconds),
+                     plan.settings.gpu_hours, plan.settings.gpu_hours == 1 ? "" : "s");
 }
 
 [[noreturn]] void refuse_used_up(const TunePlan& plan, double device_seconds) {

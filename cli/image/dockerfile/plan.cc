@@ -22,7 +22,7 @@ std::size_t target_of(const Dockerfile& dockerfile, const std::string& target) {
     names.push_back(stage.name.empty() ? std::to_string(stage.number) : stage.name);
   }
   throw Error(one_line(
-      fmt::format("{} has no stage '{}'; its stages are {}", dockerfile.file, target, fmt::join(names, ", "))));
+      fmt::format("'{}' has no stage '{}'; its stages are {}", dockerfile.file, target, fmt::join(names, ", "))));
 }
 
 class Planner {

@@ -20,7 +20,7 @@ class FileMode {
   static FileMode parse(std::string_view text, std::string_view instruction);
   // Returns a file's permissions after the change, given the permissions before the change.
   unsigned apply(unsigned mode, bool is_directory) const;
-  const std::string& text() const { return text_; }  // as parsed
+  const std::string& text() const { return text_; }  // the text that was parsed
 
  private:
   struct Change {

@@ -164,7 +164,8 @@ std::string FileTree::resolve(const std::string& path) const {
     char target[PATH_MAX];
     const ssize_t size = fd ? ::readlinkat(fd.get(), part.c_str(), target, sizeof target) : -1;
     if (size < 0) continue;
-    if (++links > kMaxTreeLinks) throw Error(one_line(fmt::format("'{}/{}' has too many symbolic links", name_, path)));
+    if (++links > kMaxTreeLinks)
+      throw Error(one_line(fmt::format("cannot resolve '{}/{}': too many levels of symbolic links", name_, path)));
     done.pop_back();
     if (target[0] == '/') done.clear();
     std::vector<std::string> parts = split(std::string_view(target, static_cast<std::size_t>(size)), '/');

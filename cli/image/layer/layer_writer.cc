@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "base/printable.h"
 #include "http/http.h"
 #include "image/layer/block_compressor.h"
@@ -72,9 +73,9 @@ struct LayerWriter::Impl {
   }
 
   [[noreturn]] static void changed(const Entry& entry, std::string_view how) {
-    throw Error(fmt::format(
-        "'{}' became {} than {} bytes while it was being read; build again when no process is writing to it",
-        one_line(entry.path, 200), how, entry.size));
+    throw Error(
+        fmt::format("'{}' became {} than {} while it was being read; build again when no process is writing to it",
+                    one_line(entry.path, 200), how, counted(entry.size, "byte")));
   }
 
   void add(Entry entry, const Content& content) {

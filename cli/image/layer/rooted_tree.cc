@@ -143,7 +143,7 @@ int RootedTree::parent_of(const std::string& directory, const std::string& path)
 
 Fd RootedTree::make_parents(const std::string& directory, int links) {
   if (links > kMaxDirectoryLinks)
-    throw Error(fmt::format("'{}' has too many symbolic links", one_line(directory, 200)));
+    throw Error(fmt::format("cannot resolve '{}': too many levels of symbolic links", one_line(directory, 200)));
   Fd parent = open_directory("", 0);
   // Continues in the directory that the link at `path` leads to.
   const auto by_way_of = [&](const std::string& path, const std::string& link) {

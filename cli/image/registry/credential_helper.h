@@ -1,6 +1,6 @@
 // Runs a credential helper, a program named `docker-credential-NAME`, using Docker's protocol.
 //
-// Threading: may be called while other threads are running. The helper inherits standard error.
+// Threading: the functions may be called while other threads are running. The helper inherits standard error.
 #pragma once
 
 #include <chrono>

@@ -96,7 +96,7 @@ Reference Reference::parse(std::string_view text) {
     rest = rest.substr(0, at);
     if (!is_digest(reference.digest))
       refuse_reference(text, "digest", reference.digest,
-                       "must be sha256: with 64 or sha512: with 128 lowercase hexadecimal digits");
+                       "must be 'sha256:' followed by 64, or 'sha512:' followed by 128, lowercase hexadecimal digits");
   }
   if (rest.find("://") != std::string_view::npos)
     refuse_reference(text, "name", rest, "must not be a URL; remove http:// or https://");

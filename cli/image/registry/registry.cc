@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "base/printable.h"
 #include "image/base/digest.h"
 #include "image/registry/registry_impl.h"
@@ -133,7 +134,7 @@ struct BlobPull {
     skip -= passed;
     data.remove_prefix(passed);
     if (data.size() > blob.size - offset)
-      throw Error(fmt::format("{}: the registry sent more than the expected {} bytes", what, blob.size));
+      throw Error(fmt::format("{}: the registry sent more than the expected {}", what, counted(blob.size, "byte")));
     digester.update(data);
     sink(data);
     offset += data.size();
@@ -152,7 +153,7 @@ struct BlobPull {
         [this](const http::Response& head) { begin(head); });
     if (response.status / 100 != 2) throw place.session->error(what, response, scopes, stop);
     if (offset < blob.size) {
-      const std::string reason = fmt::format("the response ended after {} of {} bytes", offset, blob.size);
+      const std::string reason = fmt::format("the response ended after {} of {}", offset, counted(blob.size, "byte"));
       throw http::ConnectionError(what + ": " + reason, reason, true);
     }
   }

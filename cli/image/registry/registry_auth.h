@@ -5,7 +5,7 @@
 // `credHelpers` precedes `credsStore`, and both precede `auths`, so that an old entry does not hide a helper's
 // credentials. Every call reads the files again.
 //
-// Threading: may be called from any thread.
+// Threading: the functions may be called from any thread.
 #pragma once
 
 #include <chrono>

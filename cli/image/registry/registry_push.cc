@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "base/fd.h"
 #include "base/printable.h"
 #include "image/base/digest.h"
@@ -131,7 +132,8 @@ class Upload {
         const std::size_t wanted = std::min<std::uint64_t>(room, end - at);
         const std::size_t count = wanted > 0 ? blob_.read(at, data, wanted) : 0;
         if (wanted > 0 && count == 0)
-          throw Error(fmt::format("{}: the content is shorter than {} bytes; did it change?", what_, blob_.size));
+          throw Error(
+              fmt::format("{}: the content is shorter than {}; did it change?", what_, counted(blob_.size, "byte")));
         at += count;
         report(at);
         return count;
@@ -243,7 +245,7 @@ std::string Registry::push_manifest(const Reference& image, const std::string& m
   const Place place = impl_->own_place(image);
   const std::string what = fmt::format("cannot push image '{}'", image.full()), digest = sha256(bytes);
   if (!image.digest.empty() && image.digest != digest)
-    throw Error(fmt::format("{}: the manifest's digest is {}", what, digest));
+    throw Error(fmt::format("{}: the manifest's digest is {}, not the one in the image name", what, digest));
   http::Request request;
   request.method = "PUT";
   request.headers = {"Content-Type: " + media_type};

@@ -1,6 +1,6 @@
 // Sends requests to one registry, with its URL, trusted certificates and credentials.
 //
-// Threading: may be used from several threads at once. Lifetime: the options must outlive the session.
+// Threading: several threads may use a session at once. Lifetime: the options must outlive the session.
 #pragma once
 
 #include <functional>

@@ -5,8 +5,8 @@
 // subordinate IDs from /etc/subuid and /etc/subgid represent all other users and groups; without subordinate IDs, only
 // one ID is available. After that, builds run the same code for all users. No mount outlives the process.
 //
-// Threading: enter the namespaces at the start of a command, while the process has one thread; any thread may read the
-// result. Lifetime: the namespaces last as long as the process.
+// Threading: a command must enter the namespaces at its start, while the process has one thread; any thread may read
+// the result. Lifetime: the namespaces last as long as the process.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 namespace adaptdl::image {
 
 // Returns the filter's program, for this machine and the 32-bit programs that it runs. The first call builds it in a
-// few milliseconds; later calls cost nothing. May be called from any thread. Throws Error.
+// few milliseconds; later calls cost nothing. Any thread may call this function. Throws Error.
 const std::vector<sock_filter>& step_filter();
 
 // Filters the system calls of this thread and of all processes that it starts. The caller must have CAP_SYS_ADMIN in

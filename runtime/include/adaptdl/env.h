@@ -3,7 +3,8 @@
 //
 // The variables include those of AdaptDL 0.2, so that a program runs unchanged under `adaptdl run`, by hand, and in a
 // cluster. Errors: a malformed or out-of-range value throws UsageError, which names the variable, its value and the
-// values it accepts. Threading: safe as long as no thread changes the environment.
+// values it accepts. Threading: any thread may call these functions as long as no thread
+// changes the environment.
 #pragma once
 
 #include <chrono>

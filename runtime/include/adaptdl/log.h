@@ -1,7 +1,7 @@
 // A replica's log messages. Each is one line on standard error: "adaptdl: TEXT" or "adaptdl: warning: TEXT".
 //
-// Threading: may be called from any thread; a line is written with one write(2), so lines from several threads never
-// mix.
+// Threading: both functions may be called from any thread; a line is written with one write(2), so lines from several
+// threads never mix.
 #pragma once
 
 #include <string_view>

@@ -5,7 +5,7 @@
 // is full or closed, or if the line is longer than 4096 bytes, because a nearly full pipe could split it. Numbers that
 // are not finite become null.
 //
-// Threading: may be called from any thread.
+// Threading: all functions may be called from any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,7 +1,7 @@
 // Scheduling hints: the data that a job sends to the scheduler about itself (protocol: docs/formats.md).
 //
 // A job that trains with this package does not need these functions: metrics.h collects and posts its hints. The
-// functions are for programs that take their own measurements. Threading: may be called from any thread.
+// functions are for programs that take their own measurements. Threading: both may be called from any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -9,7 +9,7 @@
 //
 // SIGUSR1 requests a checkpoint at the next step boundary. Training continues after the checkpoint.
 //
-// Threading: may be called from any thread; request_stop and stop_signal also from a signal handler.
+// Threading: all functions may be called from any thread; request_stop and stop_signal also from a signal handler.
 #pragma once
 
 namespace adaptdl::signal {

@@ -7,8 +7,8 @@ namespace adaptdl {
 
 // Blocks SIGPIPE in the calling thread for the lifetime of the guard, so that writes fail with EPIPE. Threads that are
 // started during this time inherit the blocked signal and keep it blocked. The destructor discards a SIGPIPE that was
-// raised in the meantime. The process's SIGPIPE disposition does not change. Threading: must be destroyed by the thread
-// that created it.
+// raised in the meantime. The process's SIGPIPE disposition does not change. Threading: the guard must be destroyed by
+// the thread that created it.
 class SigpipeGuard {
  public:
   SigpipeGuard() noexcept;

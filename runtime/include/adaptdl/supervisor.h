@@ -1,6 +1,6 @@
 // Client of the supervisor, the HTTP service through which a job's replicas find each other (see docs/formats.md).
 //
-// Threading: may be called from any thread.
+// Threading: discover() may be called from any thread.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // Shared libraries that are embedded in the command's executable, so that the command is a single file. A solver and
 // its dependencies are loaded only when they are first needed, not at every start of the command.
 //
-// Threading: may be called from any thread. Lifetime: a library stays loaded until the process ends.
+// Threading: the function may be called from any thread. Lifetime: a library stays loaded until the process ends.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,7 @@
 // Runs external helper programs, such as credential helpers and plugins, which answer a request on standard output.
 //
-// Threading: may be called while other threads are running. A helper inherits this process's standard error.
+// Threading: run_helper() may be called while other threads are running. A helper inherits this process's standard
+// error.
 #pragma once
 
 #include <chrono>

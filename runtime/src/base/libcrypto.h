@@ -1,6 +1,6 @@
 // OpenSSL's libcrypto, loaded on first use. Linking to it would add milliseconds to every start of the command.
 //
-// Threading: may be called from any thread. Lifetime: the library stays loaded.
+// Threading: libcrypto() may be called from any thread. Lifetime: the library stays loaded.
 #pragma once
 
 #include <openssl/evp.h>

@@ -71,7 +71,7 @@ InputFile::InputFile(const Fd& directory, const fs::path& path, const std::strin
   if (!fd_) throw_read_error(fmt::format("cannot open '{}'", path_.string()), errno);
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read '{}'", path_.string()), errno);
-  if (!S_ISREG(info.st_mode)) throw Damage(fmt::format("{} is not a regular file", path_.string()));
+  if (!S_ISREG(info.st_mode)) throw Damage(fmt::format("'{}' is not a regular file", path_.string()));
   size_ = static_cast<std::uint64_t>(info.st_size);
   modified_ns_ = modified_ns(info);
   ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -96,7 +96,7 @@ void InputFile::read_part(std::uint64_t offset, std::span<std::byte> out) const 
     const ssize_t count = ::pread(fd_.get(), out.data(), std::min(out.size(), kReadChunk), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_read_error(fmt::format("cannot read '{}'", path_.string()), errno);
-    if (count == 0) throw Damage(fmt::format("{} is truncated: it ends at byte {}", path_.string(), offset));
+    if (count == 0) throw Damage(fmt::format("'{}' is truncated: it ends at byte {}", path_.string(), offset));
     offset += static_cast<std::uint64_t>(count);
     out = out.subspan(static_cast<std::size_t>(count));
   }
@@ -123,7 +123,7 @@ void InputFile::check_unchanged() const {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read '{}'", path_.string()), errno);
   if (static_cast<std::uint64_t>(info.st_size) != size_ || modified_ns(info) != modified_ns_)
-    throw CheckpointError(fmt::format("{} was changed while it was being loaded", path_.string()));
+    throw CheckpointError(fmt::format("'{}' was changed while it was being loaded", path_.string()));
 }
 
 OutputFile::OutputFile(const fs::path& path, Existing existing, mode_t permissions) : path_(path) {

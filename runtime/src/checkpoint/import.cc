@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/counted.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/prune.h"
 #include "checkpoint/snapshot.h"
@@ -59,7 +60,7 @@ void Import::check(const Manifest& manifest) const {
     for (const FileInfo& expected : state.files) {
       const auto found = files_.find(expected.name);
       if (found == files_.end() || found->second.size != expected.size || found->second.checksum != expected.checksum)
-        throw Damage(fmt::format("{} of {} was not received intact", expected.name, checkpoint_name(number_)));
+        throw Damage(fmt::format("'{}' of {} was not received intact", expected.name, checkpoint_name(number_)));
     }
   }
   if (listed + 1 != files_.size())
@@ -102,7 +103,8 @@ Found link_checkpoint(const fs::path& from, const fs::path& directory, std::uint
   } catch (const fs::filesystem_error& error) {
     throw CheckpointError(fmt::format("cannot link the files of '{}': {}", from.string(), error.code().message()));
   }
-  if (linked != size) throw Damage(fmt::format("the files of '{}' have {} bytes, not {}", from.string(), linked, size));
+  if (linked != size)
+    throw Damage(fmt::format("the files of '{}' have {}, not {}", from.string(), counted(linked, "byte"), size));
   saving.commit(result.path);
   return result;
 }

@@ -52,7 +52,7 @@ void commit_file(const fs::path& file, const std::function<void(Sink&)>& write) 
 void require_directory(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error))
-    throw CheckpointError(fmt::format("{} is not a directory{}", path.string(), error ? ": " + error.message() : ""));
+    throw CheckpointError(fmt::format("'{}' is not a directory{}", path.string(), error ? ": " + error.message() : ""));
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ void export_tensors(const fs::path& checkpoint, const fs::path& file, const std:
   require_directory(checkpoint);
   Snapshot snapshot(checkpoint);
   if (only && snapshot.find(*only) == nullptr)
-    throw CheckpointError(fmt::format("{} has no state '{}'", checkpoint.string(), *only));
+    throw CheckpointError(fmt::format("'{}' has no state '{}'", checkpoint.string(), *only));
   snapshot.check_contents(only);
   std::vector<std::unique_ptr<Reader>> readers;
   std::vector<TensorInfo> infos;
@@ -134,9 +134,8 @@ void export_tensors(const fs::path& checkpoint, const fs::path& file, const std:
     }
   }
   if (infos.empty())
-    throw CheckpointError(
-        fmt::format("{} has no tensors to export",
-                    only ? fmt::format("state '{}' of {}", *only, checkpoint.string()) : checkpoint.string()));
+    throw CheckpointError(fmt::format("{}'{}' has no tensors to export",
+                                      only ? fmt::format("state '{}' of ", *only) : "", checkpoint.string()));
   commit_file(file, [&](Sink& sink) { write_tensors(sink, infos, sources); });
 }
 

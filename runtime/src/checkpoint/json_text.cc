@@ -72,9 +72,9 @@ json parse_json(std::string_view text, const std::string& what) {
   std::set<std::string> keys;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxJsonDepth + 2)
-      throw Damage(fmt::format("{} is nested more than {} levels deep", what, kMaxJsonDepth));
+      throw Damage(fmt::format("'{}' is nested more than {} levels deep", what, kMaxJsonDepth));
     if (event == json::parse_event_t::key && depth == 1 && !keys.insert(parsed.get<std::string>()).second)
-      throw Damage(fmt::format("{} contains the duplicate key '{}'", what, parsed.get<std::string>()));
+      throw Damage(fmt::format("'{}' contains the duplicate key '{}'", what, parsed.get<std::string>()));
     return true;
   };
   try {
@@ -82,7 +82,7 @@ json parse_json(std::string_view text, const std::string& what) {
   } catch (const json::exception& error) {
     // After the semicolon, the library quotes the invalid token, which may have any length.
     const std::string reason = error.what();
-    throw Damage(fmt::format("{} is not valid JSON: {}", what, reason.substr(0, reason.find(';'))));
+    throw Damage(fmt::format("'{}' is not valid JSON: {}", what, reason.substr(0, reason.find(';'))));
   }
 }
 

@@ -48,12 +48,12 @@ Choice choose(const fs::path& directory, int rank) {
   Choice result{directory, std::move(newest.snapshot), std::move(newest.passed_over), {}, false, false};
   if (rank != 0) return result;
   if (!result.snapshot) {
-    log::info(fmt::format("no checkpoint in {}: starting from the beginning", directory.string()));
+    log::info(fmt::format("no checkpoint in '{}': starting from the beginning", directory.string()));
     return result;
   }
   for (const std::string& reason : result.passed_over)
-    log::warn(fmt::format("{}: using {} instead", reason, result.snapshot->path().string()));
-  log::info(fmt::format("continuing from {}, saved by {} at {}", result.snapshot->path().string(),
+    log::warn(fmt::format("{}; using '{}' instead", reason, result.snapshot->path().string()));
+  log::info(fmt::format("continuing from '{}', saved by {} at {}", result.snapshot->path().string(),
                         counted(result.snapshot->manifest().replicas, "replica"), result.snapshot->manifest().created));
   return result;
 }
@@ -128,7 +128,7 @@ bool load_state(State& state, bool required) {
     if (!required) return false;
     std::vector<std::string> names;
     for (const StateInfo& info : snapshot.manifest().states) names.push_back(fmt::format("'{}'", info.name));
-    throw CheckpointError(fmt::format("{} has no state '{}'; it has: {}", snapshot.path().string(), state.name(),
+    throw CheckpointError(fmt::format("'{}' has no state '{}'; it has: {}", snapshot.path().string(), state.name(),
                                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   if (own->joined && own->loaded.contains(state.name())) return false;

@@ -40,7 +40,7 @@ FileInfo parse_file(const json& entry, const std::string& state, const std::stri
   info.checksum = member<std::string>(entry, "checksum", &json::is_string, file);
   if (!file_role(state, info.name))
     throw Damage(fmt::format("{0}: invalid file name '{2}' for state '{1}'", file, state, info.name));
-  if (!is_checksum(info.checksum)) throw Damage(fmt::format("{}: the checksum of {} is invalid", file, info.name));
+  if (!is_checksum(info.checksum)) throw Damage(fmt::format("{}: the checksum of '{}' is invalid", file, info.name));
   return info;
 }
 
@@ -170,7 +170,7 @@ std::string manifest_text(const Manifest& manifest) {
 ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& path) {
   const InputFile input(directory, path, kManifestName);
   const std::string file = input.path().string();
-  if (input.size() > kMaxManifest) throw Damage(fmt::format("{} is too large for a manifest", file));
+  if (input.size() > kMaxManifest) throw Damage(fmt::format("'{}' is too large for a manifest", file));
   const std::string text = input.read_all();
   const auto end = checked_end(text);
   json object;
@@ -178,19 +178,21 @@ ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& pat
     object = parse_json(text, file);
   } catch (const Damage&) {
     if (end) throw;
-    throw Damage(fmt::format("{} is damaged: its checksum does not match", file));
+    throw Damage(fmt::format("'{}' is damaged: its checksum does not match", file));
   }
   const auto format = object.is_object() ? object.find("format") : object.end();
   if (object.is_object() && format != object.end() && format->is_number_unsigned() &&
       format->get<std::uint64_t>() > kFormat)
-    throw NewerFormat(
-        fmt::format("{} has format {}, but adaptdl {} supports only formats up to {}: it was written by a newer "
-                    "adaptdl; upgrade, or move {} away to continue from an older checkpoint{}",
-                    file, format->get<std::uint64_t>(), ADAPTDL_VERSION, kFormat, path.string(),
-                    end ? "" : " (or it is damaged: its checksum does not match)"));
-  if (!end) throw Damage(fmt::format("{} is damaged: its checksum does not match", file));
+    throw NewerFormat(fmt::format(
+        "'{}' has format {}, but adaptdl {} supports only formats up to {}{}; upgrade, or move '{}' away to continue "
+        "from an older checkpoint",
+        file, format->get<std::uint64_t>(), ADAPTDL_VERSION, kFormat,
+        end ? ": it was written by a newer adaptdl"
+            : ", and its checksum does not match: it was written by a newer adaptdl, or is damaged",
+        path.string()));
+  if (!end) throw Damage(fmt::format("'{}' is damaged: its checksum does not match", file));
   if (!object.is_object() || member<std::uint64_t>(object, "format", &json::is_number_unsigned, file) != kFormat)
-    throw Damage(fmt::format("{} has an unknown format", file));
+    throw Damage(fmt::format("'{}' has an unknown format", file));
   return {parse_manifest(object, file), text.substr(*end + kChecksumKey.size(), 32)};
 }
 

@@ -117,7 +117,7 @@ void check_tensor(const TensorInfo& info, const std::string& what) {
 
 std::vector<TensorPlace> read_safetensors_head(const Input& file) {
   const std::string name = file.path().string();
-  if (file.size() < 8) throw Damage(fmt::format("{} is too short for a safetensors file", name));
+  if (file.size() < 8) throw Damage(fmt::format("'{}' is too short for a safetensors file", name));
   std::array<std::byte, 8> length_bytes;
   file.read(0, length_bytes);
   std::uint64_t length = 0;

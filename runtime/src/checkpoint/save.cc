@@ -139,13 +139,13 @@ std::vector<FileDraft> part_drafts(const std::vector<json>& parts, const std::st
 void prepare_directory(const fs::path& directory) {
   std::error_code error;
   if (fs::is_directory(directory, error)) return;
-  if (fs::exists(directory, error)) throw CheckpointError(fmt::format("{} is not a directory", directory.string()));
+  if (fs::exists(directory, error)) throw CheckpointError(fmt::format("'{}' is not a directory", directory.string()));
   const bool seen = (saved() && saved()->directory == directory) || loaded_from(directory);
   if (seen) {
     if (!fs::is_directory(fs::absolute(directory).parent_path(), error))
-      throw CheckpointError(fmt::format("{} and its parent directory have disappeared; is the volume still mounted?",
+      throw CheckpointError(fmt::format("'{}' and its parent directory have disappeared; is the volume still mounted?",
                                         directory.string()));
-    log::warn(fmt::format("{} and the checkpoints in it have disappeared; creating it again", directory.string()));
+    log::warn(fmt::format("'{}' and the checkpoints in it have disappeared; creating it again", directory.string()));
   }
   make_directories(directory);
 }
@@ -155,7 +155,7 @@ void warn_of_others(const fs::path& directory) {
   if (!saved() || saved()->directory != directory) return;
   const Scan present = scan(directory);
   if (!present.checkpoints.empty() && present.checkpoints.front().number > saved()->number)
-    log::warn(fmt::format("{} was not written by this job; another job saves to the same directory",
+    log::warn(fmt::format("'{}' was not written by this job; another job saves to the same directory",
                           present.checkpoints.front().path.string()));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/counted.h"
 #include "checkpoint/json_text.h"
 
 namespace adaptdl::checkpoint {
@@ -73,8 +74,8 @@ class SnapshotReader : public Reader {
   void tensor(std::string_view name, std::span<std::byte> out) const override {
     const TensorPlace& place = find_place(name);
     if (place.end - place.begin != out.size())
-      throw CheckpointError(fmt::format("{}: tensor '{}' has {} bytes, but {} were requested", what_, name,
-                                        place.end - place.begin, out.size()));
+      throw CheckpointError(fmt::format("{}: tensor '{}' has {}, but {} were requested", what_, name,
+                                        counted(place.end - place.begin, "byte"), out.size()));
     data_->input->read(place.begin, out);
     data_->input->check_unchanged();
   }
@@ -114,7 +115,7 @@ Snapshot::Snapshot(fs::path path, int rank) : path_(std::move(path)), rank_(rank
   file_ = read_manifest(directory_, path_);
   const auto number = checkpoint_number(last_name(path_));
   if (number && *number != manifest().number)
-    throw Damage(fmt::format("{} contains the manifest of {}", path_.string(), checkpoint_name(manifest().number)));
+    throw Damage(fmt::format("'{}' contains the manifest of {}", path_.string(), checkpoint_name(manifest().number)));
 }
 
 Snapshot::Snapshot(std::string what, Manifest manifest, std::map<std::string, std::unique_ptr<Input>> files)
@@ -140,8 +141,8 @@ Snapshot::OpenFile& Snapshot::open(const FileInfo& info) {
   if (found == open_.end()) {
     auto input = std::make_unique<InputFile>(directory_, path_, info.name);
     if (input->size() != info.size)
-      throw Damage(fmt::format("{} has {} bytes, but should have {} according to the manifest", input->path().string(),
-                               input->size(), info.size));
+      throw Damage(fmt::format("'{}' has {}, but should have {} according to the manifest", input->path().string(),
+                               counted(input->size(), "byte"), info.size));
     found = open_.emplace(info.name, OpenFile{std::move(input), false, {}, {}}).first;
   }
   return found->second;
@@ -157,7 +158,7 @@ Snapshot::OpenFile& Snapshot::open_checked(const StateInfo& state, const FileInf
 void Snapshot::parse(const StateInfo& state, const FileInfo& info, OpenFile& file) const {
   const std::string name = file.input->path().string();
   const auto check = [&](const std::string& found) {
-    if (found != info.checksum) throw Damage(fmt::format("{} is damaged: its checksum does not match", name));
+    if (found != info.checksum) throw Damage(fmt::format("'{}' is damaged: its checksum does not match", name));
   };
   if (file_role(state.name, info.name)->tensors) {
     if (directory_) check(file.input->checksum());
@@ -166,7 +167,7 @@ void Snapshot::parse(const StateInfo& state, const FileInfo& info, OpenFile& fil
     const std::string text = file.input->read_all();
     if (directory_) check(checksum_of(text));
     file.values = parse_json(text, name);
-    if (!file.values.is_object()) throw Damage(fmt::format("{} is not a JSON object", name));
+    if (!file.values.is_object()) throw Damage(fmt::format("'{}' is not a JSON object", name));
   }
   file.checked = true;
 }
@@ -219,8 +220,8 @@ std::unique_ptr<Reader> Snapshot::reader(const std::string& name, std::optional<
   }
   if (rank && values == nullptr && data == nullptr) return nullptr;
   const std::string part = rank ? fmt::format("the part of rank {} of ", *rank) : "";
-  return std::make_unique<SnapshotReader>(*this, fmt::format("{}state '{}' of {}", part, name, path_.string()), values,
-                                          data);
+  const std::string whose = directory_ ? fmt::format("'{}'", path_.string()) : path_.string();
+  return std::make_unique<SnapshotReader>(*this, fmt::format("{}state '{}' of {}", part, name, whose), values, data);
 }
 
 void Snapshot::close(const std::string& name) {

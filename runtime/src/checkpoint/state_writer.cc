@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/counted.h"
 #include "base/utf8.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
@@ -17,8 +18,8 @@ constexpr std::size_t kWriteChunk = std::size_t{8} << 20;
 
 void Writer::tensor(TensorInfo info, std::span<const std::byte> data) {
   if (info.bytes() != data.size())
-    throw CheckpointError(fmt::format("tensor '{}' has {} bytes of data, but its shape requires {}", info.name,
-                                      data.size(), info.bytes()));
+    throw CheckpointError(fmt::format("tensor '{}' has {} of data, but its shape requires {}", info.name,
+                                      counted(data.size(), "byte"), info.bytes()));
   tensor(std::move(info), [data](std::size_t offset, std::span<std::byte> out) {
     std::copy_n(data.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
   });
@@ -49,8 +50,8 @@ void StateWriter::tensor(TensorInfo info, ReadAt read) { add(std::move(info), st
 void StateWriter::tensor(TensorInfo info, std::span<const std::byte> data) {
   check_tensor(info, what_);
   if (info.bytes() != data.size())
-    throw CheckpointError(fmt::format("{}: tensor '{}' has {} bytes of data, but its shape requires {}", what_,
-                                      info.name, data.size(), info.bytes()));
+    throw CheckpointError(fmt::format("{}: tensor '{}' has {} of data, but its shape requires {}", what_, info.name,
+                                      counted(data.size(), "byte"), info.bytes()));
   add(std::move(info), data);
 }
 

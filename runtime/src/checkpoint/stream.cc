@@ -27,7 +27,7 @@ class StreamedFile final : public Input {
 
   void read(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset > size() || out.size() > size() - offset)
-      throw Damage(fmt::format("{} is truncated: it ends at byte {}", path().string(), size()));
+      throw Damage(fmt::format("'{}' is truncated: it ends at byte {}", path().string(), size()));
     stream_->read(begin_ + offset, out);
   }
 

@@ -28,7 +28,7 @@ void write_states(Sink& sink, int replicas, const std::set<std::string>* names =
 // arrival are written directly to the reader's buffer; large tensors should be read this way. Bytes that arrive before
 // they are requested are held in memory.
 //
-// Threading: must be used by one thread at a time.
+// Threading: a stream must be used by one thread at a time.
 class StateStream {
  public:
   using Source = std::function<void(std::span<std::byte>)>;  // fills the span, or throws

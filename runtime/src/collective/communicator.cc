@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "adaptdl/env.h"
+#include "base/counted.h"
 #include "collective/engine.h"
 #include "collective/json.h"
 #include "collective/world.h"
@@ -71,8 +72,8 @@ void check(Options& options) {
   const auto refuse = [](const std::string& why) { throw UsageError("invalid collective options: " + why); };
   if (options.size < 1) refuse(fmt::format("the number of replicas must be at least 1, got {}", options.size));
   if (options.rank < 0 || options.rank >= options.size)
-    refuse(fmt::format("the rank must be from 0 to {2} with {1} replicas, got {0}", options.rank, options.size,
-                       options.size - 1));
+    refuse(fmt::format("the rank must be from 0 to {2} with {1}, got {0}", options.rank,
+                       counted(options.size, "replica"), options.size - 1));
   if (options.rank > 0 && options.master_port == 0)
     refuse(fmt::format("replica {} needs the port of replica 0; set ADAPTDL_MASTER_PORT", options.rank));
   if (options.master_addr.empty()) refuse("the address of replica 0 is empty; set ADAPTDL_MASTER_ADDR");

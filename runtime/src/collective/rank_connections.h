@@ -1,6 +1,6 @@
 // Connections on which replicas prove that they belong to the same job and send their ranks.
 //
-// Threading: may be called from any thread.
+// Threading: both functions may be called from any thread.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "adaptdl/log.h"
+#include "base/counted.h"
 #include "base/signals_blocked.h"
 
 namespace adaptdl::collective {
@@ -221,7 +222,8 @@ std::string Root::objection(const wire::Hello& hello) const {
     const auto name = [](const std::string& job) { return job.empty() ? "an unnamed job" : "job '" + job + "'"; };
     return fmt::format("it belongs to {}, but this is {}", name(hello.job), name(options_.job));
   }
-  if (hello.size != size) return fmt::format("it expects {} replicas, but this job has {}", hello.size, size);
+  if (hello.size != size)
+    return fmt::format("it expects {}, but this job has {}", counted(hello.size, "replica"), size);
   if (hello.rank == 0 || hello.rank >= size)
     return fmt::format("rank {} cannot join: expected a rank from 1 to {}", hello.rank, size - 1);
   if (hello.max_message != options_.max_message)

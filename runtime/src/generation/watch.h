@@ -9,7 +9,8 @@
 
 namespace adaptdl::generation {
 
-// The thread starts with the first request and never ends. Threading: may be called from any thread.
+// The thread starts with the first request and never ends. Threading: all functions may be called from any
+// thread.
 class Watch {
  public:
   static Watch& instance();

@@ -1,7 +1,7 @@
 // libcurl, loaded when it is first needed.
 //
 // Linking to it would delay every start of the command by a few milliseconds, and most runs never make a request.
-// Threading: thread-safe.
+// Threading: any thread may use it.
 #pragma once
 
 #include <curl/curl.h>

@@ -1,7 +1,7 @@
 // Runs a credential plugin, a program that prints an ExecCredential, in the same way as kubectl does.
 //
-// Threading: may be called while other threads run. The plugin inherits standard error, and standard input if it is a
-// terminal that the plugin may read.
+// Threading: the functions may be called while other threads run. The plugin inherits standard error, and standard
+// input if it is a terminal that the plugin may read.
 #pragma once
 
 #include <chrono>

@@ -341,8 +341,8 @@ std::optional<Access> find_access(const AccessChoice& choice) {
   if (const char* list = std::getenv("KUBECONFIG"); list && *list)
     throw Error(fmt::format("no file in KUBECONFIG exists: {}", list));
   if (choice.context.empty()) return {};
-  throw Error(fmt::format("context '{}' not found: no kubeconfig exists; set KUBECONFIG, or create {}", choice.context,
-                          paths.empty() ? "~/.kube/config" : paths.front().string()));
+  throw Error(fmt::format("context '{}' not found: no kubeconfig exists; set KUBECONFIG, or create '{}'",
+                          choice.context, paths.empty() ? "~/.kube/config" : paths.front().string()));
 }
 
 Access parse_kubeconfig(std::string_view yaml, const fs::path& directory, const AccessChoice& choice) {

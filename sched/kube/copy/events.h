@@ -16,7 +16,7 @@ struct CopyEvents {
   std::stop_token stop;
   // Receives the bytes copied so far, and the total if it is known. Called often.
   std::function<void(std::uint64_t done, std::optional<std::uint64_t> total)> progress;
-  // Receives single lines of information, including warnings about skipped entries.
+  // Receives one-line notices, such as warnings about skipped entries.
   std::function<void(const std::string&)> notice;
   // Receives a line each time a connection is lost and the copy continues.
   std::function<void(const std::string&)> trouble;

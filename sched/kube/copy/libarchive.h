@@ -1,6 +1,6 @@
 // Loads libarchive when it is first used: linking it would delay every start of the command by several milliseconds.
 //
-// Threading: may be called from any thread. Lifetime: the library is never closed.
+// Threading: the function may be called from any thread. Lifetime: the library is never closed.
 #pragma once
 
 #include <archive.h>

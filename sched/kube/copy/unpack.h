@@ -20,8 +20,8 @@ namespace adaptdl::kube {
 // Returns the next piece of the archive; empty at its end.
 using Pull = std::function<std::string_view()>;
 
-// Returns the number of entries. `notice` receives a line for each entry that is skipped. Throws an Error that names
-// the entry. Rethrows what `pull` throws.
+// Returns the number of entries. `notice` receives a line for each entry that is skipped. Throws an Error if
+// an entry is invalid or cannot be written; the message names that entry. Rethrows what `pull` throws.
 std::uint64_t unpack(const Pull& pull, const std::filesystem::path& directory,
                      const std::function<void(const std::string&)>& notice);
 

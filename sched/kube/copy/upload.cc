@@ -90,7 +90,7 @@ class Part {
     if (received_) return;
     const std::uint64_t there = size_there();
     if (there != size)
-      throw Error(fmt::format("cannot write '{}': {} bytes sent, but {} received {}; try again", target_, size,
+      throw Error(fmt::format("cannot write '{}': sent {} bytes, but {} received {}; try again", target_, size,
                               shell_.name(), there));
   }
 

@@ -217,7 +217,7 @@ class Check {
       const std::string path = text(at / i / "mountPath");
       if (path.empty()) fail(at / i, fmt::format("{} has no mountPath", field_name(at / i)));
       if (path == kCheckpointPath || path == kSharePath || path == kTensorBoardPath)
-        fail(at / i, fmt::format("{} is reserved for a volume that adaptdl adds; use another mountPath", path));
+        fail(at / i, fmt::format("'{}' is reserved for a volume that adaptdl adds; use another mountPath", path));
     }
   }
 

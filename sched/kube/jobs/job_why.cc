@@ -8,6 +8,7 @@
 #include <map>
 #include <regex>
 
+#include "base/counted.h"
 #include "kube/api/json_fields.h"
 
 namespace adaptdl::kube {
@@ -315,7 +316,7 @@ std::string deletion_why(const Job& job, std::span<const Replica> replicas) {
     }
   }
   if (!held.empty()) return fmt::format("is being deleted; waiting for finalizers: {}", fmt::join(held, ", "));
-  if (waits && !replicas.empty()) return fmt::format("is being deleted with its {} pods", replicas.size());
+  if (waits && !replicas.empty()) return fmt::format("is being deleted with its {}", counted(replicas.size(), "pod"));
   return "is being deleted";
 }
 

@@ -1,8 +1,8 @@
 // LocalSupervisor hosts a run's supervisor in the launcher's process, and passes the supervisor's reports to the
 // launcher's event loop.
 //
-// Threading: used by the launcher's thread. The server's thread stores the replicas' reports until the launcher takes
-// them.
+// Threading: only the launcher's thread uses it. The server's thread stores the replicas' reports until the launcher
+// takes them.
 #pragma once
 
 #include <filesystem>

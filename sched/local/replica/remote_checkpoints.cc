@@ -25,7 +25,7 @@ std::optional<fs::path> choose_checkpoint(const fs::path& directory, LaunchObser
   if (!newest.snapshot) return std::nullopt;
   const fs::path& path = newest.snapshot->path();
   for (const std::string& reason : newest.passed_over)
-    observer.notice(fmt::format("warning: {}: using '{}' instead", reason, path.string()));
+    observer.notice(fmt::format("warning: {}; using '{}' instead", reason, path.string()));
   return path;
 }
 

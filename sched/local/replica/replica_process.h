@@ -3,8 +3,9 @@
 // The kernel sends the process SIGKILL when the launcher dies, and the guardian watches the process before it executes
 // any instruction of the program.
 //
-// Threading: created and used by one thread, which must live as long as the replicas (PR_SET_PDEATHSIG is tied to the
-// thread). Other threads may run, since the code between fork and exec takes no lock that one of them could hold.
+// Threading: the object must be created and used by one thread, which must live as long as the replicas
+// (PR_SET_PDEATHSIG is tied to the thread). Other threads may run, since the code between fork and exec takes no lock
+// that one of them could hold.
 #pragma once
 
 #include <sys/types.h>
@@ -30,8 +31,8 @@ struct ExitStatus {
 class ReplicaProcess {
  public:
   // Starts `program` with these arguments (including argv[0]) and exactly this environment ("NAME=VALUE"), to which
-  // ADAPTDL_STATUS_FD is added. Its standard input is /dev/null, and it inherits no other descriptors. Returns once the
-  // program has been executed. Throws UsageError if it cannot be executed, and Error if a process or pipe cannot be
+  // ADAPTDL_STATUS_FD is added. Its standard input is /dev/null, and it inherits no other descriptors. Returns once
+  // exec has succeeded. Throws UsageError if the program cannot be executed, and Error if a process or pipe cannot be
   // created.
   ReplicaProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                  std::vector<std::string> environment, Guardian& guardian);

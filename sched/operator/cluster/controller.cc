@@ -40,7 +40,7 @@ void Controller::sync(const std::string& key) {
     int steps = 0;
     while (advance(key)) {
       if (++steps < kMaxSteps) continue;
-      log::warn(fmt::format("job {}: still changing after {} steps", key, steps));
+      log::warn(fmt::format("job {}: still changing after {} reconciliations; retrying in 1s", key, steps));
       queue_.add_at(key, WorkQueue::Clock::now() + std::chrono::seconds(1));
       break;
     }

@@ -118,7 +118,7 @@ std::string sign_of_leaving(const json& node, const DrainSigns& signs) {
       if (lists(signs.conditions, text)) return "condition " + text;
     }
   }
-  return text_field(node, {"metadata", "deletionTimestamp"}).empty() ? "" : "its deletion was requested";
+  return text_field(node, {"metadata", "deletionTimestamp"}).empty() ? "" : "deletion requested";
 }
 
 }  // namespace

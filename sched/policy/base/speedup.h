@@ -5,7 +5,7 @@
 // cover all placements. A value is computed when it is first needed and then cached, so that millions of calls are
 // cheap.
 //
-// Threading: must be used by one thread at a time, even for const functions, which share a cache.
+// Threading: an object must be used by one thread at a time, even for const functions, which share a cache.
 #pragma once
 
 #include <optional>

@@ -27,7 +27,7 @@
 // to complete should not be moved. Above four replicas, the objective rounds the number of replicas down to an even
 // number, and above one node, to whole nodes, so that parts of nodes are left for small jobs.
 //
-// Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
+// Threading: the objective evaluates the jobs' speedup functions, which only one thread at a time may do.
 #pragma once
 
 #include <vector>

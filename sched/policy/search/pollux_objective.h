@@ -12,7 +12,7 @@
 //
 // A power mean is a monotone function of a sum over jobs, so a search can add up the jobs' values in either case.
 //
-// Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
+// Threading: the objective evaluates the jobs' speedup functions, which only one thread at a time may do.
 #pragma once
 
 #include <cstdint>

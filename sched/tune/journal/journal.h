@@ -14,7 +14,7 @@
 // commit(), would have written are then discarded, but may be in the file if the flush failed. A well-formed line with
 // an unknown operation, from a newer version, is ignored.
 //
-// Threading: one thread at a time; any number of processes.
+// Threading: an object must be used by one thread at a time; any number of processes may use a file.
 #pragma once
 
 #include <chrono>

@@ -6,7 +6,7 @@
 // Errors: Error, whose message contains the file and, if a line is at fault, its number. After an error, the next
 // read() begins with the same lines.
 //
-// Threading: one thread at a time; any number of processes.
+// Threading: an object must be used by one thread at a time; any number of processes may use a file.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/counted.h"
 #include "tune/pruner/rungs.h"
 
 namespace adaptdl::sched::tune {
@@ -93,7 +94,8 @@ Judgement Asha::judge(const Study& study, const Trial& trial) const {
   const std::string reason = describe(own, reached, rungs.step(reached));
   if (own.promoted(options_.factor)) return {Verdict::kContinue, reached + 1, reason};
   const bool late = own.place < own.of / static_cast<std::size_t>(options_.factor) && !std::isnan(own.value);
-  return {Verdict::kPause, reached, late ? fmt::format("{}, after {} promotions", reason, own.above) : reason};
+  return {Verdict::kPause, reached,
+          late ? fmt::format("{}, after {}", reason, counted(own.above, "promotion")) : reason};
 }
 
 std::optional<Promotion> Asha::promote(const Study& study, bool last, const std::function<bool(int)>& busy) const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/counted.h"
 #include "tune/pruner/rungs.h"
 
 namespace adaptdl::sched::tune {
@@ -47,8 +48,8 @@ Judgement Median::judge(const Study& study, const Trial& trial) const {
   const double median = median_of(others);
   if (!is_better(median, *best, direction)) return {};
   return {Verdict::kPrune, 0,
-          fmt::format("best value {:.6g} is worse than the median {:.6g} of {} completed trials at step {}",
-                      *best, median, others.size(), step)};
+          fmt::format("best value {:.6g} is worse than the median {:.6g} of {} at step {}", *best, median,
+                      counted(others.size(), "completed trial"), step)};
 }
 
 }  // namespace adaptdl::sched::tune

@@ -4,7 +4,7 @@
 // numbers of values. The combinations are counted without listing them, in time that grows with the number of values in
 // conditions.
 //
-// Threading: one thread at a time, even for const functions, which share a cache.
+// Threading: an object must be used by one thread at a time, even for const functions, which share a cache.
 #pragma once
 
 #include <cstdint>

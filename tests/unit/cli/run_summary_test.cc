@@ -28,7 +28,7 @@ TEST_CASE("after a stop, the summary gives the checkpoint, its epoch and the com
   auto stopped = result(Verdict::kCheckpointed, 143);
   stopped.checkpoint = sched::CheckpointNote{.path = "/runs/digits-1/checkpoint-4", .number = 4, .epoch = 2.0};
   CHECK(run_summary(stopped, kAbout) ==
-        "adaptdl: stopped with checkpoint /runs/digits-1/checkpoint-4 (epoch 2)\n"
+        "adaptdl: stopped with checkpoint '/runs/digits-1/checkpoint-4' (epoch 2)\n"
         "adaptdl: to continue, with any number of replicas:\n"
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");
 }
@@ -48,7 +48,7 @@ TEST_CASE("after a failure, the summary gives the last lines, the first failure 
         "adaptdl: error: replica 1 failed first: it was killed by SIGSEGV (segmentation fault)\n"
         "adaptdl: other replicas: replica 0 exited with code 1 when stopped, replica 2 was killed by SIGKILL when "
         "stopped\n"
-        "adaptdl: the newest checkpoint is /runs/digits-1/checkpoint-3; to continue from it:\n"
+        "adaptdl: the newest checkpoint is '/runs/digits-1/checkpoint-3'; to continue from it:\n"
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");
 }
 

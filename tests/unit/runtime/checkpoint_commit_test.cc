@@ -196,7 +196,7 @@ TEST_CASE("a save warns about checkpoints of another job in its directory") {
   CHECK(run_child([] { return ckpt::save_all_states() ? 0 : 1; }) == 0);
   const Log log;
   job.save();
-  CHECK(log.has("checkpoint-1 was not written by this job"));
+  CHECK(log.has("checkpoint-1' was not written by this job"));
 }
 
 TEST_CASE("neither save nor prune deletes checkpoints that are temporarily unreadable") {

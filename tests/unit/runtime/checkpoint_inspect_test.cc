@@ -98,7 +98,7 @@ TEST_CASE("list returns the newest checkpoint first and reports missing files an
   CHECK(entries[1].manifest);
   CHECK(contains(entries[1].problem, "model.json': No such file"));
   CHECK_FALSE(entries[2].manifest);
-  CHECK(contains(entries[2].problem, "manifest.json is damaged"));
+  CHECK(contains(entries[2].problem, "manifest.json' is damaged"));
   CHECK(entries[3].problem.empty());
   CHECK(contains(error_of([&] { ckpt::list(checkpoints.directory / "missing"); }), "cannot read"));
 }
@@ -111,8 +111,8 @@ TEST_CASE("verify reads every byte and names each damaged file") {
   fs::resize_file(checkpoints.at(0) / "optimizer.safetensors", 3);
   const auto problems = ckpt::verify(checkpoints.at(0));
   REQUIRE(problems.size() == 2);
-  CHECK(contains(problems[0], "model.json is damaged"));
-  CHECK(contains(problems[1], "optimizer.safetensors has 3 bytes"));
+  CHECK(contains(problems[0], "model.json' is damaged"));
+  CHECK(contains(problems[1], "optimizer.safetensors' has 3 bytes"));
   CHECK_GOLDEN(error_of([&] { ckpt::verify(checkpoints.at(9)); }));
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("a failed export leaves the existing file unchanged") {
   };
   refused("has no state 'other'", "other");
   flip_bit(checkpoints.at(0) / "model.safetensors", 30);
-  refused("model.safetensors is damaged");
+  refused("model.safetensors' is damaged");
   CHECK_THROWS_AS(ckpt::export_tensors(checkpoints.at(0), checkpoints.directory.root() / "missing/out", "optimizer"),
                   ckpt::CheckpointError);
   fs::remove_all(checkpoints.at(0));

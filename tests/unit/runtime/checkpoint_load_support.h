@@ -39,7 +39,7 @@ struct TwoCheckpoints {
     CHECK(ckpt::loaded_number() == 0);
     CHECK_MESSAGE(log.has(reason), log.text());
     CHECK(log.has("warning"));
-    CHECK(log.has("checkpoint-0 instead"));
+    CHECK(log.has("checkpoint-0' instead"));
     CHECK_FALSE(ckpt::verify(directory / "checkpoint-1").empty());
   }
 

@@ -26,7 +26,7 @@ TEST_CASE("without a checkpoint, training starts from scratch, which is logged o
     CHECK_FALSE(ckpt::load_state(a, true));
     CHECK_FALSE(ckpt::load_state(b));
     CHECK_FALSE(ckpt::loaded_number());
-    CHECK(log.count("no checkpoint in " + path.string() + ": starting from the beginning") == 1);
+    CHECK(log.count("no checkpoint in '" + path.string() + "': starting from the beginning") == 1);
   }
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("loading a required state that is missing fails and lists the availabl
   Number other("other");
   CHECK_FALSE(ckpt::load_state(other));
   const std::string text = error_of([&] { ckpt::load_state(other, true); });
-  CHECK(contains(text, "checkpoint-1 has no state 'other'; it has: 'model', 'number'"));
+  CHECK(contains(text, "checkpoint-1' has no state 'other'; it has: 'model', 'number'"));
 }
 
 TEST_CASE("the first save after a load warns once about each state that was not loaded") {

@@ -148,7 +148,7 @@ TEST_CASE("a save that fails on rank 0 fails on all replicas with the same reaso
   directory.use(directory / "file");
   const Number state("a");
   CHECK(run_replicas(3, [&](int) {
-          return contains(save_error(), "rank 0: " + directory.path().string() + " is not a directory") ? 0 : 1;
+          return contains(save_error(), "rank 0: '" + directory.path().string() + "' is not a directory") ? 0 : 1;
         }) == all_well(3));
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("agree() fails if replicas find different checkpoints, and reports eac
           if (rank == 2) ::setenv("ADAPTDL_CHECKPOINT_PATH", (directory.root() / "empty").c_str(), 1);
           const std::string error = error_of([] { ckpt::agree(); });
           if (!contains(error, "rank 0 has checkpoint-1 ")) return 1;
-          if (!contains(error, "rank 1 has checkpoint-0 ") || !contains(error, "checkpoint-1/a.json is damaged"))
+          if (!contains(error, "rank 1 has checkpoint-0 ") || !contains(error, "checkpoint-1/a.json' is damaged"))
             return 2;
           return contains(error, "rank 2 has no checkpoint") ? 0 : 3;
         }) == all_well(3));

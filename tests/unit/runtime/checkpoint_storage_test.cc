@@ -198,11 +198,11 @@ TEST_CASE("a deleted directory is recreated with a warning, but saving fails if 
   {
     const Log log;
     job.save();
-    CHECK(log.has(directory.path().string() + " and the checkpoints in it have disappeared; creating it again"));
+    CHECK(log.has("'" + directory.path().string() + "' and the checkpoints in it have disappeared; creating it again"));
   }
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
   fs::remove_all(directory.root());
-  CHECK(contains(save_error(), directory.path().string() + " and its parent directory have disappeared"));
+  CHECK(contains(save_error(), "'" + directory.path().string() + "' and its parent directory have disappeared"));
   CHECK_FALSE(fs::exists(directory.root()));
 }
 

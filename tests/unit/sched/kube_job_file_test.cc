@@ -101,7 +101,7 @@ TEST_CASE("each mistake is reported with its line and field") {
   says(with("", "      volumes:\n      - name: adaptdl-pvc\n"),
        "12: volume name 'adaptdl-pvc' is reserved for a volume that adaptdl adds; use another name");
   says(with("", "        volumeMounts:\n        - {name: x, mountPath: /adaptdl/share}\n"),
-       "12: /adaptdl/share is reserved for a volume that adaptdl adds; use another mountPath");
+       "12: '/adaptdl/share' is reserved for a volume that adaptdl adds; use another mountPath");
 }
 
 TEST_CASE("a misindented template and a missing spec are reported with a hint") {

@@ -200,10 +200,10 @@ TEST_CASE("errors of the job server name its URL and the reason in one line" * d
       {{404, ""}, {413, "no"}, {404, ""}, {500, too_large}, {404, ""}, {500, "x\nRuntimeError: disk full\n"}});
   JobServer client(access_to(server));
   const auto upload = [&] { client.upload("p.zip", environment.home() / "p.zip", {}, [](std::uint64_t) {}); };
-  const std::string package = "the package of 0.00MiB is too large for the Ray cluster " + server.url();
+  const std::string package = "the package (0.00 MiB) is too large for the Ray cluster '" + server.url() + "'";
   CHECK(error_of(upload).starts_with(package + "; "));
-  CHECK(error_of(upload).starts_with(package + ", which allows 500.00MiB; "));
-  CHECK(error_of(upload).ends_with(server.url() + " answered 500: RuntimeError: disk full"));
+  CHECK(error_of(upload).starts_with(package + ", which allows 500.00 MiB; "));
+  CHECK(error_of(upload).ends_with(server.url() + "' answered 500: RuntimeError: disk full"));
 }
 
 TEST_CASE("an unreachable server is reported at once, or after the given time for retries" *

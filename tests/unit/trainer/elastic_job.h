@@ -20,7 +20,7 @@
 
 namespace testing {
 
-// The exit code of a replica that a signal stopped after a checkpoint.
+// The exit code of a replica that saved a checkpoint and exited because a signal asked it to stop.
 inline constexpr int kCheckpointed = 143;
 
 class ElasticJob {

@@ -165,7 +165,7 @@ TEST_CASE("only a completed epoch loop saves its result, and only once") {
     for ([[maybe_unused]] int epoch : remaining_epochs_until(5)) continue;
   });
   CHECK(job.newest_checkpoint() == 1);
-  CHECK(says(job.errors(), "checkpoint-1, the result of the last epoch"));
+  CHECK(says(job.errors(), "checkpoint-1', the result of the last epoch"));
   job.run_to(0, 1, [&](int) {
     unsetenv("ADAPTDL_CHECKPOINT_PATH");
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) continue;

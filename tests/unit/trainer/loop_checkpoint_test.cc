@@ -180,7 +180,7 @@ TEST_CASE("a failed periodic checkpoint causes a warning, and a failed final che
         }
       }
     };
-    EXPECT(says(error_of<adaptdl::checkpoint::CheckpointError>(train), "checkpoints is not a directory"));
+    EXPECT(says(error_of<adaptdl::checkpoint::CheckpointError>(train), "checkpoints' is not a directory"));
     EXPECT(batches == 10);
   });
   unsetenv("ADAPTDL_CHECKPOINT_EVERY");

@@ -288,9 +288,9 @@ TEST_CASE("invalid options and arguments are rejected") {
   CHECK_THROWS_WITH_AS(CosineAnnealingLR(optimizer, 0), "CosineAnnealingLR: t_max must be above 0", UsageError);
   CHECK_THROWS_WITH_AS(ExponentialLR(optimizer, 0), "ExponentialLR: gamma must be above 0", UsageError);
   CHECK_THROWS_WITH_AS(OneCycleLR(optimizer, {.max_lr = {1}}), "OneCycleLR: total_steps must be 1 or more", UsageError);
-  CHECK_THROWS_WITH_AS(
-      OneCycleLR(optimizer, {.max_lr = {1, 2, 3}, .total_steps = 9}),
-      "OneCycleLR: max_lr must have one value, or one for each of the 2 parameter groups, got 3 values", UsageError);
+  CHECK_THROWS_WITH_AS(OneCycleLR(optimizer, {.max_lr = {1, 2, 3}, .total_steps = 9}),
+                       "OneCycleLR: max_lr must have one value, or one per parameter group (2), got 3 values",
+                       UsageError);
   CHECK_THROWS_WITH_AS(OneCycleLR(optimizer, {.max_lr = {1}, .total_steps = 9, .pct_start = 1.5}),
                        "OneCycleLR: pct_start must be between 0 and 1", UsageError);
   CHECK_THROWS_WITH_AS(ReduceLROnPlateau(optimizer, {.factor = 1}), "ReduceLROnPlateau: factor must be below 1",

@@ -74,7 +74,7 @@ TEST_CASE("errors name the option for missing images and the file for damaged on
   const auto read = [&] { CifarDataset::read(directory.path(), "train"); };
   CHECK(says(error_of<adaptdl::UsageError>(read), "--data"));
   write(directory.path() / "data_batch_1.bin", record(3).substr(1));
-  CHECK(says(error_of(read), "data_batch_1.bin is damaged"));
+  CHECK(says(error_of(read), "data_batch_1.bin' is damaged"));
   write(directory.path() / "data_batch_1.bin", record(10));
   CHECK(says(error_of(read), "a label above 9"));
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "support/mix.h"
 #include "support/replicas.h"
 
@@ -48,7 +49,7 @@ ElasticSampler::ElasticSampler(std::size_t dataset_size, bool shuffle, std::uint
 void ElasticSampler::set_replica(int rank, int replicas) {
   if (rank < 0 || rank >= replicas) {
     throw UsageError(
-        fmt::format("the rank must be from 0 to {} with {} replicas, got {}", replicas - 1, replicas, rank));
+        fmt::format("the rank must be from 0 to {} with {}, got {}", replicas - 1, counted(replicas, "replica"), rank));
   }
   rank_ = rank;
   replicas_ = replicas;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 
 namespace adaptdl::internal {
 
@@ -28,15 +29,15 @@ void LoopPosition::check_dataset(const std::string& loader, std::size_t samples)
   auto& saved = place_.dataset_size;
   if (place_.index > 0 && saved != 0 && saved != samples) {
     throw Error(fmt::format(
-        "data loader '{}' cannot resume in the middle of its dataset, which had {} samples when the checkpoint was "
+        "data loader '{}' cannot resume in the middle of its dataset, which had {} when the checkpoint was "
         "saved, but has {} now; use the same data, or start from the beginning with another checkpoint directory",
-        loader, saved, samples));
+        loader, counted(saved, "sample"), samples));
   }
   if (place_.index >= samples && place_.index > 0 && saved == 0) {
     throw Error(fmt::format(
-        "data loader '{}' cannot resume at sample {} of a dataset of {} samples; use the data that the checkpoint was "
+        "data loader '{}' cannot resume at sample {} of a dataset of {}; use the data that the checkpoint was "
         "saved with, or start from the beginning with another checkpoint directory",
-        loader, place_.index, samples));
+        loader, place_.index, counted(samples, "sample")));
   }
   saved = samples;
 }

@@ -258,7 +258,7 @@ class Boundaries {
     const auto path = checkpoint::save_all_states();
     if (!path) return false;
     progress::event("checkpoint", {{"path", path->string()}});
-    if (replica_rank() == 0) log::info(fmt::format("saved {}{}", path->string(), why));
+    if (replica_rank() == 0) log::info(fmt::format("saved '{}'{}", path->string(), why));
     return true;
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "adaptdl/torch/amp.h"
+#include "base/counted.h"
 #include "group/process_group.h"
 #include "scaling/lr_scheduler_state.h"
 #include "scaling/optimizer_state.h"
@@ -161,9 +162,9 @@ void DataParallel::Impl::check_no_other_tensors(const checkpoint::Reader& reader
   for (const auto& info : reader.tensors()) saved += info.name.starts_with("model/") ? 1 : 0;
   if (saved == known) return;
   throw checkpoint::CheckpointError(
-      fmt::format("{} contains {} model tensors, but this program's model has {}: the model has changed; undo the "
+      fmt::format("{} contains {}, but this program's model has {}: the model has changed; undo the "
                   "change, or start with another checkpoint directory",
-                  reader.describe(), saved, known));
+                  reader.describe(), counted(saved, "model tensor"), known));
 }
 
 }  // namespace adaptdl

@@ -28,8 +28,8 @@ class GradientReducer {
 
   // Throws UsageError if the backend cannot sum the gradients. This is a collective call.
   void check_backend() const;
-  // connect() prepares the reduction in the current process group, and disconnect() releases it. The other functions
-  // below REQUIRE that the reduction is prepared.
+  // connect() prepares the reduction in the current process group, and disconnect() releases it. before_forward(),
+  // after_forward() and update_buckets() REQUIRE that the reduction is prepared.
   void connect();
   void disconnect() { reduction_ = {}; }
 

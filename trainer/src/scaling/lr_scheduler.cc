@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base/counted.h"
 #include "scaling/lr_scheduler_state.h"
 
 namespace adaptdl {
@@ -35,7 +36,7 @@ std::vector<double> by_group(std::vector<double> values, const optim::Optimizer&
   const auto groups = optimizer.param_groups().size();
   if (values.size() == 1) values.resize(groups, values[0]);
   require(values.size() == groups, type,
-          fmt::format("{} must have one value, or one for each of the {} parameter groups, got {} values", name, groups,
+          fmt::format("{} must have one value, or one per parameter group ({}), got {} values", name, groups,
                       values.size()));
   return values;
 }
@@ -88,8 +89,8 @@ json LRSchedule::save() const { return {{"position", position_}, {"base_lrs", ba
 std::string LRSchedule::misfit(const json& saved) const {
   const auto groups = saved.at("base_lrs").size();
   if (groups == base_lrs_.size()) return {};
-  return fmt::format("the LR scheduler {} has {} parameter groups in the checkpoint and {} in this program", type(),
-                     groups, base_lrs_.size());
+  return fmt::format("the LR scheduler {} has {} in the checkpoint and {} in this program", type(),
+                     counted(groups, "parameter group"), base_lrs_.size());
 }
 
 void LRSchedule::load(const json& saved) {

@@ -13,6 +13,7 @@
 
 #include "adaptdl/torch/adadelta.h"
 #include "adaptdl/torch/scaling_rules.h"
+#include "base/counted.h"
 #include "support/tensor_io.h"
 #include "support/torch_compat.h"
 
@@ -280,13 +281,13 @@ void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimiz
   if (const auto type = type_name(optimizer); saved.at("type") != type)
     refuse(saved.at("type").get<std::string>(), type);
   const auto& groups = saved.at("groups");
-  const auto describe = [](std::size_t count) { return fmt::format("{} parameter groups", count); };
+  const auto describe = [](std::size_t count) { return counted(count, "parameter group"); };
   if (groups.size() != optimizer.param_groups().size())
     refuse(describe(groups.size()), describe(optimizer.param_groups().size()));
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const auto count = optimizer.param_groups()[g].params().size();
     if (groups[g].at("params") == count) continue;
-    refuse(fmt::format("{} parameters in group {}", groups[g].at("params").get<std::size_t>(), g),
+    refuse(fmt::format("{} in group {}", counted(groups[g].at("params").get<std::size_t>(), "parameter"), g),
            fmt::format("{}", count));
   }
   with_type(optimizer, [&]<class Options, class State>(const char*) {

@@ -9,6 +9,7 @@
 #include "adaptdl/error.h"
 #include "adaptdl/torch/data_loader_helper.h"
 #include "adaptdl/torch/parallel.h"
+#include "base/counted.h"
 
 namespace adaptdl {
 
@@ -23,9 +24,9 @@ class ScaledRates {
     auto& groups = optimizer.param_groups();
     if (factors.size() != 1 && factors.size() != groups.size()) {
       throw UsageError(
-          fmt::format("the scaling rule returned {} factors for {} parameter groups; scale_lr must return one "
+          fmt::format("the scaling rule returned {} factors for {}; scale_lr must return one "
                       "per group, or a single one for all",
-                      factors.size(), groups.size()));
+                      factors.size(), counted(groups.size(), "parameter group")));
     }
     for (std::size_t i = 0; i < groups.size(); ++i) {
       rates_.push_back(groups[i].options().get_lr());

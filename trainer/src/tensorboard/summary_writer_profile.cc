@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "adaptdl/log.h"
+#include "base/counted.h"
 #include "support/replicas.h"
 #include "tensorboard/operator_recorder.h"
 #include "tensorboard/summary_writer_impl.h"
@@ -130,10 +131,10 @@ struct ProfilerTrace::Impl {
     }
     std::filesystem::rename(unfinished, path);
     if (record.dropped > 0) {
-      log::warn(fmt::format(
-          "the profiler trace of step {} lacks the last {} operators, because it is limited to {}; record a shorter "
-          "range",
-          step, record.dropped, record.operators.size()));
+      log::warn(
+          fmt::format("the profiler trace of step {} lacks the last {}, because it is limited to {}; record a shorter "
+                      "range",
+                      step, counted(record.dropped, "operator"), record.operators.size()));
     }
   }
 

@@ -3,7 +3,8 @@
 // TensorBoard shows no steps that are not in the checkpoint. The resumed job does not log the steps in the checkpoint
 // again, although it replays the code from the beginning of `main` to the first step boundary.
 //
-// Directories and tags are UTF-8. Threading: thread-safe, except that the training thread must make the first call.
+// Directories and tags are UTF-8. Threading: any thread may call the functions, but the training thread must make the
+// first call.
 #pragma once
 
 #include <cstdint>
