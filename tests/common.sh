@@ -23,6 +23,12 @@ use_compiler_cache() {
   CCACHE_DIR="$(test_cache)/ccache"
 }
 
+# Adds a command to those that run when the script ends, for whatever reason. The last one that is added runs first.
+at_exit() { # COMMAND
+  exit_commands="$1; ${exit_commands:-}"
+  trap "$exit_commands" EXIT
+}
+
 # This file contains two lines per stage, NAME<tab>begin<tab>TIME and NAME<tab>end<tab>TIME, with times in seconds since the epoch.
 # Stages may overlap. A script that another script calls appends to the caller's file.
 stages="${ADAPTDL_STAGES:-}"
@@ -34,6 +40,8 @@ stage() { # NAME COMMAND...
   printf '%s\tend\t%s\n' "$1" "$EPOCHSECONDS" >>"$stages"
   return "$status"
 }
+
+has_ended() { grep -qs "^$1"$'\t'end "$stages"; } # STAGE
 
 # Prints a comma-separated list of the stages that have begun but not ended.
 current_stages() {
@@ -70,5 +78,5 @@ begin_stages() {
   export ADAPTDL_STAGES="$stages"
   echo 0 >"$stages.memory"
   watch_memory &
-  trap "kill $! 2>/dev/null || true; rm -f '$stages'*" EXIT
+  at_exit "kill $! 2>/dev/null || true; rm -f '$stages'*"
 }

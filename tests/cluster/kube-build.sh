@@ -36,8 +36,7 @@ compile() { # PROGRAM; must be called in the directory of the source
   cd "$GOPATH/src/k8s.io/kubernetes"
   local version
   version=$(bash -c 'source hack/lib/init.sh && kube::version::ldflags') || return
-  # Other tests run at the same time, and some of them have time limits.
-  nice -n 19 go build -tags providerless,dockerless -ldflags "-s -w $version" -o "$1" ./cmd/kubernetes
+  go build -tags providerless,dockerless -ldflags "-s -w $version" -o "$1" ./cmd/kubernetes
 }
 
 build() {
