@@ -3,16 +3,19 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "base/fd.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -56,7 +59,23 @@ std::pair<int, int> ephemeral_ports(const std::filesystem::path& file) {
   return {32768, 60999};
 }
 
-std::uint16_t free_port(std::pair<int, int> ephemeral) {
+// Other processes on this machine see the reservation as a socket in the abstract namespace, which the kernel removes
+// when its owner ends. Where such sockets are not allowed, ports are not reserved.
+bool ReservedPort::reserve(int port) {
+  const auto number = try_bind(port);
+  if (!number) return false;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = fmt::format("adaptdl-port-{}", *number);
+  std::ranges::copy(text, name.sun_path + 1);  // an abstract name begins with a null character
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  reservation_ = Fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (::bind(reservation_.get(), reinterpret_cast<sockaddr*>(&name), size) != 0 && errno == EADDRINUSE) return false;
+  number_ = *number;
+  return true;
+}
+
+ReservedPort::ReservedPort(std::pair<int, int> ephemeral) {
   std::vector<int> candidates;
   for (int port = kFirst; port <= kLast; ++port) {
     if (port < ephemeral.first || port > ephemeral.second) candidates.push_back(port);
@@ -65,9 +84,11 @@ std::uint16_t free_port(std::pair<int, int> ephemeral) {
   constexpr int kTries = 200;
   for (int i = 0; i < kTries && !candidates.empty(); ++i) {
     const std::size_t pick = std::uniform_int_distribution<std::size_t>(0, candidates.size() - 1)(random);
-    if (const auto port = try_bind(candidates[pick])) return *port;
+    if (reserve(candidates[pick])) return;
   }
-  if (const auto port = try_bind(0)) return *port;
+  for (int i = 0; i < kTries; ++i) {
+    if (reserve(0)) return;
+  }
   throw Error(fmt::format("cannot find a free TCP port for the replicas: {}", std::strerror(errno)));
 }
 

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <vector>
 
 #include "local/base/exit_order.h"
+#include "local/base/port.h"
 #include "local/replica/guardian.h"
 #include "local/replica/out_of_memory.h"
 #include "local/replica/replica_environment.h"
@@ -42,6 +44,7 @@ class LocalHost final : public ReplicaHost {
   const LaunchPlan& plan_;
   LaunchObserver& observer_;
   Guardian guardian_;
+  std::deque<ReservedPort> ports_;
   const Environment caller_ = caller_environment();
   const unsigned cores_ = usable_cores();
   std::optional<OomWatch> oom_;

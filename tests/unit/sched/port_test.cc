@@ -18,7 +18,7 @@ TEST_CASE("a free port is outside the kernel's ephemeral range") {
   const auto [first, last] = sched::ephemeral_ports();
   std::set<int> seen;
   for (int i = 0; i < 50; ++i) {
-    const int port = sched::free_port();
+    const int port = sched::ReservedPort().number();
     CHECK((port < first || port > last));
     CHECK(port >= 10000);
     seen.insert(port);
@@ -27,7 +27,7 @@ TEST_CASE("a free port is outside the kernel's ephemeral range") {
 }
 
 TEST_CASE("a free port can be bound on any address immediately") {
-  const int port = sched::free_port();
+  const int port = sched::ReservedPort().number();
   const adaptdl::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in any{};
   any.sin_family = AF_INET;
@@ -47,10 +47,15 @@ TEST_CASE("a port that is in use on one address is not returned") {
     if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof loopback) == 0) taken = port;
   }
   REQUIRE(taken != 0);
-  for (int i = 0; i < 20; ++i) CHECK(sched::free_port({1, 65531}) != taken);
+  for (int i = 0; i < 20; ++i) CHECK(sched::ReservedPort({1, 65531}).number() != taken);
 }
 
-TEST_CASE("if all ports are ephemeral, the kernel chooses a port") { CHECK(sched::free_port({1, 65535}) > 0); }
+TEST_CASE("no two ports that are reserved at the same time are equal") {
+  const sched::ReservedPort first({1, 65531});
+  for (int i = 0; i < 20; ++i) CHECK(sched::ReservedPort({1, 65531}).number() != first.number());
+}
+
+TEST_CASE("if all ports are ephemeral, the kernel chooses a port") { CHECK(sched::ReservedPort({1, 65535}).number() > 0); }
 
 TEST_CASE("a missing or invalid ephemeral range falls back to the default") {
   const testing::TemporaryDirectory directory;
