@@ -298,6 +298,19 @@ class CheckpointRestartTest(ElasticTest):
         self.assertEqual(run.finish(), 143, run.text())
         self.assertNotIn("error", run.text())
 
+    def test_a_run_that_saves_nothing_for_a_resize_restarts_from_an_earlier_checkpoint(self):
+        name = f"forgets{os.getpid()}"
+        run = self.start(
+            "-n", "1:2", "--devices", 4, "--device-kind", "cpu", "--name", name, "--checkpoint", "c",
+            REPLICA_PROGRAM, "--steps", FOREVER, "--forget", "--checkpoint-at", 2,
+        )  # fmt: skip
+        run.wait_for("saved step 2", 2)
+        self.adaptdl("resize", name, "3")
+        run.wait_for("no new checkpoint was found: restarting all replicas from checkpoint-0 (restart 1 of 3)")
+        run.wait_for("begins at step 2 of start 1", 3)
+        interrupt(run)
+        self.assertEqual(run.finish(), 1, run.text())
+
     def test_a_resize_that_needs_a_restart_is_rejected_without_checkpoints(self):
         name = f"bare{os.getpid()}"
         run = self.start(

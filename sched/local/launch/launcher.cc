@@ -106,7 +106,7 @@ std::string describe_restart(const LaunchResult& result, const RestartBudget& bu
   const bool late = result.outcome.verdict == Verdict::kGraceExpired;
   const std::string what = failure ? fmt::format("replica {} {}", failure->rank, describe_end(*failure))
                            : late  ? std::string("the replicas did not stop within the grace period")
-                                   : std::string("the last checkpoint of the replicas was lost");
+                                   : std::string("the replicas stopped, but no new checkpoint was found");
   const std::string count = counts(result) ? fmt::format("restart {} of {}", budget.used(), budget.max())
                                            : std::string("not counted: killed from outside");
   return fmt::format("{}: restarting all replicas {} ({})", what, from, count);
@@ -205,8 +205,8 @@ LaunchResult run_to_end(LaunchContext& context) {
     if (result.stop_requested) return result;
     if (starts_at_new_size(context, attempt, result)) continue;
     const Verdict verdict = result.outcome.verdict;
-    const bool unsaved = verdict == Verdict::kGraceExpired ||
-                         (verdict == Verdict::kNothingSaved && context.plan.copies_checkpoints);  // the copy failed
+    // The replicas may have saved nothing, or their checkpoint was not copied to this machine or cannot be read now.
+    const bool unsaved = verdict == Verdict::kGraceExpired || verdict == Verdict::kNothingSaved;
     const bool failed = verdict == Verdict::kFailed || (attempt.rescales() && unsaved);
     if (!failed || !starts_after_failure(context, attempt, result)) return result;
   }
