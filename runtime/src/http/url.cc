@@ -26,7 +26,7 @@ void Url::Deleter::operator()(Curl_URL* handle) const { curl().url_cleanup(handl
 
 Url::Url(const std::string& text) : handle_(curl().url()) {
   if (!handle_ || !set_part(handle_.get(), CURLUPART_URL, text))
-    throw Error(fmt::format("invalid URL '{}': expected http:// or https://", one_line(without_user(text))));
+    throw Error(fmt::format("invalid URL '{}': expected http[s]://HOST[:PORT][/PATH]", one_line(without_user(text))));
 }
 
 std::string Url::text() const { return part(handle_.get(), CURLUPART_URL); }
