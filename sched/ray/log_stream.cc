@@ -44,7 +44,7 @@ std::string why_declined(const Access& access, const std::string& id, unsigned s
   if (JobServer(access).find(id))
     return fmt::format("cannot read the output of job '{}': the Ray job server '{}' answered {}", id, server, status);
   return fmt::format(
-      "job '{}' is no longer in the Ray cluster '{}': it was deleted, or the cluster was restarted; to continue, "
+      "job '{}' does not exist in the Ray cluster '{}': it was deleted, or the cluster was restarted; to continue, "
       "submit it again",
       id, server);
 }

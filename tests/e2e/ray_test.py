@@ -267,7 +267,7 @@ class RayTest(unittest.TestCase):
         self.cluster.start_head()
         self.assertEqual(self.adaptdl("ls"), "no jobs\n")
         self.adaptdl("logs", self.job, code=1, error=f"job '{self.job}' not found")
-        self.assertRegex(follow.communicate(timeout=PATIENCE)[1], r"\Aadaptdl: error: job '[^\n]*' is no longer in the Ray cluster [^\n]*\n\Z")
+        self.assertRegex(follow.communicate(timeout=PATIENCE)[1], r"\Aadaptdl: error: job '[^\n]*' does not exist in the Ray cluster [^\n]*\n\Z")
         # The replicas end when their node notices that its head is gone.
         self.assertTrue(eventually(lambda: not self.cluster.processes_of(r"\./program "), PATIENCE))
         self.cluster.add_node()

@@ -102,7 +102,7 @@ TEST_CASE("the first node is kept while its devices may still appear, and no nod
   cluster.nodes.push_back(make_node("other", "fixed"));
   CHECK(cycle(cluster).pool->new_node);
   cluster.nodes.pop_back();
-  // Devices that are missing after 15 minutes are no longer expected.
+  // After 15 minutes, the operator stops waiting for the devices of a new node.
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   cluster.nodes[0].created = cluster.now - 1000;
   CHECK(desired(cluster) == 0);

@@ -57,9 +57,8 @@ namespace adaptdl {
 struct IterableLoaderOptions {
   // Number of samples per step across all replicas, >= 1. Each replica receives an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Number of samples per epoch across all replicas, rounded up to a multiple of the number of replicas. If 0, an epoch
-  // has as many samples as the dataset's size() returns; if there is no size() or it returns nullopt, an epoch is the
-  // whole stream.
+  // Number of samples per epoch across all replicas, rounded up to a multiple of the number of replicas. 0 means the
+  // dataset's size(), or the whole stream if the dataset does not know its size.
   std::int64_t epoch_samples = 0;
   // Maximum number of batches that a thread reads ahead. If 0, the training thread reads each batch when it is needed.
   std::int64_t prefetch = 0;
