@@ -151,8 +151,7 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
 // passed.
 bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
   const auto& failure = result.outcome.first_failure;
-  const std::string last_line = result.last_lines.empty() ? "" : result.last_lines.back();
-  if (failure && context.budget.in_vain(failure->status, last_line, attempt.trained())) {
+  if (failure && context.budget.in_vain(*failure, attempt.trained())) {
     context.observer.notice("the program failed twice in the same way before its first step; not restarting");
     return false;
   }

@@ -10,10 +10,10 @@ bool RestartBudget::spend() {
   return true;
 }
 
-bool RestartBudget::in_vain(const ExitStatus& status, const std::string& last_line, bool trained) {
+bool RestartBudget::in_vain(const ReplicaEnd& failure, bool trained) {
   auto before = std::exchange(at_start_, std::nullopt);
-  if (trained || last_line.empty()) return false;
-  at_start_ = Failure{.status = status, .last_line = last_line};
+  if (trained || failure.lost || failure.last_lines.empty() || failure.last_lines.back().empty()) return false;
+  at_start_ = Failure{.status = failure.status, .last_line = failure.last_lines.back()};
   return before == at_start_;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "local/replica/outcome.h"
 #include "local/replica/replica_process.h"
 #include "membership/membership.h"
 
@@ -25,9 +26,9 @@ class RestartBudget final : public FailureBudget {
   std::chrono::milliseconds back_off(Time now) override { return back_off_.next(now); }
 
   // Records the first failure of a start in which all replicas ended, and returns whether a restart would be useless:
-  // two consecutive starts failed with the same status and last line before any replica had `trained`. An empty
-  // `last_line` never matches, since a failure without output is not evidence that the cause is the same.
-  bool in_vain(const ExitStatus& status, const std::string& last_line, bool trained);
+  // two consecutive starts failed with the same status and last line of output before any replica had `trained`. A
+  // failure without output is not evidence that the cause is the same, and neither is the loss of a node.
+  bool in_vain(const ReplicaEnd& failure, bool trained);
 
  private:
   struct Failure {

@@ -28,6 +28,7 @@ struct ReplicaEnd {
   std::size_t place = 0;                // position in the order in which processes ended
   int number = 0;                       // the replica's number, which is unique within this start
   bool hung = false;                    // killed because the others lost contact with it; treated as its own failure
+  bool lost = false;                    // its node was lost
   std::vector<std::string> last_lines;  // last lines of output, for a failure
   std::string how;                      // describes the end if the status does not; otherwise empty
 };

@@ -96,6 +96,7 @@ class RemoteReplica final : public Replica {
       lost.status = {.signalled = true, .code = SIGKILL};
       lost.asked = asked_;
       lost.killed = killed_;
+      lost.lost = true;
       lost.how = "was lost: " + why;
       end(std::move(lost));
     }

@@ -111,6 +111,7 @@ TEST_CASE("when a node's server dies, its replicas are killed and reported as lo
   REQUIRE(scene.eventually([&] { return lost.gone(); }));
   CHECK_GOLDEN(describe_end(scene.ends[0]));
   CHECK(is_failure(scene.ends[0]));
+  CHECK(scene.ends[0].lost);
   CHECK(scene.host.devices() == std::vector<std::string>{"b"});
   CHECK(scene.host.address("a").empty());
   CHECK_THROWS_AS(scene.start(2, "a", 0), Error);

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <string>
+
 namespace restart_budget_test {
 
 using namespace adaptdl::sched;
@@ -13,6 +15,10 @@ namespace {
 const RestartBudget::Time kStart{1h};
 constexpr ExitStatus kExit3{.signalled = false, .code = 3};
 constexpr ExitStatus kCrash{.signalled = true, .code = SIGSEGV};
+
+ReplicaEnd failure(const ExitStatus& status, const std::string& last_line) {
+  return {.status = status, .last_lines = {"loading", last_line}};
+}
 
 }  // namespace
 
@@ -37,20 +43,30 @@ TEST_CASE("the pause doubles up to a maximum and resets after a minute without f
 
 TEST_CASE("a restart is useless if the same failure occurred twice before any training") {
   RestartBudget budget(9);
-  CHECK_FALSE(budget.in_vain(kExit3, "no such file", false));
-  CHECK(budget.in_vain(kExit3, "no such file", false));
+  CHECK_FALSE(budget.in_vain(failure(kExit3, "no such file"), false));
+  CHECK(budget.in_vain(failure(kExit3, "no such file"), false));
 }
 
 TEST_CASE("a restart is not useless if failures differ, follow training or have no output") {
   RestartBudget budget(9);
-  CHECK_FALSE(budget.in_vain(kExit3, "no such file", false));
-  CHECK_FALSE(budget.in_vain(kExit3, "no memory", false));
-  CHECK_FALSE(budget.in_vain(kCrash, "no memory", false));
-  CHECK_FALSE(budget.in_vain(kCrash, "no memory", true));
-  CHECK_FALSE(budget.in_vain(kCrash, "no memory", false));
+  CHECK_FALSE(budget.in_vain(failure(kExit3, "no such file"), false));
+  CHECK_FALSE(budget.in_vain(failure(kExit3, "no memory"), false));
+  CHECK_FALSE(budget.in_vain(failure(kCrash, "no memory"), false));
+  CHECK_FALSE(budget.in_vain(failure(kCrash, "no memory"), true));
+  CHECK_FALSE(budget.in_vain(failure(kCrash, "no memory"), false));
   RestartBudget silent(9);
-  CHECK_FALSE(silent.in_vain(kExit3, "", false));
-  CHECK_FALSE(silent.in_vain(kExit3, "", false));
+  for (int i = 0; i < 2; ++i) {
+    CHECK_FALSE(silent.in_vain(failure(kExit3, ""), false));
+    CHECK_FALSE(silent.in_vain({.status = kExit3}, false));
+  }
+}
+
+TEST_CASE("a restart is not useless if replicas were lost twice together with their nodes") {
+  RestartBudget budget(9);
+  ReplicaEnd lost = failure({.signalled = true, .code = SIGKILL}, "waiting for the other replicas");
+  lost.lost = true;
+  CHECK_FALSE(budget.in_vain(lost, false));
+  CHECK_FALSE(budget.in_vain(lost, false));
 }
 
 }  // namespace restart_budget_test
