@@ -8,7 +8,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/counted.h"
 #include "kube/api/json_fields.h"
 #include "operator/cluster/allocator.h"
 
