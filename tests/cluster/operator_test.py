@@ -50,6 +50,27 @@ class SharingTest(OperatorTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return next((row for row in json.loads(done.stdout) if row["user"] == user), None)
 
+    def assert_metrics_of_whole_cluster(self, metrics, name):
+        """Asserts that these metrics show all GPUs as given to that job."""
+        job = f'{{job_namespace="{self.namespace}",job_name="{name}"}}'
+        self.assertEqual(metrics[f"adaptdl_job_replicas{job}"], ALL_GPUS)
+        self.assertEqual(metrics[f"adaptdl_job_nodes{job}"], len(NODES))
+        self.assertGreater(metrics[f"adaptdl_job_goodput{job}"], 0)
+        self.assertEqual(metrics['adaptdl_allocated{resource="nvidia.com/gpu"}'], ALL_GPUS)
+        self.assertEqual(metrics['adaptdl_allocatable{resource="nvidia.com/gpu"}'], ALL_GPUS)
+        self.assertEqual(metrics['adaptdl_nodes{state="ready"}'], len(NODES))
+
+    def assert_top_of_whole_cluster(self, name):
+        """Asserts that `adaptdl top` shows all GPUs as given to that job."""
+        top = self.adaptdl("top", "--json")
+        self.assertEqual(top.returncode, 0, top.stderr)
+        (job,) = (job for job in json.loads(top.stdout)["jobs"] if job["name"] == f"{self.namespace}/{name}")
+        self.assertEqual((job["replicas"], job["nodes"]), (ALL_GPUS, len(NODES)))
+        self.assertGreater(job["goodput"], 0)
+        for node in json.loads(top.stdout)["nodes"]:
+            seen = (node["state"], node["used"]["nvidia.com/gpu"], node["pods"][f"{self.namespace}/{name}"])
+            self.assertEqual(seen, ("ready", GPUS, GPUS))
+
     def test_jobs_share_gpus_take_over_freed_ones_and_train_on_every_sample_once(self):
         restarts = 'adaptdl_job_restarts_total{reason="Reallocated"}'
         operator, restarted = self.containers_of_operator(), self.metrics().get(restarts, 0)
@@ -64,25 +85,12 @@ class SharingTest(OperatorTest):
         self.assert_in_row("first", f"{ALL_GPUS}/{ALL_GPUS}", "running")
         self.assertGreater(self.status("first")["train"]["maxProfiledReplicas"], 0)
         metrics = self.metrics()
-        first = f'{{job_namespace="{self.namespace}",job_name="first"}}'
-        self.assertEqual(metrics[f"adaptdl_job_replicas{first}"], ALL_GPUS)
-        self.assertEqual(metrics[f"adaptdl_job_nodes{first}"], len(NODES))
-        self.assertGreater(metrics[f"adaptdl_job_goodput{first}"], 0)
-        self.assertEqual(metrics['adaptdl_allocated{resource="nvidia.com/gpu"}'], ALL_GPUS)
-        self.assertEqual(metrics['adaptdl_allocatable{resource="nvidia.com/gpu"}'], ALL_GPUS)
-        self.assertEqual(metrics['adaptdl_nodes{state="ready"}'], len(NODES))
+        self.assert_metrics_of_whole_cluster(metrics, "first")
         # If the API server does not respond for some seconds, another operator takes over, and it counts only from its
         # own start.
         if self.containers_of_operator() == operator:
             self.assertEqual(metrics[restarts] - restarted, len(sizes) - 1)
-        top = self.adaptdl("top", "--json")
-        self.assertEqual(top.returncode, 0, top.stderr)
-        (job,) = (job for job in json.loads(top.stdout)["jobs"] if job["name"] == f"{self.namespace}/first")
-        self.assertEqual((job["replicas"], job["nodes"]), (ALL_GPUS, len(NODES)))
-        self.assertGreater(job["goodput"], 0)
-        for node in json.loads(top.stdout)["nodes"]:
-            seen = (node["state"], node["used"]["nvidia.com/gpu"], node["pods"][f"{self.namespace}/first"])
-            self.assertEqual(seen, ("ready", GPUS, GPUS))
+        self.assert_top_of_whole_cluster("first")
 
         # The first job gives GPUs to the second one.
         began = time.monotonic()

@@ -181,15 +181,36 @@ TEST_CASE("in a user namespace, devices are skipped and owners are mapped") {
         "dev d 100033 100044\nf f 100033 100044\ngone c 100000 100000\n");
 }
 
+namespace {
+
+const std::string kOverlay = "mount -t overlay overlay -o userxattr,";
+
+// Returns whether an overlay can be mounted in that directory: some containers may not.
+bool can_mount_overlay(const std::string& at) {
+  const std::string mount = kOverlay + "lowerdir=1,upperdir=2,workdir=3 4";
+  return std::system(
+             ("unshare -m sh -c 'cd " + at + " && mkdir t t/1 t/2 t/3 t/4 && cd t && " + mount + "' 2>/dev/null")
+                 .c_str()) == 0;
+}
+
+const char* const kChanges = R"(set -e
+rm gone; rm -r removed; rm -r replaced; mkdir replaced; echo new > replaced/new
+echo more >> changed; chown 33:44 keep/file; chmod 4751 changed; ln -sf /nowhere link
+truncate -s 20M sparse; printf x | dd of=sparse bs=1 seek=10000000 conv=notrunc status=none; printf end >> sparse
+ln sparse another-name; ln sparse keep/third-name; mkfifo pipe; mknod device c 1 5; chown 1000000:7 pipe
+cp /bin/true tool; setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 tool
+setfattr -n user.note -v "two words" keep; mkdir -m 2770 -p new/dir; echo > "new/dir/a name with ü and spaces"
+head -c 3000000 /dev/urandom > random; touch -d @1000000000 random new/dir; touch -h -d @5 link
+mkdir skipped; echo > skipped/x; mkdir -p partly/skipped; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("s")'
+)";
+
+}  // namespace
+
 TEST_CASE("unpacking the layer of an overlay's changes restores exactly these changes" * doctest::test_suite("slow")) {
   if (!is_root()) return;
   const Temporary temporary;
   const std::string at = temporary.path().string();
-  const std::string overlay = "mount -t overlay overlay -o userxattr,";
-  if (std::system(("unshare -m sh -c 'cd " + at + " && mkdir t t/1 t/2 t/3 t/4 && cd t && " + overlay +
-                   "lowerdir=1,upperdir=2,workdir=3 4' 2>/dev/null")
-                      .c_str()) != 0)
-    return;  // a container may not mount overlays
+  if (!can_mount_overlay(at)) return;
   remove_tree(temporary / "t");
   write_file(temporary / "base.layer", Tar()
                                            .directory("keep", 0750)
@@ -204,18 +225,9 @@ TEST_CASE("unpacking the layer of an overlay's changes restores exactly these ch
                                            .whole());
   unpack_layer(temporary / "base.layer", "", temporary / "lower");
   run("cd " + at + " && mkdir upper work merged");
-  write_file(temporary / "change.sh", R"(set -e
-rm gone; rm -r removed; rm -r replaced; mkdir replaced; echo new > replaced/new
-echo more >> changed; chown 33:44 keep/file; chmod 4751 changed; ln -sf /nowhere link
-truncate -s 20M sparse; printf x | dd of=sparse bs=1 seek=10000000 conv=notrunc status=none; printf end >> sparse
-ln sparse another-name; ln sparse keep/third-name; mkfifo pipe; mknod device c 1 5; chown 1000000:7 pipe
-cp /bin/true tool; setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 tool
-setfattr -n user.note -v "two words" keep; mkdir -m 2770 -p new/dir; echo > "new/dir/a name with ü and spaces"
-head -c 3000000 /dev/urandom > random; touch -d @1000000000 random new/dir; touch -h -d @5 link
-mkdir skipped; echo > skipped/x; mkdir -p partly/skipped; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("s")'
-)");
+  write_file(temporary / "change.sh", kChanges);
   const auto in_overlay = [&](const std::string& options, const std::string& what) {
-    return run("unshare -m sh -ec 'cd " + at + "; " + overlay + options + " merged; cd merged; " + what + "'");
+    return run("unshare -m sh -ec 'cd " + at + "; " + kOverlay + options + " merged; cd merged; " + what + "'");
   };
   const std::string list =
       "find . -mindepth 1 ! -path \"./*skipped*\" ! -path ./partly ! -type s -printf "

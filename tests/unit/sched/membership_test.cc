@@ -197,21 +197,26 @@ TEST_CASE("a newcomer's death ends no other replica, and after three deaths in a
   CHECK(run.only(Kind::kStart).device == "2");
 }
 
-TEST_CASE("after many random changes, the members match the target, and no replica was started twice") {
-  unsigned state = 7;
-  const auto random = [&state](unsigned below) {
+namespace {
+
+// A run that changes at random.
+struct RandomRun {
+  unsigned random(unsigned below) {
     state = state * 1664525u + 1013904223u;
     return (state >> 16) % below;
-  };
-  Run run({"0"}, 1);
-  run.train();
-  Numbers alive = {0};
-  std::set<int> trained = {0};
-  const auto another_has_trained = [&](int replica) {
+  }
+
+  bool another_has_trained(int replica) const {
     return std::ranges::any_of(run.membership.members(),
                                [&](int member) { return member != replica && trained.contains(member); });
-  };
-  const auto carry_out = [&] {
+  }
+
+  void end(int replica, End how) {
+    CHECK(run.membership.ended(replica, how, run.now));
+    std::erase(alive, replica);
+  }
+
+  void carry_out() {
     for (const auto& action : run.decide(100ms)) {
       REQUIRE(action.kind != Kind::kRestart);
       REQUIRE(action.kind != Kind::kFail);
@@ -225,8 +230,9 @@ TEST_CASE("after many random changes, the members match the target, and no repli
         for (const int member : action.members) REQUIRE(std::ranges::find(alive, member) != alive.end());
       }
     }
-  };
-  for (int round = 0; round < 20000; ++round) {
+  }
+
+  void change() {
     const int replica = alive[random(static_cast<unsigned>(alive.size()))];
     const bool member = run.membership.is_member(replica);
     switch (random(6)) {
@@ -239,9 +245,7 @@ TEST_CASE("after many random changes, the members match the target, and no repli
         break;
       }
       case 1:
-        if (member && !another_has_trained(replica)) break;
-        CHECK(run.membership.ended(replica, member ? End::kKilled : End::kDone, run.now));
-        std::erase(alive, replica);
+        if (!member || another_has_trained(replica)) end(replica, member ? End::kKilled : End::kDone);
         break;
       case 2:
         if (!member && !run.membership.is_newcomer(replica)) break;
@@ -252,19 +256,37 @@ TEST_CASE("after many random changes, the members match the target, and no repli
         if (member) run.membership.trains(replica, run.membership.generation());
         if (member) trained.insert(replica);
     }
-    carry_out();
   }
-  run.want({"1", "3", "4"});
-  for (int round = 0; round < 1000 && !run.membership.steady(); ++round) {
+
+  // Lets all replicas train, and those that the run no longer needs end.
+  void train() {
     for (const int replica : Numbers(alive)) {
       run.membership.waits(replica, run.now);
       run.membership.trains(replica, run.membership.generation());
-      if (!run.membership.is_member(replica) && !run.membership.is_newcomer(replica)) {
-        CHECK(run.membership.ended(replica, End::kDone, run.now));
-        std::erase(alive, replica);
-      }
+      if (!run.membership.is_member(replica) && !run.membership.is_newcomer(replica)) end(replica, End::kDone);
     }
-    carry_out();
+  }
+
+  unsigned state = 7;
+  Run run{{"0"}, 1};
+  Numbers alive = {0};
+  std::set<int> trained = {0};
+};
+
+}  // namespace
+
+TEST_CASE("after many random changes, the members match the target, and no replica was started twice") {
+  RandomRun random;
+  Run& run = random.run;
+  run.train();
+  for (int round = 0; round < 20000; ++round) {
+    random.change();
+    random.carry_out();
+  }
+  run.want({"1", "3", "4"});
+  for (int round = 0; round < 1000 && !run.membership.steady(); ++round) {
+    random.train();
+    random.carry_out();
   }
   CHECK(run.membership.steady());
   auto devices = run.membership.devices();

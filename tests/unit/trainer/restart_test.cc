@@ -261,46 +261,54 @@ struct Note {
   std::vector<std::size_t> samples;
 };
 
+constexpr std::size_t kAccumulatedSamples = 90;
+constexpr int kAccumulatedEpochs = 2;
+
+// Trains with accumulation on 1 to 4 replicas, one of which stops the job at a random step of each run, until no step
+// is left.
+void train_with_restarts(const ElasticJob& job, unsigned seed) {
+  std::mt19937 random(seed);
+  bool finished = false;
+  for (int run = 0; !finished; ++run) {
+    REQUIRE(run < 60);
+    const int replicas = 1 + run % 4;
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(replicas));
+    const auto batches = random() % 40;
+    const auto codes = job.run(replicas, [&](int rank) {
+      Loader loader(Numbers(kAccumulatedSamples),
+                    {.batch_size = 10, .shuffle = true, .workers = run % 3, .seed = seed});
+      loader.autoscale_batch_size(100, {}, true);
+      adaptdl::internal::set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
+        if (step % 4 != 1) return {};
+        return std::pair{static_cast<std::size_t>(1 + step * 7 % 9), static_cast<int>(step % 3)};
+      });
+      std::size_t batch_number = 0;
+      for (const int epoch : remaining_epochs_until(kAccumulatedEpochs)) {
+        for (auto& batch : loader) {
+          const auto& helper = loader.helper();
+          if (batch_number++ == batches && rank == victim) kill(getpid(), SIGTERM);
+          auto note = fmt::format("{} {} {} {} {} {} {}", run, rank, replicas, epoch,
+                                  *helper.current_index() / kAccumulatedSamples, helper.accumulated(),
+                                  helper.is_optim_step() ? 1 : 0);
+          for (const auto sample : samples_of(batch)) note += fmt::format(" {}", sample);
+          job.note(note);
+          if (helper.is_optim_step()) adaptdl::metrics::set_progress("model", adaptdl::metrics::progress() + 0.25);
+        }
+      }
+    });
+    finished = codes == std::vector<int>(static_cast<std::size_t>(replicas), 0);
+    if (!finished) REQUIRE(codes == std::vector<int>(static_cast<std::size_t>(replicas), kCheckpointed));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("restarts with accumulation on 1 to 4 replicas lose no sample and split no step" *
           doctest::test_suite("slow")) {
-  constexpr std::size_t kSamples = 90;
-  constexpr int kEpochs = 2;
   for (unsigned seed = 0; seed < 4; ++seed) {
     CAPTURE(seed);
     const ElasticJob job;
-    std::mt19937 random(seed);
-    bool finished = false;
-    for (int run = 0; !finished; ++run) {
-      REQUIRE(run < 60);
-      const int replicas = 1 + run % 4;
-      const int victim = static_cast<int>(random() % static_cast<unsigned>(replicas));
-      const auto batches = random() % 40;
-      const auto codes = job.run(replicas, [&](int rank) {
-        Loader loader(Numbers(kSamples), {.batch_size = 10, .shuffle = true, .workers = run % 3, .seed = seed});
-        loader.autoscale_batch_size(100, {}, true);
-        adaptdl::internal::set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
-          if (step % 4 != 1) return {};
-          return std::pair{static_cast<std::size_t>(1 + step * 7 % 9), static_cast<int>(step % 3)};
-        });
-        std::size_t batch_number = 0;
-        for (const int epoch : remaining_epochs_until(kEpochs)) {
-          for (auto& batch : loader) {
-            const auto& helper = loader.helper();
-            if (batch_number++ == batches && rank == victim) kill(getpid(), SIGTERM);
-            auto note =
-                fmt::format("{} {} {} {} {} {} {}", run, rank, replicas, epoch, *helper.current_index() / kSamples,
-                            helper.accumulated(), helper.is_optim_step() ? 1 : 0);
-            for (const auto sample : samples_of(batch)) note += fmt::format(" {}", sample);
-            job.note(note);
-            if (helper.is_optim_step()) adaptdl::metrics::set_progress("model", adaptdl::metrics::progress() + 0.25);
-          }
-        }
-      });
-      finished = codes == std::vector<int>(static_cast<std::size_t>(replicas), 0);
-      if (!finished) REQUIRE(codes == std::vector<int>(static_cast<std::size_t>(replicas), kCheckpointed));
-    }
+    train_with_restarts(job, seed);
     std::map<std::pair<int, int>, std::map<std::size_t, int>> times;  // epoch, pass -> sample -> times
     std::map<std::pair<int, int>, int> replicas_at_end;
     std::map<int, std::pair<int, int>> steps_of_run;  // number of steps that began and ended on rank 0
@@ -319,14 +327,14 @@ TEST_CASE("restarts with accumulation on 1 to 4 replicas lose no sample and spli
       CHECK(begun_ended.first == begun_ended.second);
       steps += begun_ended.second;
     }
-    CHECK(steps == kEpochs * static_cast<int>(kSamples) / 10 * 4);
+    CHECK(steps == kAccumulatedEpochs * static_cast<int>(kAccumulatedSamples) / 10 * 4);
     for (const auto& [pass, samples] : times) {
       std::size_t total = 0;
       for (const auto& [sample, count] : samples) total += static_cast<std::size_t>(count);
       CHECK(total < samples.size() + static_cast<std::size_t>(replicas_at_end[pass]));
-      if (pass.second < passes[pass.first]) CHECK(samples.size() == kSamples);
+      if (pass.second < passes[pass.first]) CHECK(samples.size() == kAccumulatedSamples);
     }
-    CHECK(times.size() > 2 * kEpochs);
+    CHECK(times.size() > 2 * kAccumulatedEpochs);
   }
 }
 
