@@ -168,11 +168,12 @@ class DeleteTest(VerbsTest):
         self.adaptdl("delete", "job", "--now")
         self.assertEqual(run.finish(), 130, run.text())
 
-    def test_delete_is_rejected_while_another_run_uses_the_checkpoints(self):
+    def test_delete_is_rejected_while_another_run_uses_the_checkpoints_through_a_symbolic_link(self):
         run = self.start_counting("first")
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
-        self.start_counting("second", "--checkpoint", self.runs / "first" / "checkpoints")
+        (self.directory / "link").symlink_to(self.runs)
+        self.start_counting("second", "--checkpoint", self.directory / "link" / "first" / "checkpoints")
         self.assertIn("run 'second' saves its checkpoints in", self.refusal("delete", "first"))
         self.adaptdl("delete", "second")
         self.adaptdl("delete", "first")

@@ -39,9 +39,16 @@ struct DeleteOptions {
 
 // Throws Error if another active run saves its checkpoints in this run's directory.
 void refuse_if_used(const fs::path& runs, const sched::RunEntry& run) {
-  const std::string inside = (run.directory / "").string();
+  // The two paths may lead to the same directory through different symbolic links.
+  const auto resolved = [](const fs::path& path) {
+    std::error_code error;
+    const fs::path target = fs::weakly_canonical(path, error);
+    return (error ? path : target).string() + '/';
+  };
+  const std::string inside = resolved(run.directory);
   for (const sched::RunEntry& other : sched::list_runs(runs)) {
-    if (other.alive && other.status.name != run.status.name && other.status.checkpoints.starts_with(inside)) {
+    if (other.alive && other.status.name != run.status.name &&
+        resolved(other.status.checkpoints).starts_with(inside)) {
       throw Error(
           fmt::format("run '{}' saves its checkpoints in '{}'; delete that run first, or use --keep-checkpoints",
                       other.status.name, other.status.checkpoints));
