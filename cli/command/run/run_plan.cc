@@ -232,7 +232,7 @@ fs::path directory(const std::string& text, const std::string& what, Access acce
   if (!error && access == Access::kUser) error = create_private_directories(path);
   if (!error && access == Access::kUmask) fs::create_directories(path, error);
   if (!error && !fs::is_directory(path)) error = std::make_error_code(std::errc::not_a_directory);
-  if (error) throw UsageError(fmt::format("run: cannot use {} {}: {}", what, text, error.message()));
+  if (error) throw UsageError(fmt::format("run: cannot use {} '{}': {}", what, text, error.message()));
   return path;
 }
 

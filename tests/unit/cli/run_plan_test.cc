@@ -294,7 +294,7 @@ TEST_CASE("an unusable directory is rejected, and a rejected command creates non
   std::ofstream(file) << "x";
   RunOptions with = options();
   with.checkpoint = file.string();
-  refused(with, "run: cannot use --checkpoint " + file.string() + ": Not a directory");
+  refused(with, "run: cannot use --checkpoint '" + file.string() + "': Not a directory");
   with.checkpoint = (directory.path() / "new").string();
   with.program = {"no-such-program-anywhere"};
   CHECK_THROWS_AS(make_plan(with, kBare), UsageError);
