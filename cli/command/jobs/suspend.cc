@@ -58,8 +58,8 @@ std::shared_ptr<SuspendOptions> add_suspend_options(CLI::App& app) {
 void add_suspend(CLI::App& app, int&) {
   const auto options = add_suspend_options(app);
   app.footer(
-      "The jobs' replicas save a checkpoint and exit, and the jobs receive no nodes until they are resumed. In\n"
-      "`adaptdl ls`, a job is stopping until all its replicas have ended, and then suspended.");
+      "The jobs' replicas save a checkpoint and exit, and the jobs receive no nodes until they are resumed.\n"
+      "`adaptdl ls` shows a job as stopping until all its replicas have ended, and then as suspended.");
   app.callback([options] { set_suspend(*options, true); });
 }
 

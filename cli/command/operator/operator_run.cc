@@ -296,10 +296,10 @@ void add_expander_options(CLI::App& app, OperatorRunOptions& options) {
                  "Maximum total hourly price of the expander's nodes; 0 for no limit (default: 0)")
       ->type_name("PRICE");
   app.add_option("--min-utility", options.min_utility,
-                 "Node utility below which the expander removes nodes (default: 0.35)")
+                 "Utility of the nodes below which the expander removes nodes (default: 0.35)")
       ->type_name("FRACTION");
   app.add_option("--max-utility", options.max_utility,
-                 "Node utility above which the expander adds nodes (default: 0.65)")
+                 "Utility of the nodes above which the expander adds nodes (default: 0.65)")
       ->type_name("FRACTION");
 }
 

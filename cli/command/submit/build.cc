@@ -189,7 +189,7 @@ void add_build(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("prune", "Remove cached build data, least recently used first");
   verb->footer("The command waits until running builds have finished.");
   verb->add_option("--keep-storage", options->keep,
-                   "Maximum size of the remaining cache (default: same as --cache-limit)")
+                   "Maximum size of the remaining cache (default: 20 GiB, or a tenth of the disk if that is less)")
       ->type_name("SIZE");
   verb->add_flag("--all", options->all, "Remove everything");
   verb->add_flag("--json", options->json, "Print JSON");

@@ -66,7 +66,7 @@ void add_image_options(CLI::App& app, SubmitOptions& options) {
     option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
   app.add_option("-d,--dockerfile", options.image.dockerfile,
-                 "Dockerfile of the image (default: PROJECT/Dockerfile, or a built-in one for C++ or Python projects)")
+                 "Dockerfile of the image (default: DIR/Dockerfile, or a built-in one for C++ or Python projects)")
       ->type_name("FILE");
   app.add_option("--image", options.given_image,
                  "Use this existing image for the first container instead of building one")
@@ -127,12 +127,15 @@ void add_result_options(CLI::App& app, SubmitOptions& options) {
 }  // namespace
 
 void add_submit_options(CLI::App& app, SubmitOptions& options) {
-  app.add_option("project", options.image.project, "Directory to build the image from")->required()->type_name("DIR");
+  app.add_option("project", options.image.project,
+                 "Project directory: build context of the image, and default location of the job file")
+      ->required()
+      ->type_name("DIR");
   app.add_option("arg", options.submission.arguments,
                  "Arguments for the program; replace the first container's arguments in the job file")
       ->type_name("ARG");
   app.add_option("-f,--jobfile", options.job_file,
-                 "File with the AdaptDLJobs to create, or - for standard input (default: PROJECT/adaptdljob.yaml)")
+                 "File with the AdaptDLJobs to create, or - for standard input (default: DIR/adaptdljob.yaml)")
       ->type_name("FILE");
   add_image_options(app, options);
   add_job_options(app, options);
