@@ -52,10 +52,10 @@ sched::NodeGroup parse_group(const std::string& text) {
                     "a100:4:8:2.5, not '{}'",
                     text));
   return {.gpu_type = parts[0],
-          .nodes = parse_simulate_count(parts[1], "NODES of --node-group", 1, kMaxNodes),
-          .gpus = parse_simulate_count(parts[2], "GPUS of --node-group", 1, kMaxGpus),
-          .speed = parse_real(parts[3], "SPEED of --node-group", 0.001, 1000),
-          .price = parts.size() == 5 ? parse_real(parts[4], "PRICE of --node-group", 0, kMaxPrice) : 0};
+          .nodes = parse_simulate_count(parts[1], "NODES in --node-group", 1, kMaxNodes),
+          .gpus = parse_simulate_count(parts[2], "GPUS in --node-group", 1, kMaxGpus),
+          .speed = parse_real(parts[3], "SPEED in --node-group", 0.001, 1000),
+          .price = parts.size() == 5 ? parse_real(parts[4], "PRICE in --node-group", 0, kMaxPrice) : 0};
 }
 
 void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& options) {
@@ -78,8 +78,8 @@ void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& op
   if (bounds.size() != 2)
     throw UsageError(fmt::format("simulate: --autoscale must be MIN:MAX, such as 4:16, not '{}'", options.autoscale));
   sched::Autoscale autoscale;
-  autoscale.min_nodes = parse_simulate_count(bounds[0], "MIN of --autoscale", 1, kMaxNodes);
-  autoscale.max_nodes = parse_simulate_count(bounds[1], "MAX of --autoscale", autoscale.min_nodes, kMaxNodes);
+  autoscale.min_nodes = parse_simulate_count(bounds[0], "MIN in --autoscale", 1, kMaxNodes);
+  autoscale.max_nodes = parse_simulate_count(bounds[1], "MAX in --autoscale", autoscale.min_nodes, kMaxNodes);
   simulation.autoscale = autoscale;
 }
 

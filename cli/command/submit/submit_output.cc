@@ -63,7 +63,7 @@ void print_created(const json& job, const kube::Client& client, const SubmitOpti
               kube::text_field(job, {"metadata", "namespace"}), client.access().context);
     if (!options.follow && !options.wait) {
       print_out(
-          "  adaptdl ls{0}                 its status, and the reason\n"
+          "  adaptdl ls{0}                 its status and the reason for it\n"
           "  adaptdl logs {1} --follow{0}   its replicas' output\n"
           "  adaptdl cp {1}:/adaptdl/share/FILE .{0}\n"
           "  adaptdl delete {1}{0}\n",

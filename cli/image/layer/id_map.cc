@@ -55,6 +55,7 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
   int output[2];
   if (::pipe2(output, O_CLOEXEC) != 0) return fmt::format("cannot create a pipe: {}", std::strerror(errno));
   const pid_t child = ::fork();
+  const int fork_error = errno;
   if (child == 0) {
     ::dup2(output[1], 1);
     ::dup2(output[1], 2);
@@ -68,7 +69,9 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
     if (answer.size() < 2000) answer.append(buffer, static_cast<std::size_t>(count));
   ::close(output[0]);
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return fmt::format("cannot start {}", program);
+  if (child < 0) return fmt::format("cannot start {}: {}", program, std::strerror(fork_error));
+  if (::waitpid(child, &status, 0) != child)
+    return fmt::format("cannot wait for {}: {}", program, std::strerror(errno));
   if (status == 0) return "";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
     return fmt::format("{} is not installed (package uidmap on Debian, shadow-utils elsewhere)", program);

@@ -76,7 +76,7 @@ struct LayerReader::Impl {
   [[noreturn]] void too_large() const {
     throw Error(
         fmt::format("{} bytes unpack to more than {} bytes, which is not plausible for a layer; rebuild the layer "
-                    "without such large empty files",
+                    "without large sparse or zero-filled files",
                     compressed, max_bytes));
   }
 

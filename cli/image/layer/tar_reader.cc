@@ -233,7 +233,7 @@ bool TarReader::next(Entry& entry) {
       return true;
     }
   }
-  if (name || link || !records.empty()) damaged("unexpected end of file");
+  if (name || link || !records.empty()) damaged("no entry after an extended header");
   return false;
 }
 
