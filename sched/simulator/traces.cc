@@ -79,8 +79,8 @@ std::vector<Epoch> load_validation(const fs::path& file) {
                                                 std::tuple("iteration", epoch.iteration, last.iteration)}) {
       if (value > before) continue;
       csv.fail(row, column,
-               fmt::format("{} {} must be greater than {}; expected one row per epoch, in order", column,
-                           csv.text(row, column), before));
+               fmt::format("{} must be greater than {}, got {}; expected one row per epoch, in order", column, before,
+                           csv.text(row, column)));
     }
     epochs.push_back(epoch);
   }

@@ -75,9 +75,13 @@ StorageChoice choose_job_storage(const std::vector<json>& classes, const std::st
     const auto found = classes.size() == 1 ? classes.begin() : std::ranges::find_if(classes, is_default_storage);
     if (found != classes.end()) return {name_of(*found), "ReadWriteOnce"};
   }
-  throw Error(fmt::format(
-      "no storage class is known to provide volumes that {}; choose one with --checkpoint-storage-class; {}",
-      several ? "several nodes can share" : "jobs can use, and none is the default", listed(classes)));
+  if (classes.empty())
+    throw Error(fmt::format("the cluster has no storage classes; create one{}",
+                            several ? " whose volumes several nodes can share" : ""));
+  throw Error(fmt::format("{}; choose one with --checkpoint-storage-class; {}",
+                          several ? "no storage class is known to provide volumes that several nodes can share"
+                                  : "cannot choose a storage class: none is the default",
+                          listed(classes)));
 }
 
 StorageChoice choose_job_storage(Client& client, const std::string& wanted) {

@@ -1,5 +1,5 @@
-// Submits jobs to a cluster: completes the jobs in a job file, and creates each job together with its volume, so that a
-// failure leaves neither behind.
+// Submits jobs to a cluster: completes the jobs in a job file, and creates each job together with its volume, so that
+// neither is left behind if the creation fails.
 //
 // Threading: a Submitter is used by one thread at a time, but `undo` may be called from any thread.
 #pragma once

@@ -156,6 +156,8 @@ std::string choose_storage_class(const std::vector<json>& classes, const std::st
                             [&](const char* word) { return provisioner.find(word) != std::string::npos; }))
       return metadata_name(one);
   }
+  if (names.empty())
+    throw Error("the cluster has no storage classes; create one whose volumes several nodes can share");
   throw Error(fmt::format("no default storage class; choose one with --storageclass; {}", there));
 }
 

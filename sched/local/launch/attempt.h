@@ -72,8 +72,9 @@ class Attempt {
   void kill_all();
   void enter(Phase phase, std::chrono::milliseconds limit);
   bool leaves_rest_behind() const;
-  // Describe the replicas that have not ended, and those whose processes have not.
+  // Names the replicas whose main process has not ended.
   std::string remaining() const;
+  // Returns the error for replicas of which a process is still running after SIGKILL.
   std::string still_running() const;
 
   LaunchContext& context_;

@@ -156,9 +156,9 @@ void OperatorMetrics::add_counters(PrometheusText& text) const {
   text.begin("adaptdl_last_cycle_timestamp_seconds", "gauge", "When the last scheduling cycle of this operator ended.");
   if (last_cycle_) text.add({}, *last_cycle_);
   if (!pool_) return;
-  text.begin("adaptdl_pool_nodes", "gauge", "Number of nodes that the cluster expander managed in the last cycle.");
+  text.begin("adaptdl_pool_nodes", "gauge", "Number of ready nodes in the group that the operator resizes.");
   text.add({}, pool_->nodes);
-  text.begin("adaptdl_pool_desired_nodes", "gauge", "Number of nodes that the cluster expander requests.");
+  text.begin("adaptdl_pool_desired_nodes", "gauge", "Number of nodes that the operator requests for this group.");
   text.add({}, pool_->desired_nodes);
   text.begin("adaptdl_pool_utility", "gauge",
              "Speedup of all jobs, divided by the speedup of jobs that scale perfectly on these nodes.");

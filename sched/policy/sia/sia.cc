@@ -99,7 +99,7 @@ std::string reason(const Model& model, const sia::Job& job, const Placed& placed
   const Configuration& one = job.configurations[placed.configuration];
   std::string text = one.keep ? "keeps " : "";
   text += on_nodes(one.replicas, placed.placement.size(), model.cluster.types[one.type]);
-  text += fmt::format(", {:.3g} times its lowest goodput", one.goodput);
+  text += fmt::format(": {:.3g} times the goodput of its worst configuration", one.goodput);
   if (!placed.as_chosen) text += "; the nodes are too fragmented for its chosen configuration";
   return text;
 }

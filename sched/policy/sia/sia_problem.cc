@@ -1,5 +1,7 @@
 #include "policy/sia/sia_problem.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "base/counted.h"
 #include "policy/search/search_frame.h"
 #include "policy/search/search_state.h"
 
@@ -135,6 +138,16 @@ std::vector<std::pair<int, int>> sizes(const TypeRoom& room, int min_replicas, i
   return {all.begin(), all.end()};
 }
 
+// Returns why a job has no configuration.
+std::string obstacle_of(const JobInfo& job, int min_replicas, bool room_anywhere) {
+  if (job.max_replicas < min_replicas)
+    return fmt::format("needs at least {}, but its maximum is {}", counted(min_replicas, "replica"), job.max_replicas);
+  if (min_replicas > kMaxReplicasPerJob)
+    return fmt::format("needs at least {} replicas, but no job gets more than {}", min_replicas, kMaxReplicasPerJob);
+  return room_anywhere ? "no positive goodput on any number of replicas"
+                       : "no room for the minimum number of replicas on nodes of a single type";
+}
+
 void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
   const int min_replicas = std::max(job.info->min_replicas, 1);
   bool room_anywhere = false;
@@ -152,11 +165,7 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
       job.configurations.push_back({type, replicas, nodes, false, goodput, 0});
     }
   }
-  if (!job.configurations.empty()) return;
-  job.obstacle = job.info->max_replicas < min_replicas ? "maximum number of replicas below the minimum"
-                 : min_replicas > kMaxReplicasPerJob   ? "minimum number of replicas above what any job gets"
-                 : room_anywhere                       ? "no positive goodput on any number of replicas"
-                                 : "no room for the minimum number of replicas on nodes of a single type";
+  if (job.configurations.empty()) job.obstacle = obstacle_of(*job.info, min_replicas, room_anywhere);
 }
 
 void add_current(const Cluster& cluster, Goodputs& goodputs, Job& job) {

@@ -15,8 +15,8 @@ double log(double x);  // REQUIRES x > 0 and finite
 double normal_cdf(double x);
 double normal_quantile(double probability);  // infinite at 0 and 1
 
-// Returns the probability of a value between a and b, a <= b. The result is as accurate in the upper tail as in the
-// lower one.
+// Returns the probability that a standard normal value is between a and b. The result is as accurate in the upper tail
+// as in the lower one. REQUIRES a <= b.
 double normal_mass(double a, double b);
 
 }  // namespace adaptdl::sched::tune::portable

@@ -284,7 +284,7 @@ TEST_CASE("jobs that cannot run wait, and the reason is reported") {
   for (const auto& [name, reason] : std::map<std::string, std::string>{
            {"large", "no room for the minimum number of replicas on nodes of a single type"},
            {"nan", "no positive goodput on any number of replicas"},
-           {"backwards", "maximum number of replicas below the minimum"},
+           {"backwards", "needs at least 2 replicas, but its maximum is 1"},
            {"nothing", "requests no resources"}}) {
     CHECK(decision.allocations.at(name).empty());
     CHECK(decision.reasons.at(name) == reason);
