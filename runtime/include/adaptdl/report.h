@@ -12,7 +12,7 @@ namespace adaptdl {
 // to disk. S is the progress of the training in scale-invariant samples: the number of samples that training at the
 // initial batch size would need for the same progress (metrics::progress() times that batch size, rounded). This unit
 // makes trials with different batch sizes comparable. S is omitted without adaptive training, and E outside an epoch
-// loop. A value that is not finite is null. The value also appears among the metrics of `adaptdl ls --json`.
+// loop. A value that is not finite is written as null. The value also appears among the metrics of `adaptdl ls --json`.
 //
 // The file can be /dev/stdout, as in trials of `adaptdl tune --cluster`. If it is not a regular file but, for example,
 // a pipe or a terminal, a line break is written before the line, because other output may have left a line unfinished.
