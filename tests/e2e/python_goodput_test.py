@@ -41,7 +41,7 @@ class PythonGoodputTest(unittest.TestCase):
         self.assertLess(abs(goodput / python[0] - 1), 1e-12, question)
         return False
 
-    def test_goodput_and_efficiency_agree_on_random_configurations(self):
+    def test_goodput_and_efficiency_agree_with_the_python_package_on_random_configurations(self):
         chosen = random.Random(1)
         for _ in range(CONFIGURATIONS):
             question = random_function(chosen)
@@ -54,7 +54,7 @@ class PythonGoodputTest(unittest.TestCase):
             for mine, theirs in zip(ours, python, strict=True):
                 self.assert_close(mine, theirs, question)
 
-    def test_optimize_agrees_on_random_configurations(self):
+    def test_optimize_agrees_with_the_python_package_on_random_configurations(self):
         chosen = random.Random(2)
         equals = impossible = 0
         for _ in range(CONFIGURATIONS):
@@ -68,7 +68,7 @@ class PythonGoodputTest(unittest.TestCase):
         self.assertLess(equals, CONFIGURATIONS / 100)
         self.assertLess(impossible, CONFIGURATIONS / 5)
 
-    def test_optimize_agrees_on_batches_of_configurations(self):
+    def test_optimize_agrees_with_the_python_package_on_batches_of_configurations(self):
         chosen = random.Random(3)
         for _ in range(50):
             question = dict(random_function(chosen), what="optimize many", **random_limits(chosen))

@@ -134,7 +134,8 @@ TEST_CASE_FIXTURE(Redirected, "a closed reader is detected and its output is dro
   CHECK(queue.empty());
 }
 
-TEST_CASE_FIXTURE(RedirectedErrors, "unread notices are dropped and counted, except the last ones") {
+TEST_CASE_FIXTURE(RedirectedErrors,
+                  "if standard error is not being read, notices are dropped and counted until keep_all() is called") {
   adaptdl::cli::NoticeLines notices;
   const std::string large(OutputQueue::kFull + (std::size_t{1} << 20),
                           'x');  // more than a pipe and a full queue hold

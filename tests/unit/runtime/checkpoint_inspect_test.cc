@@ -184,7 +184,7 @@ TEST_CASE("exporting a checkpoint without tensors fails") {
   CHECK_GOLDEN(error_of([&] { ckpt::export_tensors(directory / "checkpoint-0", directory / "out"); }));
 }
 
-TEST_CASE("prune keeps the newest intact checkpoints and never deletes the last one") {
+TEST_CASE("prune keeps the newest intact checkpoints, and a single remaining one even if it is damaged") {
   const Checkpoints checkpoints(5);
   const fs::path& directory = checkpoints.directory.path();
   fs::create_directory(directory / ".saving-7-1-dead");

@@ -44,7 +44,7 @@ TEST_CASE("count_values counts values in unparsed JSON and ignores the contents 
   CHECK(count_values('[' + std::string(1000, ',')) == 1001);
 }
 
-TEST_CASE("parse_shallow_json replaces values nested too deeply by null and keeps the rest") {
+TEST_CASE("parse_shallow_json replaces values nested too deeply with null and keeps the rest") {
   const auto nested = [](int depth) {
     const auto count = static_cast<std::size_t>(depth);
     return std::string(count, '[') + std::string(count, ']');

@@ -46,7 +46,7 @@ TEST_CASE("the first container runs the program with the parameters, and other f
             R"({"team": "vision", "adaptdl/study": "digits", "adaptdl/study-id": "x1y2z3", "adaptdl/trial": "12"})"));
   const json& pod = made.job["spec"]["template"];
   const json& first = pod["spec"]["containers"][0];
-  // Kubernetes replaces $$ by $, and $(NAME) by the value of a variable.
+  // Kubernetes replaces $$ with $, and $(NAME) with the value of a variable.
   CHECK(first["command"] == json{"train", "--lr", "0.5", "--opt", "$$adam", "$$HOME/$$(A)"});
   CHECK_FALSE(first.contains("args"));
   CHECK(first["image"] == "i");

@@ -157,7 +157,7 @@ TEST_CASE("preemptible jobs move off a node that is about to be removed") {
   }
 }
 
-TEST_CASE("only policies that adapt the batch size allocate nodes by first fit") {
+TEST_CASE("new jobs receive nodes by first fit only under policies that adapt the batch size") {
   CHECK(Allocator(make_policy("adaptive", {})).uses_first_fit());
   CHECK_FALSE(Allocator(make_policy("fifo", {})).uses_first_fit());
 }

@@ -45,6 +45,13 @@ std::string phase_of(const ClusterState& state) {
   return view ? adaptdl::kube::text_field(view->job, {"status", "phase"}) : "none";
 }
 
+// Returns what the allocator receives for a job with the given status.
+AllocatorJob look(const json& status) {
+  ClusterState state;
+  state.put_job(make_job(status));
+  return state.cluster({}, kNow).jobs.at(0);
+}
+
 std::size_t pods_of(const ClusterState& state) {
   const auto view = state.job("ns/job");
   return view ? view->pods.size() : 99;
@@ -219,12 +226,7 @@ TEST_CASE("an allocation above the job's maximum is ignored unless its pods exis
   CHECK(state.cluster({}, kNow).jobs.at(0).current.size() == 5);
 }
 
-TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
-  const auto look = [](const json& status) {
-    ClusterState state;
-    state.put_job(make_job(status));
-    return state.cluster({}, kNow).jobs.at(0);
-  };
+TEST_CASE("a job without nodes waits for first fit unless it is suspended or the policy made it wait") {
   CHECK(look(json::object()).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}}).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}, {"reason", "NodeLost"}}).waits_for_first_fit);
@@ -235,6 +237,9 @@ TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
   CHECK_FALSE(look({{"phase", "Pending"}, {"reason", "Reallocated"}}).waits_for_first_fit);
   CHECK_FALSE(look({{"phase", "Pending"}, {"allocation", {"a"}}}).waits_for_first_fit);
   CHECK_FALSE(look({{"phase", "Starting"}, {"allocation", {"a"}}}).waits_for_first_fit);
+}
+
+TEST_CASE("a job is held until its retryAfter, and an invalid retryAfter is ignored") {
   CHECK(look({{"phase", "Pending"}, {"retryAfter", "2026-11-21T12:10:01Z"}}).held);
   CHECK(look({{"phase", "Stopping"}, {"retryAfter", "2026-11-21T12:10:01Z"}}).held);
   CHECK_FALSE(look({{"phase", "Pending"}, {"retryAfter", "2026-11-21T12:10:00Z"}}).held);

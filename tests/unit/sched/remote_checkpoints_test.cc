@@ -60,7 +60,7 @@ fs::path node_directory(Scene& scene) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint that a replica saves is stored before the replica's report and end arrive" *
+TEST_CASE("a replica's checkpoint is stored before its report and its exit status are delivered" *
           doctest::test_suite("slow")) {
   const Directory checkpoints;
   Scene scene(std::string(kSave) + "save 1 10000000; report 1; exit 143", {"a"}, checkpoints.path());

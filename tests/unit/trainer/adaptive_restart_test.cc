@@ -128,7 +128,7 @@ void check_bit_equal(bool by_clock, const std::vector<std::vector<std::size_t>>&
 
 }  // namespace
 
-TEST_CASE("with fixed batch-size decisions, a resumed job has bitwise equal batches and parameters" *
+TEST_CASE("with scripted batch-size decisions, restarts change neither the batches nor any bit of the parameters" *
           doctest::test_suite("slow")) {
   check_bit_equal(false, {{1}, {17}, {30, 5, 22}, {41, 1, 1}});
 }
@@ -167,7 +167,7 @@ TEST_CASE("a job with sparse gradients resumes with the same noise scale") {
   }
 }
 
-TEST_CASE("with a deterministic clock, goodput decisions and parameters are bitwise equal after restarts" *
+TEST_CASE("with a deterministic clock, restarts change neither goodput decisions nor any bit of the parameters" *
           doctest::test_suite("slow")) {
   check_bit_equal(true, {{2}, {19, 3}, {33}, {40, 1, 1}});
 }

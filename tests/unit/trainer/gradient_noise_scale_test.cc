@@ -224,13 +224,15 @@ TEST_CASE("on a quadratic, the estimates converge to the true moments with Adam 
   });
 }
 
-TEST_CASE("the estimates converge for all numbers of replicas and accumulation steps" * doctest::test_suite("full")) {
+TEST_CASE("the estimates converge to the true moments for all numbers of replicas and accumulation steps" *
+          doctest::test_suite("full")) {
   for (const bool adam : {false, true})
     for (const int replicas : {1, 2, 4})
       for (const int accumulation : {0, 1, 3}) converges(adam, replicas, accumulation);
 }
 
-TEST_CASE("on logistic regression, the estimates converge within 2% on two replicas" * doctest::test_suite("full")) {
+TEST_CASE("on logistic regression, the estimates converge to the true moments within 2% on two replicas" *
+          doctest::test_suite("full")) {
   testing::expect_replicas(2, [](int rank) {
     torch::set_num_threads(1);
     const auto problem = logistic();
