@@ -79,11 +79,9 @@ std::optional<int> trial_of(const json& job) {
 std::string trial_selector(const std::string& study_id) { return fmt::format("{}={}", kStudyIdLabel, study_id); }
 
 void check_job_names(const std::string& study) {
-  if (!kube::not_a_job_prefix(study + '-').empty())
-    throw UsageError(fmt::format(
-        "tune: invalid study name '{}' for cluster jobs; expected lowercase letters, digits and '-', beginning "
-        "with a letter or digit",
-        study));
+  if (const std::string why = kube::not_a_job_prefix(study + '-'); !why.empty())
+    throw UsageError(
+        fmt::format("tune: invalid study name '{}' for cluster jobs: the prefix of the jobs' names {}", study, why));
 }
 
 kube::Submission make_trial_job(const TrialJobPlan& plan, int number, const Values& values) {

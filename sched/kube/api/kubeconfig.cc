@@ -136,6 +136,9 @@ std::string chosen_context(const Files& files, const AccessChoice& choice) {
   if (!choice.context.empty()) return choice.context;
   for (const File& file : files)
     if (const std::string name = Entry(file).text("current-context"); !name.empty()) return name;
+  const bool any = std::ranges::any_of(files, [](const File& file) { return !Entry(file).list("contexts").empty(); });
+  if (!any)
+    throw Error(one_line(fmt::format("{}: no contexts; create one with kubectl config set-context", names_of(files))));
   throw Error(
       one_line(fmt::format("{}: no current context; choose one with --context or kubectl config use-context ({})",
                            names_of(files), contexts_of(files))));

@@ -62,7 +62,9 @@ json helper_pod_object(const json& job, const std::string& name, const std::stri
   const auto volume = std::ranges::find_if(volumes, is_volume);
   if (volume == volumes.end() || mounts.empty()) {
     throw Error(
-        fmt::format("job '{}' has neither a running replica nor a volume '{}' to copy from", job_name, kVolume));
+        fmt::format("job '{}' mounts no volume '{}', which the helper pod for the copy requires; copy while a replica "
+                    "is running, without --image",
+                    job_name, kVolume));
   }
   json container{{"name", kContainer},
                  {"image", image.empty() ? containers.front().value("image", "") : image},
@@ -143,7 +145,7 @@ void HelperPod::wait_until_running(std::stop_token stop, const std::function<voi
     if (trouble.empty()) well = now;
     const bool over = phase == "Failed" || phase == "Succeeded";
     if (over || now - well > kTroubleLasts || now - begin > kMaxStart) {
-      throw Error(fmt::format("no replica is running, and the helper pod for the copy did not start: {}",
+      throw Error(fmt::format("the helper pod for the copy did not become ready: {}",
                               !trouble.empty() ? trouble
                               : over           ? "it has ended"
                                                : "timed out waiting for its volume or image"));

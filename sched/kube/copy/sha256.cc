@@ -15,7 +15,8 @@ Sha256::Sha256() : context_(libcrypto().EVP_MD_CTX_new()) {
 }
 
 void Sha256::update(std::string_view bytes) {
-  if (libcrypto().EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) != 1) throw Error("SHA-256 failed");
+  if (libcrypto().EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) != 1)
+    throw Error("OpenSSL cannot compute a SHA-256 checksum");
 }
 
 std::string Sha256::hex() const {
@@ -25,7 +26,7 @@ std::string Sha256::hex() const {
   unsigned size = 0;
   if (!copy || libcrypto().EVP_MD_CTX_copy_ex(copy.get(), context_.get()) != 1 ||
       libcrypto().EVP_DigestFinal_ex(copy.get(), digest.data(), &size) != 1)
-    throw Error("SHA-256 failed");
+    throw Error("OpenSSL cannot compute a SHA-256 checksum");
   std::string text;
   for (unsigned i = 0; i < size; ++i) text += {kDigits[digest[i] >> 4], kDigits[digest[i] & 15]};
   return text;

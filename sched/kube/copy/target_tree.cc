@@ -149,7 +149,7 @@ void TargetTree::finish() {
     const timespec times[] = {{0, UTIME_OMIT}, {made->attributes.modified, 0}};
     const Fd directory = open_directory(made->name, false);
     if (::futimens(directory.get(), times) != 0 || ::fchmod(directory.get(), made->attributes.mode) != 0)
-      fail("set the mode of " + shown(made->name));
+      fail("set the mode and time of " + shown(made->name));
   }
   made_.clear();
 }

@@ -170,9 +170,10 @@ void check_upload(const Shell& shell, const std::string& target, const std::opti
                   const std::string& here, const CopyEvents& events) {
   if (!there) return events.notify(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
-  throw Error(fmt::format(
-      "'{}' changed during the copy, or was corrupted in transit to {}: its checksum is {}, but the copy's is {}",
-      target, shell.name(), here, *there));
+  throw Error(
+      fmt::format("cannot write '{}' in {}: the source changed during the copy, or was corrupted in transit; its "
+                  "checksum is {}, but the copy's is {}",
+                  target, shell.name(), here, *there));
 }
 
 // Throws NoCopier.

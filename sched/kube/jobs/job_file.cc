@@ -72,7 +72,7 @@ class Check {
     for (const auto& [word, value] : document_.value.at(at).items()) {
       if (among(words, word)) continue;
       const std::string where = at.empty() ? "an AdaptDLJob" : field_name(at);
-      fail(at / word, fmt::format("unknown field '{}' in {}; expected {}", word, where, fmt::join(words, ", ")));
+      fail(at / word, fmt::format("unknown field '{}' in {}; expected one of {}", word, where, fmt::join(words, ", ")));
     }
   }
 
@@ -188,7 +188,8 @@ class Check {
       fail(at / "name", fmt::format("{} {}", field_name(at / "name"), why));
     if (!names.insert(name).second) fail(at / "name", fmt::format("duplicate container name '{}'", name));
     if (text(at / "image").empty() && needs_image)
-      fail(at, fmt::format("{} has no image; an image is built only for the first container", field_name(at)));
+      fail(at, fmt::format("{} has no image; {}", field_name(at),
+                           needs_.image ? "add one" : "an image is built only for the first container"));
     for (const char* list : {"command", "args"}) {
       for (std::size_t i = 0; i < count(at / list); ++i) {
         if (find(at / list / i) == nullptr) fail(at / list / i, fmt::format("{} is empty", field_name(at / list / i)));

@@ -189,7 +189,7 @@ class JobLogs {
     if (why.empty() != outage_.empty()) {
       outage_ = why;
       notices_.push_back(why.empty() ? "the cluster responds again"
-                                     : "cannot reach the cluster; the log may be delayed: " + why);
+                                     : "the log may be delayed: " + why);
       signal_.changed.notify_all();
     }
     return true;

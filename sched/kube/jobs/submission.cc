@@ -20,7 +20,8 @@ const json::json_pointer kPodSpec("/spec/template/spec");
 std::string job_name(const json& metadata, const SubmissionOptions& options) {
   if (!options.name.empty()) {
     if (const std::string why = not_a_job_prefix(options.name + '-'); !why.empty() || not_a_label(options.name) != "")
-      throw UsageError(fmt::format("submit: --name {}", why.empty() ? not_a_label(options.name) : why));
+      throw UsageError(why.empty() ? fmt::format("submit: --name {}", not_a_label(options.name))
+                                   : fmt::format("submit: invalid --name: the prefix of the job's name {}", why));
     return generate_name(options.name + '-');
   }
   const std::string name = text_field(metadata, {"name"});

@@ -72,9 +72,10 @@ TEST_CASE("each mistake is reported with its line and field") {
   says("apiVersion: adaptdl.petuum.com/v1\nkind: Job\n",
        "2: invalid kind 'Job': expected AdaptDLJob; create other objects with kubectl");
   says(with() + "replicas: 3\n",
-       "11: unknown field 'replicas' in an AdaptDLJob; expected apiVersion, kind, metadata, spec, status");
+       "11: unknown field 'replicas' in an AdaptDLJob; expected one of apiVersion, kind, metadata, spec, status");
   says(with("  minReplica: 3\n"),
-       "6: unknown field 'minReplica' in spec; expected template, minReplicas, maxReplicas, preemptible, suspend");
+       "6: unknown field 'minReplica' in spec; expected one of template, minReplicas, maxReplicas, preemptible, "
+       "suspend");
   says(with("  minReplicas: 5\n  maxReplicas: 4\n"),
        "6: spec.minReplicas (5) must not be greater than spec.maxReplicas (4)");
   says(with("  maxReplicas: 0\n"), "6: spec.maxReplicas must be an integer of at least 1, not 0");
@@ -90,7 +91,7 @@ TEST_CASE("each mistake is reported with its line and field") {
        "5: metadata.labels: the value of 'a' must be a string; put 1 in quotes");
   says(with("", "      - name: main\n        image: x\n"), "11: duplicate container name 'main'");
   says(with("", "      - name: side\n"),
-       "11: spec.template.spec.containers[1] has no image; an image is built only for the first container");
+       "11: spec.template.spec.containers[1] has no image; add one");
   says(with("", "        args: [1]\n"),
        "11: spec.template.spec.containers[0].args[0] must be a string; put 1 in quotes");
   says(with("", "        env:\n        - {name: N, value: 3}\n"),
