@@ -49,7 +49,7 @@ void Membership::take_leave(Time now) {
   for (Replica& replica : state_.replicas) {
     if (replica.role != Role::kLeaving) continue;
     if (!replica.leave_by) replica.leave_by = now + options_.grace;
-    if (now >= *replica.leave_by) kill(replica, "it did not exit after it had left");
+    if (now >= *replica.leave_by) kill(replica, "it did not exit after it had left the job");
   }
 }
 
@@ -76,7 +76,9 @@ void Membership::give_up_hung(Time now) {
     replica.role = Role::kLeaving;
     state_.incomplete = true;
     std::string why =
-        fmt::format("replica {} did not end after SIGKILL; it is blocked in the kernel, perhaps by a device", rank);
+        fmt::format("replica {} did not end after SIGKILL; it is blocked in the kernel, perhaps waiting for a device "
+                    "or a file server",
+                    rank);
     const std::size_t left = state_.count(Role::kMember);
     if (!stopping_ && (!options_.survives || follows_ != true || !state_.a_member_has_trained())) {
       actions_.push_back({.kind = Kind::kFail, .why = why});
@@ -100,7 +102,7 @@ void Membership::finish(Time now) {
     if (never_joined || too_late) kill(replica, "no longer needed");
     // No further generation will be issued.
     if (state_.finished_at && replica.role == Role::kMember && replica.broken && has_no_peers)
-      kill(replica, "its group broke after the others had finished", true);
+      kill(replica, "it lost contact with the others, which have finished", true);
   }
   const bool can_meet = state_.regroup && !state_.finished_at && can_save && !state_.a_member_dies();
   if (can_meet)

@@ -224,7 +224,7 @@ class FailureTest(ElasticTest):
         (group / "cgroup.procs").write_text(str(before[1]))
         (group / "freezer.state").write_text("FROZEN")
         self.wait_for_group(run, lambda members: members == [before[0], before[2]])
-        run.wait_for("replica 1 did not end after SIGKILL; it is blocked in the kernel, perhaps by a device")
+        run.wait_for("replica 1 did not end after SIGKILL; it is blocked in the kernel")
         self.assertTrue(is_alive(before[1]))
         self.stop(run)
         run.wait_for("warning: replica 1 still running 10s after SIGKILL")

@@ -119,7 +119,7 @@ void ClusterRelay::open_and_close() {
       continue;
     channel_.send({{"do", "close"}, {"device", device}});
     links_.erase(device);
-    events_.push_back({{"is", "lost"}, {"device", device}, {"why", "it was released"}});
+    events_.push_back({{"is", "lost"}, {"device", device}, {"why", "its device was released"}});
   }
   for (const std::string& device : wanted_) {
     const auto retry = retry_.find(device);

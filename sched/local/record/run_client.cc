@@ -55,8 +55,8 @@ Fd send_request(const RunEntry& run, const json& request, std::optional<std::chr
   const std::string line = request.dump() + '\n';
   if (!connection ||
       ::send(connection.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
-    throw Error(fmt::format("cannot reach run '{}' at {}: its launcher is process {} on {}", name, run.socket,
-                            run.status.pid, run.status.host));
+    throw Error(fmt::format("cannot reach run '{}' at socket '{}'; its launcher is process {} on host '{}'", name,
+                            run.socket, run.status.pid, run.status.host));
   }
   return connection;
 }

@@ -219,7 +219,7 @@ class RunControlServer {
       const std::int64_t min = number("min"), max = number("max");
       constexpr std::int64_t kMaxSize = 1'000'000;
       if (kind == RunRequest::Kind::kResize && (min < 1 || max < min || max > kMaxSize))
-        return send(connection, refusal("resize expects integers with 1 <= min <= max"));
+        return send(connection, refusal(fmt::format("resize expects integers with 1 <= min <= max <= {}", kMaxSize)));
       const auto share = kind == RunRequest::Kind::kShare ? parse_share_request(request) : RunShare();
       if (!share)
         return send(connection, refusal(fmt::format("share expects a weight from {} to {}, and at least 1 replica",

@@ -164,7 +164,7 @@ std::uint16_t RemoteHost::free_port(const std::string& device) {
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0)
-      throw Error(fmt::format("the node of device '{}' did not answer within {} s", device, kPortWait.count() / 1000));
+      throw Error(fmt::format("the node of device '{}' did not answer within {}s", device, kPortWait.count() / 1000));
     std::vector<pollfd> polled;
     links_.add_to(polled, true);
     ::poll(polled.data(), polled.size(), static_cast<int>(std::min(left, wait_limit()).count()));

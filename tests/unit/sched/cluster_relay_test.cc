@@ -139,7 +139,7 @@ TEST_CASE("devices of a leaving node are deallocated at once and closed when no 
   CHECK(scene.take("close").empty());
   scene.relay->set_used({"2/0"}, false);
   REQUIRE(scene.eventually([&] { return scene.take("close") == Devices{"1/0"}; }));
-  CHECK(scene.recorder.events.back() == "lost 1/0: it was released");
+  CHECK(scene.recorder.events.back() == "lost 1/0: its device was released");
 }
 
 TEST_CASE("a lost device leaves the allocation at once and is reopened" * doctest::test_suite("slow")) {

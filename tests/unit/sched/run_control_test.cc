@@ -186,7 +186,7 @@ TEST_CASE("invalid requests are rejected and do not reach the launcher") {
   for (const std::string size : {"", ", \"min\": 0, \"max\": 2", ", \"min\": 3, \"max\": 2",
                                  ", \"min\": \"1\", \"max\": 2", ", \"min\": 1, \"max\": 4294967297"}) {
     CHECK(answer_to(socket, "{\"request\": \"resize\"" + size + "}\n") ==
-          R"({"ok":false,"why":"resize expects integers with 1 <= min <= max"})"
+          R"({"ok":false,"why":"resize expects integers with 1 <= min <= max <= 1000000"})"
           "\n");
   }
   for (const std::string share : {"\"weight\": 0", "\"weight\": -1", "\"weight\": 1e-9", "\"weight\": 1e9",
