@@ -78,15 +78,17 @@ void apply_settings(const std::filesystem::path& file, ApplicationData& data) {
   }
   if (settings.has("max_local_bsz")) {
     data.max_local_bsz =
-        settings.get("max_local_bsz", data.min_local_bsz, data.max_local_bsz, "the smallest and largest local_bsz");
+        settings.get("max_local_bsz", data.min_local_bsz, data.max_local_bsz,
+                     "min_local_bsz and the largest local_bsz in placements.csv");
   }
   if (settings.has("fixed_batch_size")) {
     data.fixed_batch_size =
         settings.get("fixed_batch_size", std::max(data.validation.begin()->first, data.min_local_bsz),
-                     data.validation.rbegin()->first, "the range of validated batch sizes");
+                     data.validation.rbegin()->first,
+                     "the range of validated batch sizes that are at least min_local_bsz");
   }
   if (settings.has("max_replicas")) {
-    data.max_replicas = static_cast<int>(settings.get("max_replicas", 1, 1'000'000, "a number of replicas"));
+    data.max_replicas = static_cast<int>(settings.get("max_replicas", 1, 1'000'000, "the simulator's limit"));
   }
 }
 

@@ -130,7 +130,7 @@ void Csv::check_text(std::string_view line, std::size_t number) const {
          fmt::format("byte {:#04x} is a control character; save the file as plain CSV",
                      static_cast<unsigned char>(*control)));
   }
-  if (!is_utf8(line)) fail(number, std::size_t{1}, "the line is not valid UTF-8; save the file in that encoding");
+  if (!is_utf8(line)) fail(number, std::size_t{1}, "the line is not valid UTF-8; save the file as UTF-8");
 }
 
 void Csv::check_header(const std::vector<std::string_view>& required) const {

@@ -168,7 +168,7 @@ void Simulation::expect_progress(const std::vector<SimulatedJob*>& jobs, const D
   const std::string& name = jobs.front()->workload_job().name;
   const auto reason = decision.reasons.find(name);
   throw Error(
-      fmt::format("workload '{}' under policy '{}': no job has made progress for {} cycles (simulated time: {:.0f} s); "
+      fmt::format("workload '{}' under policy '{}': no job has made progress for {} cycles (simulated time: {:.0f}s); "
                   "the policy's reason for job '{}': {}; use more nodes, or jobs that fit",
                   task_.workload->name, task_.policy_name, idle_cycles_, now_, name,
                   reason == decision.reasons.end() ? "none" : reason->second));

@@ -86,7 +86,7 @@ json kubeflow_report(const json& body) {
   for (const json& metric : metrics) {
     const json &name = member(metric, "name"), &value = member(metric, "value");
     if (!name.is_string() || !(value.is_string() || value.is_number()))
-      throw UsageError("invalid metrics: expected objects with the strings name and value");
+      throw UsageError("invalid metrics: expected objects with a string name and a string or number value");
     if (const auto number = metric_value(value)) add_metric(report, name.get_ref<const std::string&>(), *number);
   }
   if (const auto percent = amount(status, "progressPercentage", 100)) {

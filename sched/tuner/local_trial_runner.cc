@@ -80,7 +80,7 @@ struct Launch {
 void write_file(const fs::path& file, const std::string& text) {
   std::ofstream stream(file, std::ios::trunc);
   stream << text;
-  if (!stream.flush()) throw Error(fmt::format("cannot write file '{}'", file.string()));
+  if (!stream.flush()) throw Error(fmt::format("cannot write file '{}': {}", file.string(), std::strerror(errno)));
 }
 
 std::string run_name(const std::string& study, int number) { return fmt::format("{}-{}", study, number); }

@@ -72,8 +72,8 @@ json OptunaSampler::suggest(const Parameter& parameter) {
   json value = ask({{"suggest", parameter.name}, {"distribution", distribution}}, "value");
   // The storage would refuse such a value.
   if (!contains(parameter.distribution, value))
-    throw Error(fmt::format("sampler 'optuna:{}' failed: its value for parameter '{}' is out of range: {}", name_,
-                            parameter.name, to_python_json(value)));
+    throw Error(fmt::format("sampler 'optuna:{}' failed: its value for parameter '{}' is not in the search space: {}",
+                            name_, parameter.name, to_python_json(value)));
   return value;
 }
 

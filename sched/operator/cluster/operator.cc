@@ -256,7 +256,7 @@ void Operator::watch_devices(const kube::Resource& resource, std::stop_token sto
 
 void Operator::apply(const kube::Resource& resource, const kube::Change& change) {
   using Kind = kube::Change::Kind;
-  if (change.kind == Kind::kInterrupted) log::warn(fmt::format("cannot reach the API server: {}", change.message));
+  if (change.kind == Kind::kInterrupted) log::warn(fmt::format("cannot watch {}: {}", resource.plural, change.message));
   if (change.kind == Kind::kInterrupted || change.kind == Kind::kSynced) return;
   const bool gone = change.kind == Kind::kDeleted;
   if (is_device_resource(resource)) {

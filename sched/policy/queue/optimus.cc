@@ -86,7 +86,7 @@ class Optimus final : public Policy {
     } else if (!job.remaining_time || !std::isfinite(job.remaining_time(candidate.replicas))) {
       reason = fmt::format("{}: remaining time unknown", describe(allocation));
     } else {
-      reason = fmt::format("{}: {:.0f} s remaining", describe(allocation), job.remaining_time(candidate.replicas));
+      reason = fmt::format("{}: {:.0f}s remaining", describe(allocation), job.remaining_time(candidate.replicas));
     }
     decision.allocations[job.name] = std::move(allocation);
   }

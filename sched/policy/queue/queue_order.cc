@@ -55,7 +55,8 @@ std::string shortage_reason(const FreeNodes& empty, const JobInfo& job, int repl
                        kMaxReplicasPerJob);
   }
   if (replicas <= 0) {
-    return fmt::format("waits: needs at least {} replicas, but its maximum is {}", job.min_replicas, job.max_replicas);
+    return fmt::format("waits: needs at least {}, but its maximum is {}",
+                       counted(std::max(job.min_replicas, 1), "replica"), job.max_replicas);
   }
   const int room = empty.room(job.resources);
   if (room >= replicas) return "waits until " + counted(replicas, "replica") + (replicas == 1 ? " fits" : " fit");

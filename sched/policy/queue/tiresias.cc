@@ -66,7 +66,7 @@ class Tiresias final : public Policy {
       Allocation allocation = free.place(fixed_replicas(job), job.resources);
       decision.reasons[job.name] = allocation.empty()
                                        ? "waits: the free resources are too fragmented for its replicas"
-                                       : fmt::format("{}, {} in the {} queue", describe(allocation),
+                                       : fmt::format("{}; {} in the {} queue", describe(allocation),
                                                      place_in_queue(queues, i), i < queues.first ? "first" : "second");
       decision.allocations[job.name] = std::move(allocation);
     }
@@ -90,7 +90,7 @@ class Tiresias final : public Policy {
         chosen.push_back(i);
       } else {
         decision.allocations[job.name] = {};
-        decision.reasons[job.name] = fmt::format("{}, {} in the {} queue", shortage_reason(empty, job, replicas),
+        decision.reasons[job.name] = fmt::format("{}; {} in the {} queue", shortage_reason(empty, job, replicas),
                                                  place_in_queue(queues, i), i < queues.first ? "first" : "second");
       }
     }

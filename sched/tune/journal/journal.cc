@@ -171,7 +171,8 @@ void Journal::set_parameter(int trial, const std::string& name, const Distributi
                             const nlohmann::json& value) {
   // Optuna cannot open a file that contains an invalid choice.
   if (!contains(distribution, value))
-    throw UsageError(fmt::format("invalid value for parameter '{}': {} is out of range", name, to_python_json(value)));
+    throw UsageError(fmt::format("invalid value for parameter '{}': {} is not in the search space", name,
+                                 to_python_json(value)));
   // Optuna and JournalState would ignore such an operation.
   if (!state_->state.accepts(state_->existing_trial(trial), name, distribution))
     throw UsageError(

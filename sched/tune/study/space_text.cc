@@ -245,7 +245,8 @@ void add_parameter(Space& space, std::string_view text) {
 SpaceFile parse_space(const json& document, const std::function<std::string(const json::json_pointer&)>& where) {
   using Pointer = json::json_pointer;
   if (!document.is_object() || !document.contains("parameters") || !document["parameters"].is_object())
-    throw UsageError(fmt::format("{}: expected a mapping with the key 'parameters'", where(Pointer())));
+    throw UsageError(
+        fmt::format("{}: expected a mapping whose key 'parameters' maps names to values", where(Pointer())));
   SpaceFile file;
   for (const auto& [key, value] : document.items()) {
     if (key != "parameters" && key != "seed")

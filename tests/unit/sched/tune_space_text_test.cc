@@ -118,7 +118,8 @@ TEST_CASE("conditions on fixed parameters are resolved") {
 }
 
 TEST_CASE("an invalid file is reported with the location and the cause") {
-  CHECK(error_in([] { read(json::array()); }) == "space.yaml:: expected a mapping with the key 'parameters'");
+  CHECK(error_in([] { read(json::array()); }) ==
+        "space.yaml:: expected a mapping whose key 'parameters' maps names to values");
   CHECK(error_in([] {
           read({{"parameters", {{"lr", {{"low", 1}}}}}});
         }) == "space.yaml:/parameters/lr: invalid parameter 'lr': expected low and high, or choices");
