@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -46,7 +48,7 @@ std::string read_token(const fs::path& path, const char* from) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::string_view token = trimmed(text);
   if (!file.good() && !file.eof())
-    throw Error(fmt::format("cannot read the Ray token file '{}' ({})", path.string(), from));
+    throw Error(fmt::format("cannot read the Ray token file '{}' ({}): {}", path.string(), from, std::strerror(errno)));
   if (token.empty()) throw Error(fmt::format("the Ray token file '{}' ({}) is empty", path.string(), from));
   return std::string(token);
 }

@@ -93,8 +93,9 @@ std::string reason(const Model& model, const sia::Job& job, const Placed& placed
   if (job.pinned) return "keeps its allocation: not preemptible";
   if (!job.obstacle.empty()) return job.obstacle;
   if (placed.configuration < 0) {
-    return placed.as_chosen ? "other jobs make better use of the resources that it could use"
-                            : "the nodes are too fragmented for its chosen configuration, and no other one fits";
+    return placed.as_chosen
+               ? "waits: other jobs make better use of the resources that it could use"
+               : "waits: the nodes are too fragmented for its chosen configuration, and no other one fits";
   }
   const Configuration& one = job.configurations[placed.configuration];
   std::string text = one.keep ? "keeps " : "";
