@@ -56,7 +56,8 @@ FloatRange float_range_of(const DistributionFields& found) {
   FloatRange range{number_field(found.low, "low"), number_field(found.high, "high"), found.log, {}};
   if (found.step) range.step = number_field(found.step, "step");
   if (!(range.low <= range.high) || (range.log && range.low <= 0) || (range.step && !(*range.step > 0 && !range.log)))
-    throw Error("invalid distribution: expected low <= high and step > 0, or for a log range, low > 0 and no step");
+    throw Error(
+        "invalid distribution: expected low <= high, a positive step if any, and for a log range, low > 0 and no step");
   return range;
 }
 
@@ -65,7 +66,7 @@ IntRange int_range_of(const DistributionFields& found) {
   // Optuna 2 also stored a step for logarithmic ranges, but ignored it.
   if (found.step && !found.log) range.step = integer_field(found.step, "step");
   if (range.low > range.high || (range.log && range.low < 1) || range.step < 1)
-    throw Error("invalid distribution: expected low <= high and step > 0, and for a log range, low > 0");
+    throw Error("invalid distribution: expected low <= high, a positive step if any, and for a log range, low > 0");
   return range;
 }
 
