@@ -184,7 +184,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assert_refused("with --cluster, --parallel must be a number", *SEARCH, "--parallel", "auto", *program)
         self.assert_refused("--jobfile requires --cluster", *SEARCH[1:], "--jobfile", "x.yaml", *program)
         self.assert_refused("job file 'none.yaml' not found", *SEARCH, "--jobfile", "none.yaml", *program)
-        self.assert_refused("the minimum of 5 replicas is greater than the maximum of 4", *SEARCH, "--min-replicas", 5, *program)
+        self.assert_refused("replicas (5) must not be greater than the maximum (4)", *SEARCH, "--min-replicas", 5, *program)
         self.assert_refused("invalid study name 'A_b' for cluster jobs", "--cluster", "--study", "A_b", *SEARCH[3:], *program)
         (self.directory / "two.yaml").write_text(JOB + "---" + JOB)
         self.assert_refused("expected one AdaptDLJob, got 2", *SEARCH, "--jobfile", "two.yaml", *program)

@@ -304,7 +304,7 @@ echo '{"accuracy": 1}'
             (["--resume", "--study", "none"], "study 'none' not found"),
             (["show", "none"], "study 'none' not found"),
             (["ls", "none"], "tune ls: unexpected argument 'none'"),
-            (["shwo", "s"], "tune: unknown verb 'shwo'; did you mean 'show'?"),
+            (["shwo", "s"], "tune: no such verb: 'shwo'; did you mean 'show'?"),
             (["./train.py"], "no --metric given"),
             (["--", "shwo"], "no --metric given"),
             ([*SPACE, "shwo"], "cannot find 'shwo' in PATH"),

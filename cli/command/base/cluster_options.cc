@@ -41,7 +41,7 @@ Target job_target(const ClusterOptions& options, const std::string& name, Client
 
 enum class Answer { kFound, kNotFound, kNone };
 
-// Returns whether the job exists, or kNone if the cluster does not answer in time.
+// Returns whether the job exists, or kNone if the request fails or is not answered in time.
 Answer ask_briefly(const kube::Access& access, const JobName& name) {
   kube::Client client(access, {.connect_timeout = kProbeTimeout, .timeout = kProbeTimeout, .patience = {}});
   try {
@@ -125,7 +125,7 @@ static Target find(const ClusterOptions& options, const std::string& name, Clien
   // A prefix of a run's name may be the full name of a job.
   if (answer == Answer::kNone && target.run->status.name != name) {
     throw UsageError(fmt::format(
-        "cannot check whether '{}' is a job, because context '{}' did not answer; use --local for the run '{}'", name,
+        "cannot check whether '{}' is a job: the request to context '{}' failed; use --local for the run '{}'", name,
         access->context, target.run->status.name));
   }
   return target;

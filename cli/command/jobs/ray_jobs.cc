@@ -56,8 +56,10 @@ bool is_ours(const ray::Job& job) { return job.metadata.contains(kRayProgram); }
 ray::Job get_job(ray::JobServer& server, const std::string& name) {
   auto job = server.find(name);
   if (!job || !is_ours(*job)) {
-    throw Error(fmt::format("job '{}' not found in the Ray cluster '{}'; `adaptdl ls --ray` lists all jobs", name,
-                            server.url()));
+    throw Error(
+        fmt::format("job '{}' not found among adaptdl's jobs in the Ray cluster '{}'; `adaptdl ls --ray URL` lists "
+                    "them",
+                    name, server.url()));
   }
   return std::move(*job);
 }

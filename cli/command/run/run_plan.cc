@@ -84,7 +84,7 @@ void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const M
   if (options.devices.empty()) {
     plan.devices = numbered(machine.cores);
   } else if (std::ranges::all_of(options.devices, [](unsigned char c) { return std::isdigit(c) != 0; })) {
-    const int count = parse_run_count(options.devices, "the number of --devices", 1, kMaxRunReplicas);
+    const int count = parse_run_count(options.devices, "the number in --devices", 1, kMaxRunReplicas);
     plan.devices = numbered(static_cast<unsigned>(count));
   } else {
     plan.devices = parse_devices(options.devices);
@@ -165,7 +165,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
 // Reads the token from the file, which the user created and copied to each machine.
 std::string read_token(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(fmt::format("run: --token-file {}: {}", path, why));
+    throw UsageError(fmt::format("run: --token-file '{}': {}", path, why));
   };
   struct stat about {};
   std::ifstream file(path);
@@ -218,7 +218,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   }
   plan.master_host = host;
   plan.master_port =
-      static_cast<std::uint16_t>(parse_run_count(options.master.substr(colon + 1), "the port of --master", 1, 65535));
+      static_cast<std::uint16_t>(parse_run_count(options.master.substr(colon + 1), "the port in --master", 1, 65535));
 }
 
 enum class Access { kUser, kUmask };

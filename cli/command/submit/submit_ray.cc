@@ -104,7 +104,10 @@ Plan make_plan(const RaySubmitOptions& options) {
   const bool size = options.max_replicas.empty();
   plan.max = replica_limit(size ? options.max_cluster_size : options.max_replicas,
                            size ? "--max-cluster-size" : "--max-replicas", kMaxRunReplicas);
-  if (plan.min > plan.max) throw UsageError("submit: the minimum number of replicas is greater than the maximum");
+  if (plan.min > plan.max)
+    throw UsageError(
+        fmt::format("submit: the minimum number of replicas ({}) must not be greater than the maximum ({})", plan.min,
+                    plan.max));
   plan.cpus = per_replica(options.cpus, "--cpus");
   plan.gpus = per_replica(options.gpus, "--gpus");
   if (plan.cpus == 0 && plan.gpus == 0) throw UsageError("submit: --cpus and --gpus cannot both be 0");
@@ -120,7 +123,9 @@ bool is_name_character(char letter) { return std::isalnum(static_cast<unsigned c
 std::string make_name(const RaySubmitOptions& options) {
   std::string prefix = options.name;
   if (!prefix.empty() && (prefix.front() == '-' || !std::ranges::all_of(prefix, is_name_character)))
-    throw UsageError(fmt::format("submit: invalid --name '{}': expected letters, digits and dashes", prefix));
+    throw UsageError(fmt::format("submit: invalid --name '{}': expected letters, digits and dashes, not beginning "
+                                 "with a dash",
+                                 prefix));
   if (prefix.empty()) {
     prefix = fs::weakly_canonical(options.project).filename().string();
     std::ranges::replace_if(

@@ -25,8 +25,10 @@ namespace tune = sched::tune;
 void check_study_name(const std::string& name) {
   constexpr std::size_t kMaxName = 50;
   if (name.empty() || name.size() > kMaxName || name.front() == '.' || name != plain_name(name))
-    throw UsageError(fmt::format("tune: invalid study name '{}'; expected up to {} letters, digits, '.', '_' and '-'",
-                                 name, kMaxName));
+    throw UsageError(
+        fmt::format("tune: invalid study name '{}'; expected up to {} letters, digits, '.', '_' and '-', not beginning "
+                    "with '.'",
+                    name, kMaxName));
 }
 
 int resume(const TuneOptions& options) {
@@ -118,7 +120,7 @@ void check_is_no_verb(const CLI::App& app) {
   for (const CLI::App* const verb : app.get_subcommands([](const CLI::App*) { return true; }))
     verbs.push_back(verb->get_name());
   if (const auto verb = closest(words.front(), verbs))
-    throw UsageError(fmt::format("tune: unknown verb '{}'; did you mean '{}'?", words.front(), *verb));
+    throw UsageError(fmt::format("tune: no such verb: '{}'; did you mean '{}'?", words.front(), *verb));
 }
 
 void add_study_options(CLI::App& app, TuneOptions& options) {

@@ -67,7 +67,8 @@ void set_replicas(json& spec, const TuneOptions& options) {
   const int min = kube::int_field(spec, {"minReplicas"}).value_or(0);
   const std::optional<int> max = kube::int_field(spec, {"maxReplicas"});
   if (max && min > *max)
-    throw UsageError(fmt::format("tune: the minimum of {} replicas is greater than the maximum of {}", min, *max));
+    throw UsageError(
+        fmt::format("tune: the minimum number of replicas ({}) must not be greater than the maximum ({})", min, *max));
 }
 
 void set_container(json& pod, const TuneOptions& options) {
@@ -146,7 +147,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   const std::string own = kube::text_field(job, {"metadata", "namespace"});
   const std::string& given = options.cluster_options.name_space;
   if (!own.empty() && !given.empty() && own != given)
-    throw UsageError(fmt::format("tune: the job file's namespace is '{}', but --namespace is '{}'", own, given));
+    throw UsageError(fmt::format("tune: the job file specifies namespace '{}', but --namespace is '{}'", own, given));
   // A service account has no kubeconfig, and therefore no context to choose.
   cluster.context = access.context == "in-cluster" ? "" : access.context;
   cluster.name_space = own.empty() ? access.name_space : own;

@@ -83,8 +83,9 @@ void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine&
     settings.max_replicas = parse_tune_count(options.max_replicas, "--max-replicas", kMaxRunReplicas);
   if (settings.max_replicas == 0) settings.max_replicas = devices;
   if (settings.min_replicas > settings.max_replicas)
-    throw UsageError(fmt::format("tune: --min-replicas {} is greater than --max-replicas {}", settings.min_replicas,
-                                 settings.max_replicas));
+    throw UsageError(
+        fmt::format("tune: the minimum number of replicas ({}) must not be greater than the maximum ({})",
+                    settings.min_replicas, settings.max_replicas));
   if (settings.min_replicas > devices)
     throw UsageError(fmt::format("tune: --min-replicas must be at most the number of devices ({}), not {}", devices,
                                  settings.min_replicas));

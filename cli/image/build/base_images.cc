@@ -53,7 +53,7 @@ Manifest BaseImages::manifest(const Reference& image, const Platform& platform) 
   exact.digest = chosen.digest;
   std::variant<Manifest, Index> inner = pull(exact, chosen.media_type);
   if (auto* manifest = std::get_if<Manifest>(&inner)) return std::move(*manifest);
-  throw Error("the image index lists another index");
+  throw Error("nested image indexes are not supported");
 }
 
 std::string BaseImages::config(const Reference& image, const Descriptor& descriptor) {

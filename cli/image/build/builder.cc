@@ -66,8 +66,8 @@ std::optional<std::string> dockerfile_text(const fs::path& context, const fs::pa
 Dockerfile read_dockerfile(const BuildOptions& options, const fs::path& file) {
   const auto text = dockerfile_text(options.context, file);
   if (!text)
-    throw Error(one_line(fmt::format("'{}' not found{}", file.string(),
-                                     options.dockerfile.empty() ? "; use -f to name another Dockerfile" : "")));
+    throw Error(one_line(fmt::format("Dockerfile '{}' not found{}", file.string(),
+                                     options.dockerfile.empty() ? "; use -f to name another one" : "")));
   return parse_dockerfile(*text, file.lexically_normal().string());
 }
 
@@ -175,7 +175,7 @@ BuildSecret BuildSecret::parse(std::string_view text) {
   }
   if (secret.id.empty()) throw UsageError(fmt::format("invalid secret '{}': id= is missing", text));
   if (!secret.file.empty() && !secret.variable.empty())
-    throw UsageError(fmt::format("secret '{}': src and env cannot be combined", secret.id));
+    throw UsageError(fmt::format("secret '{}': src and env cannot be used together", secret.id));
   if (secret.file.empty() && secret.variable.empty()) {
     const bool variable = type == "env" || (type.empty() && std::getenv(secret.id.c_str()) != nullptr);
     (variable ? secret.variable : type) = secret.id;

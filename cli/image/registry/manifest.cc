@@ -84,7 +84,8 @@ std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view
         "the manifest uses Docker's schema 1, which is no longer supported; push the image again with a current tool");
   // A document that could be read as both a manifest and an index is rejected.
   const bool has_manifests = content.contains("manifests"), has_layers = content.contains("layers");
-  if (has_manifests == has_layers) throw Error("the document is neither an image manifest nor an image index");
+  if (has_manifests == has_layers)
+    throw Error("the document must contain either 'layers', as an image manifest, or 'manifests', as an image index");
   if (!inside.empty() && !declared_type.empty() && inside != declared_type)
     throw Error(fmt::format("the manifest has the media type '{}', but the registry reports '{}'",
                             one_line(inside, 100), one_line(declared_type, 100)));

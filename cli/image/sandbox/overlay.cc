@@ -82,7 +82,11 @@ void mount_by_descriptors(const OverlayLayers& layers, const std::vector<Fd>& lo
     options += fmt::format(",upperdir={},workdir={}", upper.get(), work.get());
   }
   const std::string fast = options + (upper ? ",volatile" : "");
-  if (fast.size() > kMaxOptions) throw Error(fmt::format("too many layers for an overlay: {}", lower.size()));
+  if (fast.size() > kMaxOptions)
+    throw Error(
+        fmt::format("cannot mount an overlay: {} layers are too many; combine instructions, or use a base image with "
+                    "fewer layers",
+                    lower.size()));
   if (::chdir("/proc/self/fd") != 0) fail_overlay("/proc/self/fd", errno);
   const std::string target = std::to_string(at.get());
   if (::mount("overlay", target.c_str(), "overlay", MS_NODEV, fast.c_str()) == 0) return;

@@ -26,7 +26,7 @@ constexpr int kTroubleFd = 3;
     why = "not found in the image";
   else if (error == ENOEXEC)
     why = "not a program for this machine; to run programs for other platforms, install qemu-user and binfmt_misc";
-  ::dprintf(kTroubleFd, "cannot run %s: %s", program, why);
+  ::dprintf(kTroubleFd, "cannot run '%s': %s", program, why);
   ::_exit(127);
 }
 

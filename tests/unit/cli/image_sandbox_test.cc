@@ -130,15 +130,15 @@ TEST_CASE("the error for a command that is missing or cannot run gives the reaso
   Steps steps;
   SandboxStep step = steps.step("");
   step.command = {"nothing", "x"};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot run nothing: not found in the image");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot run 'nothing': not found in the image");
   step = steps.step("");
   write(steps.root() / "bin/script", "#!/usr/bin/python\n");
   chmod((steps.root() / "bin/script").c_str(), 0755);
   step.command = {"script"};
-  CHECK(error_of([&] { steps.run(step); }).find("cannot run script: ") == 0);
+  CHECK(error_of([&] { steps.run(step); }).find("cannot run 'script': ") == 0);
   step = steps.step("");
   step.command = {"/bin/script"};
-  CHECK(error_of([&] { steps.run(step); }) == "cannot run /bin/script: its interpreter is not in the image");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot run '/bin/script': its interpreter is not in the image");
 }
 
 TEST_CASE("the environment contains the given variables and the user's HOME") {

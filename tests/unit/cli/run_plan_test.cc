@@ -178,7 +178,7 @@ TEST_CASE("--devices is a list of devices or, without GPUs, their number") {
                 wrong + "'");
   }
   with.devices = "0";
-  refused(with, "run: the number of --devices must be an integer from 1 to 1024, not '0'");
+  refused(with, "run: the number in --devices must be an integer from 1 to 1024, not '0'");
   with = options();
   with.device_kind = "tpu";
   refused(with, "run: --device-kind must be gpu or cpu, not 'tpu'");
@@ -216,7 +216,7 @@ TEST_CASE("--nodes requires --node-rank, --master, and --checkpoint or --no-chec
     refused(with, std::string("run: --master must be HOST:PORT or [IPV6]:PORT, not '") + wrong + "'");
   }
   with.master = "host:0";
-  refused(with, "run: the port of --master must be an integer from 1 to 65535, not '0'");
+  refused(with, "run: the port in --master must be an integer from 1 to 65535, not '0'");
 }
 
 TEST_CASE("--token-file must hold one word and be readable only by the user") {
@@ -231,7 +231,7 @@ TEST_CASE("--token-file must hold one word and be readable only by the user") {
   with.node_rank = "1";
   with.master = "host:1";
   with.no_checkpoint = true;
-  const std::string about = "run: --token-file " + file + ": ";
+  const std::string about = "run: --token-file '" + file + "': ";
   refused(with, about + "No such file or directory");
   const std::string token = "0123456789abcdef";
   const std::string no_word =
@@ -247,7 +247,7 @@ TEST_CASE("--token-file must hold one word and be readable only by the user") {
   ::chmod(file.c_str(), 0644);
   refused(with, about + "other users can read the file; run `chmod 600 " + file + "`");
   with.token_file = "/dev/zero";
-  refused(with, "run: --token-file /dev/zero: " + no_word);
+  refused(with, "run: --token-file '/dev/zero': " + no_word);
   CHECK(make_plan(options(), kBare).token.empty());
 }
 
