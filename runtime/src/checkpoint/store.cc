@@ -146,7 +146,8 @@ Found write_checkpoint(const fs::path& directory, const Draft& draft) {
   manifest.number = present.checkpoints.empty() ? 0 : present.checkpoints.front().number + 1;
   const fs::path target = directory / checkpoint_name(manifest.number);
   if (!checkpoint_number(target.filename().string()))
-    throw CheckpointError(fmt::format("cannot save a checkpoint after '{}': it has the highest possible number",
+    throw CheckpointError(fmt::format("cannot save a checkpoint after '{}': it has the highest possible number; "
+                                      "move it to another directory",
                                       present.checkpoints.front().path.string()));
   SavingDirectory saving(directory, manifest.number);
   for (const StateDraft& state : draft.states) {

@@ -112,7 +112,9 @@ bool Introduction::introduce(int fd) {
   if (!answer)
     throw CollectiveError(
         end.why().empty()
-            ? fmt::format("the process listening at {} is not a replica of adaptdl; is the port in use?", address_)
+            ? fmt::format("the process listening at {} is not a replica of adaptdl; check that ADAPTDL_MASTER_ADDR and "
+                          "ADAPTDL_MASTER_PORT are correct",
+                          address_)
             : fmt::format("the process listening at {} is not replica 0: {}", address_, end.why()));
   // The previous group may still occupy the port.
   if (!answer->accepted && options_.give_up) {

@@ -190,7 +190,7 @@ checkpoint::Snapshot admit(Question question) {
       refuse_calls();
       return snapshot;
     } catch (const CollectiveError& error) {
-      log::info(fmt::format("generation {} failed while it was forming; waiting for the next: {}", next.number,
+      log::info(fmt::format("generation {} failed while it was forming: {}; waiting for the next one", next.number,
                             error.what()));
       question.broken = true;
     }

@@ -113,7 +113,7 @@ void Background::post_now(const http::Request& hints) {
   if (!std::exchange(http_ready_, true) && http::available()) std::atexit([] { instance().stop(); });
   const auto problem = send_hints(hints, give_up_.get_token());
   if (problem && !outage_)
-    log::warn(fmt::format("scheduling hints are not being posted; training continues: {}", *problem));
+    log::warn(fmt::format("scheduling hints are not being posted: {}; training continues", *problem));
   if (!problem && outage_) log::info("scheduling hints are being posted again");
   outage_ = problem.has_value();
 }

@@ -192,7 +192,7 @@ TEST_CASE("using the port of another job fails with the reason") {
   visit_job([](std::uint16_t port, bool) {
     Options options = test_options(2);
     options.master_port = port;
-    CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("is in use: another job, or another replica"), Error);
+    CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("is in use by another process"), Error);
     options.rank = 1;
     options.job = "ns/other";
     CHECK_THROWS_WITH_AS(Communicator{options},

@@ -186,8 +186,8 @@ TEST_CASE("an outage is reported once, and so is its end") {
     server.request();
     gate.open();
   }
-  const std::string warning = "adaptdl: warning: scheduling hints are not being posted; training continues: PUT " +
-                              server.url() + "/hints/ns/job returned HTTP status 503: ''\n";
+  const std::string warning = "adaptdl: warning: scheduling hints are not being posted: PUT " +
+                              server.url() + "/hints/ns/job returned HTTP status 503: ''; training continues\n";
   CHECK(process.await(warning + "adaptdl: scheduling hints are being posted again\n" + warning));
   gate.open();
   CHECK(process.rest() == warning + "adaptdl: scheduling hints are being posted again\n" + warning);
