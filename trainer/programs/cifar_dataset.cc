@@ -47,7 +47,8 @@ torch::Tensor read_records(const fs::path& path) {
   const auto size = static_cast<std::int64_t>(fs::file_size(path));
   if (size == 0 || size % (kBytes + 1) != 0)
     throw adaptdl::Error(
-        fmt::format("'{}' is damaged: its {} bytes are not a multiple of the size of an image", path.string(), size));
+        fmt::format("'{}' is damaged: its size must be a positive multiple of {} bytes, got {}", path.string(),
+                    kBytes + 1, size));
   auto records = torch::empty({size / (kBytes + 1), kBytes + 1}, torch::kByte);
   std::ifstream file(path, std::ios::binary);
   file.read(static_cast<char*>(records.data_ptr()), size);

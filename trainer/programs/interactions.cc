@@ -129,9 +129,9 @@ Interactions Interactions::read(const std::string& path) {
   for (const auto count : choices) {
     if (count >= result.items)
       throw adaptdl::Error(
-          fmt::format("--data {}: a user chose every item, so no item is left as a negative example", path));
+          fmt::format("--data '{}': a user chose every item, so no item is left as a negative example", path));
   }
-  if (result.users == 0) throw adaptdl::Error(fmt::format("--data {}: no user chose two items", path));
+  if (result.users == 0) throw adaptdl::Error(fmt::format("--data '{}': no user chose two items", path));
   return result;
 }
 

@@ -180,7 +180,7 @@ TEST_CASE("only rank 0 logs the first epoch and skipped epochs") {
     for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) continue;
   });
   const auto errors = job.errors();
-  const auto starting = errors.find("starting at epoch 0"), skipping = errors.find("skipping all epochs up to 2");
+  const auto starting = errors.find("starting at epoch 0"), skipping = errors.find("skipping all epochs before 2");
   CHECK(starting != std::string::npos);
   CHECK(skipping != std::string::npos);
   CHECK(errors.find("starting", starting + 1) == std::string::npos);

@@ -207,7 +207,7 @@ Value::operator double() const {
 }
 
 const at::Tensor& Value::tensor() const {
-  if (!is_tensor()) throw UsageError("an accumulator value is a number, not a tensor");
+  if (!is_tensor()) throw UsageError("an accumulator value is a number, not a tensor; read it as a double");
   return tensor_;
 }
 

@@ -105,7 +105,7 @@ EpochRange::Iterator::Iterator(int end) : end_(end), exceptions_(std::uncaught_e
   }
   if (internal::replica_rank() == 0) {
     log::info(epochs.finished < end ? fmt::format("starting at epoch {}", epochs.finished)
-                                    : fmt::format("skipping all epochs up to {}: already finished", end));
+                                    : fmt::format("skipping all epochs before {}: already finished", end));
   }
   open_ = epochs.finished < end_;
   epochs.end = end_;

@@ -224,7 +224,7 @@ class Boundaries {
       } catch (const checkpoint::CheckpointError& error) {
         if (agreed.save != 0)
           progress::event("checkpoint_failed", {{"why", std::string(error.what()).substr(0, kMaxReason)}});
-        log::warn(fmt::format("the {} checkpoint failed; training continues: {}",
+        log::warn(fmt::format("the {} checkpoint failed: {}; training continues",
                               agreed.save != 0 ? "requested" : "periodic", error.what()));
       }
       last_save_ = Clock::now();  // even after a failure, so that the save is not retried at every step
@@ -265,7 +265,7 @@ class Boundaries {
   void stop(int signal, collective::Communicator& world) {
     const auto* const name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "a signal";
     const bool saved = save(fmt::format(", stopping on {}", name));
-    if (!saved && world.rank() == 0) log::warn("ADAPTDL_CHECKPOINT_PATH is not set: nothing was saved");
+    if (!saved && world.rank() == 0) log::warn("nothing was saved: ADAPTDL_CHECKPOINT_PATH is not set");
     try {
       // Without this, a replica that has not finished yet could mistake another replica's exit for a failure.
       collective::teardown();

@@ -36,7 +36,7 @@ GradScaler::GradScaler(GradScalerOptions options) : options_(options), scale_(op
   check(options.init_scale > 0, "init_scale", options.init_scale, "above 0");
   check(options.growth_factor > 1, "growth_factor", options.growth_factor, "above 1");
   check(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", options.backoff_factor,
-        "between 0 and 1");
+        "above 0 and below 1");
   check(options.growth_interval > 0, "growth_interval", options.growth_interval, "a number of steps above 0");
 }
 

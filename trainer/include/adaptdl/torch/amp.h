@@ -46,7 +46,7 @@ class Autocast {
 struct GradScalerOptions {
   double init_scale = 65536;    // initial loss scale
   double growth_factor = 2;     // multiplies the scale after growth_interval steps without overflow; above 1
-  double backoff_factor = 0.5;  // multiplies the scale if a gradient is infinite or NaN; between 0 and 1
+  double backoff_factor = 0.5;  // multiplies the scale if a gradient is infinite or NaN; above 0 and below 1
   int growth_interval = 2000;   // steps
   bool enabled = true;          // if false, losses and gradients pass through unchanged
 };
