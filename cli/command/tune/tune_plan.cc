@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -35,7 +37,7 @@ int parse_tune_count(const std::string& text, const std::string& option, int max
 tune::SpaceFile read_space(const std::string& file) {
   std::ifstream stream(file);
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) throw UsageError(fmt::format("tune: cannot read '{}'", file));
+  if (!stream) throw UsageError(fmt::format("tune: cannot read '{}': {}", file, std::strerror(errno)));
   const kube::YamlDocument document = kube::parse_yaml_document(text, file);
   return tune::parse_space(document.value, [&](const auto& pointer) { return document.place(pointer); });
 }

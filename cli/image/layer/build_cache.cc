@@ -85,7 +85,8 @@ BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory
   lock_ = Fd(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_)
     throw Error(
-        one_line(fmt::format("cannot open the build cache '{}': {}", directory_.string(), std::strerror(errno))));
+        one_line(fmt::format("cannot open the build cache '{}': {}; set ADAPTDL_BUILD_CACHE to another directory",
+                             directory_.string(), std::strerror(errno))));
   // A process that holds the lock exclusively removes what killed builds have left behind.
   if (lock(LOCK_EX | LOCK_NB)) {
     clean_work();
@@ -191,7 +192,8 @@ fs::path BuildCache::work_directory() const {
   std::string path = (directory_ / "work" / "XXXXXX").string();
   if (::mkdtemp(path.data()) == nullptr)
     throw Error(
-        one_line(fmt::format("cannot write to the build cache '{}': {}", directory_.string(), std::strerror(errno))));
+        one_line(fmt::format("cannot write to the build cache '{}': {}; set ADAPTDL_BUILD_CACHE to another directory",
+                             directory_.string(), std::strerror(errno))));
   return path;
 }
 
