@@ -7,6 +7,8 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -108,7 +110,8 @@ void write_sheet(const std::string& path, nn::Sequential& generator, torch::Devi
   std::ofstream file(path, std::ios::binary);
   file << fmt::format("P{}\n{} {}\n255\n", channels == 1 ? 5 : 6, side, side);
   file.write(static_cast<const char*>(sheet.data_ptr()), sheet.numel());
-  if (!file.flush()) throw adaptdl::Error(fmt::format("cannot write to '{}' (--sheet)", path));
+  if (!file.flush())
+    throw adaptdl::Error(fmt::format("cannot write to '{}' (--sheet): {}", path, std::strerror(errno)));
 }
 
 void train_dcgan(const programs::Options& options, const DcganOptions& own) {

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -35,7 +37,7 @@ Clock::time_point& start() {
 void check_log(const Options& options) {
   if (options.log_json.empty() || adaptdl::env::replica_rank() != 0) return;
   if (!std::ofstream(options.log_json, std::ios::app))
-    throw UsageError(fmt::format("cannot write to '{}' (--log-json)", options.log_json));
+    throw UsageError(fmt::format("cannot write to '{}' (--log-json): {}", options.log_json, std::strerror(errno)));
 }
 
 // Parses one side of --local-bsz-bounds; returns nullopt if it is empty.
@@ -216,7 +218,8 @@ void log_epoch(const Options& options, const nlohmann::ordered_json& fields) {
   if (options.log_json.empty()) return;
   std::ofstream file(options.log_json, std::ios::app);
   file << fields.dump() << std::endl;
-  if (!file) adaptdl::log::warn(fmt::format("cannot write to '{}' (--log-json)", options.log_json));
+  if (!file)
+    adaptdl::log::warn(fmt::format("cannot write to '{}' (--log-json): {}", options.log_json, std::strerror(errno)));
 }
 
 double elapsed() { return std::chrono::duration<double>(Clock::now() - start()).count(); }

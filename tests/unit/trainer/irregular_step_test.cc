@@ -102,7 +102,7 @@ TEST_CASE("two backward passes per batch are rejected if the loader accumulates 
       } catch (const adaptdl::UsageError& thrown) {
         error = thrown.what();
       }
-      EXPECT(says(error, "'adaptdl-dataparallel': a forward pass after a backward pass in one batch of data loader"));
+      EXPECT(says(error, "'adaptdl-dataparallel': no forward pass may follow a backward pass in one batch of"));
       EXPECT(says(error, "call backward() once"));
     });
   }

@@ -86,9 +86,9 @@ json RendezvousStore::ask(const json& request, std::chrono::milliseconds timeout
     return json::from_cbor(receive(deadline));
   } catch (const std::exception& error) {
     fd_.reset();  // a late answer would be mistaken for the answer to the next request
-    throw collective::CollectiveError(fmt::format("rendezvous at {} failed: {} ({})",
-                                                  net::endpoint(place_.host, place_.port), error.what(),
-                                                  request.at("op").get<std::string>()));
+    throw collective::CollectiveError(fmt::format("rendezvous at {}: request '{}' failed: {}",
+                                                  net::endpoint(place_.host, place_.port),
+                                                  request.at("op").get<std::string>(), error.what()));
   }
 }
 

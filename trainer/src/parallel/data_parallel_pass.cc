@@ -60,8 +60,8 @@ void DataParallel::Impl::begin_pass() {
   if (!same_batch) ++batches_since_step;
   if (same_batch && loader->accumulation_steps() > 0 && statistics->begun() && statistics->has_gradient()) {
     throw UsageError(
-        fmt::format("'{}': a forward pass after a backward pass in one batch of data loader '{}', which accumulates "
-                    "gradients; add the losses and call backward() once, or use torch::NoGradGuard",
+        fmt::format("'{}': no forward pass may follow a backward pass in one batch of data loader '{}', which "
+                    "accumulates gradients; add the losses and call backward() once, or use torch::NoGradGuard",
                     name(), loader->name()));
   }
   // Uses the scale of the whole step, because replicas may run the model in different batches of the step.
