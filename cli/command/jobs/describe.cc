@@ -70,9 +70,9 @@ void add_describe(CLI::App& app, int&) {
   add_place_options(app, options->cluster);
   add_ray_option(app, options->ray, {"--namespace", "--context", "--local", "--cluster"});
   app.footer(
-      "For a job, the output shows the requested resources, the nodes and states of the replicas, the mounts and\n"
-      "their sources, the job's reports to the scheduler, the training speed predicted from them, and as much of the\n"
-      "job's history as the cluster keeps.");
+      "For a job, the output shows its usage, image and command, the nodes and states of the replicas, the mounts\n"
+      "and their sources, the job's hints to the scheduler, the goodput predicted from them, and as much of the job's\n"
+      "history as the cluster keeps.");
   app.callback([options] {
     options->ray.empty() ? describe_one(*options)
                          : run_on_ray_head(options->ray, options->name, {"describe", "--local", options->name});

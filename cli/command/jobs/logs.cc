@@ -180,7 +180,9 @@ void add_logs(CLI::App& app, int&) {
       ->type_name("N");
   app.add_flag("--follow", options->follow,
                "Continue to show output until the run or job ends, across resizes and restarts");
-  app.add_option("--tail", options->tail, "Number of lines to show at the end of each replica's output (default: all)")
+  app.add_option("--tail", options->tail,
+                 "Number of lines to show at the end of each replica's output or, with --ray, of the job's output "
+                 "(default: all)")
       ->type_name("LINES");
   app.add_option("--since", options->since, "For jobs: show only lines newer than this, such as 90s or 2h")
       ->type_name("DURATION");

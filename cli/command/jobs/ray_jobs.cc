@@ -139,10 +139,10 @@ class Printer {
 }  // namespace
 
 CLI::Option* add_ray_option(CLI::App& app, std::string& address, const std::vector<const char*>& others) {
-  CLI::Option* option =
-      app.add_option("--ray", address,
-                     "Job server of a Ray cluster, such as http://HEAD:8265, or auto to use RAY_API_SERVER_ADDRESS")
-          ->type_name("URL");
+  CLI::Option* option = app.add_option("--ray", address,
+                                       "Job server of a Ray cluster, such as http://HEAD:8265, or auto for the one in "
+                                       "RAY_API_SERVER_ADDRESS or RAY_ADDRESS")
+                            ->type_name("URL");
   for (const char* other : others) option->excludes(app.get_option(other));
   return option;
 }

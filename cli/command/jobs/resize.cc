@@ -49,7 +49,9 @@ void add_resize(CLI::App& app, int&) {
       ->required()
       ->type_name("N|MIN:MAX");
   add_ray_option(app, options->ray);
-  app.footer("The run continues while it is resized; `adaptdl ls --watch` shows its state.");
+  app.footer(
+      "The run continues while it is resized, or restarts from a checkpoint if its program cannot adapt.\n"
+      "`adaptdl ls --watch` shows its state.");
   app.callback([options] { resize(*options); });
 }
 

@@ -119,7 +119,7 @@ void add_tensorboard(CLI::App& app, int&) {
   CLI::App* verb = add_tensorboard_verb(app, "create", "Create a TensorBoard that jobs can write to", *options);
   verb->add_option("--storageclass", options->board.storage_class,
                    "Storage class of the TensorBoard's volume; must support volumes shared by several nodes (default: "
-                   "the cluster's)")
+                   "the cluster's default class or, if there is none, one that is known to support them)")
       ->type_name("NAME");
   verb->add_option("--size", options->board.size, "Size of the TensorBoard's volume (default: 1Gi)")
       ->type_name("QUANTITY");

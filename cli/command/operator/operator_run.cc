@@ -229,7 +229,7 @@ void add_scheduling_options(CLI::App& app, OperatorRunOptions& options) {
 
 // Adds the options for the operator's servers and for its own Kubernetes objects.
 void add_server_options(CLI::App& app, OperatorRunOptions& options) {
-  app.add_option("--address", options.run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
+  app.add_option("--address", options.run.address, "IP address that the operator listens on (default: 0.0.0.0)")
       ->type_name("ADDRESS");
   app.add_option("--port", options.port, "Port that the supervisor listens on (default: 8080)")->type_name("PORT");
   app.add_option("--metrics-port", options.metrics_port, "Port that serves metrics to Prometheus (default: none)")

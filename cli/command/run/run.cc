@@ -117,8 +117,8 @@ int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
 void add_replica_options(CLI::App& app, RunOptions& options) {
   app.add_option(
          "-n,--replicas", options.replicas,
-         "Number of replicas on this machine, or the minimum and maximum of an elastic run; auto is one per GPU, or "
-         "1 without GPUs (default: auto)")
+         "Number of replicas on this machine, or the minimum and maximum of an elastic run; auto is one per device, "
+         "but 1 without GPUs unless --devices or --device-kind is given (default: auto)")
       ->type_name("N|MIN:MAX|auto");
   app.add_option("--start-replicas", options.start_replicas,
                  "With MIN:MAX: initial number of replicas, kept until step times have been measured or the program is "
@@ -139,7 +139,7 @@ void add_replica_options(CLI::App& app, RunOptions& options) {
 
 void add_checkpoint_options(CLI::App& app, RunOptions& options) {
   app.add_option("--checkpoint", options.checkpoint,
-                 "Checkpoint directory to continue from and save to (default: a new one, removed when the run "
+                 "Checkpoint directory to continue from and save to (default: the run's own, removed when the run "
                  "succeeds)")
       ->type_name("DIR");
   app.add_flag("--no-checkpoint", options.no_checkpoint, "Save no checkpoints, and start from the beginning");
@@ -198,7 +198,7 @@ void add_failure_options(CLI::App& app, RunOptions& options) {
                  "Time for replicas to save a checkpoint when asked to stop, before they are killed (default: 30s)")
       ->type_name("DURATION");
   app.add_option("--logs", options.logs,
-                 "Directory for each replica's output, as rank-<R>.log (default: the run's own, for `adaptdl logs`)")
+                 "Directory for each replica's output, as rank-<R>.log (default: the run's own)")
       ->type_name("DIR");
 }
 

@@ -155,12 +155,13 @@ void add_build(CLI::App& app, int& exit_code) {
   app.add_option("--platform", options->platform,
                  "Image platform, such as linux/arm64 (default: this machine's platform)")
       ->type_name("PLATFORM");
-  app.add_option("--label", options->labels, "Label to add to the image, besides the labels in the Dockerfile")
+  app.add_option("--label", options->labels,
+                 "Label to add to the image, besides the labels in the Dockerfile; may be given several times")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   app.add_option("--secret", options->secrets,
                  "Secret for RUN mounts of type secret, not stored in the image: "
-                 "id=ID[,src=FILE|,env=VARIABLE]")
+                 "id=ID[,src=FILE|,env=VARIABLE]; may be given several times")
       ->type_name("SECRET")
       ->allow_extra_args(false);
   app.add_option("--network", options->network,
@@ -168,7 +169,8 @@ void add_build(CLI::App& app, int& exit_code) {
                  "(default: host)")
       ->type_name("none|host");
   app.add_flag("--push", options->push, "Push the image under each of its names");
-  app.add_option("--output", options->outputs, "Write the image to oci:DIRECTORY or docker-archive:FILE")
+  app.add_option("--output", options->outputs,
+                 "Write the image to oci:DIRECTORY or docker-archive:FILE; may be given several times")
       ->type_name("OUTPUT")
       ->allow_extra_args(false);
   app.add_option("--compression", options->compression, "Compression of new layers (default: gzip)")

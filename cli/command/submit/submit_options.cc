@@ -76,7 +76,7 @@ void add_image_options(CLI::App& app, SubmitOptions& options) {
               ->type_name("NAME=VALUE"));
   several(app.add_option("--secret", options.image.secrets,
                          "Secret for RUN mounts of type secret, not stored in the image: "
-                         "id=ID[,src=FILE|,env=VARIABLE]")
+                         "id=ID[,src=FILE|,env=VARIABLE]; may be given several times")
               ->type_name("SECRET"));
   app.add_option("--target", options.image.target, "Dockerfile stage to build (default: the last)")->type_name("STAGE");
   app.add_flag("--no-cache", options.image.no_cache, "Do not use the cache");
@@ -90,9 +90,11 @@ void add_job_options(CLI::App& app, SubmitOptions& options) {
   app.add_option("-n,--name", options.submission.name,
                  "Prefix of the job's name, which is followed by '-' and five random characters")
       ->type_name("NAME");
-  app.add_option("--min-replicas", options.min_replicas, "Minimum number of replicas (default: the job file's)")
+  app.add_option("--min-replicas", options.min_replicas,
+                 "Minimum number of replicas (default: the job file's; with --ray, 1)")
       ->type_name("N");
-  app.add_option("--max-replicas", options.max_replicas, "Maximum number of replicas (default: the job file's)")
+  app.add_option("--max-replicas", options.max_replicas,
+                 "Maximum number of replicas (default: the job file's; required with --ray)")
       ->type_name("N");
   app.add_option("--tensorboard", options.submission.tensorboard, "TensorBoard in the cluster for the job to write to")
       ->type_name("NAME");
@@ -132,7 +134,8 @@ void add_submit_options(CLI::App& app, SubmitOptions& options) {
       ->required()
       ->type_name("DIR");
   app.add_option("arg", options.submission.arguments,
-                 "Arguments for the program; replace the first container's arguments in the job file")
+                 "Arguments for the program, which replace those of the first container in the job file; with --ray, "
+                 "the program and its arguments")
       ->type_name("ARG");
   app.add_option("-f,--jobfile", options.job_file,
                  "File with the AdaptDLJobs to create, or - for standard input (default: DIR/adaptdljob.yaml)")

@@ -170,10 +170,12 @@ void add_method_options(CLI::App& app, TuneOptions& options) {
 
 // Adds the options for each trial's run.
 void add_trial_options(CLI::App& app, TuneOptions& options) {
-  app.add_option("--min-replicas", options.min_replicas, "Minimum number of replicas per trial (default: 1)")
+  app.add_option("--min-replicas", options.min_replicas,
+                 "Minimum number of replicas per trial (default: 1; with --cluster, the job file's)")
       ->type_name("N");
   app.add_option("--max-replicas", options.max_replicas,
-                 "Maximum number of replicas per trial (default: the number of devices)")
+                 "Maximum number of replicas per trial (default: the number of devices; with --cluster, the job "
+                 "file's)")
       ->type_name("N");
   app.add_option("--devices", options.devices, "Devices to use, such as 0,2,3 (see `adaptdl run`)")->type_name("LIST");
   app.add_option("--device-kind", options.device_kind, "Kind of devices: gpu or cpu (see `adaptdl run`)")
@@ -224,7 +226,9 @@ void add_tune(CLI::App& app, int& exit_code) {
                  "directory)")
       ->type_name("FILE");
   app.add_flag("--resume", options->resume, "Continue the study named by --study");
-  app.add_flag("--json", options->json, "Print one JSON object per event, each on its own line, and no notices");
+  app.add_flag(
+      "--json", options->json,
+      "Print one JSON object per event, each on its own line, instead of the table and the lines about trials");
   app.add_flag("--dry-run", options->dry_run, "Check everything, but start nothing");
   app.footer(
       "The program receives each parameter in three ways: in its arguments, in place of {NAME}; in the environment\n"

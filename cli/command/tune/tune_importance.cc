@@ -51,8 +51,8 @@ void add_study_importance(CLI::App& app) {
   verb->add_option("study", options->study, "Name of the study")->required()->type_name("STUDY");
   verb->add_flag("--json", options->json, "Print JSON");
   verb->footer(
-      "The fractions add up to 1. They compare a parameter's values in the best tenth of the trials with its values\n"
-      "in all trials (PED-ANOVA). At least 10 trials are required, and 50 or more are recommended.");
+      "The importances add up to 1. The method, PED-ANOVA, compares a parameter's values in the best tenth of the\n"
+      "trials with its values in all trials. At least 10 trials are required, and 50 or more are recommended.");
   verb->callback([options] { show_importance(*options); });
 }
 

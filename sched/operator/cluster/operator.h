@@ -49,7 +49,7 @@
 namespace adaptdl::sched {
 
 struct OperatorOptions {
-  std::string address = "0.0.0.0";            // IP address that the supervisor listens on
+  std::string address = "0.0.0.0";            // IP address that all servers listen on
   std::uint16_t port = 8080;                  // 0: any free port
   std::optional<std::uint16_t> metrics_port;  // port of GET /metrics at the same address; empty: not served
   std::string policy;                         // empty: the default policy
