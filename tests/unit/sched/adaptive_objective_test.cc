@@ -79,7 +79,7 @@ TEST_CASE("of two jobs with equal work left, the older one is preferred") {
   CHECK(replicas(decide(crowded), "late") == 1);
 }
 
-TEST_CASE("a job gets up to four replicas until it is measured, then up to four times its measured replicas") {
+TEST_CASE("a job gets up to four replicas until it is measured, then up to four times the most it was measured with") {
   CHECK(replicas(decide(cluster(16, {unmeasured("fresh")})), "fresh") == 4);
   JobInfo young = job("young", 100);
   young.profiled_replicas = 4;
@@ -126,7 +126,7 @@ TEST_CASE("the longer an unmeasured job waits, the more it is preferred") {
   }
 }
 
-TEST_CASE("a job about to end keeps its allocation, and a longer one uses free GPUs") {
+TEST_CASE("a job that is about to end does not take free GPUs, and one with more work left does") {
   for (const bool ends : {true, false}) {
     Problem problem = cluster(2, {job("job", ends ? 0.03 : 30)});
     problem.previous["job"] = Allocation(4, "node-0");

@@ -159,7 +159,7 @@ TEST_CASE("small problems are solved within 1% of the optimum") {
   }
 }
 
-TEST_CASE("on a large cluster, the value is within 2% of the node-agnostic bound") {
+TEST_CASE("on a large cluster, the allocations' value is within 2% of an upper bound that ignores nodes") {
   std::mt19937 random(3);
   for (int i = 0; i < 50; ++i) {
     SearchProblem problem;

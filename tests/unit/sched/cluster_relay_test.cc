@@ -172,7 +172,7 @@ TEST_CASE("messages to and from connected replica servers are relayed, and other
   CHECK(scene.recorder.events.size() == 2);
 }
 
-TEST_CASE("a program that must be restarted to grow gets the devices of several new nodes at once" *
+TEST_CASE("a program that must be restarted to grow gets the devices of several new nodes together" *
           doctest::test_suite("slow")) {
   Scene scene(1, 3);
   scene.nodes({Scene::node("1", 1)});

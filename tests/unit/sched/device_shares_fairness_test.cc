@@ -93,7 +93,7 @@ TEST_CASE("no weight pushes a started run below its minimum") {
   CHECK(machine.has(2).size() == 3);
 }
 
-TEST_CASE("a run gets its preferred number of devices up to its fair share, regardless of policy") {
+TEST_CASE("a run gets its preferred number of devices up to its fair share, even if the policy would give it fewer") {
   for (const bool measured : {false, true}) {
     CAPTURE(measured);
     Machine machine;
@@ -145,7 +145,7 @@ TEST_CASE("a run gets its preferred number of devices up to its fair share, rega
   }
 }
 
-TEST_CASE("a run with a preferred number keeps its fair share beside one that scales better") {
+TEST_CASE("a run with a preferred number of devices gets its fair share beside a run that scales better") {
   Machine machine;
   DeviceUser scales = user(1, 4, 0), prefers = user(1, 3, 1);
   scales.hints = measured_hints(0.001);

@@ -11,7 +11,7 @@ namespace exit_order_test {
 
 using adaptdl::sched::ExitOrder;
 
-TEST_CASE("processes are ordered by their exit, even if queried later") {
+TEST_CASE("processes are ordered by when they exited, even if the order is queried later") {
   ExitOrder order;
   std::array<pid_t, 5> children{};
   for (pid_t& child : children) {

@@ -109,7 +109,7 @@ TEST_CASE("the scheduler's message is reworded in plain language") {
   CHECK_GOLDEN(plain_unschedulable("something new"));
 }
 
-TEST_CASE("a problem of all replicas is reported once; a problem of some replicas names the lowest affected rank") {
+TEST_CASE("a problem of all replicas is reported once, and a problem of some replicas with the lowest affected rank") {
   const json full = unschedulable("0/2 nodes are available: 2 Insufficient cpu.");
   CHECK_GOLDEN(why(make_job(kStarting), {make_pod(0, full, ""), make_pod(1, full, "")}));
   CHECK_GOLDEN(why(make_job(kStarting), {make_pod(0, running()), make_pod(1, full, "")}));

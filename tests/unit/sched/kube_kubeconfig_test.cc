@@ -188,7 +188,7 @@ TEST_CASE("contradictory settings are rejected without revealing secrets") {
   CHECK_GOLDEN(refusal(kubeconfig(kServer, "auth-provider: {name: gcp, config: {access-token: geheim}}")));
 }
 
-TEST_CASE("missing parts and duplicate names are reported") {
+TEST_CASE("a missing user or cluster and duplicate context names are reported") {
   const std::string text = kubeconfig(kServer, "token: t");
   CHECK_GOLDEN(refusal(text + "- name: dev\n  context: {}\n"));
   CHECK_GOLDEN(refusal(text + "- name: e\n  context: {cluster: c}\n", {"e", ""}));
@@ -241,7 +241,7 @@ TEST_CASE("without KUBECONFIG, ~/.kube/config is read if it exists") {
   CHECK_THROWS_AS(find_access({"", "a/b"}), UsageError);
 }
 
-TEST_CASE("a missing, unreadable or malformed file in KUBECONFIG is an error") {
+TEST_CASE("it is an error if no file in KUBECONFIG exists, or if one is unreadable or malformed") {
   Machine machine;
   const std::string missing = machine.directory() / "missing";
   machine.set("KUBECONFIG", missing);

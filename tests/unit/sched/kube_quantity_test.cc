@@ -73,7 +73,7 @@ TEST_CASE("an overflowing sum or difference is an error") {
   CHECK_THROWS_AS(difference -= Quantity::parse("8e28"), Error);
 }
 
-TEST_CASE("the error for an invalid quantity quotes it, and extreme exponents are handled") {
+TEST_CASE("the error for an invalid quantity quotes it, and extreme exponents are rejected or rounded") {
   CHECK_GOLDEN(::testing::error_of([&] { Quantity::parse("1Gb"); }));
   CHECK(canonical("1e30") == "error");
   CHECK(canonical("1e999999999999999999999") == "error");

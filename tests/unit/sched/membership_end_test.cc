@@ -39,7 +39,7 @@ TEST_CASE("a program that cannot follow generations is detected by its report, p
   mute.only(Kind::kRestart, 1ms);
 }
 
-TEST_CASE("a restart for a new size waits for restart_after, unless a user requests it") {
+TEST_CASE("a restart for a new size waits until restart_after, unless a user requested the size") {
   Run run({"0"}, 1, {.survives = true, .restart_after = Membership::Time(1h) + 1min});
   run.membership.set_follows(false);
   run.want({"0", "1"});
@@ -59,7 +59,7 @@ TEST_CASE("without checkpoints, a program that cannot follow generations keeps i
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("when a member is done, planning ends and newcomers are killed") {
+TEST_CASE("when a member is done, no more changes are planned, and newcomers are killed") {
   Run run({"0", "1"});
   run.train();
   run.want({"0", "1", "2", "3"});

@@ -40,7 +40,7 @@ TEST_CASE("if too few members survive, they wait for replacements") {
   CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
 }
 
-TEST_CASE("a run also survives another death during a regrouping") {
+TEST_CASE("a run survives another death while its members regroup") {
   Run run({"0", "1", "2"}, 1);
   run.train();
   CHECK(run.membership.ended(1, End::kKilled, run.now));
@@ -126,7 +126,7 @@ TEST_CASE("a member that does not report a broken group after others have done s
   CHECK(run.only(Kind::kIssue).members == Numbers{1, 2});
 }
 
-TEST_CASE("the others continue without a hung member that does not end after SIGKILL, also during a stop") {
+TEST_CASE("the others continue without a hung member that does not end after SIGKILL, even during a stop") {
   for (const bool stops : {false, true}) {
     CAPTURE(stops);
     Run run({"0", "1", "2"}, 1);
@@ -275,7 +275,7 @@ TEST_CASE("a member that reports a broken group after the others have finished i
   CHECK(killed.hung);
 }
 
-TEST_CASE("when a death ends a run, survivors save a checkpoint if they follow generations, trained and can restart") {
+TEST_CASE("when a death ends a run, survivors save a checkpoint if they trained, follow generations and can restart") {
   Run run({"0", "1"}, 2, {.survives = false});
   run.train();
   CHECK_FALSE(run.membership.can_save_without(0));  // no step has been completed yet

@@ -61,7 +61,7 @@ TEST_CASE("growth waits until the program reports that it is training") {
   CHECK(run.only(Kind::kStart).replica == 1);
 }
 
-TEST_CASE("newcomers that miss the join limit are killed, and the ready ones join") {
+TEST_CASE("newcomers that are not ready within the join limit are killed, and the others join") {
   Run run({"0"});
   run.train();
   run.want({"0", "1", "2"});
@@ -83,7 +83,7 @@ TEST_CASE("newcomers that miss the join limit are killed, and the ready ones joi
   CHECK(again.device == "1");
 }
 
-TEST_CASE("shrinking: members on withdrawn devices leave, or otherwise the last ones") {
+TEST_CASE("shrinking: members on withdrawn devices leave, or the last members if devices have no names") {
   Run run({"0", "1", "2", "3"});
   run.train();
   run.want({"1", "3"});
@@ -169,7 +169,7 @@ TEST_CASE("a newer target replaces one in progress") {
   CHECK(run.budget.used() == 0);
 }
 
-TEST_CASE("canceling a growth only kills the newcomers") {
+TEST_CASE("canceling a growth kills only the newcomers") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});
@@ -179,7 +179,7 @@ TEST_CASE("canceling a growth only kills the newcomers") {
   CHECK(run.decide(1h).empty());
 }
 
-TEST_CASE("a newcomer's death ends no other replica, and after three deaths in a row no more newcomers start") {
+TEST_CASE("a newcomer's death ends no other replica, and after three in a row, none start until the target changes") {
   Run run({"0"});
   run.train();
   run.want({"0", "1"});

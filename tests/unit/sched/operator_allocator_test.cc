@@ -114,7 +114,7 @@ TEST_CASE("first fit skips jobs that are paused, are not waiting for it, or fit 
   CHECK(Allocator::first_fit(cluster).empty());
 }
 
-TEST_CASE("first fit allocates the oldest job first") {
+TEST_CASE("first fit allocates nodes to the oldest job first") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 1)};
   cluster.jobs = {waiting(make_job("a-new")), waiting(make_job("z-old"))};
@@ -162,7 +162,7 @@ TEST_CASE("new jobs receive nodes by first fit only under policies that adapt th
   CHECK_FALSE(Allocator(make_policy("fifo", {})).uses_first_fit());
 }
 
-TEST_CASE("a job restricted to fewer nodes leaves a running job its minimum number of replicas") {
+TEST_CASE("a job restricted to some of the nodes does not push a running job below its minimum number of replicas") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4, "x"), make_node("b", 0, "y")};
   cluster.jobs = {in_zone(make_job("picky"), "x"), on(make_job("other", 2), {"a", "a", "a"})};
@@ -171,7 +171,7 @@ TEST_CASE("a job restricted to fewer nodes leaves a running job its minimum numb
   CHECK(decisions.at("ns/other").nodes.size() >= 2);
 }
 
-TEST_CASE("a job remains placeable while its node is not ready") {
+TEST_CASE("a job remains placeable while the only node that it fits on is not ready") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4)};
   cluster.nodes[0].ready = false;
@@ -222,7 +222,7 @@ TEST_CASE("jobs get only nodes that they may use, and job groups do not overcomm
   }
 }
 
-TEST_CASE("a pinned job's nodes are not allocated to jobs restricted to fewer nodes") {
+TEST_CASE("a pinned job's nodes are not allocated to a job restricted to some of the nodes") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
   cluster.jobs = {on(make_job("pinned"), {"a", "a"}, false), in_zone(make_job("y"), "y")};
@@ -264,7 +264,7 @@ TEST_CASE("a pinned job keeps its nodes before its pods exist") {
   CHECK(decisions.at("ns/y").nodes.empty());
 }
 
-TEST_CASE("a pinned job does not keep a node that is not ready before the job starts") {
+TEST_CASE("before it starts, a pinned job does not keep a node that is not ready") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.nodes[1].ready = false;

@@ -30,7 +30,7 @@ TEST_CASE("after a crash at any point, the next operator starts the same groups"
   CHECK(points > 20);
 }
 
-TEST_CASE("after a crash at any point, the next operator still handles a failed replica") {
+TEST_CASE("after a crash at any point, the next operator still fails a job whose replica has failed") {
   for_each_crash<Cluster>([](Cluster& cluster) {
     decide(cluster, {"a", "a"});
     run_all(cluster);

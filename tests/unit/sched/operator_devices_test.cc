@@ -162,7 +162,7 @@ TEST_CASE("if several classes share an extended resource, the newest class provi
   CHECK(inventory.by_node().at("a").at(kClass) == 2);
 }
 
-TEST_CASE("a node's product is known even if it has devices without a product name or other than GPUs") {
+TEST_CASE("a node's GPU product is known even if some of its devices have no product name or are not GPUs") {
   DeviceInventory inventory = inventory_of_two_nodes();
   json channel = gpu("channel-0", "channel");
   channel["attributes"].erase("productName");

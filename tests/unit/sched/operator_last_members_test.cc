@@ -219,7 +219,7 @@ TEST_CASE("a member that failed before the job stopped does not block the others
   CHECK(scene.members() == Ids{"0-2"});
 }
 
-TEST_CASE("a job that stops after several losses announces one generation for the remaining members") {
+TEST_CASE("when a job stops after several losses, a single generation is announced for the remaining members") {
   LiveScene scene({"a", "b", "c"});
   scene.settle();
   scene.end(1, PodEnd::kFailed);  // fails because it lost a peer; that node is not known to be lost yet

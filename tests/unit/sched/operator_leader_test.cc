@@ -75,7 +75,7 @@ TEST_CASE("the first operator acquires the lease, and others must wait until it 
   CHECK_FALSE(attempt(a, store, kStart + 20s));
 }
 
-TEST_CASE("the holder's lease duration applies if it is longer") {
+TEST_CASE("the holder's lease duration applies if it is longer than that of the waiting operator") {
   Store store;
   LeaseRules a = rules("a"), b({.name_space = "ns", .name = "operator", .identity = "b", .duration = 30s});
   CHECK(attempt(b, store, kStart));

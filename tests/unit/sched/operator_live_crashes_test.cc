@@ -268,7 +268,8 @@ TEST_CASE("a job that stops during a change of members saves a checkpoint, even 
   check_stops({0, 2});
 }
 
-TEST_CASE("a job that stops later during a change of members saves a checkpoint, too" * doctest::test_suite("full")) {
+TEST_CASE("a job that stops 1 or 4 rounds into a change of members saves a checkpoint, even if the operator crashes" *
+          doctest::test_suite("full")) {
   check_stops({1, 4});
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("a job whose members have changed is restarted when live rescale is di
   CHECK(scene.allocation() == Allocation{"a", "b"});
 }
 
-TEST_CASE("a new operator waits for a job's reports before restarting it for a change") {
+TEST_CASE("a new operator waits for a job's reports before it restarts the job to change its replicas") {
   LiveScene scene({"a"});
   scene.reports.trains = -1;
   scene.leads_since = scene.now - 5s;
@@ -42,7 +42,7 @@ TEST_CASE("a new operator does not wait for a program that has never sent a repo
   CHECK(scene.phase() == "Stopping");
 }
 
-TEST_CASE("a newly started job without reports is not restarted for a change that can wait") {
+TEST_CASE("a newly started job without reports is not restarted to change its replicas if the change can wait") {
   Scene scene = running({"a"}, kTenSecondsAgo);
   scene.decision = nodes({"a", "b"});
   CHECK(scene.plan().status["phase"] == "Stopping");
@@ -77,7 +77,7 @@ TEST_CASE("a program that no longer supports live rescale is restarted to change
   CHECK(scene.allocation() == Allocation{"a", "b", "c"});
 }
 
-TEST_CASE("a new operator continues a change of members from the status") {
+TEST_CASE("a new operator continues a change of members that is recorded in the status") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();

@@ -134,7 +134,7 @@ TEST_CASE("a job continues without newcomers that do not start in time and relea
   CHECK(scene.events.back() == "Rescaled: new replicas failed 3 times in a row: staying at 1 replica");
 }
 
-TEST_CASE("a newcomer whose pod is rejected or fails is created again while the job keeps running") {
+TEST_CASE("a newcomer whose pod is rejected or fails is replaced while the job keeps running") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.step();

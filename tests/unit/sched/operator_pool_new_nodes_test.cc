@@ -69,7 +69,7 @@ TEST_CASE("the pool does not grow beyond its cost limit") {
   CHECK(cycle(cluster).pool->reason.ends_with("; the price of a new node is not known"));
 }
 
-TEST_CASE("a new node whose devices are not registered yet does not trigger another one") {
+TEST_CASE("a new node whose devices are not registered yet does not cause a request for another node") {
   AllocatorCluster cluster = make_cluster(2);
   cluster.nodes[1].allocatable.erase("nvidia.com/gpu");
   cluster.nodes[1].created = cluster.now - 30;
@@ -80,7 +80,7 @@ TEST_CASE("a new node whose devices are not registered yet does not trigger anot
   CHECK(desired(cluster) == 3);
 }
 
-TEST_CASE("the first node is kept while its devices may still appear, and no node is added for them") {
+TEST_CASE("the first node is kept while its devices may still appear, and no node is added for jobs that need them") {
   AllocatorCluster cluster = make_cluster(0);
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   CHECK(desired(cluster) == 1);

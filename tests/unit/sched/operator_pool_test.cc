@@ -159,7 +159,7 @@ TEST_CASE("resources of jobs that cannot be moved do not count as free") {
   CHECK(desired(cluster) >= 1 + static_cast<int>(cluster.nodes[0].name == "n0"));
 }
 
-TEST_CASE("a job restricted to fewer nodes gets enough of them for its minimum number of replicas") {
+TEST_CASE("a job restricted to some of the nodes gets enough of them for its minimum number of replicas") {
   AllocatorCluster cluster = make_cluster(6);
   for (const int node : {4, 5}) cluster.nodes[static_cast<std::size_t>(node)].labels["zone"] = "z";
   cluster.jobs = {make_job("a", 2 * kGpus, 2 * kGpus)};

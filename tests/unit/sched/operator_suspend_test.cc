@@ -197,7 +197,7 @@ TEST_CASE("a non-boolean spec.suspend does not suspend a job") {
   }
 }
 
-TEST_CASE("if a job is suspended while its members form a generation, they finish it and save") {
+TEST_CASE("if a job is suspended while its members form a generation, they finish it and save a checkpoint") {
   LiveScene scene = suspended(forming());
   scene.generation.reset();
   scene.settle();

@@ -41,7 +41,7 @@ TEST_CASE("a run is done if all replicas exit with 0, even after a late stop req
   check({asked(exited(0, 0)), asked(exited(1, 0))}, true, {Verdict::kDone, 0});
 }
 
-TEST_CASE("exit code 143 requires a new checkpoint") {
+TEST_CASE("a run exits with 143 only if a new checkpoint was saved") {
   check({asked(exited(0, 143)), asked(exited(1, 143))}, true, {Verdict::kCheckpointed, 143});
   check({asked(exited(0, 143)), asked(exited(1, 143))}, false, {Verdict::kNothingSaved, 1});
   check({exited(0, 143), exited(1, 143)}, true, {Verdict::kCheckpointed, 143});  // stopped by another process
@@ -85,7 +85,7 @@ TEST_CASE("a second Ctrl-C results in exit code 130, regardless of how the repli
   CHECK(judge({.ends = {killed(signalled(0, SIGKILL))}, .killed_at_once = true}, false).verdict == Verdict::kKilled);
 }
 
-TEST_CASE("simultaneous ends are ordered by cause: signals first, then exit codes") {
+TEST_CASE("simultaneous ends with equal places are ordered: failures by signal, failures by exit code, other ends") {
   std::vector<ReplicaEnd> ends = {exited(0, 1), asked(signalled(1, SIGTERM)), exited(2, 143), signalled(3, SIGKILL),
                                   exited(4, 1)};
   order_simultaneous(ends);
@@ -94,7 +94,7 @@ TEST_CASE("simultaneous ends are ordered by cause: signals first, then exit code
   CHECK(ranks == std::vector<int>{3, 0, 4, 1, 2});
 }
 
-TEST_CASE("simultaneous ends are ordered by place first, and then by cause") {
+TEST_CASE("simultaneous ends are ordered by their place in the exit order first, and then by cause") {
   std::vector<ReplicaEnd> ends = {exited(0, 1), signalled(1, SIGSEGV), exited(2, 7)};
   ends[0].place = 2;
   ends[1].place = 1;

@@ -113,7 +113,8 @@ TEST_CASE("the adaptive policy beats the paper's Pollux on average and p99 compl
   CHECK(gain.p99 < 1);
 }
 
-TEST_CASE("the adaptive policy improves further if a restart costs one second" * doctest::test_suite("full")) {
+TEST_CASE("if restarts cost 1 s, the adaptive policy beats the paper's Pollux by over 20% on average completion time" *
+          doctest::test_suite("full")) {
   CHECK(ratio(compare("adaptive", "pollux", 1)).average < 0.8);
 }
 

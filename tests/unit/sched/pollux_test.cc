@@ -70,7 +70,7 @@ TEST_CASE("a job that scales better gets more replicas, and no useful GPU stays 
   CHECK(decision.desired_nodes == 2);
 }
 
-TEST_CASE("a job gets one replica before it is measured, and then at most twice its measured replicas") {
+TEST_CASE("a job gets one replica until it is measured, then up to twice the largest number it was measured with") {
   Problem problem = cluster(4, 4);
   problem.jobs = {job("new"), job("known")};
   problem.jobs[0].profiled_replicas = 0;

@@ -216,7 +216,7 @@ TEST_CASE("an unreachable server is reported at once, or after the given time fo
   CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::seconds(1));
 }
 
-TEST_CASE("a job that does not exist is not found, and a duplicate name is a usage error") {
+TEST_CASE("looking up a job that does not exist returns nothing, and a duplicate job name is a usage error") {
   Server server({{404, "Job x does not exist"}, {400, "Job with submission_id x already exists."}});
   JobServer client(access_to(server));
   CHECK_FALSE(client.find("x"));

@@ -94,7 +94,7 @@ TEST_CASE("the loss of the last checkpoint is not hidden by an earlier one that 
   CHECK(remote.has_last());
 }
 
-TEST_CASE("devices receive a copy of their own on other nodes, or if they cannot share the files") {
+TEST_CASE("a checkpoint is sent to each node once, and again to a device that cannot share the node's files") {
   const Directory checkpoints;
   checkpoints.add(3, "x");
   const LaunchPlan plan = Scene::make_plan("", checkpoints.path());
@@ -131,7 +131,7 @@ TEST_CASE("devices receive a copy of their own on other nodes, or if they cannot
   CHECK(sent == Sent{"a start", "b start", "c start"});
 }
 
-TEST_CASE("the run's last setting decides how many checkpoints are kept") {
+TEST_CASE("if a run sets ADAPTDL_CHECKPOINT_KEEP twice, the last value decides how many checkpoints are kept") {
   const Directory from, to;
   from.save(4);
   LaunchPlan plan = Scene::make_plan("", to.path());

@@ -37,7 +37,7 @@ TEST_CASE("a run uses its allocated devices, up to its maximum") {
   CHECK_FALSE(size.target().by_user);
 }
 
-TEST_CASE("an elastic run starts with start_replicas until it may grow") {
+TEST_CASE("an elastic run has start_replicas replicas until it may grow or a user resizes it") {
   LaunchPlan elastic = plan(1, 4, {"a", "b", "c", "d"});
   elastic.elastic = true;
   elastic.start_replicas = 1;
@@ -72,7 +72,7 @@ TEST_CASE("the preferred number of replicas is clamped to the bounds") {
   CHECK(size.target().devices == Devices{"a", "b", "c"});
 }
 
-TEST_CASE("a resize sets both bounds, and its target stays by_user until an allocation satisfies it") {
+TEST_CASE("a resize sets both bounds, and its target is marked by_user until an allocation satisfies it") {
   RunSize size(plan(1, 1, {"a", "b", "c"}));
   CHECK_FALSE(size.resize(2, 3).has_value());
   CHECK(size.min() == 2);

@@ -142,7 +142,7 @@ TEST_CASE("a single replica above the initial batch size uses gradient accumulat
   CHECK(initial.accum_steps() == 0);
 }
 
-TEST_CASE("an unmeasured job uses the initial batch size, or the minimum for its replicas") {
+TEST_CASE("an unmeasured job uses the initial batch size, or the minimum for its replicas if that is larger") {
   const WorkloadJob cifar = paper_job("cifar10");
   SimulatedJob job(cifar, true, 30);
   CHECK(job.speedup() == nullptr);

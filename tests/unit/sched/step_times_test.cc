@@ -109,7 +109,7 @@ TEST_CASE("on a measured placement, step times are linear between batch sizes an
   CHECK(times.at(Placement{1, 2}, 4) == StepTime{4, 1.5});  // rows of one key are averaged
 }
 
-TEST_CASE("a linear function of nodes, replicas and batch size is reproduced exactly within the hull") {
+TEST_CASE("a linear function of nodes, replicas and batch size is reproduced exactly within the convex hull") {
   const auto time = [](double nodes, double replicas, double local_bsz) {
     return StepTime{0.1 * nodes + 0.02 * replicas + 0.003 * local_bsz, 0.01 * nodes + 0.002 * replicas};
   };
@@ -132,7 +132,7 @@ TEST_CASE("a linear function of nodes, replicas and batch size is reproduced exa
   }
 }
 
-TEST_CASE("outside the hull, the nearest measured nodes and replicas are used") {
+TEST_CASE("outside the convex hull, the times of the nearest measured numbers of nodes and replicas are used") {
   const StepTimes& times = applications().at("cifar10")->step_times();
   CHECK(times.at(full(40), 100) == times.at(full(16), 100));
   CHECK(times.at(Placement{9, 9}, 64).step > 0);

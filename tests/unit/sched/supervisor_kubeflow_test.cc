@@ -106,7 +106,7 @@ TEST_CASE("the job's own hints replace posted progress for good") {
   CHECK(served.hints() == json{{"progress", 3}});
 }
 
-TEST_CASE("a replacement operator continues with the posted progress") {
+TEST_CASE("a new operator continues with the posted progress") {
   Served served;
   served.supervisor.set_hints("ns/job", {{"progress", 3}, {"targetProgress", 100}});
   CHECK(served.post(kCallback).status == 200);

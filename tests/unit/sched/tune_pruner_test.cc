@@ -192,7 +192,7 @@ TEST_CASE("hyperband compares some of the trials only at later rungs") {
   for (std::size_t i = 0; i < trained.size(); ++i) CHECK(trained[i] >= std::pow(4, brackets[i]));
 }
 
-TEST_CASE("rungs keep their steps once they are known") {
+TEST_CASE("rungs keep their steps once the step of the first rung is stored") {
   Study study = make_study();
   add(study, {});
   add(study, {}).intermediate[100] = 0.5;

@@ -74,7 +74,7 @@ TEST_CASE("new files anywhere below the directory are read") {
   CHECK_FALSE(files.has_more());
 }
 
-TEST_CASE("the metric matches the tag, optionally preceded by directories") {
+TEST_CASE("the metric matches a tag, or a tag preceded by the names of the directories above its file") {
   EventScene scene;
   scene.append("x/validation/a.tfevents", scalar_record(1, 1, "loss", 1) + scalar_record(2, 2, "val/loss", 2) +
                                               scalar_record(3, 3, "validation/loss", 3));
@@ -161,7 +161,7 @@ TEST_CASE("damaged records are skipped, and a damaged length is reported once") 
   CHECK(read_text(files) == "5:5");
 }
 
-TEST_CASE("large records are skipped without being read") {
+TEST_CASE("records of 100 MiB are skipped without being read") {
   EventScene scene;
   EventFiles files = scene.files();
   constexpr std::uint64_t kSize = std::uint64_t{100} << 20;

@@ -29,7 +29,7 @@ struct Scene {
   Journal journal;
 };
 
-TEST_CASE("the highest figure of each run counts, and several runs add up") {
+TEST_CASE("the highest number of device-seconds of each run counts, and several runs add up") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 100);
@@ -63,7 +63,7 @@ TEST_CASE("a run is counted once, even if the search is killed repeatedly") {
   }
 }
 
-TEST_CASE("a slightly higher figure is counted at once, but is stored only if it is the run's last one") {
+TEST_CASE("a small increase in device-seconds is counted at once, but is stored only at the end of the run") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 9, false);
@@ -101,7 +101,7 @@ TEST_CASE("usage after the end of a trial is counted once") {
   }
 }
 
-TEST_CASE("a figure is counted even if another process ends the trial before the figure is stored") {
+TEST_CASE("device-seconds are counted even if another process ends the trial before they are stored") {
   Scene scene;
   DeviceLedger ledger(scene.study());
   scene.take(ledger, 0, "a", 20);

@@ -46,7 +46,7 @@ TEST_CASE("large requests and responses work while a helper writes to standard e
   CHECK(helper.ask(request) == json{{"got", request}});
 }
 
-TEST_CASE("the error for a helper that exits includes its last line") {
+TEST_CASE("the error for a helper that exits includes its last line of output") {
   const auto message = [](const std::string& script) -> std::string {
     try {
       PythonHelper(shell(script)).ask({{"value", 1}});
