@@ -162,7 +162,7 @@ TEST_CASE("a truncated response is a connection error, and a change is not retri
   CHECK(client.get("/count-of?/cut-write")["count"] == 1);
 }
 
-TEST_CASE("a list continues with the new token that the server returns for an expired one") {
+TEST_CASE("a list continues with the new continue token that the server returns for an expired one") {
   Client client(server().access(), quick());
   std::vector<json> objects;
   const std::string version = client.list("/page", {"a=b", ""}, [&](json&& each) { objects.push_back(each); });
@@ -181,7 +181,7 @@ TEST_CASE("the error for a forbidden request names the request and the context, 
   CHECK(has(error_of([&] { Client(access, quick()).get("/html"); }), "not a JSON object"));
 }
 
-TEST_CASE("a 404 that names no object means that AdaptDLJobs are not installed") {
+TEST_CASE("a 404 for AdaptDLJobs means that they are not installed, unless it names an object") {
   Client client(server().access(), quick());
   CHECK_THROWS_AS(client.list(path(kAdaptDLJobs, "n")), KindNotInstalled);
   CHECK(has(error_of([&] { client.create(path(kAdaptDLJobs, "n"), {}); }),

@@ -260,7 +260,7 @@ TEST_CASE("a job whose pods cannot start fails after the start timeout") {
   }
 }
 
-TEST_CASE("a job whose pods remain unscheduled for the start timeout is allocated other nodes") {
+TEST_CASE("a job whose pods remain unscheduled for the start timeout stops and releases its nodes") {
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
   scene.step();
@@ -300,7 +300,7 @@ TEST_CASE("once all pods have been created, a missing pod restarts the job") {
   CHECK(scene.reason() == "ReplicaLost");
 }
 
-TEST_CASE("an unplaceable job fails after the timeout once the allocator confirms it") {
+TEST_CASE("an unplaceable job fails after the timeout once the allocator confirms that the job fits nowhere") {
   Scene scene = pending();
   const JobDecision no{{}, "waits: no node has 8 GPUs", false};
   scene.decision = no;

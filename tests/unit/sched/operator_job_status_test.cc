@@ -26,7 +26,7 @@ json patched(json job, const json& patch) {
 
 }  // namespace
 
-TEST_CASE("no patch is created for a status that is unchanged or has already been patched") {
+TEST_CASE("no patch is created for a status that is unchanged or whose changes have already been applied") {
   const json job = make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}});
   CHECK(JobStatus(job, kNow).patch().is_null());
   JobStatus status(job, kNow);

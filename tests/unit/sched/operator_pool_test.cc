@@ -43,7 +43,7 @@ TEST_CASE("without jobs, the pool shrinks to its minimum size") {
   CHECK(cycle(cluster).pool->surplus.size() == 1);
 }
 
-TEST_CASE("nodes are added to the pool while jobs make good use of them, up to the maximum") {
+TEST_CASE("nodes are added to the pool while jobs make good use of them, up to its maximum size") {
   AllocatorCluster cluster = make_cluster(1);
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   CycleDecisions decisions = cycle(cluster);

@@ -224,7 +224,7 @@ TEST_CASE("a job is charged from its first pod's creation, even if another opera
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(6));
 }
 
-TEST_CASE("pods on an unresponsive node are charged, and pods on a missing node are not") {
+TEST_CASE("pods on a node that is not ready are charged, and pods on a node that is gone are not") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   scene.nodes["b"] = NodeState::kNotReady;

@@ -103,7 +103,7 @@ TEST_CASE("a job is not restarted for a gain smaller than the cost of a restart"
   CHECK(decision.reasons.at("running").starts_with("keeps 10 replicas on 1 node: "));
 }
 
-TEST_CASE("in the paper's model, restarts cost young and frequently restarted jobs more") {
+TEST_CASE("in the paper's model, restarts cost young jobs and frequently restarted jobs more") {
   Problem problem = cluster(1, 4);
   problem.jobs = {job("running")};
   problem.previous["running"] = {"node-0", "node-0"};

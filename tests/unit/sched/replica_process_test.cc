@@ -121,7 +121,7 @@ TEST_CASE("descendants are killed with the session, even in their own process gr
   CHECK(sched::session_members({replica.pid()}).empty());
 }
 
-TEST_CASE("only the topmost processes that a leader leaves behind are asked to stop") {
+TEST_CASE("only the topmost processes that a session leader leaves behind are asked to stop") {
   sched::Guardian guardian;
   sched::ReplicaProcess replica("/bin/sh",
                                 shell("sh -c 'trap \"echo asked; exit\" TERM; sleep 100 & echo ready; wait' & wait"),

@@ -25,7 +25,7 @@ TEST_CASE("runs are stored in the user's state directory") {
   CHECK_GOLDEN(::testing::error_of<UsageError>([&] { sched::runs_directory(); }));
 }
 
-TEST_CASE("each run gets its own directory, even within one second") {
+TEST_CASE("each run gets its own directory, even if several start within one second") {
   const testing::TemporaryDirectory directory;
   const fs::path a = sched::make_run_directory(directory.path() / "x" / "y", "digits");
   const fs::path b = sched::make_run_directory(directory.path() / "x" / "y", "digits");

@@ -89,7 +89,7 @@ TEST_CASE("jobs pay for their share of each node's GPUs, and the node cost cover
   CHECK(result.node_cost == doctest::Approx(16 * result.makespan / 3600));
 }
 
-TEST_CASE("finish-time fairness compares a job's time with its time alone on its share of the GPUs") {
+TEST_CASE("finish-time fairness compares a job's completion time with that of the job alone on its share of the GPUs") {
   const Workload workload{"one", {job("a", 0, "cifar10", 4, 512)}};
   const SimulationOptions options;
   const SimulationResult result = run(workload, "tiresias", options);

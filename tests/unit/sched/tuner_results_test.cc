@@ -198,7 +198,7 @@ TEST_CASE("event results keep NaN values and steps when they are reopened") {
   }
 }
 
-TEST_CASE("event files are polled four times per second, and at the end of the run") {
+TEST_CASE("event files are polled at most four times per second, and at the end of the run") {
   ResultScene scene;
   scene.log(1);
   TrialResults results = scene.open();
