@@ -64,7 +64,7 @@ TEST_CASE("an entry in a credentials file can hold base64 credentials, a plain u
   CHECK_FALSE(find_auth(parse_auth_file(" \n", "f"), "a", ""));
 }
 
-TEST_CASE("credentials for a repository take precedence over those for its registry, and legacy keys match") {
+TEST_CASE("credentials for a repository take precedence over those for its registry, and keys may be legacy URLs") {
   const std::string text = R"({"auths": {"r:5000": {"username": "registry"}, "r:5000/x": {"username": "team"},
       "r:5000/x/y": {"username": "image"}, "https://index.docker.io/v1/": {"username": "hub"},
       "https://old.example/v2/": {"username": "old"}, "plain.example/v1/": {"username": "plain"}}})";

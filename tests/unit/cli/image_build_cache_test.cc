@@ -29,7 +29,7 @@ void keep_tree(const BuildCache& cache) {
 
 }  // namespace
 
-TEST_CASE("after a reboot, corrupted blobs and all trees are removed, and the rest is kept") {
+TEST_CASE("after a reboot, corrupted blobs and all unpacked layers are removed, and the rest is kept") {
   const Temporary temporary;
   std::string whole, lost;
   {
@@ -58,7 +58,7 @@ TEST_CASE("after a reboot, corrupted blobs and all trees are removed, and the re
   CHECK(next_boot.find_tree(kChain));
 }
 
-TEST_CASE("a cache is not checked for a reboot while another build is using it") {
+TEST_CASE("a cache is not cleaned up after a reboot while another build is using it") {
   const Temporary temporary;
   const BuildCache first(temporary / "cache");
   keep_tree(first);

@@ -134,7 +134,7 @@ TEST_CASE("root without CAP_SYS_ADMIN can mount file systems and change file own
   CHECK(status.st_gid == 60000);
 }
 
-TEST_CASE("a step has a working /proc in a container that hides parts of its own") {
+TEST_CASE("a step has a working /proc even if the build runs in a container where parts of /proc are hidden") {
   if (getuid() != 0) return;
   testing::TemporaryDirectory directory;
   fs::permissions(directory.path(), fs::perms::all);

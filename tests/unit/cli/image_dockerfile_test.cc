@@ -85,7 +85,7 @@ TEST_CASE("the escape directive, CRLF and a byte order mark are supported") {
   CHECK(std::get<Copy>(bom.stages[0].instructions[1].body).sources[0] == "a b");
 }
 
-TEST_CASE("a directive after a comment or an unknown directive is treated as a comment") {
+TEST_CASE("a directive that follows a comment or an unknown directive is treated as a comment") {
   CHECK(parse_dockerfile("# a comment\n# escape=`\nFROM a\n", "x").escape == '\\');
   CHECK(parse_dockerfile("# a=b\n# escape=`\nFROM a\n", "x").escape == '\\');
   CHECK(parse_dockerfile("#Syntax = example.com/docker/dockerfile:1.4@sha256:0\n#escape=`\nFROM a\n", "x").escape ==
@@ -184,7 +184,7 @@ TEST_CASE("HEALTHCHECK, EXPOSE and ONBUILD are parsed with their options and arg
   CHECK(std::get<Run>(again.body).command.heredocs[0].content == "y\n");
 }
 
-TEST_CASE("an invalid trigger of a base image is reported at the line of its FROM") {
+TEST_CASE("an invalid trigger of a base image is reported with the line of the FROM that names the image") {
   CHECK_GOLDEN(::testing::error_of([&] { parse_trigger("RUN --x y", "Dockerfile", {4, 4}); }));
   CHECK_THROWS_AS(parse_trigger("FROM a", "Dockerfile", {4, 4}), adaptdl::Error);
   CHECK_THROWS_AS(parse_trigger("RUN a\nRUN b", "Dockerfile", {4, 4}), adaptdl::Error);

@@ -88,7 +88,7 @@ TEST_CASE("an image's link through /proc cannot create a directory outside the i
   machine.check();
 }
 
-TEST_CASE("users are looked up only in a regular /etc/passwd of the image") {
+TEST_CASE("users are looked up only in the image's own /etc/passwd, which must be a regular file") {
   Machine machine;
   for (int number = 3; number < 12; ++number) {
     const fs::path file = machine.root() / "etc/passwd";
@@ -205,7 +205,7 @@ TEST_CASE("a command cannot read the builder's keyring") {
   if (key >= 0) syscall(SYS_keyctl, KEYCTL_UNLINK, key, KEY_SPEC_SESSION_KEYRING);
 }
 
-TEST_CASE("a step runs in a separate user namespace with the same user IDs") {
+TEST_CASE("a step runs in a user namespace other than the machine's, with the builder's user IDs") {
   Machine machine;
   const std::string own = fs::read_symlink("/proc/self/ns/user");
   CHECK((machine.run("readlink /proc/self/ns/user") == own + "\n") == build_namespace.own_users);

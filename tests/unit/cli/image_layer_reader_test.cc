@@ -260,7 +260,7 @@ TEST_CASE("a stop request interrupts the reading of a layer") {
   CHECK_THROWS_AS(reader.next(entry), http::Stopped);
 }
 
-TEST_CASE("reading a truncated archive fails after its complete entries, and can be abandoned midway" *
+TEST_CASE("reading a truncated archive fails after its complete entries, and a reader need not read all entries" *
           doctest::test_suite("slow")) {
   const Temporary temporary;
   run("cd " + temporary.path().string() +

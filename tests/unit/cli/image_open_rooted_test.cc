@@ -75,7 +75,8 @@ TEST_CASE("a file is created with the given mode and close-on-exec") {
 }
 
 // The kernel returns EAGAIN for some of these lookups, because a concurrent rename may have changed where ".." leads.
-TEST_CASE("concurrent renames elsewhere on the machine do not cause failures" * doctest::test_suite("slow")) {
+TEST_CASE("opening a path does not fail because of concurrent renames elsewhere on the machine" *
+          doctest::test_suite("slow")) {
   const Tree tree;
   std::string path;
   for (int i = 0; i < 100; ++i) path += "sub/deep/../../";

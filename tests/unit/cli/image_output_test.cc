@@ -59,7 +59,7 @@ std::map<std::string, std::string> blobs() {
 
 }  // namespace
 
-TEST_CASE("an OCI directory contains each blob under its digest's algorithm") {
+TEST_CASE("an OCI directory stores each blob in the directory named after its digest's algorithm") {
   const Scene scene;
   const fs::path directory = scene.temporary.path() / "out";
   for (int i = 0; i < 2; ++i) {  // the second time, the blobs exist
@@ -72,7 +72,7 @@ TEST_CASE("an OCI directory contains each blob under its digest's algorithm") {
   }
 }
 
-TEST_CASE("an archive contains each blob under its digest's algorithm, and lists the layers in order") {
+TEST_CASE("an archive stores each blob in the directory of its digest's algorithm, and lists the layers in order") {
   const Scene scene;
   const fs::path file = scene.temporary.path() / "image.tar";
   write_docker_archive(scene.image, {Reference::parse("name:tag")}, scene.cache, file);

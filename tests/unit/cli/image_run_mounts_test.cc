@@ -60,7 +60,7 @@ TEST_CASE("a bind mount is read-only unless requested, and writes to it are disc
   CHECK(tree(steps.upper()).empty());
 }
 
-TEST_CASE("a file from several layers can be bind-mounted at a relative target") {
+TEST_CASE("a bind-mounted file comes from the topmost layer that contains it, and its target may be relative") {
   Steps steps;
   write(steps.path("one/f"), "one");
   write(steps.path("two/f"), "two");

@@ -90,7 +90,7 @@ TEST_CASE("the upper directory contains exactly the changes that a command makes
   CHECK(read(steps.root() / "etc/group").starts_with("root"));
 }
 
-TEST_CASE("a step that changes nothing leaves no changes, even with mounts") {
+TEST_CASE("the upper directory stays empty if a step changes nothing, even if it has mounts") {
   Steps steps;
   SandboxStep step = steps.step("true");
   step.mounts = {mount_of(Mount::Type::kSecret, "/run/secrets/key"), mount_of(Mount::Type::kCache, "/etc/cache/deep"),
@@ -158,7 +158,7 @@ TEST_CASE("a step does not see the host's processes and files") {
   CHECK(steps.run("umask; cat /proc/self/stat | cut -d' ' -f6; echo $$") == "0022\n2\n2\n");
 }
 
-TEST_CASE("a step has Docker's capabilities except MKNOD and NET_RAW, and kernel settings are read-only") {
+TEST_CASE("steps have Docker's capabilities except MKNOD and, on the host network, NET_RAW; /proc/sys is read-only") {
   Steps steps;
   CHECK(steps.run("grep -E 'CapBnd|CapEff|CapInh|NoNewPrivs' /proc/self/status") ==
         "CapInh:\t0000000000000000\nCapEff:\t00000000a00405fb\nCapBnd:\t00000000a00405fb\nNoNewPrivs:\t0\n");

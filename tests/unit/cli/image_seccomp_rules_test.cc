@@ -193,7 +193,7 @@ bool may_differ(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("argument conditions are applied on each architecture") {
+TEST_CASE("rules that depend on the arguments of a system call are applied on each architecture") {
   for (const std::uint32_t architecture : architectures) {
     CAPTURE(architecture);
     CHECK(result_of(architecture, "clone", SIGCHLD) == "allowed");

@@ -23,7 +23,7 @@ TEST_CASE("in an empty image, only added paths exist, and link targets are unkno
   CHECK(files.find("app/d/f/x") == PathKind::kMissing);
 }
 
-TEST_CASE("for an unread base, paths that its distribution or history may create are unknown") {
+TEST_CASE("for a base whose layers are not read, paths that its distribution or history may create are unknown") {
   StageFiles files;
   files.begin_unread([](const std::string& path) {
     return text_mentions("RUN useradd -m me && mkdir -p /data /opt/tool COPY docker-entrypoint.sh /usr/local/bin/",

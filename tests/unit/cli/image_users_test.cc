@@ -64,7 +64,7 @@ TEST_CASE("the error for an unknown user or group contains the name") {
   CHECK_GOLDEN(error_of([] { find("-1"); }));
 }
 
-TEST_CASE("only user and group names require the image's files") {
+TEST_CASE("names of users and groups require the image's /etc/passwd and /etc/group, and IDs do not") {
   CHECK(names_users("maker"));
   CHECK(names_users("0:tools"));
   CHECK(!names_users("0:0"));

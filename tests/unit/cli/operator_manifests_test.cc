@@ -180,7 +180,7 @@ TEST_CASE("the service, network policy and deployment select the operator's pods
   CHECK(deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0);
 }
 
-TEST_CASE("the API server calls the namespace's validator only for jobs in the selected namespaces") {
+TEST_CASE("the API server calls the operator's validator only for jobs in the selected namespaces") {
   const auto documents =
       manifests({.name_space = "other",
                  .settings = {"validatorFailurePolicy=Fail", "validatorNamespaces={matchLabels: {a: b}}",
@@ -312,7 +312,7 @@ TEST_CASE("an invalid --set is rejected") {
   CHECK_THROWS_AS(cli::operator_manifests({.settings = {"podPatch={"}}), UsageError);
 }
 
-TEST_CASE("a template that Helm might read differently is rejected with file and line") {
+TEST_CASE("a template that Helm might render differently from adaptdl is rejected with its file and line") {
   const json values = {{"a", {{"b", "$x"}}}, {"list", {1, 2}}};
   CHECK(render("n: {{ .Release.Namespace }}{{.Release.Name|toJson}}\n") == "n: space\"adaptdl\"\n");
   CHECK(render("v: {{ .Chart.AppVersion | toJson }}\n") == "v: \"1.2.3\"\n");

@@ -121,7 +121,7 @@ TEST_CASE_FIXTURE(Redirected, "text written to two streams keeps its order") {
   ::close(other);
 }
 
-TEST_CASE_FIXTURE(Redirected, "a closed reader is detected and its output is dropped") {
+TEST_CASE_FIXTURE(Redirected, "a closed reader is detected, and further output to it is dropped") {
   OutputQueue queue;
   ::close(read_end);
   read_end = -1;

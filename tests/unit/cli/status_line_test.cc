@@ -34,7 +34,7 @@ TEST_CASE("the status line omits values that are not numbers") {
   CHECK(status_text({{"step", 1e300}}, 1, 0s, 80) == "step 1e+300  1 replica  0:00");
 }
 
-TEST_CASE("progress in Kubeflow's format shows fractional epochs and the time left") {
+TEST_CASE("progress in Kubeflow's format is shown with fractional epochs and the time left") {
   json progress = {{"progress", 29}, {"targetProgress", 100}, {"remaining_s", 795}, {"epoch", 0.294}, {"loss", 0.23469},
                    {"step", 29},     {"steps", 100}};
   CHECK(status_text(progress, 1, 5s, 200) == "epoch 0.29  step 29/100  loss 0.2347  1 replica  0:05  13:15 left");

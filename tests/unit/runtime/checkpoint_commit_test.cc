@@ -78,7 +78,7 @@ TEST_CASE("a save never deletes a checkpoint of a newer format") {
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-3", "checkpoint-4"});
 }
 
-TEST_CASE("a kill during a save leaves the previous checkpoint intact, and the next save cleans up" *
+TEST_CASE("a kill during a save leaves the previous checkpoint intact, and the next save removes the leftovers" *
           doctest::test_suite("slow")) {
   const Directory directory;
   Job job(std::size_t{24} << 20);
@@ -223,7 +223,7 @@ TEST_CASE("saving fails once the highest possible checkpoint number is in use") 
   CHECK_GOLDEN(save_error());
 }
 
-TEST_CASE("a failed save names the state that threw, and leaves no files behind") {
+TEST_CASE("the error of a failed save names the state that threw, and no files are left behind") {
   const Directory directory;
   Job job(std::size_t{20} << 20);
   job.model.before_chunk = [](std::size_t offset) {

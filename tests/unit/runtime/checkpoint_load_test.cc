@@ -30,7 +30,7 @@ TEST_CASE("without a checkpoint, training starts from scratch, which is logged o
   }
 }
 
-TEST_CASE("all states are loaded from the newest checkpoint, until reset() makes the next load choose again") {
+TEST_CASE("all states are loaded from the checkpoint that the first load chose, until reset() allows a new choice") {
   TwoCheckpoints two;
   CHECK(two.load() == 11);
   CHECK(ckpt::loaded_number() == 1);

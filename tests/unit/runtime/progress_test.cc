@@ -94,7 +94,7 @@ TEST_CASE("reports of concurrent threads are complete lines") {
   for (std::string line = process.line(); !line.empty(); line = process.line()) CHECK(json::accept(line));
 }
 
-TEST_CASE("a full pipe drops lines instead of blocking, and written lines are complete") {
+TEST_CASE("if the pipe is full, lines are dropped instead of blocking the program, and written lines are complete") {
   Process process(kFd, [] {
     report_to(kFd);
     flood();
@@ -106,7 +106,7 @@ TEST_CASE("a full pipe drops lines instead of blocking, and written lines are co
   CHECK(whole > 10);
 }
 
-TEST_CASE("a full socket drops lines instead of blocking") {
+TEST_CASE("if the socket is full, lines are dropped instead of blocking the program") {
   Process process(STDERR_FILENO, [] {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 2;

@@ -125,7 +125,7 @@ TEST_CASE("parameters used by replicas in different batches of a step get the me
   });
 }
 
-TEST_CASE("sparse gradients are averaged, accumulated and measured") {
+TEST_CASE("sparse gradients are averaged and accumulated, and the noise scale includes them") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     torch::manual_seed(1);

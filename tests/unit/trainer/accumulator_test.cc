@@ -238,7 +238,7 @@ TEST_CASE("adding incompatible values on two replicas fails on both") {
   CHECK(codes == std::vector<int>{0, 0});
 }
 
-TEST_CASE("incompatible and missing values are rejected, and get() and pop() behave as for a map") {
+TEST_CASE("incompatible and missing values are rejected, get() can return a fallback, and pop() removes a value") {
   ElasticJob().run_to(0, 1, [](int) {
     Accumulator accumulator({{"x", at::ones(2)}, {"n", 1}});
     EXPECT(accumulator.get("n", 7) == 7);  // the map is empty in accumulation mode
@@ -256,7 +256,7 @@ TEST_CASE("incompatible and missing values are rejected, and get() and pop() beh
   });
 }
 
-TEST_CASE("a replayed synchronization sees its original values even if the map was changed in it") {
+TEST_CASE("a replayed synchronization yields its original values, even if the program changed them during it") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, kCheckpointed, 0}) {
     job.run_to(code, 2, [&](int rank) {
@@ -283,7 +283,7 @@ TEST_CASE("a replayed synchronization sees its original values even if the map w
   }
 }
 
-TEST_CASE("an accumulator destroyed within an epoch is restored when its code is replayed") {
+TEST_CASE("an accumulator destroyed within an epoch is restored when the code that creates it is replayed") {
   const ElasticJob job;
   for (const int code : {kCheckpointed, 0}) {
     job.run_to(code, code == 0 ? 4 : 2, [&](int rank) {

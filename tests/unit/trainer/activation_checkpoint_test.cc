@@ -76,7 +76,7 @@ std::vector<at::Tensor> buffers_of(const Net& net) {
 
 }  // namespace
 
-TEST_CASE("gradients, dropout and running statistics match a plain pass, although activations are not kept") {
+TEST_CASE("with recomputed activations, gradients, dropout and running statistics match those of a plain pass") {
   expect_replicas(1, [](int) {
     for (const bool autocast : {false, true}) {
       std::vector<at::Tensor> parameters, input_gradients, random;
@@ -112,7 +112,7 @@ TEST_CASE("gradients, dropout and running statistics match a plain pass, althoug
   });
 }
 
-TEST_CASE("averaged gradients and the noise scale match a plain pass") {
+TEST_CASE("with recomputed activations, averaged gradients and the noise scale match those of a plain pass") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [](int rank) {
       adaptdl::init_process_group("gloo");
@@ -148,7 +148,7 @@ TORCH_MODULE(Pair);
 
 }  // namespace
 
-TEST_CASE("a part may have several inputs and outputs, some without a gradient, and unused parameters") {
+TEST_CASE("a checkpointed part may have several inputs and outputs, some without a gradient, and unused parameters") {
   expect_replicas(1, [](int) {
     Pair pair;
     const auto a = torch::ones({2}).set_requires_grad(true), b = torch::ones({2}).set_requires_grad(true);
@@ -207,14 +207,14 @@ TEST_CASE("a module can be used inside and outside a checkpointed part") {
   CHECK(part->weight.grad().equal(torch::full({2}, 18.0)));
 }
 
-TEST_CASE("an input tensor may be undefined") {
+TEST_CASE("an input tensor of a checkpointed part may be undefined") {
   Scale part;
   const auto x = torch::ones({2}).set_requires_grad(true);
   checkpoint_activations(part, x, at::Tensor()).sum().backward();
   CHECK(x.grad().equal(torch::full({2}, 3.0)));
 }
 
-TEST_CASE("second derivatives are rejected") {
+TEST_CASE("second derivatives of a checkpointed part are rejected") {
   Scale part;
   const auto x = torch::ones({2}).set_requires_grad(true);
   const auto result = checkpoint_activations(part, x).sum();

@@ -133,7 +133,7 @@ TEST_CASE("with scripted batch-size decisions, restarts change neither the batch
   check_bit_equal(false, {{1}, {17}, {30, 5, 22}, {41, 1, 1}});
 }
 
-TEST_CASE("a job with sparse gradients resumes with the same noise scale") {
+TEST_CASE("a resumed job with sparse gradients ends with the same noise scale as an uninterrupted one") {
   std::string expected;
   for (const bool stops : {false, true}) {
     const ElasticJob job;

@@ -132,7 +132,7 @@ TEST_CASE("the batch size changes only if goodput improves by more than 5%") {
   CHECK(best_batch_size(noisy, crowded, 1, 8, BatchSize{16, 0}) == BatchSize{16, 0});
 }
 
-TEST_CASE("goodput is fitted to the measured step times, and the batch size grows accordingly" *
+TEST_CASE("the goodput model is fitted to the measured step times, and the batch size grows accordingly" *
           doctest::test_suite("slow")) {
   for (const int workers : {0, 2}) {
     const ElasticJob job;

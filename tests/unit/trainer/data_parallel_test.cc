@@ -75,7 +75,7 @@ TEST_CASE("gradients are averaged across replicas at every step, even after buck
   }
 }
 
-TEST_CASE("compressed gradients are averaged to the precision of their type") {
+TEST_CASE("compressed gradients are averaged with the precision of the type to which they are compressed") {
   for (const bool view : {false, true}) {
     expect_replicas(2, [&](int rank) {
       adaptdl::init_process_group("gloo");

@@ -183,7 +183,7 @@ TEST_CASE("groups are averaged separately, and negative estimates count as zero 
   CHECK(noise.var_avg() == doctest::Approx(3 + 1e-6));
 }
 
-TEST_CASE("differenced estimates are dropped once a step has several gradients") {
+TEST_CASE("estimates from consecutive gradients are dropped once a step has several gradients") {
   GradientNoiseScale noise(1);
   noise.update({{100}, {50}, 2, 2, true});
   noise.update(sample(5, 3, 4, 2));
@@ -224,15 +224,14 @@ TEST_CASE("on a quadratic, the estimates converge to the true moments with Adam 
   });
 }
 
-TEST_CASE("the estimates converge to the true moments for all numbers of replicas and accumulation steps" *
+TEST_CASE("the estimates converge to the true moments with any number of replicas and accumulation steps" *
           doctest::test_suite("full")) {
   for (const bool adam : {false, true})
     for (const int replicas : {1, 2, 4})
       for (const int accumulation : {0, 1, 3}) converges(adam, replicas, accumulation);
 }
 
-TEST_CASE("on logistic regression, the estimates converge to the true moments within 2% on two replicas" *
-          doctest::test_suite("full")) {
+TEST_CASE("on logistic regression, the estimates converge within 2% on two replicas" * doctest::test_suite("full")) {
   testing::expect_replicas(2, [](int rank) {
     torch::set_num_threads(1);
     const auto problem = logistic();

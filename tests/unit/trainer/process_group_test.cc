@@ -106,7 +106,7 @@ bool blocks_sigpipe(const std::string& thread) {
 
 }  // namespace
 
-TEST_CASE("a peer that dies while users join a new process group is reported as lost") {
+TEST_CASE("a peer that dies while the objects that use a new process group join it is reported as lost") {
   std::array<int, 2> formed{};
   REQUIRE(::pipe(formed.data()) == 0);
   const auto codes = testing::run_replicas(kReplicas, [&formed](int rank) {

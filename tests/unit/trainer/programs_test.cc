@@ -107,7 +107,7 @@ TEST_CASE("augmentation shifts images by up to 4 pixels and mirrors them, reprod
   CHECK(mirrors.size() == 2);
 }
 
-TEST_CASE("generated images depend only on the seed, are balanced, and defeat a nearest-mean classifier" *
+TEST_CASE("generated images depend only on the seed, have balanced classes, and defeat a nearest-mean classifier" *
           doctest::test_suite("slow")) {
   const auto images = CifarDataset::generate(2000, 3);
   CHECK(images.images().equal(CifarDataset::generate(2000, 3).images()));

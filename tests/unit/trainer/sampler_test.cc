@@ -75,7 +75,7 @@ TEST_CASE("no sample is repeated more than once if there are at least as many sa
   }
 }
 
-TEST_CASE("a pass redistributed to other numbers of replicas still deals every sample with few repeats") {
+TEST_CASE("a pass redistributed to other numbers of replicas deals every sample, with fewer repeats than replicas") {
   std::mt19937 random(5);
   for (int trial = 0; trial < 300; ++trial) {
     const std::size_t size = 1 + random() % 200;

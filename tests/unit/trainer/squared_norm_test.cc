@@ -42,7 +42,7 @@ std::vector<GroupGradient> gradients() {
 
 }  // namespace
 
-TEST_CASE("squared norms of all kinds of gradients match double precision, one at a time and together") {
+TEST_CASE("squared norms of all kinds of gradients match those in double precision, one at a time and together") {
   torch::manual_seed(1);
   const auto all = gradients();
   std::vector<double> expected(2, 0);

@@ -172,7 +172,7 @@ TEST_CASE("add_graph leaves modes, buffers, gradients, inputs and the random num
 
 namespace {
 
-// A module with one buffer that changes in size, and two that change without a new version number.
+// A module whose buffers change in size, or without a new version number.
 struct Remembering : nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     const auto seen = cache.size(0);
@@ -195,7 +195,7 @@ struct Recurrent : nn::Module {
 
 }  // namespace
 
-TEST_CASE("add_graph restores a buffer that changes in size, and those that change without a new version number") {
+TEST_CASE("add_graph restores buffers that change in size, or that change without getting a new version number") {
   auto net = std::make_shared<Remembering>();
   graph_of(net, torch::ones({3, 4}));
   CHECK(net->cache.equal(torch::zeros({1, 4})));
