@@ -110,7 +110,7 @@ class CheckpointCommand(unittest.TestCase):
             for file in state["files"]:
                 self.assertEqual(file["checksum"], xxhsum((checkpoint / file["name"]).read_bytes()))
 
-    def test_ls_lists_the_newest_first(self):
+    def test_ls_lists_the_newest_checkpoint_first(self):
         self.save(3)
         (self.directory / "checkpoint-1" / "optimizer.safetensors").unlink()
         lines = self.adaptdl("ls", self.directory).splitlines()
@@ -133,7 +133,7 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn("No such file or directory", self.adaptdl("ls", self.root / "missing", code=1))
         self.assertIn("dir is required", self.adaptdl("ls", code=2).lower())
 
-    def test_show_accepts_a_checkpoint_or_a_directory_and_defaults_to_the_newest(self):
+    def test_show_shows_a_checkpoint_or_the_newest_checkpoint_in_a_directory(self):
         self.save(2)
         shown = self.json("show", self.directory)
         self.assertEqual(shown["number"], 1)

@@ -196,7 +196,7 @@ class EksTest(unittest.TestCase):
 
 
 class DocumentTest(unittest.TestCase):
-    def test_commands_have_only_known_options(self):
+    def test_commands_in_the_document_have_only_known_options(self):
         known = {verb["path"]: verb for verb in verbs(json.loads(adaptdl("help", "--dump-json")))}
         found = list(commands())
         self.assertGreater(len(found), 15)

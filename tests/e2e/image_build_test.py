@@ -87,7 +87,7 @@ class Copying(Journey):
         self.assertEqual(self.layout()[1]["created"], "2020-09-13T12:26:40Z")
         self.assertEqual(self.files()["app/f"][0].mtime, 1_600_000_000)
 
-    def test_only_steps_after_a_change_are_rebuilt_even_if_size_and_time_are_equal(self):
+    def test_only_steps_from_a_changed_file_on_are_rebuilt_even_if_its_size_and_time_are_unchanged(self):
         self.write({"Dockerfile": "FROM scratch\nCOPY a /a\nCOPY b /b\nCOPY c /c\n", "a": "a", "b": "b", "c": "c"})
         self.assertEqual(self.build()["cachedSteps"], 0)
         self.assertEqual(self.build()["cachedSteps"], 3)

@@ -34,7 +34,7 @@ class CompleteBuilds(Journey):
                 pass
         return found
 
-    def test_a_build_after_killed_ones_produces_the_same_image(self):
+    def test_a_build_after_killed_ones_produces_the_same_image_as_an_undisturbed_one(self):
         server = self.registry()
         self.write_all(server)
         began = time.monotonic()

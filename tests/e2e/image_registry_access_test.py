@@ -80,7 +80,7 @@ class Credentials(Journey):
         self.skopeo("copy", "--authfile", right, "--src-tls-verify=false", f"docker://{server.host}/x@{digest}", f"dir:{self.root / 'copy'}")
         self.pull(f"auth={right}", f"{server.host}/x:1")
 
-    def test_the_environment_locates_credentials_and_a_helper_takes_precedence(self):
+    def test_environment_variables_select_the_credentials_file_and_a_helper_takes_precedence_over_it(self):
         server = self.protected()
         file = self.file(1000)
         wrong = self.basic(password="old")

@@ -112,7 +112,7 @@ class LiveRescaleTest(RunTest):
         self.assertGreaterEqual(len(times), self.epochs(times) * SAMPLES - 2 * BATCH)
         self.assertLessEqual(set(times.values()), {1, 2})
 
-    def test_survivors_of_a_killed_replica_finish_an_evaluation_in_the_training_loop(self):
+    def test_the_other_replicas_finish_an_evaluation_in_the_training_loop_if_one_is_killed(self):
         for name, victim in (("last", -1), ("first", 0)):
             with self.subTest(name):
                 self.samples.write_text("")
@@ -188,7 +188,7 @@ class LiveRescaleTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_checkpoint_save_fails_if_the_replicas_cannot_save_and_training_continues(self):
+    def test_checkpoint_save_fails_and_training_continues_if_the_replicas_cannot_save_a_checkpoint(self):
         run = self.train("job", "--step-time", 30, options=("--replicas", 2), epochs=1000)
         self.assertTrue(eventually(lambda: len(self.training(run)) == 2), run.text())
         shutil.rmtree(self.directory / "job", ignore_errors=True)

@@ -120,7 +120,7 @@ class ProgramsTest(unittest.TestCase):
             losses.append(self.epochs()[-1]["loss"])
         self.assertAlmostEqual(losses[0], losses[1], places=3)
 
-    def test_an_adaptive_batch_size_stays_within_bounds_and_counts_its_progress(self):
+    def test_an_adaptive_batch_size_stays_within_its_bounds_and_epochs_end_at_their_target_progress(self):
         self.train("cifar", "--samples", "3000", "--epochs", "12", "--batch-size", "16", "--autoscale-bsz", "--max-batch-size", "96", "--local-bsz-bounds", "16:64")
         epochs = self.epochs()
         for epoch in epochs:

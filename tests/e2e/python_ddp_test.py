@@ -110,10 +110,10 @@ class PythonDdpTest(unittest.TestCase):
     def test_an_adaptive_optimizer_at_scale_1_matches_plain_sgd(self):
         self.compare("adaptive")
 
-    def test_all_features_without_mixed_precision_match_ddp(self):
+    def test_all_features_except_mixed_precision_match_ddp_when_combined(self):
         self.compare("all but bf16, double")
 
-    def test_all_features_without_batch_normalization_match_ddp(self):
+    def test_all_features_except_batch_normalization_match_ddp_when_combined(self):
         self.compare("all but SyncBatchNorm")
 
 

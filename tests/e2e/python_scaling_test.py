@@ -194,20 +194,20 @@ class PythonScalingTest(unittest.TestCase):
                 self.assertLessEqual(difference_here, TOLERANCE * whole, f"{name} in {what}")
         return difference
 
-    def test_scaling_rules_agree_under_sgd_at_changing_scales(self):
+    def test_scaling_rules_under_sgd_agree_with_the_python_package_at_changing_scales(self):
         self.compare("SGD")
 
-    def test_adam_scale_agrees_with_preconditioned_gradients(self):
+    def test_adam_scale_agrees_with_the_python_package_on_preconditioned_gradients(self):
         self.compare("Adam AdamScale")
         self.compare("AdamW AdamScale")
 
-    def test_ada_scale_agrees_under_adam_at_changing_scales(self):
+    def test_ada_scale_under_adam_agrees_with_the_python_package_at_changing_scales(self):
         self.compare("Adam AdaScale")
 
-    def test_scaling_agrees_when_accumulation_begins_and_ends(self):
+    def test_scaling_agrees_with_the_python_package_when_accumulation_begins_and_ends(self):
         self.compare("between")
 
-    def test_scaling_agrees_around_steps_with_nan_or_infinity(self):
+    def test_scaling_agrees_with_the_python_package_around_steps_with_nan_or_infinity(self):
         self.compare("not finite")
 
 

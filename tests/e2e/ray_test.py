@@ -209,7 +209,7 @@ class RayTest(unittest.TestCase):
         self.assertEqual(self.cluster.query("len([j for j in __import__('ray.job_submission').job_submission.JobSubmissionClient("
                                             f"'{self.cluster.url}').list_jobs() if j.submission_id])"), "1")
 
-    def test_the_configuration_in_the_documents_is_valid(self):
+    def test_the_cluster_configuration_in_the_documentation_is_valid(self):
         [text] = re.findall(r"```yaml\n(# cluster.yaml\n.*?)```", (pathlib.Path(os.environ["SOURCE_ROOT"]) / "docs/ray.md").read_text(), re.DOTALL)
         code = "import sys, yaml; from ray.autoscaler._private import util; util.validate_config(util.prepare_config(yaml.safe_load(sys.stdin)))"
         done = subprocess.run([self.python, "-c", code], input=text, capture_output=True, text=True)

@@ -148,7 +148,7 @@ class ReferenceTest(unittest.TestCase):
         self.assertTrue((self.directory / "namespaceadaptdl_1_1checkpoint.html").exists())
         self.assertFalse(list(self.directory.glob("*internal*")))
 
-    def test_undocumented_declarations_and_broken_references_are_reported_by_line(self):
+    def test_undocumented_declarations_and_broken_references_are_reported_with_their_lines(self):
         done = self.run_on("gaps.h", GAPS)
         self.assertNotEqual(done.returncode, 0)
         reports = re.findall(rf"^{self.directory}/gaps\.h:(\d+): \w+: (.*)", done.stderr, re.MULTILINE)

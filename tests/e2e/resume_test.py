@@ -104,13 +104,13 @@ class ResumeTest(unittest.TestCase):
             # The terms of a sum that was saved midway and then resumed are added in a different order.
             self.assertAlmostEqual(resumed["loss"], uninterrupted["loss"], places=12)
 
-    def test_interruptions_do_not_change_the_final_parameters_of_one_replica(self):
+    def test_repeated_interruptions_of_one_replica_leave_the_final_parameters_bitwise_unchanged(self):
         self.interrupted_as_uninterrupted(1, INTERRUPTIONS)
 
-    def test_interruptions_do_not_change_the_final_parameters_of_two_replicas(self):
+    def test_repeated_interruptions_of_two_replicas_leave_the_final_parameters_bitwise_unchanged(self):
         self.interrupted_as_uninterrupted(2, FEWER)
 
-    def test_interruptions_do_not_change_the_final_parameters_of_three_replicas(self):
+    def test_repeated_interruptions_of_three_replicas_leave_the_final_parameters_bitwise_unchanged(self):
         self.interrupted_as_uninterrupted(3, FEWER)
 
     def test_each_epoch_covers_all_samples_when_resumed_on_1_to_4_replicas(self):

@@ -120,7 +120,7 @@ class ResizeTest(ElasticTest):
         self.stop(run)
         self.assertEqual([pid for pid in replicas if is_alive(pid)], [])
 
-    def test_logs_and_prefixes_follow_a_replica_whose_rank_changes(self):
+    def test_the_prefix_and_log_file_of_a_replica_whose_rank_changes_are_those_of_its_new_rank(self):
         run = self.start_elastic("1:2", devices=2, options=["--logs", "l"])
         first, second = self.wait_for_generation(run, 0, 2)
         os.kill(first, signal.SIGKILL)
@@ -280,7 +280,7 @@ class CheckpointRestartTest(ElasticTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_a_program_without_generations_is_rescaled_by_a_restart(self):
+    def test_a_program_that_does_not_follow_generations_is_rescaled_by_a_restart(self):
         name = f"plain{os.getpid()}"
         run = self.start(
             "-n", "1:2", "--devices", 4, "--device-kind", "cpu", "--name", name, "--checkpoint", "c",

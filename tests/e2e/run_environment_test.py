@@ -50,7 +50,7 @@ class EnvironmentTest(RunTest):
         shown = {int(line[1 : line.index("]")]): json.loads(line.split(" ", 1)[1]) for line in run.out}
         return [shown[rank] for rank in sorted(shown)]
 
-    def test_each_replica_gets_all_environment_variables(self):
+    def test_each_replica_gets_all_adaptdl_environment_variables(self):
         first, second = self.environments(
             "-n",
             2,
@@ -154,7 +154,7 @@ class EnvironmentTest(RunTest):
         )
 
 
-    def test_a_replica_inherits_no_other_descriptors(self):
+    def test_a_replica_has_only_its_standard_descriptors_and_the_status_pipe(self):
         program = self.python("show", PRINT_DESCRIPTORS)
         for options in ([], ["--devices", "2", "--device-kind", "cpu"], ["--logs", "logs"]):
             with self.subTest(options), stray_pipe():

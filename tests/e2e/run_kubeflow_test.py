@@ -83,7 +83,7 @@ class KubeflowTest(RunTest):
         self.assertEqual(sorted(run.out), [f"[{rank}] posted 200" for rank in range(3)])
         self.assertEqual(self.progress("job"), {"progress": 50, "targetProgress": 100})
 
-    def test_reports_on_the_status_descriptor_take_precedence(self):
+    def test_reports_on_the_status_descriptor_take_precedence_over_posted_progress(self):
         self.run_to_end("--name", "job", self.python("both", BOTH.format(directory=str(PROGRAM.parent))))
         self.assertEqual(self.progress("job"), {"epoch": 3, "loss": 0.5})
 

@@ -138,7 +138,7 @@ class LsTest(VerbsTest):
         self.assertEqual(watch.wait(PATIENCE), 0)
         self.assertEqual(watch.stdout.read(), "")  # nothing else changed
 
-    def test_watch_redraws_in_place_on_a_terminal(self):
+    def test_watch_redraws_the_table_in_place_on_a_terminal(self):
         self.run_to_end("--name", "job", "-n", 1, "true")
         leader, follower = pty.openpty()
         watch = subprocess.Popen(

@@ -87,7 +87,7 @@ class TwoRunsTest(SharingTest):
         self.wait_for_replicas(one=1, two=3)
         self.stop(one, two)
 
-    def test_programs_without_generations_are_restarted_on_their_share(self):
+    def test_programs_that_do_not_follow_generations_are_restarted_on_their_share_of_the_devices(self):
         one = self.share("one", "1:4", REPLICA_PROGRAM, "--steps", FOREVER)
         self.wait_for_replicas(one=4)
         self.adaptdl("checkpoint", "save", "one")

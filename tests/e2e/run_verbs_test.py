@@ -77,7 +77,7 @@ class LogsTest(VerbsTest):
 
 
 class CheckpointSaveTest(VerbsTest):
-    def test_checkpoint_save_saves_at_once_and_training_continues(self):
+    def test_checkpoint_save_saves_a_checkpoint_at_once_and_training_continues(self):
         run = self.start_counting("job", "--checkpoint", "c")
         for number in range(2):
             path = pathlib.Path(self.adaptdl("checkpoint", "save", "job").strip())
@@ -113,7 +113,7 @@ class CheckpointSaveTest(VerbsTest):
         )
         self.assertEqual(len(replicas_of(run.pid)), 2)
 
-    def test_checkpoint_save_is_rejected_without_checkpoints_and_after_the_end(self):
+    def test_checkpoint_save_is_rejected_for_runs_that_have_ended_or_save_no_checkpoints(self):
         self.start_counting("job", "--no-checkpoint")
         self.assertEqual(self.refusal("checkpoint", "save", "job"), "run 'job': it was started with --no-checkpoint")
         self.run_to_end("-n", 1, "--name", "over", "true")

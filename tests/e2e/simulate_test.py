@@ -324,7 +324,7 @@ class PlotTest(SimulateTest):
         titles = {element.text for group in root.iter(self.SVG + "g") for element in group.iter(self.SVG + "title")}
         self.assertEqual(titles, jobs)
 
-    def test_title_and_output_options_are_applied(self):
+    def test_the_title_and_output_options_are_applied_to_the_plot(self):
         out = self.cycles("--policy", "fifo")
         svg = self.directory / "p.svg"
         self.succeed("plot", out, "-o", svg, "--title", "A & B <c>")
@@ -333,7 +333,7 @@ class PlotTest(SimulateTest):
         self.assert_refused(["plot", out, "-o", out], "would overwrite the cycle file")
         self.assert_refused(["plot", out, "-o", "/nowhere/p.svg"], "cannot write '/nowhere/p.svg'", code=1)
 
-    def test_one_of_several_simulations_must_be_selected(self):
+    def test_one_of_several_simulations_in_a_file_must_be_selected_for_the_plot(self):
         out = self.cycles("--policy", "fifo,sia")
         self.assert_refused(
             ["plot", out],
@@ -343,7 +343,7 @@ class PlotTest(SimulateTest):
         self.succeed("plot", out, "--policy", "sia")
         self.assertIn("small under sia", out.with_suffix(".svg").read_text())
 
-    def test_plots_of_long_traces_are_small_files(self):
+    def test_the_plot_of_a_long_simulation_is_less_than_a_fifth_as_large_as_its_cycle_file(self):
         file = self.directory / "long.jsonl"
         nodes = [{"name": f"n{i}", "gpus": 8} for i in range(64)]
         with open(file, "w") as lines:

@@ -195,7 +195,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.environment["KUBECONFIG"] = str(self.directory / "none")
         self.assert_refused("no file in KUBECONFIG exists", *SEARCH, *program, code=1)
 
-    def test_a_resumed_study_keeps_its_cluster_and_job(self):
+    def test_resuming_a_study_cannot_change_its_cluster_or_the_options_of_its_jobs(self):
         self.tune(*SEARCH, "--trials", 1, *self.program("--epochs", 1))
         for option in ("--image=other", "--min-replicas=2", "--context=other", "--checkpoint-every=1s"):
             printed = self.tune("--resume", "--study", "s", option, code=2)

@@ -141,7 +141,7 @@ class SamplerTests:
         generations = {each["cma:generation"] for each in self.attributes("s").values() if "cma:generation" in each}
         self.assertGreaterEqual(generations, {0, 1})
 
-    def test_a_killed_and_resumed_search_tries_the_same_parameters(self):
+    def test_a_killed_and_resumed_search_tries_the_same_parameters_as_an_uninterrupted_one(self):
         generator = random.Random(3)
         for sampler in ("TPESampler", "CmaEsSampler"):
             options = (sampler, 14, 1, "--pruner", "none")

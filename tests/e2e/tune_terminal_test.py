@@ -242,7 +242,7 @@ class TuneEventsTest(tune_support.TuneTest):
     def of(self, events, trial):
         return [event["event"] for event in events if event.get("trial") == trial]
 
-    def test_every_trial_starts_and_ends_once(self):
+    def test_the_events_report_one_start_and_one_end_of_every_trial(self):
         events = self.events("--study", "s", "--trials", 12, *SPACE, *DEVICES, *self.program("--results", "--pause", "0.1"))
         self.assertEqual(list(events[0]), ["event", "study", "directory", "metric", "direction", "trials", "parallel", "states", "time"])
         self.assertEqual(events[0]["event"], "search_started")
