@@ -35,7 +35,7 @@ class LogsTest(VerbsTest):
             self.without_headers(self.adaptdl("logs", "job", "--rank", 1)), [f"turn {turn}" for turn in range(1, 10, 2)]
         )
 
-    def test_logs_with_follow_ends_when_the_run_ends(self):
+    def test_the_logs_command_with_the_option_follow_ends_when_the_run_ends(self):
         run = self.start_counting(
             "job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done; echo over"]
         )

@@ -195,7 +195,7 @@ class SamplerTests:
         self.tune("--resume", "--study", "s")
         self.assertEqual(self.parameters("s"), self.parameters("whole"))
 
-    def test_enqueued_parameters_are_kept(self):
+    def test_an_optuna_sampler_keeps_enqueued_parameters_and_draws_the_others(self):
         search = self.start_held("s", "TPESampler", 4, 1, "--pruner", "none")
         search.terminate()
         search.stderr.read()

@@ -193,7 +193,7 @@ TEST_CASE("if one replica dies, a save fails on the others") {
   CHECK(directory.names().empty());
 }
 
-TEST_CASE("a save fails on all replicas if their parts exceed the collective's message limit") {
+TEST_CASE("a save fails on all replicas if their parts exceed the message limit of collective calls") {
   const Directory directory;
   Parted state("a");
   state.part_size = 100'000;

@@ -60,7 +60,7 @@ void lose_host() {
 
 }  // namespace
 
-TEST_CASE("calls on both sides fail if the other host stops responding") {
+TEST_CASE("collective calls fail on both hosts if the network between them fails silently") {
   adaptdl::net::patience = {.idle_seconds = 1, .interval_seconds = 1, .probes = 2, .retransmits = 3};
   lose_host();
   adaptdl::net::patience = {};

@@ -10,7 +10,7 @@ namespace embedded_library_test {
 
 using adaptdl::load_function;
 
-TEST_CASE("loading an invalid library fails, and the error says what to install") {
+TEST_CASE("loading an invalid library fails, and the error names what to install") {
   const std::string error = testing::error_of([] { load_function({"not a library", "tests", "the moon"}, "f"); });
   CHECK(error.starts_with("cannot load the library for tests: /proc/self/fd/"));
   CHECK(error.ends_with("; install the moon"));

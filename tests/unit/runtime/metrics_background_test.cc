@@ -171,7 +171,7 @@ TEST_CASE("after a post in progress, only the newest pending hints are sent") {
   CHECK(process.join() == 0);
 }
 
-TEST_CASE("an outage is reported once, and so is its end") {
+TEST_CASE("an outage of the supervisor is reported once, and so is its end") {
   Server server({{503, ""}, {503, ""}, {503, ""}, {200, ""}, {200, ""}, {503, ""}});
   const Gate gate;
   Process process = run([&] {

@@ -174,7 +174,7 @@ TEST_CASE("estimates of a step are unbiased, and their averages are bias-correct
   CHECK(noise.var_avg() == doctest::Approx((keep * first * (4 / 3.0) + (1 - keep) * 24) / weight).epsilon(1e-12));
 }
 
-TEST_CASE("groups are averaged separately, and negative estimates count as zero in the sum") {
+TEST_CASE("parameter groups are averaged separately, and negative estimates count as zero in the sum") {
   GradientNoiseScale noise(2);
   noise.update({{4, 1}, {1, 1}, 2, 1, false});
   CHECK(noise.raw_sqr_avg()[0] == doctest::Approx(-2));

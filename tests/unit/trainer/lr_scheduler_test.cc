@@ -160,7 +160,7 @@ void check(LRSchedule& scheduler, optim::Optimizer& optimizer, const std::vector
 
 }  // namespace
 
-TEST_CASE("schedules match PyTorch, by step and by position") {
+TEST_CASE("schedules match PyTorch's, by step and by position") {
   SUBCASE("cosine") {
     auto optimizer = two_groups();
     CosineAnnealingLR scheduler(optimizer, 10, 0.01);

@@ -60,7 +60,7 @@ TEST_CASE("squared norms of all kinds of gradients match those in double precisi
   }
 }
 
-TEST_CASE("every element is counted once for any number of elements") {
+TEST_CASE("squared norms count every element once, for any number of elements") {
   std::vector<std::int64_t> sizes(300);
   std::iota(sizes.begin(), sizes.end(), 0);
   for (const std::int64_t more : {-1, 0, 1, 63, 64, 65}) sizes.push_back((std::int64_t{1} << 16) + more);

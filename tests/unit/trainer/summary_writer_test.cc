@@ -119,7 +119,7 @@ void expect_job_directory(const char* logdir, const char* job, const std::option
 
 }  // namespace
 
-TEST_CASE("record framing matches TensorBoard") {
+TEST_CASE("record framing matches TensorBoard's") {
   // The expected bytes are written by tensorboard.summary.writer.record_writer.RecordWriter.
   const std::string expected(
       "\x09\0\0\0\0\0\0\0\x37\xf9\x71\x39"
