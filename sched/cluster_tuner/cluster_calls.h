@@ -49,8 +49,9 @@ class ClusterCalls {
     }
   }
 
-  // Send one notice when calls begin to fail, and one when they succeed again.
+  // Records that a call failed. Sends a notice if no earlier call has failed since the last successful one.
   void unreachable(const std::string& why);
+  // Records that a call succeeded. Sends a notice if the calls before it failed.
   void answered();
 
  private:

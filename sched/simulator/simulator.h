@@ -83,7 +83,7 @@ struct SimulationResult {
   // its batch sizes by the same rules.
   double worst_ftf = 0;
   std::vector<JobOutcome> jobs;  // in workload order
-  bool stopped = false;          // whether it ended early; the figures then cover the simulated part
+  bool stopped = false;          // whether the simulation ended early; the figures then cover the simulated part
 };
 
 enum class JobState {
@@ -120,8 +120,8 @@ struct CycleRecord {
   std::size_t total = 0;       // number of jobs in the workload
 };
 
-// Its functions are called from worker threads: in order within one simulation, and concurrently for several
-// simulations. An exception from one of them ends all simulations, and simulate() rethrows it.
+// Receives what simulations report. The functions are called from worker threads: in order within one simulation, and
+// concurrently for several simulations. An exception from a function ends all simulations, and simulate() rethrows it.
 class SimulationObserver {
  public:
   virtual ~SimulationObserver() = default;

@@ -281,7 +281,7 @@ void Search::finish() {
     const auto reason = trial.user_attributes.find(kReason);
     end_trial(trial, TrialState::kPruned, reason == trial.user_attributes.end() ? "" : to_text(reason->second));
   }
-  // No trial will continue from the checkpoints of the other trials.
+  // Only the checkpoints of completed trials are kept, because no trial will continue.
   for (const Trial& trial : study().trials)
     if (trial.state != TrialState::kComplete) runner_.discard(trial.number);
   finished_ = true;

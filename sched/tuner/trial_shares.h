@@ -1,7 +1,8 @@
 // Divides the devices among the trials of a search.
 //
 //   goodput  according to the scheduling policy, by the goodput that each run would gain from more devices
-//   promise  the same, with each trial's goodput weighted by its chance of ending as the best trial (tune/promise.h)
+//   promise  the same, with each trial's goodput weighted by its chance of ending as the best trial
+//            (tune/pruner/promise.h)
 //   equal    the same number of devices for each training trial; the lowest-numbered trials get the remainder
 //
 // A new weight is sent to a run when it differs from the last one sent by more than a factor of kWeightChange, so that

@@ -30,8 +30,8 @@ bool is_leftover(const nlohmann::json& pod, std::chrono::system_clock::time_poin
 
 class HelperPod {
  public:
-  // Waits until the pod is running. Throws an Error with the reason if it does not start, or Interrupted after a stop
-  // request.
+  // Deletes the leftovers of the job's earlier copies, creates the pod, and waits until it is running. Throws an Error
+  // with the reason if the pod does not start, or Interrupted after a stop request.
   HelperPod(Client& client, const nlohmann::json& job, const std::string& image, std::stop_token stop,
             const std::function<void(const std::string&)>& notice);
   const std::string& name() const { return name_; }

@@ -1,4 +1,5 @@
-// Inspects files at the remote end of a copy. Each function runs a command and may throw Broken and Error.
+// Inspects files at the remote end of a copy. The functions that have a Shell as a parameter run a command in the
+// shell, and may throw Broken and Error.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +24,7 @@ struct RemoteFile {
   std::string behind_link;  // if the path of a kFile is a link: the path of the file itself
 };
 
-// Follows links.
+// Describes the file at the path. If the path is a link, describes the file that the link refers to.
 RemoteFile inspect(Shell& shell, const std::string& path);
 
 // Returns the SHA-256 of a file's first `size` bytes; null if the remote end has no sha256sum.

@@ -65,7 +65,7 @@ class LogStream {
     std::exception_ptr error;  // set if the request failed, but may succeed later
   };
   void run(std::stop_token stop);
-  // Reads once. Throws errors that a later request would not avoid.
+  // Sends one request for the log and reads the response. Throws errors that a later request would not avoid.
   Response request(std::stop_token stop, bool follow);
   // Reads until the log or the connection ends.
   Outcome read(std::stop_token stop, bool follow, bool previous);

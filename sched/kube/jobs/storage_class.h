@@ -23,7 +23,7 @@ struct StorageChoice {
 
 // Returns the class for a job's volume: `wanted` if it is not empty, otherwise a class whose volumes are known to be
 // shared, preferably the default class. If there is no such class and the cluster has a single node (`several` is
-// false), returns the default or only class. Throws an Error that lists the classes.
+// false), returns the default or only class. If the class does not exist, throws an Error that lists the classes.
 StorageChoice choose_job_storage(const std::vector<nlohmann::json>& classes, const std::string& wanted, bool several);
 
 // Does the same with the classes and nodes of a cluster. If the user is not permitted to list the nodes, several nodes

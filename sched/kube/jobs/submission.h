@@ -49,7 +49,8 @@ std::string claim_of(const nlohmann::json& job);
 // Makes the job, as the server returned it, the owner of its volume claim. Throws the same errors as Client.
 void own_claim(Client& client, const nlohmann::json& job);
 
-// Completes a job from parse_job_file. Throws UsageError for an invalid name, size or number of replicas.
+// Completes a job from parse_job_file. Throws UsageError for an invalid name, size or number of replicas, or if
+// `name_space_asked_for` rejects the job's namespace.
 Submission make_submission(nlohmann::json job, const SubmissionOptions& options);
 
 class Submitter {

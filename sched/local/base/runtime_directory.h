@@ -12,8 +12,8 @@ namespace adaptdl::sched {
 
 // Returns the user's runtime directory for adaptdl, and creates it if needed. It is $XDG_RUNTIME_DIR/adaptdl if the
 // variable is the absolute path of a directory that the user owns, otherwise /run/user/UID/adaptdl if the user owns
-// /run/user/UID, otherwise /tmp/adaptdl-UID. A path that is too long for a socket is skipped. Throws Error if the last
-// path is unusable or belongs to another user.
+// /run/user/UID, otherwise /tmp/adaptdl-UID. A path that is unusable or too long for a socket is skipped. Throws Error
+// if /tmp/adaptdl-UID is unusable or belongs to another user.
 std::filesystem::path runtime_directory();
 
 // Returns a new socket that listens at `path`. It is non-blocking, close-on-exec, and accessible only to its owner.

@@ -83,7 +83,7 @@ class ClusterRelay final : public AgentShare, public ReplicaLinks {
   std::vector<std::string> allocated_;              // devices that were passed to the run's size
   std::string reason_ = "no node of the cluster has a free device";
   int requested_ = 0;      // number of devices requested from the autoscaler
-  bool answered_ = false;  // whether the agent has
+  bool answered_ = false;  // whether the agent has sent an allocation
   const Clock::time_point began_ = Clock::now();
   Clock::time_point first_connected_{};
 };

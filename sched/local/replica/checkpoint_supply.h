@@ -28,9 +28,9 @@ class CheckpointSupply {
   // Must be called before each start of all replicas, with the checkpoint from which they continue; nullopt: there is
   // none.
   void begin(std::optional<std::filesystem::path> newest);
-  // Sends the message `start`, which starts a replica on the device. If the replica is not to join running replicas,
-  // the message is sent once every device on which replicas are about to start has the newest checkpoint. `address` is
-  // the address of the device's node. Throws Error if the checkpoint cannot be read.
+  // Sends the message `start`, which starts a replica on the device, once all devices that need the newest checkpoint
+  // have it. The device needs the checkpoint unless the replica `joins` running replicas. `address` is the address of
+  // the device's node. Throws Error if the checkpoint cannot be read.
   void start(const std::string& device, const std::string& address, nlohmann::json start, bool joins);
   // Discards the message that starts this replica if it has not been sent yet, and returns whether it was discarded.
   bool drop_start(const std::string& device, int number);

@@ -17,7 +17,7 @@ constexpr auto kWindDownTick = std::chrono::milliseconds(10);
 }  // namespace
 
 std::uint16_t LocalHost::free_port(const std::string&) {
-  // A launcher that gets ports from this node asks for the next one before the replicas use the last one.
+  // A launcher that gets ports from this node asks for the next port before the replicas use the previous one.
   constexpr std::size_t kReservedPorts = 2;
   if (ports_.size() == kReservedPorts) ports_.pop_front();
   return ports_.emplace_back().number();

@@ -1,5 +1,6 @@
-// RemoteCheckpoints keeps a run's checkpoints on this machine if the nodes do not share the checkpoint directory: the
-// newest checkpoint is copied to each node before the replicas start, and each new one from the device that saved it.
+// RemoteCheckpoints keeps a run's checkpoints on this machine if the nodes do not share the checkpoint directory: it
+// copies the newest checkpoint to each node before the replicas start, and each new checkpoint from the device that
+// saved it to this machine.
 //
 // Threading: only the launcher's thread uses it.
 #pragma once

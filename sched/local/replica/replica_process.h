@@ -1,7 +1,7 @@
 // ReplicaProcess is the process of one replica. It has its own session, and pipes for its output and status.
 //
-// The kernel sends the process SIGKILL when the launcher dies, and the guardian watches the process before it executes
-// any instruction of the program.
+// The kernel sends the process SIGKILL when the launcher dies. The guardian begins to watch the process before the
+// process executes any instruction of the program.
 //
 // Threading: the object must be created and used by one thread, which must live as long as the replicas
 // (PR_SET_PDEATHSIG is tied to the thread). Other threads may run, since the code between fork and exec takes no lock

@@ -232,7 +232,7 @@ bool Allocator::must_move_job(const AllocatorCluster& cluster) {
 CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
   CycleDecisions result;
   if (cluster.pool) result.pool = size_pool(*cluster.pool, cluster, *policy_);
-  // What the jobs that stay and the classes that have been decided leave to the other classes.
+  // `free` contains the resources that pinned running jobs, and the classes decided so far, leave to the other classes.
   Free free = resources_for_jobs(cluster);
   for (const AllocatorJob& job : cluster.jobs) {
     if (stays(job)) take(free, counts(job.current), job.info.resources);

@@ -44,7 +44,8 @@ class CertificateRules {
     std::optional<std::string> bundle;  // the new bundle; empty if it does not change
     bool serve = false;                 // whether to serve the stored certificate from now on
   };
-  // Returns whether to replace the stored certificate now. A newly started operator first serves a trusted certificate.
+  // Returns whether to replace the stored certificate now. An operator that serves no certificate yet keeps a trusted
+  // one until it has expired, so that it can serve immediately.
   bool renew(const ServingCertificate& stored, const std::string& bundle, kube::Time wall_time,
              std::chrono::seconds lifetime) const;
   // Returns the next step. `stored` is the certificate in the Secret, as first_certificate() returns it, and `bundle`

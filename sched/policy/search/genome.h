@@ -35,7 +35,7 @@ class Genome {
   Individual encode(const std::vector<Placement>& state) const;
   std::vector<Placement> decode(const Individual& individual) const;
 
-  // Usually exchanges the rows of the first jobs, up to a random job.
+  // Usually exchanges, between the two individuals, the rows of all jobs before a random one.
   void cross(Individual& a, Individual& b, nsga2::Random& random) const;
   // Resets rows, removes replicas and fills free room, at random. The result may violate constraints.
   void mutate(Individual& individual, nsga2::Random& random);
