@@ -1,4 +1,4 @@
-// Tests which devices the runs on a machine get, and when one that was in use goes to another run.
+// Tests which devices the runs on a machine get, and when a device that was in use goes to another run.
 #include "local/devices/device_shares.h"
 
 #include <doctest/doctest.h>

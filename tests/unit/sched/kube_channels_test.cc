@@ -79,7 +79,8 @@ void send(tcp::socket& socket, const std::string& bytes, std::size_t piece) {
     asio::write(socket, asio::buffer(std::string_view(bytes).substr(at, piece)), error);
 }
 
-// Closes once the other end has closed, since closing with unread bytes may discard data that was sent.
+// Closes the socket once the client has closed its end, since closing a socket with unread bytes may discard data that
+// was sent.
 void close(tcp::socket& socket, bool was_said = false) {
   boost::system::error_code error;
   std::string rest(4096, '\0');

@@ -206,7 +206,7 @@ TEST_CASE("a member that hangs during a stop is killed, and the others regroup t
   const auto killed = run.only(Kind::kKill, 1ms);
   CHECK(killed.replica == 1);
   CHECK(killed.hung);
-  CHECK(run.decide(1s).empty());  // not before the hung member has exited
+  CHECK(run.decide(1s).empty());  // no generation is issued before the hung member has exited
   CHECK(run.membership.ended(1, End::kKilled, run.now));
   CHECK(run.only(Kind::kIssue).members == Numbers{0});
 }
@@ -230,7 +230,7 @@ TEST_CASE("a newcomer that was listed before a stop does not hold up the members
   run.membership.waits(run.only(Kind::kStart).replica, run.now);
   run.only(Kind::kIssue);
   run.membership.stop();
-  CHECK(run.decide().empty());  // the newcomer may still join them to save
+  CHECK(run.decide().empty());  // the newcomer may still join the others to save a checkpoint
   SUBCASE("the newcomer is killed after the members have exited") {
     CHECK_FALSE(run.membership.ended(0, End::kCheckpointed, run.now));
     CHECK_FALSE(run.membership.ended(1, End::kCheckpointed, run.now));

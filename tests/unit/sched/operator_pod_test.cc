@@ -216,7 +216,7 @@ TEST_CASE("an invalid template still yields a pod that the API server can reject
 TEST_CASE("parsing a replica's pod returns its number, rank and group") {
   const PodFacts facts = parse_pod(make_replica_pod(make_job(kTemplate), kPlace, {}));
   CHECK(facts.number == 2);
-  // It keeps its number when its rank changes.
+  // A replica keeps its number when its rank changes.
   json moved = make_replica_pod(make_job(kTemplate), kPlace, {});
   moved["metadata"]["annotations"][kRankAnnotation] = "1";
   CHECK(parse_pod(moved).number == 2);

@@ -136,7 +136,7 @@ TEST_CASE("a replica that another replica reports as lost counts as the earlier 
   CHECK(judge({.ends = {consequence, second}}, false).first_failure->rank == 0);
   CHECK(judge({.ends = {consequence, exited(1, 1), second}}, false).first_failure->rank == 0);
 
-  // Losses that the replica survived do not count: those before the last one, and all before a crash.
+  // Losses that the replica survived do not count: those before the last loss, and all losses before a crash.
   consequence.last_lines = {"error: replica 1 left the job during allreduce #1 (connection closed)",
                             "error: replica 2 left the job during allreduce #24 (connection closed)",
                             "adaptdl: warning: generation 2 failed: replica 1 left the job before the first call"};

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Changes to a directory with an executable `tool`, a `plain.py` that is not executable, and a `folder`.
+// Makes a temporary directory the current one. The directory contains an executable `tool`, a `plain.py` that is not
+// executable, and a `folder`.
 struct Place {
   Place() {
     std::ofstream(directory.path() / "tool") << "#!/bin/sh\n";

@@ -157,7 +157,7 @@ TEST_CASE("a replica that is stopped or killed while the checkpoint is copied ne
     REQUIRE(scene.eventually([&] { return replica.gone(); }));
     CHECK_FALSE(is_failure(scene.ends[0]));
     CHECK(scene.ends[0].status == ExitStatus{.signalled = true, .code = all ? SIGKILL : SIGTERM});
-    // A later replica starts, but this one does not.
+    // A replica that is started later prints a line, but the one that was stopped or killed prints none.
     const Replica& later = scene.start(1, "a", 1);
     REQUIRE(scene.eventually([&] { return later.gone(); }));
     CHECK(scene.lines.out[0].empty());
@@ -178,7 +178,7 @@ TEST_CASE("a replica that is killed while its checkpoint is copied ends without 
   REQUIRE(scene.eventually([&] { return replica.gone(); }));
   CHECK(scene.ends[0].status == ExitStatus{.signalled = true, .code = SIGKILL});
   CHECK_FALSE(fs::exists(checkpoints / "checkpoint-2"));
-  // Its node still sends the checkpoint that was saved before.
+  // The replica's node still sends the checkpoint that was complete before the kill.
   REQUIRE(scene.eventually([&] { return fs::exists(checkpoints / "checkpoint-1"); }));
 }
 
