@@ -72,7 +72,8 @@ class UsageLedger {
  public:
   explicit UsageLedger(Month month) : month_(month) {}
 
-  // Parses the data of a ConfigMap. Throws Error if it is not a JSON object; missing or invalid fields are read as 0.
+  // Parses the data of a ConfigMap. Throws Error if it is not a JSON object. Missing or invalid numbers are read as 0,
+  // except costs, which are then unknown.
   static UsageLedger parse(Month month, const nlohmann::json& config_map);
   // Returns the data to store in a ConfigMap.
   nlohmann::json data() const;

@@ -19,7 +19,7 @@ TEST_CASE("each run gets the number of devices that it needs, in order, and no d
   CHECK(assign({}) == std::vector<Devices>{});
 }
 
-TEST_CASE("a run keeps its devices, and releases the last ones first") {
+TEST_CASE("a run keeps its devices, and if it needs fewer, it releases those that it lists last") {
   CHECK(assign({{2, kFour, {"3", "1", "0"}}, {1, kFour, {}}}) == std::vector<Devices>{{"3", "1"}, {"0"}});
   CHECK(assign({{1, kFour, {}}, {2, kFour, {"0", "1"}}}) == std::vector<Devices>{{"2"}, {"0", "1"}});
   CHECK(assign({{3, kFour, {"2"}}}) == std::vector<Devices>{{"2", "0", "1"}});

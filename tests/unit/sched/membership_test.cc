@@ -83,7 +83,7 @@ TEST_CASE("newcomers that are not ready within the join limit are killed, and th
   CHECK(again.device == "1");
 }
 
-TEST_CASE("shrinking: members on withdrawn devices leave, or the last members if devices have no names") {
+TEST_CASE("shrinking: members on withdrawn devices leave, or those with the highest ranks if devices have no names") {
   Run run({"0", "1", "2", "3"});
   run.train();
   run.want({"1", "3"});

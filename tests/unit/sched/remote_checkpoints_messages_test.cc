@@ -94,7 +94,7 @@ TEST_CASE("the loss of the last checkpoint is not hidden by an earlier one that 
   CHECK(remote.has_last());
 }
 
-TEST_CASE("a checkpoint is sent to each node once, and again to a device that cannot share the node's files") {
+TEST_CASE("a device receives its own copy of the checkpoint if no device of its node has one that it can share") {
   const Directory checkpoints;
   checkpoints.add(3, "x");
   const LaunchPlan plan = Scene::make_plan("", checkpoints.path());

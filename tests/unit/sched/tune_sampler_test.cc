@@ -102,7 +102,7 @@ double log_density(std::size_t first, std::size_t last, int observed, int point)
 
 // The values are those of _ParzenEstimator in optuna 5.0.0 for the same observations, with a stable numpy.argsort:
 // otherwise the deviations of equal observations would depend on the processor.
-TEST_CASE("densities match Optuna's") {
+TEST_CASE("the densities of a Parzen estimator match Optuna's") {
   const auto close = [](double number) { return doctest::Approx(number).epsilon(1e-10); };
   CHECK(log_density(0, 7, 0, 101) == close(-26.91402745863));
   CHECK(log_density(0, 7, 1, 101) == close(-26.58146088392));
@@ -115,7 +115,7 @@ TEST_CASE("densities match Optuna's") {
   for (std::size_t i = 0; i < 7; ++i) CHECK(log_density(i, i + 1, 30, 101) == close(kAlone[i]));
 }
 
-TEST_CASE("draws follow the density") {
+TEST_CASE("points drawn from a Parzen estimator are distributed by its density") {
   const std::vector<Distribution> distributions{IntRange{1, 8}, Choice{{"a", "b", "c"}}};
   const ParzenEstimator estimator(distributions, {{2, 0}, {3, 0}, {7, 2}});
   RandomBits random({1});
