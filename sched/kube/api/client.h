@@ -1,8 +1,9 @@
 // A REST client for one Kubernetes API server.
 //
-// Connections are reused, and concurrent calls use separate connections. Failed calls are retried after a back-off or
-// after the time in Retry-After: reads always, changes only if the server did not accept them (no connection, 429, or
-// 503 with Retry-After). Credentials are obtained when they are first needed and again after a 401.
+// Connections are reused, and concurrent calls use separate connections. Calls that fail temporarily (retry.h) are
+// retried after a back-off or after the time in Retry-After: reads always, changes only if the server did not accept
+// them (no connection, 429, or 503 with Retry-After). Credentials are obtained when they are first needed and again
+// after a 401.
 //
 // Threading: every member may be called from any thread at any time. Lifetime: a client must outlive the objects that
 // use it (Session, PortForward, …).

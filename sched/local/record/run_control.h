@@ -78,7 +78,8 @@ class RunControl {
   RunStatus& status() noexcept { return status_; }
   const RunRecord& record() const noexcept { return record_; }
   // Makes the current status() the answer to status requests. The status is also written to the record, within a
-  // second, or immediately if the state, its reason, or the number of replicas or restarts changed.
+  // second, or immediately if the state, its reason, the current or target number of replicas, or the number of
+  // restarts changed.
   void publish();
   // Writes the status to the record before it returns, and stops answering. Must be called when the run has ended.
   void finish();

@@ -111,7 +111,8 @@ void LeaderElection::compete(std::stop_token stop) {
   }
 }
 
-// Tries to acquire or renew the lease. Returns whether the API server answered.
+// Tries to acquire or renew the lease. Returns false if a request failed, so that the next attempt should follow soon.
+// A conflict with another operator's change is not a failure.
 bool LeaderElection::attempt() {
   try {
     json lease;
