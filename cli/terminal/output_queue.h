@@ -2,8 +2,8 @@
 //
 // The descriptors stay in blocking mode, because other processes that share them do not expect non-blocking
 // descriptors. Each write to a pipe therefore contains only as many bytes as poll(2) guarantees will be accepted.
-// poll(2) guarantees a terminal's room for one byte only, so a terminal is opened again, in non-blocking mode. A reader
-// that stops reading thus delays only the text, not this process. Text keeps its order across both streams: if they are
+// For a terminal, poll(2) guarantees only one byte, so a terminal is opened again, in non-blocking mode. A reader that
+// stops reading thus delays only the text, not this process. Text keeps its order across both streams: if they are
 // the same terminal or file, lines appear in the order in which they were queued.
 #pragma once
 

@@ -40,7 +40,8 @@ class RunScreen : public sched::LaunchObserver {
   void close();
 
  private:
-  // More than the launcher reads while the queue is full, unless the replicas are stopping.
+  // Beyond this size, lines are not shown. The queue gets this long only while the replicas are stopping: at other
+  // times, the launcher does not read their output while the queue is full.
   static constexpr std::size_t kMaxQueued = 16 * OutputQueue::kFull;
 
   void put(int fd, std::string text);

@@ -129,7 +129,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   } catch (const kube::ApiError& error) {
     with.notice(error.what());
   } catch (const Error&) {
-    // The job had no output. The message about the job's end explains why.
+    // The job had no output; the message about the job's end gives the reason.
   }
   if (std::ferror(stdout) != 0) enough.request_stop();
   waiter.join();

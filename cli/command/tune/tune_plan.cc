@@ -63,8 +63,8 @@ void check_text(const tune::StudySettings& settings) {
     throw UsageError("tune: metric and program must be valid UTF-8");
 }
 
-// Sets how each trial runs, as far as the options specify it. Plans a run like `adaptdl run`, to check the program and
-// the devices.
+// Sets how each trial runs, as far as the options specify it. Plans a run in the same way as `adaptdl run`, to check
+// the program and the devices.
 void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine& machine) {
   tune::StudySettings& settings = plan.settings;
   if (!options.devices.empty()) settings.devices = options.devices;

@@ -33,7 +33,7 @@ namespace {
 namespace tune = sched::tune;
 
 constexpr int kSearchStopped = 128 + SIGTERM;
-constexpr int kNoResult = 1;  // also after errors
+constexpr int kNoResult = 1;  // no trial has a value, or the search failed
 constexpr int kUsageExit = 2;
 constexpr int kLookForResultsEvery = 50;  // ms between polls for results
 constexpr int kMaxSettleTries = 40;       // maximum number of polls while trials on this machine settle

@@ -10,9 +10,10 @@ namespace adaptdl::cli {
 // Throws UsageError if the study has used up its device-hours and still has trials to run.
 void check_device_hours(const TunePlan& plan, const sched::tune::Study& study);
 
-// Returns 0 when all of the study's trials have ended, 1 if none of them has a value, and 143 if a signal or a limit
-// stopped the search, after all trials have saved checkpoints. A second SIGINT kills the trials. Throws UsageError if
-// the device-hours were used up before the search began. REQUIRES that the directory is locked.
+// Returns 0 if all of the study's trials have ended and one of them has a value, 1 if all have ended without a value,
+// and 143 if a signal or a limit stopped the search, after all trials have saved checkpoints. A second SIGINT
+// kills the trials. Throws UsageError if the device-hours were used up before the search began. REQUIRES that the
+// directory is locked.
 int search(const TunePlan& plan, sched::tune::Journal& journal, const sched::tune::StudyDirectory& directory);
 
 }  // namespace adaptdl::cli

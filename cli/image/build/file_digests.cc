@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFirstLine = "adaptdl file digests 1";
-// In nanoseconds. File systems take timestamps from a coarse clock.
+// File systems take timestamps from a coarse clock, whose steps are shorter than this (in nanoseconds).
 constexpr std::int64_t kClockStep = 2'000'000'000;
 constexpr std::size_t kDigestPiece = 256 << 10;
 

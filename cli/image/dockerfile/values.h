@@ -46,7 +46,7 @@ bool parse_bool(std::string_view text);  // as in Go: 1 t true 0 f false
 // Parses EXPOSE's ports, such as "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A host port, as in
 // "8080:80", is accepted and ignored.
 std::vector<std::string> parse_ports(std::string_view text);
-// Checks a source of COPY or, if `add` is set, of ADD. `checksum` is whether the instruction has --checksum.
+// Checks a source of COPY or, if `add` is set, of ADD. `checksum` states whether the instruction has --checksum.
 void check_copy_source(std::string_view source, bool add, bool checksum);
 // Checks the digest of ADD's --checksum.
 void check_checksum(std::string_view digest);

@@ -1,6 +1,6 @@
 // Reads the entries in a tar stream: the ustar, pax, GNU and old formats, including GNU tar's sparse files.
 //
-// Accepts what the readers in Docker and containerd accept. libarchive does not: it accepts invalid numbers and unknown
+// Accepts what the readers in Docker and containerd accept. libarchive differs: it accepts invalid numbers and unknown
 // types, cuts names at a zero byte, skips entries that follow a hard link with a size, and some of its versions lose
 // link targets that are not ASCII. Error messages are a single line, and do not name the archive.
 #pragma once
