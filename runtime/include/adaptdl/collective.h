@@ -192,7 +192,7 @@ inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& r
                                 std::string_view purpose = {}) {
   return world().allreduce(value, reduce, purpose);
 }
-// Like Communicator::allreduce_async, does not block; like Future::get, get() on the result waits.
+// Does not block, like Communicator::allreduce_async. get() on the result waits, like Future::get.
 std::future<nlohmann::json> allreduce_async(const nlohmann::json& value, const ReduceJson& reduce = sum,
                                             std::string_view purpose = {});
 inline nlohmann::json broadcast(const nlohmann::json& value, std::string_view purpose = {}) {

@@ -5,8 +5,8 @@
 // goodput model (goodput.h) to them and posts hints to the supervisor. Neither the fit nor the posts delay a step, and
 // a supervisor that is slow or unreachable causes only a warning.
 //
-// The checkpoint state "adaptdl-metrics" is loaded when one of these functions is first called. Only rank 0's
-// measurements are saved and used for decisions.
+// The checkpoint state "adaptdl-metrics" is created and loaded when a measurement is first recorded, set or read. Only
+// rank 0's measurements are saved and used for decisions.
 // Threading: only the training thread may call these functions.
 #pragma once
 
@@ -21,8 +21,8 @@
 
 namespace adaptdl::metrics {
 
-// Returns whether anything is measured in this process. The other functions create the checkpoint state, which must
-// exist on all replicas or on none; this function does not create it.
+// Returns whether anything is measured in this process, that is, whether the checkpoint state exists. The state must
+// exist on all replicas or on none, so this function, unlike those below, does not create it.
 bool in_use() noexcept;
 
 // The batch sizes of the data loader used for training; they are part of the hints.

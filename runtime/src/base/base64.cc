@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 constexpr std::size_t kNoLetter = 64;
-// The value of each byte as a letter.
+// The value of each byte as a letter of base64, or kNoLetter.
 constexpr auto kValues = [] {
   std::array<std::uint8_t, 256> values{};
   values.fill(kNoLetter);

@@ -7,7 +7,7 @@
 
 namespace adaptdl::checkpoint {
 
-// Deep enough for any state, and shallow enough for recursive parsers.
+// This depth is sufficient for any state, and recursive parsers can safely recurse to it.
 inline constexpr int kMaxJsonDepth = 200;
 
 // Encodes `value` for writing: NaN and infinities, which JSON cannot represent, become {"$float": "nan" | "inf" |

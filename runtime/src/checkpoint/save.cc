@@ -179,7 +179,7 @@ Draft make_draft(const Group& group, const std::vector<json>& parts,
   return draft;
 }
 
-// If the disk has no space for another checkpoint, deletes older ones, but never the newest whole one.
+// Writes the checkpoint. If the disk has no space for it, deletes older checkpoints, but never the newest whole one.
 Found write_or_make_room(const fs::path& directory, const Draft& draft) {
   try {
     return write_checkpoint(directory, draft);

@@ -50,7 +50,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening);
 std::shared_ptr<Engine> make_peer(const Options& options);
 
-// Max interval at which a waiting thread checks the deadlines.
+// The maximum time between two checks of the deadlines in a waiting thread.
 inline constexpr int kTickMs = 1000;
 // How long a replica waits for the others to connect before it logs that it is waiting.
 inline constexpr std::chrono::seconds kLogAfter{10};

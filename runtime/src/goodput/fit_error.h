@@ -13,7 +13,8 @@ namespace adaptdl::goodput {
 
 enum Parameter { kAlphaC, kBetaC, kAlphaN, kBetaN, kAlphaR, kBetaR, kGamma };
 
-// The coordinates are the logarithms of all parameters except gamma, because step times span many orders of magnitude.
+// The coordinates are gamma itself and the logarithms of all other parameters, because step times span many orders of
+// magnitude.
 PerfParams to_params(const Point& coordinates);
 Point to_coordinates(const PerfParams& params);
 

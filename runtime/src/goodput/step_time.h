@@ -5,7 +5,7 @@
 
 namespace adaptdl::goodput {
 
-// Replaces zero in the arguments of logarithms and powers.
+// This value replaces zero in the arguments of logarithms and powers.
 inline constexpr double kZero = 1e-8;
 
 // The kind of link, which determines the parameters that apply to a configuration's synchronization time.
