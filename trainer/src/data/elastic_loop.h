@@ -1,7 +1,7 @@
 // The loop of a data loader, on which AdaptiveDataLoaderHelper and the loaders of this library are built. It connects
 // the loop's position and batch size with the step boundaries, and knows which loop is nested in which.
 //
-// At most two loops run at a time: a nested loop passes no boundaries, and its batches are not measured. The state is
+// At most two loops run at a time. A nested loop passes no boundaries, and its batches are not measured. The state is
 // shared with the epoch in which the loader was created.
 //
 // Threading: only the training thread may use the class.
@@ -34,8 +34,8 @@ class ElasticLoop {
   LoopPosition& position() noexcept { return state_->position; }
   const BatchSizePolicy& batch_size() const noexcept { return batch_size_; }
 
-  // Begins a loop, which the other two functions end: finish() after its last batch or a `break`, and abandon() after
-  // an exception. begin() throws the errors of AdaptiveDataLoaderHelper::context.
+  // begin() begins a loop. finish() ends it after its last batch or a `break`, and abandon() ends it after an
+  // exception. begin() throws the errors of AdaptiveDataLoaderHelper::context.
   void begin();
   void finish() noexcept;
   void abandon() noexcept;

@@ -7,16 +7,16 @@
 
 namespace adaptdl::internal {
 
-// The signal that requests a stop, or 0; whether to save a checkpoint; and the loops' requests.
+// The requests of a replica: a new batch size for a loader, a change of the replicas, a stop, and checkpoints.
 struct BoundaryMessage {
   std::uint64_t local_bsz = 0;  // 0: no change
   std::uint32_t accumulation_steps = 0;
-  std::uint32_t loader = 0;
-  std::uint32_t generation = 0;  // 0: no change
-  std::uint8_t signal = 0;
-  std::uint8_t save = 0;
-  std::uint8_t data_end = 0;
-  std::uint8_t periodic_save = 0;
+  std::uint32_t loader = 0;        // the loader to which the batch size applies
+  std::uint32_t generation = 0;    // the generation to move to; 0: no change
+  std::uint8_t signal = 0;         // the signal that requests a stop, or 0
+  std::uint8_t save = 0;           // 1: SIGUSR1 has requested a checkpoint
+  std::uint8_t data_end = 0;       // 1: the replica's data ends with the coming step
+  std::uint8_t periodic_save = 0;  // 1: a periodic checkpoint is due
 };
 
 collective::Bytes encode(const BoundaryMessage& message);

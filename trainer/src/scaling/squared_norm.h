@@ -26,7 +26,7 @@ bool all_finite(const std::vector<double>& values);
 
 // Number of sums per parameter group that GroupSums::add_pairs requires.
 inline constexpr std::size_t kPairSums = 3;
-// Returns the first sum of each group, from the values of such sums.
+// Returns the first sum of each group. `sums` contains kPairSums sums for each group.
 std::vector<double> first_sums(const std::vector<double>& sums);
 
 // A gradient of a parameter group. It may be sparse.

@@ -47,7 +47,7 @@ class ElasticSampler {
   // there are no samples.
   explicit ElasticSampler(std::size_t dataset_size, bool shuffle = true, std::uint64_t seed = 0);
 
-  // Does the same for a dataset, but uses only the size of the dataset.
+  // Same as above, for the samples of `dataset`, of which only the size is used.
   template <class Dataset>
   requires requires(const Dataset& dataset) { dataset.size(); }
   explicit ElasticSampler(const Dataset& dataset, bool shuffle = true, std::uint64_t seed = 0)
