@@ -1,4 +1,4 @@
-"""Tests that every command reports an unusable cluster in one clear line and exits with code 1 within 10 seconds."""
+"""Tests that every command reports an unusable cluster in one clear line and exits with code 1 within 30 seconds."""
 
 import base64
 import concurrent.futures

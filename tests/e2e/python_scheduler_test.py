@@ -7,7 +7,7 @@ continues from the population of the previous one, and its best result counts: w
 first cycle often finds no allocations for which the nodes have room.
 
 A cycle of the Python scheduler takes 2 to 20 seconds, so by default the test solves only a few small problems.
-$SCHEDULER_PROBLEMS sets a different number of problems, spread over all sizes: "meson test --benchmark
+Set $SCHEDULER_PROBLEMS to solve that number of problems, spread over all sizes: "meson test --benchmark
 python-scheduler" solves 100, and takes an hour.
 """
 
