@@ -1,5 +1,6 @@
 // SimulationScreen shows the progress of simulations on one line of standard error, if standard error is a terminal
-// that can redraw a line. It updates the line at most ten times per second. It also passes the cycles to a log.
+// that can redraw a line. It updates the line when a simulation ends and, in between, at most ten times per second. It
+// also passes the cycles to a log.
 //
 // Threading: the observer's functions may be called from any thread; all others must be called from one thread.
 #pragma once
