@@ -22,7 +22,8 @@
 namespace adaptdl::metrics {
 
 // Returns whether anything is measured in this process, that is, whether the checkpoint state exists. The state must
-// exist on all replicas or on none, so this function, unlike those below, does not create it.
+// exist on all replicas or on none, so this function, unlike those that record or read measurements, does not create
+// it.
 bool in_use() noexcept;
 
 // The batch sizes of the data loader used for training; they are part of the hints.
