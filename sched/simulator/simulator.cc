@@ -46,8 +46,10 @@ void check(const SimulationOptions& options) {
     gpus += static_cast<double>(options.autoscale ? options.autoscale->max_nodes : group.nodes) * group.gpus;
     const auto [known, fresh] = speeds.emplace(group.gpu_type, group.speed);
     if (!fresh && known->second != group.speed) {
-      throw UsageError(fmt::format("GPUs of type '{}' have two speeds, {} and {}; use one speed, or two types",
-                                   group.gpu_type, known->second, group.speed));
+      throw UsageError(
+          fmt::format("{} have two speeds, {} and {}; use one speed, or two types",
+                      group.gpu_type.empty() ? "GPUs without a type" : fmt::format("GPUs of type '{}'", group.gpu_type),
+                      known->second, group.speed));
     }
   }
   require(gpus <= kMaxGpus, "the number of GPUs in the cluster", gpus, "at most 1000000000");

@@ -100,7 +100,7 @@ void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
       return;
     } catch (const Error& error) {
       if (first || !is_temporary(error)) throw;
-      if (!out_of_reach) print_notice("cannot reach the cluster; retrying: {}", error.what());
+      if (!out_of_reach) print_notice("showing the last known state of the cluster: {}", error.what());
       out_of_reach = true;
       lines = 0;  // the text on the terminal is now above that notice
     }

@@ -63,8 +63,7 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
   ClusterWatch watch(client, job.name.name_space, "");
   SteadyNotice outages(options.notice), troubles(options.notice);
   for (std::string state = "Pending"; !stop.stop_requested(); std::this_thread::sleep_for(kLookAtJobEvery)) {
-    if (const std::string outage = watch.outage(); !outage.empty())
-      outages.update("cannot reach the cluster: " + outage);
+    if (const std::string outage = watch.outage(); !outage.empty()) outages.update(outage);
     if (watch.ready()) {
       const auto views = watch.views(kube::Time(std::chrono::system_clock::now()));
       const auto found =

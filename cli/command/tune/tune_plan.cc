@@ -3,12 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <random>
 
 #include "adaptdl/env.h"
@@ -17,6 +13,7 @@
 #include "command/base/numbers.h"
 #include "command/tune/tune_cluster.h"
 #include "command/tune/tune_sampler.h"
+#include "kube/api/file.h"
 #include "kube/api/yaml_documents.h"
 #include "tune/pruner/pruner.h"
 #include "tune/study/command_template.h"
@@ -35,9 +32,12 @@ int parse_tune_count(const std::string& text, const std::string& option, int max
 }
 
 tune::SpaceFile read_space(const std::string& file) {
-  std::ifstream stream(file);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) throw UsageError(fmt::format("tune: cannot read '{}': {}", file, std::strerror(errno)));
+  std::string text;
+  try {
+    text = kube::read_file(file, "search space");
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("tune: {}", error.what()));
+  }
   const kube::YamlDocument document = kube::parse_yaml_document(text, file);
   return tune::parse_space(document.value, [&](const auto& pointer) { return document.place(pointer); });
 }

@@ -95,8 +95,8 @@ std::unique_ptr<Process> PodShell::start(const std::vector<std::string>& command
     // Choosing another pod would not help after a 401 or a 403.
     if (!worked_ || error.code() == 401 || error.code() == 403) throw;
     worked_ = false;
-    const std::string gone = std::exchange(pod_, "");
-    throw Broken(fmt::format("pod '{}' no longer exists", gone));
+    const std::string last = std::exchange(pod_, "");
+    throw Broken(error.code() == 404 ? fmt::format("pod '{}' no longer exists", last) : error.what());
   }
 }
 

@@ -90,8 +90,12 @@ std::string on_nodes(int replicas, std::size_t nodes, const std::string& type) {
 }
 
 std::string reason(const Model& model, const sia::Job& job, const Placed& placed) {
-  if (job.pinned) return "keeps its allocation: not preemptible";
-  if (!job.obstacle.empty()) return job.obstacle;
+  if (job.pinned) {
+    int replicas = 0;
+    for (const Share& share : job.current) replicas += share.replicas;
+    return fmt::format("keeps {}: not preemptible", on_nodes(replicas, job.current.size(), ""));
+  }
+  if (!job.obstacle.empty()) return "waits: " + job.obstacle;
   if (placed.configuration < 0) {
     return placed.as_chosen
                ? "waits: other jobs make better use of the resources that it could use"

@@ -282,10 +282,10 @@ TEST_CASE("jobs that cannot run wait, and the reason is reported") {
   check_constraints(problem, decision);
   CHECK(decision.allocations.at("fine").size() == 8);
   for (const auto& [name, reason] : std::map<std::string, std::string>{
-           {"large", "no room for the minimum number of replicas on nodes of a single type"},
-           {"nan", "no positive goodput on any number of replicas"},
-           {"backwards", "needs at least 2 replicas, but its maximum is 1"},
-           {"nothing", "requests no resources"}}) {
+           {"large", "waits: no room for the minimum number of replicas on nodes of a single type"},
+           {"nan", "waits: no positive goodput on any number of replicas"},
+           {"backwards", "waits: needs at least 2 replicas, but its maximum is 1"},
+           {"nothing", "waits: requests no resources"}}) {
     CHECK(decision.allocations.at(name).empty());
     CHECK(decision.reasons.at(name) == reason);
   }

@@ -338,7 +338,7 @@ TEST_CASE("out-of-range options are rejected by name") {
   CHECK(with([](auto& o) { o.groups[0].speed = 0; }) == "the speed of a GPU must be a number above 0, not 0");
   CHECK(with([](auto& o) {
           o.groups.push_back({"", 1, 1, 2});
-        }).starts_with("GPUs of type '' have two speeds, 1 and 2"));
+        }).starts_with("GPUs without a type have two speeds, 1 and 2"));
   CHECK(with([](auto& o) { o.autoscale = {4, 2}; }).starts_with("invalid range of node counts, 4 to 2: "));
   CHECK(with([](auto& o) { o.autoscale = {0, 2}; }).starts_with("invalid range of node counts, 0 to 2: "));
   CHECK(with([](auto& o) {
