@@ -238,6 +238,20 @@ class TerminalTest(RunTest):
         self.assertEqual(terminal.finish(), 143)
 
 
+class ConfirmationTest(RunTest):
+    def test_delete_asks_on_a_terminal_before_it_deletes_several_runs_or_jobs(self):
+        for name in ("one", "two"):
+            self.run_to_end("-n", 1, "--name", name, "true")
+        for options in (["--local"], ["--ray", "http://127.0.0.1:1"]):
+            terminal = Terminal([*options, "one", "two"], self.directory, self.environment, command="delete")
+            self.addCleanup(terminal.end)
+            terminal.wait_for(lambda text: "delete one, two? [y/N]" in text)
+            terminal.type(b"n\n")
+            self.assertEqual(terminal.finish(), 1, terminal.text)
+            self.assertIn("nothing was deleted", terminal.text)
+        self.assertEqual(len(self.listed()), 2)
+
+
 if __name__ == "__main__":
     leave_network()
     unittest.main(verbosity=2)

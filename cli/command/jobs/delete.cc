@@ -198,7 +198,9 @@ void add_delete(CLI::App& app, int&) {
       "the volume claims that it owns. On a terminal, the command asks for confirmation before it deletes more than\n"
       "one run or job.");
   app.callback([options] {
-    options->ray.empty() ? remove_target(*options) : delete_ray_jobs(options->ray, options->names, options->no_wait);
+    if (options->ray.empty()) return remove_target(*options);
+    if (!agreed(*options)) throw Error("nothing was deleted");
+    delete_ray_jobs(options->ray, options->names, options->no_wait);
   });
 }
 
