@@ -37,7 +37,7 @@ void check(const SimulationOptions& options) {
   require(options.restart_cost >= 0 && options.restart_cost <= 1e6, "the restart cost", options.restart_cost,
           "from 0 to 1000000 seconds");
   require(options.interference >= 0 && options.interference < 1, "the interference", options.interference,
-          "a fraction from 0 to below 1");
+          "at least 0 and below 1");
   if (options.groups.empty()) throw UsageError("the cluster has no node groups; specify at least one");
   double gpus = 0;
   std::map<std::string, double> speeds;

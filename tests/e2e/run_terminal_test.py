@@ -191,7 +191,7 @@ class TerminalTest(RunTest):
         self.assertEqual({rank for _, rank in prefixes}, {"0", "1"})
         self.assertEqual(len({colour for colour, _ in prefixes}), 2)
 
-    def test_colors_are_off_with_no_color_and_on_a_dumb_terminal(self):
+    def test_colors_are_off_if_NO_COLOR_is_set_and_on_a_dumb_terminal(self):
         for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
             with self.subTest(more):
                 terminal = self.start_on_terminal("-n", 1, "sh", "-c", f"echo begin; {WAIT}; echo text", **more)

@@ -156,7 +156,7 @@ class Screen {
   void outage(const std::string& why) {
     if (why.empty() == outage_.empty()) return;
     print_notice("{}", why.empty() ? "the cluster responds again"
-                                   : "showing the last known state of the cluster's jobs: " + why);
+                                   : why + "; showing the last known state of the cluster's jobs");
     outage_ = why;
     lines_ = 0;  // the text on the terminal is now above that notice
   }

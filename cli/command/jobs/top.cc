@@ -100,7 +100,7 @@ void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
       return;
     } catch (const Error& error) {
       if (first || !is_temporary(error)) throw;
-      if (!out_of_reach) print_notice("showing the last known state of the cluster: {}", error.what());
+      if (!out_of_reach) print_notice("{}; showing the last known state of the cluster", error.what());
       out_of_reach = true;
       lines = 0;  // the text on the terminal is now above that notice
     }
@@ -120,9 +120,9 @@ void add_top(CLI::App& app, int&) {
   app.add_flag("--watch", options->watch, "Repeat every 2 s until Ctrl-C");
   app.footer(
       "GPUS shows how many of the node's GPUs are held by pods. JOBS shows each job's number of pods and, as\n"
-      "'others', the GPUs held by pods of other workloads. A node that is leaving is about to be removed. GOODPUT is\n"
-      "in samples per second, weighted by their statistical efficiency, as predicted by the job's model for its\n"
-      "nodes.");
+      "'others', the GPUs held by pods of other workloads. The state 'leaving' means that a node is about to be\n"
+      "removed. GOODPUT is in samples per second, weighted by their statistical efficiency, as predicted by the\n"
+      "job's model for its nodes.");
   app.callback([options] {
     kube::Client client(require_cluster(options->cluster));
     if (!options->watch) return print_text(render(look(client, {}), options->json));

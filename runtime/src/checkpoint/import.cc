@@ -42,7 +42,7 @@ void Import::begin_file(const std::string& name) {
 }
 
 void Import::write(std::string_view bytes) {
-  if (!output_) throw CheckpointError("no file of the checkpoint has begun");
+  if (!output_) throw CheckpointError("invalid checkpoint stream: data before the first file name");
   output_->write(bytes);
 }
 

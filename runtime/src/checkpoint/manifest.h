@@ -1,4 +1,5 @@
-// manifest.json, which lists a checkpoint's contents, and the naming of its files. docs/formats.md specifies both.
+// Reads and writes manifest.json, which lists a checkpoint's contents, and defines the names of a checkpoint's files.
+// docs/formats.md specifies both.
 #pragma once
 
 #include <filesystem>

@@ -132,7 +132,7 @@ std::unique_ptr<RawConnection> Client::connect() { return impl_->transport.conne
 std::vector<std::string> Client::authorization_headers() { return impl_->transport.authorization_headers(); }
 
 void Client::refuse(const std::string& path, int code, std::string_view body) const {
-  impl_->transport.refuse("connect to", path, code, body);
+  impl_->transport.refuse("cannot connect to", path, code, body);
 }
 
 }  // namespace adaptdl::kube

@@ -171,7 +171,7 @@ std::string server_of(const Entry& entry, bool encrypted) {
   if (authority.find('@') != std::string::npos) refuse("'server' must not contain a user; set it under 'users'");
   if (authority.empty()) refuse("'server' has no host");
   if (std::any_of(server.begin(), server.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; }))
-    refuse("'server' must not contain spaces");
+    refuse("'server' must not contain spaces or control characters");
   while (server.ends_with('/')) server.pop_back();
   return server;
 }

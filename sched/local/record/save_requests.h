@@ -1,4 +1,5 @@
-// SaveRequests handles requests to save a checkpoint without stopping, until the checkpoint is committed.
+// SaveRequests handles requests to save a checkpoint while the run continues. A request ends when the checkpoint is
+// committed.
 //
 // SIGUSR1 asks a replica to save. A replica that does not handle the signal would be killed by it, and is therefore not
 // asked. Only one replica is asked, since all replicas save when one of them requests it. If two replicas were asked

@@ -17,8 +17,8 @@ namespace adaptdl::sched {
 
 class ReplicaLog {
  public:
-  // Opens directory/rank-<rank>.log for appending, and writes a header with the time, the job and the start. New files
-  // and directories are accessible only to the user. Throws Error if the log cannot be written.
+  // Opens directory/rank-<rank>.log for appending, and writes a header with the time, the job and the number of
+  // restarts. New files and directories are accessible only to the user. Throws Error if the log cannot be written.
   ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts);
 
   // Appends a line, or a piece of one (see LaunchObserver::line), unchanged.

@@ -60,7 +60,7 @@ std::string pollux_reason(const PolluxOutcome& outcome, const std::vector<Search
   }
   if (outcome.replicas > 0) return fmt::format("{}{}: {}", outcome.changed ? "" : "keeps ", size, speedup(outcome));
   if (outcome.had > 0)
-    return fmt::format("gives up {}: other jobs make better use of them", counted(outcome.had, "replica"));
+    return fmt::format("gives up {}: other jobs make better use of the resources", counted(outcome.had, "replica"));
   if (job.min_replicas > 1)
     return fmt::format("waits: other jobs make better use of the resources that {} would need",
                        counted(job.min_replicas, "replica"));

@@ -54,7 +54,7 @@ class Pruner {
                                            const std::function<bool(int)>& busy = {}) const = 0;
 };
 
-// Creates the pruner "asha", "hyperband", "median" or "none". Throws UsageError for another name.
+// Creates the pruner "asha", "hyperband", "median" or "none". Throws UsageError for any other name.
 std::unique_ptr<Pruner> make_pruner(std::string_view name, const PrunerOptions& options = {});
 
 }  // namespace adaptdl::sched::tune

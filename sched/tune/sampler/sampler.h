@@ -32,7 +32,7 @@ class Sampler {
   virtual SamplerAttributes attributes() const { return {}; }
 };
 
-// Creates a sampler by its name: "tpe", "random", "grid" or "qmc". Throws UsageError for another name.
+// Creates a sampler by its name: "tpe", "random", "grid" or "qmc". Throws UsageError for any other name.
 //   tpe     multivariate tree-structured Parzen estimator with constant liar, with the defaults of Optuna 5
 //   random  independent uniform draws
 //   grid    every combination once, in a random order; sample() throws UsageError if the space is infinite

@@ -328,7 +328,7 @@ TEST_CASE("out-of-range options are rejected by name") {
   CHECK(with([](auto& o) { o.interval = 0; }) == "the interval must be from 0.001 to 1000000 seconds, not 0");
   CHECK(with([](auto& o) { o.interval = std::nan(""); }).ends_with("seconds, not nan"));
   CHECK(with([](auto& o) { o.restart_cost = -1; }) == "the restart cost must be from 0 to 1000000 seconds, not -1");
-  CHECK(with([](auto& o) { o.interference = 1; }) == "the interference must be a fraction from 0 to below 1, not 1");
+  CHECK(with([](auto& o) { o.interference = 1; }) == "the interference must be at least 0 and below 1, not 1");
   CHECK(with([](auto& o) { o.groups.clear(); }).starts_with("the cluster has no node groups"));
   CHECK(with([](auto& o) { o.groups[0].nodes = -1; }) == "the number of nodes must be from 0 to 100000, not -1");
   CHECK(with([](auto& o) { o.groups[0].gpus = 0; }) == "the number of GPUs per node must be from 1 to 100000, not 0");

@@ -139,7 +139,7 @@ TEST_CASE("replicas start from the parameters of rank 0") {
   });
 }
 
-TEST_CASE("a replica whose model differs from rank 0's fails with the mismatched sizes") {
+TEST_CASE("the error of a replica whose model differs from rank 0's names the mismatched sizes") {
   const auto codes = testing::run_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     auto net = small_model(rank == 0 ? 8 : 9);

@@ -56,7 +56,7 @@ void ElasticSampler::set_replica(int rank, int replicas) {
 }
 
 void ElasticSampler::set_epoch(int epoch, std::size_t index) {
-  if (epoch < 0) throw UsageError(fmt::format("set_epoch({}): an epoch cannot be negative", epoch));
+  if (epoch < 0) throw UsageError(fmt::format("set_epoch({}): an epoch must not be negative", epoch));
   epoch_ = epoch;
   index_ = index;
 }

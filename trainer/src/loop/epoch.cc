@@ -148,7 +148,7 @@ EpochRange::Iterator& EpochRange::Iterator::operator++() {
 
 EpochRange remaining_epochs_until(int epoch) {
   if (epoch < 0)
-    throw UsageError(fmt::format("remaining_epochs_until({}): the number of epochs cannot be negative", epoch));
+    throw UsageError(fmt::format("remaining_epochs_until({}): the number of epochs must not be negative", epoch));
   return EpochRange(epoch);
 }
 
