@@ -3,9 +3,9 @@ its loss.
 
   failure_soak.py [--events N] [--seed N] [--deadline SECONDS]
 
-Prints each event with the time until the job was training again, and a table of these times by kind of event. The script needs
-the environment variables of the end-to-end tests, which `meson test -C build --benchmark -v failure-soak` sets. The variables
-SOAK_EVENTS and SOAK_SEED change the defaults of --events and --seed.
+Prints each event with the time until the job was training again, and a table of these times by kind of event. The
+script needs the environment variables of the end-to-end tests, which `meson test -C build --benchmark -v failure-soak`
+sets. The variables SOAK_EVENTS and SOAK_SEED change the defaults of --events and --seed.
 """
 
 import argparse

@@ -152,11 +152,12 @@ class Screen {
     shown_ = all;
   }
 
-  // Prints a notice when the cluster becomes unreachable, and another when it is reachable again.
-  void outage(const std::string& why) {
+  // Prints a notice when the cluster becomes unreachable, and another when it is reachable again. `known` states
+  // whether the state of the jobs before the outage is known.
+  void outage(const std::string& why, bool known) {
     if (why.empty() == outage_.empty()) return;
-    print_notice("{}", why.empty() ? "the cluster responds again"
-                                   : why + "; showing the last known state of the cluster's jobs");
+    print_notice("{}{}", why.empty() ? "the cluster responds again" : why,
+                 why.empty() || !known ? "" : "; showing the last known state of the cluster's jobs");
     outage_ = why;
     lines_ = 0;  // the text on the terminal is now above that notice
   }
@@ -192,7 +193,7 @@ void watch(const LsOptions& options) {
   do {
     const auto now = std::chrono::steady_clock::now();
     if (cluster && !cluster->ready()) {
-      screen.outage(cluster->outage());
+      screen.outage(cluster->outage(), cluster->ready());
       continue;
     }
     const bool changed = cluster && cluster->version() != version;
@@ -202,7 +203,7 @@ void watch(const LsOptions& options) {
     if (options.runs()) add_runs(listing, options.all, options.names);
     if (cluster) {
       version = cluster->version();
-      screen.outage(cluster->outage());
+      screen.outage(cluster->outage(), cluster->ready());
       listing.context = client->access().context;
       listing.jobs = cluster->views(listing.now);
       std::erase_if(listing.jobs, [&](const auto& view) { return !is_wanted(view, options); });

@@ -175,8 +175,8 @@ Listener listen_on(const std::string& host, std::uint16_t port) {
   }
   if (!fd && errno == EADDRINUSE)
     throw Error(
-        fmt::format("port {} is in use by another process, such as another job or another replica that claims rank 0; "
-                    "choose another port (ADAPTDL_MASTER_PORT)",
+        fmt::format("port {} is in use by another process, such as a replica of another job, or another replica that "
+                    "claims rank 0; choose another port (ADAPTDL_MASTER_PORT)",
                     port));
   if (!fd) throw Error(fmt::format("cannot listen on {}: {}", endpoint(host, port), std::strerror(errno)));
   const std::uint16_t bound = local_port(fd.get());

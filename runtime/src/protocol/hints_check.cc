@@ -79,7 +79,7 @@ void check_value(const json& value, const std::string& name, Kind kind) {
     case Kind::kCount:
       return require(is_count(value), "a positive integer");
     case Kind::kBounds:
-      return require(is_bounds(value), "a pair of values, each a positive integer or null,");
+      return require(is_bounds(value), "a pair (each value a positive integer or null)");
     case Kind::kAmount:
       return require(is_at_least(value, 0), "a number of at least 0");
     case Kind::kOverlap:

@@ -1,4 +1,4 @@
-// Reads the small files that describe how to reach a cluster.
+// Reads small files: kubeconfigs, and other files that the user names.
 #pragma once
 
 #include <filesystem>

@@ -98,7 +98,7 @@ void check_download(const Shell& shell, const std::string& source, const std::op
   if (!there) return events.notify(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "'{}' in {} changed during the copy, or was corrupted in transit: its checksum is {}, but the copy's is {}",
+      "'{}' in {} changed during the copy, or was corrupted in transit; its checksum is {}, but the copy's is {}",
       source, shell.name(), *there, here));
 }
 

@@ -269,7 +269,7 @@ TEST_CASE("if SPDY and WebSockets are both forbidden, the error for SPDY is repo
     }));
   };
   CHECK(error_for(403).starts_with(
-      "||connect to /api/v1/namespaces/lab/pods/one/exec: no create of it; the request was sent as "));
+      "||cannot connect to /api/v1/namespaces/lab/pods/one/exec: no create of it; the request was sent as "));
   CHECK_GOLDEN(error_for(404));
 }
 
