@@ -241,7 +241,7 @@ std::string job_text(const json& object, const kube::JobView& view, std::vector<
                      const std::string& context, kube::Time now) {
   const kube::Job& job = view.job;
   std::string text = line("Name", job.name) + line("Namespace", job.name_space) + line("Where", context) +
-                     line("Status", job.deleted         ? "being deleted"
+                     line("Status", job.deleted         ? "Deleting"
                                     : job.phase.empty() ? "Pending"
                                                         : job.phase) +
                      line("Why", view.why) + line("Created", ago(job.created, now));

@@ -101,7 +101,7 @@ class TuneShareTest(run_support.RunTest):
         [good] = [trial["number"] for trial in self.trials() if trial["parameters"]["accuracy"] == 0.9]
         self.wait_for_replicas(**{f"trial{good}": 3, f"trial{1 - good}": 1})
 
-    def test_share_by_goodput_gives_one_device_to_trials_that_scale_poorly(self):
+    def test_share_by_goodput_gives_each_trial_that_scales_poorly_one_device(self):
         self.search_new("goodput", "--scales-badly")
 
         def measured():

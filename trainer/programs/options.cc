@@ -67,7 +67,7 @@ void parse_bounds(const std::string& text, bool accumulation_wanted, Options& op
   if (high < initial && !accumulation_wanted) {
     throw UsageError(
         fmt::format("--local-bsz-bounds {} excludes --batch-size {}, the initial batch size of a single replica; "
-                    "raise the upper bound, or use --gradient-accumulation to allow steps of several batches",
+                    "raise the upper bound, or specify --gradient-accumulation to begin with steps of several batches",
                     text, initial));
   }
 }

@@ -39,7 +39,7 @@ std::vector<MonthlyCost> read_costs(kube::Client& client, const std::string& nam
 
 void run(const CostOptions& options) {
   if (options.by != "user" && options.by != "namespace")
-    throw UsageError(fmt::format("cost: --by must be user or namespace, got '{}'", options.by));
+    throw UsageError(fmt::format("cost: --by must be user or namespace, not '{}'", options.by));
   const auto wanted = kube::Month::parse(options.month);
   if (!options.month.empty() && !wanted)
     throw UsageError(fmt::format("cost: --month expects YYYY-MM, such as 2026-11, got '{}'", options.month));

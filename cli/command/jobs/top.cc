@@ -121,8 +121,8 @@ void add_top(CLI::App& app, int&) {
   app.footer(
       "GPUS shows how many of the node's GPUs are held by pods. JOBS shows each job's number of pods and, as\n"
       "'others', the GPUs held by pods of other workloads. The state 'leaving' means that a node is about to be\n"
-      "removed. GOODPUT is in samples per second, weighted by their statistical efficiency, as predicted by the\n"
-      "job's model for its nodes.");
+      "removed. GOODPUT is in samples per second, weighted by their statistical efficiency, as the job's goodput\n"
+      "model predicts for its nodes.");
   app.callback([options] {
     kube::Client client(require_cluster(options->cluster));
     if (!options->watch) return print_text(render(look(client, {}), options->json));

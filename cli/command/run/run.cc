@@ -145,7 +145,7 @@ void add_checkpoint_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--no-checkpoint", options.no_checkpoint, "Save no checkpoints, and start from the beginning");
   app.add_option(
          "--checkpoint-every", options.checkpoint_every,
-         "Time between checkpoints, such as 90s or 1.5h; 0 saves only when the run is asked to stop (default: 5m)")
+         "Time between checkpoints, such as 90s or 1.5h; 0 to save only when the run is asked to stop (default: 5m)")
       ->type_name("DURATION");
   app.add_option("--checkpoint-keep", options.checkpoint_keep, "Keep the newest N checkpoints (default: 2)")
       ->type_name("N");
@@ -174,9 +174,11 @@ void add_environment_options(CLI::App& app, RunOptions& options) {
 void add_machine_options(CLI::App& app, RunOptions& options) {
   app.add_option("--nodes", options.nodes, "Number of machines; run the same command on each of them (default: 1)")
       ->type_name("N");
-  app.add_option("--node-rank", options.node_rank, "With --nodes: rank of this machine, from 0")->type_name("N");
+  app.add_option("--node-rank", options.node_rank, "Rank of this machine, from 0; required with --nodes")
+      ->type_name("N");
   app.add_option("--master", options.master,
-                 "Address at which all machines can reach machine 0 (default: a free port on this machine)")
+                 "Address at which all machines can reach machine 0 (default: a free port on this machine; required "
+                 "with --nodes)")
       ->type_name("HOST:PORT");
   app.add_option("--token-file", options.token_file,
                  "With --nodes: file with the job's token, the same on all machines; replicas without it cannot join")

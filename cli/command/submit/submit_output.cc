@@ -2,7 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <string>
+#include <utility>
 
 #include "kube/api/json_fields.h"
 #include "kube/jobs/job.h"
@@ -62,12 +66,14 @@ void print_created(const json& job, const kube::Client& client, const SubmitOpti
     print_out("Submitted job {} to namespace {} in context {}\n", name,
               kube::text_field(job, {"metadata", "namespace"}), client.access().context);
     if (!options.follow && !options.wait) {
-      print_out(
-          "  adaptdl ls{0}                 its status and the reason for it\n"
-          "  adaptdl logs {1} --follow{0}   its replicas' output\n"
-          "  adaptdl cp {1}:/adaptdl/share/FILE .{0}\n"
-          "  adaptdl delete {1}{0}\n",
-          where, name);
+      const std::pair<std::string, const char*> next[] = {
+          {"ls" + where, "shows the states of jobs, and why they are waiting or failed"},
+          {fmt::format("logs {} --follow{}", name, where), "shows the output of the job's replicas"},
+          {fmt::format("cp {}:/adaptdl/share/FILE .{}", name, where), "copies a file that the job has written"},
+          {fmt::format("delete {}{}", name, where), "deletes the job"}};
+      std::size_t width = 0;
+      for (const auto& [command, effect] : next) width = std::max(width, command.size());
+      for (const auto& [command, effect] : next) print_out("  adaptdl {:<{}}  {}\n", command, width, effect);
     }
   }
   std::fflush(stdout);

@@ -180,8 +180,9 @@ void add_trial_options(CLI::App& app, TuneOptions& options) {
   app.add_option("--devices", options.devices, "Devices to use, such as 0,2,3 (see `adaptdl run`)")->type_name("LIST");
   app.add_option("--device-kind", options.device_kind, "Kind of devices: gpu or cpu (see `adaptdl run`)")
       ->type_name("gpu|cpu");
-  app.add_option("--checkpoint-every", options.checkpoint_every,
-                 "Time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default: 5m)")
+  app.add_option(
+         "--checkpoint-every", options.checkpoint_every,
+         "Time between checkpoints, such as 90s or 1.5h; 0 to save only when the trial is asked to stop (default: 5m)")
       ->type_name("DURATION");
 }
 

@@ -186,7 +186,7 @@ void read_cluster(const Entry& entry, Access& access) {
   const bool known_proxy = access.proxy_url.starts_with("http://") || access.proxy_url.starts_with("https://") ||
                            access.proxy_url.starts_with("socks5://") || access.proxy_url.starts_with("socks5h://");
   if (!access.proxy_url.empty() && !known_proxy)
-    entry.find("proxy-url")->fail("'proxy-url' must begin with http://, https:// or socks5://");
+    entry.find("proxy-url")->fail("'proxy-url' must begin with http://, https://, socks5:// or socks5h://");
 }
 
 std::string plugin_settings(const Entry& cluster) {

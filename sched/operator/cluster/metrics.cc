@@ -90,11 +90,11 @@ void add_nodes(PrometheusText& text, const AllocatorCluster& cluster) {
   text.add({{"state", "ready"}}, ready);
   text.add({{"state", "closed"}}, closed);
   text.add({{"state", "not-ready"}}, static_cast<double>(cluster.nodes.size()) - ready - closed);
-  text.begin("adaptdl_allocatable", "gauge", "Resources of the ready and closed nodes, in the units of Kubernetes.");
+  text.begin("adaptdl_allocatable", "gauge", "Resources of the ready and closed nodes, in Kubernetes units.");
   add_resources(text, allocatable);
-  text.begin("adaptdl_allocated", "gauge", "Resources that jobs' pods hold, in the units of Kubernetes.");
+  text.begin("adaptdl_allocated", "gauge", "Resources that the pods of jobs request, in Kubernetes units.");
   add_resources(text, used);
-  text.begin("adaptdl_used_by_others", "gauge", "Resources that all other pods hold, in the units of Kubernetes.");
+  text.begin("adaptdl_used_by_others", "gauge", "Resources that all other pods request, in Kubernetes units.");
   add_resources(text, others);
 }
 

@@ -5,8 +5,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// Maximum number of replicas with reports per group. A client with a job's token can send reports for any number of
-// replicas.
+// Maximum number of replicas per group whose reports are stored. A client with a job's token can send reports for any
+// number of replicas.
 constexpr std::size_t kMaxReplicas = 100'000;
 
 }  // namespace

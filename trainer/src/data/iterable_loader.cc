@@ -110,7 +110,7 @@ std::size_t StreamLoop::batches_of_step() const { return static_cast<std::size_t
 bool StreamLoop::can_begin() {
   fill(batches_of_step());
   return collective::allreduce(source_.queued() < batches_of_step() ? 1 : 0, collective::sum,
-                               "examples left of " + helper_.name()) == 0;
+                               "examples remaining in " + helper_.name()) == 0;
 }
 
 // Implements next() for a single pass. The replicas agree on the end of the pass one step ahead, so each of them must
