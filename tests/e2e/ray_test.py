@@ -303,7 +303,7 @@ class RayTest(unittest.TestCase):
         self.adaptdl("submit", "--image", "x", self.project, "--", "./program", code=2, error="--image cannot be used with --ray")
         self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", "--cpus", "0", "--gpus", "0", self.project, "--", "./program", code=2, error="cannot both be 0")
         self.cluster.url = "http://127.0.0.1:1"
-        self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", self.project, "--", "./program", code=1, error="127.0.0.1:1: connection refused")
+        self.adaptdl("submit", "--max-replicas", 1, "--no-checkpoint", self.project, "--", "./program", code=1, error="127.0.0.1:1': connection refused")
 
 
 if __name__ == "__main__":
