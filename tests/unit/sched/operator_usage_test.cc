@@ -165,7 +165,7 @@ TEST_CASE("a failed job is charged until its last pod has ended") {
   CHECK(usage_of(scene).gpu_hours(scene.now + 9h) == Approx(1));
 }
 
-TEST_CASE("a job is charged until its pods ended, even if the operator notices that late") {
+TEST_CASE("a job is charged until its pods have ended, even if the operator notices this late") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
   for (PodFacts& pod : scene.pods) pod = ended(pod, PodEnd::kSucceeded);

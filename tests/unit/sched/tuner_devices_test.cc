@@ -49,7 +49,7 @@ TEST_CASE("device-seconds are counted even if another process ends the trial at 
   CHECK(device_seconds(scene.study()) == 9);
 }
 
-TEST_CASE("a search stops with checkpoints when its device-hours are used up, and continues with more") {
+TEST_CASE("a search saves checkpoints and stops when its device-hours are used up, and continues when it gets more") {
   Scene scene("none", 2, 6);
   scene.plan.max_device_seconds = 45;
   {

@@ -147,7 +147,7 @@ TEST_CASE("all trials save a checkpoint on stop(), and the next search continues
   for (const auto& [number, steps] : scene.kept.steps_trained) CHECK(steps == 10);
 }
 
-TEST_CASE("a search stops with checkpoints at its deadline") {
+TEST_CASE("at its deadline, a search saves checkpoints and stops") {
   Scene scene("none");
   scene.plan.deadline = Time() + std::chrono::seconds(1);
   FakeRunner runner(scene.kept, 100, quality);
