@@ -5,8 +5,8 @@
 
 namespace adaptdl::internal {
 
-// Returns the process group, or null in a newcomer that has not joined yet. Throws Error, which says to call
-// init_process_group, if there is no group.
+// Returns the process group, or null in a newcomer that has not joined yet. If there is no group, throws an Error that
+// says to call init_process_group.
 const compat::ProcessGroupPtr& process_group_ptr();
 
 }  // namespace adaptdl::internal
