@@ -68,7 +68,7 @@ class NodesTest(RunTest):
         first, second = (
             self.start(
                 "--nodes", 2, "--node-rank", rank, "--master", master, "-n", 1, "--no-checkpoint",
-                "--hang-timeout", "8s", "--token-file", file, REPLICA_PROGRAM, "--steps", 5,
+                "--token-file", file, REPLICA_PROGRAM, "--steps", 5, ADAPTDL_CONNECT_TIMEOUT="8s",
             )  # fmt: skip
             for rank, file in enumerate((right, wrong))
         )

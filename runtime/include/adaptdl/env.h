@@ -92,6 +92,10 @@ std::optional<std::string> results_file();
 // ADAPTDL_COLLECTIVE_TIMEOUT: maximum time that a collective call waits for a peer, > 0. Default 30 minutes.
 std::chrono::milliseconds collective_timeout();
 
+// ADAPTDL_CONNECT_TIMEOUT: maximum time that the replicas of a starting job wait for each other, > 0. Default 5
+// minutes.
+std::chrono::milliseconds connect_timeout();
+
 // Parses a duration: a number followed by ms, s, m, h or d ("90s", "1.5h"); a number without a unit is in seconds. The
 // result is rounded up to whole milliseconds, and must not exceed 100 years. Throws UsageError on anything else,
 // including negative values; the message refers to the option or variable as `what`.

@@ -36,6 +36,16 @@ std::optional<int> number(const char* name, int low, int high, std::string_view 
   return result;
 }
 
+// Returns the variable's value as a duration above 0.
+std::chrono::milliseconds timeout(const char* name, std::chrono::milliseconds unset) {
+  const auto value = text(name);
+  if (!value) return unset;
+  const auto duration = parse_duration(*value, name);
+  if (duration == duration.zero())
+    throw UsageError(fmt::format("{} must be a duration above 0, not '{}'", name, *value));
+  return duration;
+}
+
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 struct Membership {
@@ -104,13 +114,9 @@ std::optional<int> status_fd() { return number("ADAPTDL_STATUS_FD", 0, kNoLimit)
 std::optional<std::string> results_file() { return text("ADAPTDL_RESULTS_FILE"); }
 
 std::chrono::milliseconds collective_timeout() {
-  const auto value = text("ADAPTDL_COLLECTIVE_TIMEOUT");
-  if (!value) return std::chrono::minutes(30);
-  const auto timeout = parse_duration(*value, "ADAPTDL_COLLECTIVE_TIMEOUT");
-  if (timeout == timeout.zero())
-    throw UsageError(fmt::format("ADAPTDL_COLLECTIVE_TIMEOUT must be a duration above 0, not '{}'", *value));
-  return timeout;
+  return timeout("ADAPTDL_COLLECTIVE_TIMEOUT", std::chrono::minutes(30));
 }
+std::chrono::milliseconds connect_timeout() { return timeout("ADAPTDL_CONNECT_TIMEOUT", std::chrono::minutes(5)); }
 
 std::chrono::milliseconds parse_duration(const std::string& text, const std::string& what) {
   const auto refuse = [&](std::string_view why) {

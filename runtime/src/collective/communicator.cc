@@ -133,7 +133,7 @@ Options options_from_env() {
   options.job = env::job_id().value_or("");
   options.secret = env::supervisor_token().value_or("");
   options.timeout = env::collective_timeout();
-  options.connect_timeout = std::min(options.connect_timeout, options.timeout);
+  options.connect_timeout = env::connect_timeout();
   return options;
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -53,6 +54,29 @@ TEST_CASE("replicas wait for rank 0 to start" * doctest::test_suite("slow")) {
   std::this_thread::sleep_for(400ms);
   Communicator(options).teardown();
   peer.join();
+}
+
+TEST_CASE("the timeout of a call does not limit how long replicas wait for each other to start") {
+  ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "20ms", 1);
+  Options options = options_from_env();
+  ::unsetenv("ADAPTDL_COLLECTIVE_TIMEOUT");
+  options.master_addr = "127.0.0.1";
+  options.size = 2;
+  std::optional<Communicator> other;  // remains connected until rank 0 has started
+  std::thread late;
+  const std::string error = error_of([&] {
+    const Communicator root(options, [&](std::uint16_t port) {
+      late = std::thread([&other, options, port]() mutable {
+        std::this_thread::sleep_for(3 * options.timeout);
+        options.master_port = port;
+        options.rank = 1;
+        error_of([&] { other.emplace(options); });  // rank 0 reports why this replica cannot connect
+      });
+    });
+    late.join();
+  });
+  if (late.joinable()) late.join();
+  CHECK(error == "");
 }
 
 TEST_CASE("the master address can be a host name, an IPv4 or IPv6 address, or a wildcard") {

@@ -55,6 +55,7 @@ TEST_CASE("unset and empty variables yield the defaults") {
     CHECK_FALSE(env::status_fd());
     CHECK_FALSE(env::results_file());
     CHECK(env::collective_timeout() == 30min);
+    CHECK(env::connect_timeout() == 5min);
   };
   const char* const names[] = {"CHECKPOINT_PATH",
                                "SHARE_PATH",
@@ -77,6 +78,7 @@ TEST_CASE("unset and empty variables yield the defaults") {
                                "STATUS_FD",
                                "RESULTS_FILE",
                                "COLLECTIVE_TIMEOUT",
+                               "CONNECT_TIMEOUT",
                                "RAY"};
   for (const char* name : names) ::unsetenv((std::string("ADAPTDL_") + name).c_str());
   check();

@@ -310,7 +310,7 @@ TEST_CASE("replicas connect through a file that only their user can read and tha
     });
   }
   testing::expect_replicas(1, [&](int) {
-    ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "1", 1);
+    ::setenv("ADAPTDL_CONNECT_TIMEOUT", "1", 1);
     const auto missing = "file://" + (directory.path() / "missing").string();
     EXPECT(says(error_of<CollectiveError>([&] { adaptdl::init_process_group("gloo", missing, 2, 1); }),
                 "replica 1 did not find '" + (directory.path() / "missing").string()));
