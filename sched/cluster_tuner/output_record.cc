@@ -46,7 +46,7 @@ void OutputRecord::load() {
       ++known_[line];
       stored_.push_back(*result);
     } catch (const std::exception&) {
-      throw Error(fmt::format("invalid line {} in file '{}'; expected a result for metric '{}'", number, file_.string(),
+      throw Error(fmt::format("invalid line {} in file '{}': expected a result for metric '{}'", number, file_.string(),
                               metric_));
     }
   }

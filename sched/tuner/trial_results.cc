@@ -61,7 +61,7 @@ TrialResults::TrialResults(fs::path directory, std::string metric, Notice notice
   keep(name);
   if (sources_.empty())
     throw Error(
-        fmt::format("invalid source '{}' in file '{}'; expected report, output or events", name, file.string()));
+        fmt::format("invalid source '{}' in file '{}': expected report, output or events", name, file.string()));
 }
 
 bool TrialResults::has_more() const noexcept {

@@ -144,7 +144,7 @@ class TuneHoursTest(tune_support.TuneTest):
         for limit in ["0", "-1", "nan", "inf", "1e999", "4h", "two"]:
             with self.subTest(limit):
                 printed = self.tune(*STUDY, "--gpu-hours", limit, *self.program(), code=2)
-                self.assertEqual(printed, f"adaptdl: error: tune: invalid --gpu-hours '{limit}'; expected a number greater than 0, such as 40\n")
+                self.assertEqual(printed, f"adaptdl: error: tune: invalid --gpu-hours '{limit}': expected a number greater than 0, such as 40\n")
         self.assertFalse(self.studies.exists())
 
 

@@ -293,13 +293,13 @@ echo '{"accuracy": 1}'
     def test_invalid_arguments_fail_with_one_line_and_exit_code_2(self):
         for arguments, error in [
             ([], "no program given"),
-            (["--metric", "accuracy", "--", "true"], "invalid --metric 'accuracy'; expected NAME:max or NAME:min"),
+            (["--metric", "accuracy", "--", "true"], "invalid --metric 'accuracy': expected NAME:max or NAME:min"),
             (["--metric", "a:max", "--", "true"], "no parameters to search; add some with -P or --space"),
             ([*SPACE, "--", "true", "{rate}"], "unknown parameter 'rate' in the argument '{rate}'; the search space has lr"),
             ([*SPACE, "-P", "x=2..1", "--", "true"], "invalid parameter 'x': the lower bound 2 is above the upper bound 1"),
             ([*SPACE, "--sampler", "best", "--", "true"], "invalid sampler 'best'"),
             ([*SPACE, "--pruner", "best", "--", "true"], "invalid pruner 'best'"),
-            ([*SPACE, "--share", "best", "--", "true"], "invalid --share 'best'; expected goodput, promise or equal"),
+            ([*SPACE, "--share", "best", "--", "true"], "invalid --share 'best': expected goodput, promise or equal"),
             ([*SPACE, "--", "./no-such-program"], "no-such-program"),
             (["--resume", "--study", "none"], "study 'none' not found"),
             (["show", "none"], "study 'none' not found"),

@@ -37,9 +37,9 @@ std::optional<int> parse_rank(const std::string& text) {
 void transfer(kube::Shell& shell, const kube::Place& source, const kube::Place& target,
               const kube::CopyEvents& events) {
   if (source.stream()) {
-    kube::upload_stream(shell, STDIN_FILENO, target.path, events);
+    kube::upload_stream(shell, {STDIN_FILENO, "standard input"}, target.path, events);
   } else if (target.stream()) {
-    kube::download_stream(shell, source.path, STDOUT_FILENO, events);
+    kube::download_stream(shell, source.path, {STDOUT_FILENO, "standard output"}, events);
   } else if (source.job.empty()) {
     kube::upload(shell, source.path, target.path, events);
   } else {

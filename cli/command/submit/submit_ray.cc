@@ -89,7 +89,7 @@ Plan make_plan(const RaySubmitOptions& options) {
                     options.checkpoint_path));
   }
   if (options.copy_checkpoints && options.no_checkpoint)
-    throw UsageError("submit: --copy-checkpoints requires --checkpoint-path");
+    throw UsageError("submit: --copy-checkpoints and --no-checkpoint cannot be used together");
   if (!options.max_replicas.empty() && !options.max_cluster_size.empty())
     throw UsageError("submit: --max-replicas and --max-cluster-size have the same meaning; use only one of them");
   if (options.max_replicas.empty() && options.max_cluster_size.empty()) {

@@ -26,7 +26,7 @@ void check_study_name(const std::string& name) {
   constexpr std::size_t kMaxName = 50;
   if (name.empty() || name.size() > kMaxName || name.front() == '.' || name != plain_name(name))
     throw UsageError(
-        fmt::format("tune: invalid study name '{}'; expected up to {} letters, digits, '.', '_' and '-', not beginning "
+        fmt::format("tune: invalid study name '{}': expected up to {} letters, digits, '.', '_' and '-', not beginning "
                     "with '.'",
                     name, kMaxName));
 }

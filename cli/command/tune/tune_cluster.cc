@@ -45,7 +45,7 @@ void check_storage_size(const std::string& text) {
     // The error is thrown below, where a size of 0 is also rejected.
   }
   throw UsageError(
-      fmt::format("tune: invalid --checkpoint-storage-size '{}'; expected an amount of storage, such as 10Gi", text));
+      fmt::format("tune: invalid --checkpoint-storage-size '{}': expected an amount of storage, such as 10Gi", text));
 }
 
 json read_job(const TuneOptions& options) {

@@ -47,7 +47,7 @@ void set_metric(TunePlan& plan, const std::string& text) {
   const std::size_t colon = text.rfind(':');
   const std::string goal = colon == std::string::npos ? "" : text.substr(colon + 1);
   if (colon == 0 || (goal != "max" && goal != "min"))
-    throw UsageError(fmt::format("tune: invalid --metric '{}'; expected NAME:max or NAME:min", text));
+    throw UsageError(fmt::format("tune: invalid --metric '{}': expected NAME:max or NAME:min", text));
   plan.settings.metric = text.substr(0, colon);
   for (const char* const reserved : {"step", "epoch", "progress"})
     if (plan.settings.metric == reserved)
@@ -115,7 +115,7 @@ double parse_hours(const std::string& text) {
   double hours = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hours);
   if (error != std::errc() || end != text.data() + text.size() || !(hours > 0) || !std::isfinite(hours))
-    throw UsageError(fmt::format("tune: invalid --gpu-hours '{}'; expected a number greater than 0, such as 40", text));
+    throw UsageError(fmt::format("tune: invalid --gpu-hours '{}': expected a number greater than 0, such as 40", text));
   return hours;
 }
 
@@ -127,7 +127,7 @@ void set_limits(TunePlan& plan, const TuneOptions& options) {
   if (!options.share.empty()) plan.settings.share = options.share;
   if (!tune::find_share_mode(plan.settings.share))
     throw UsageError(
-        fmt::format("tune: invalid --share '{}'; expected goodput, promise or equal", plan.settings.share));
+        fmt::format("tune: invalid --share '{}': expected goodput, promise or equal", plan.settings.share));
   if (options.time.empty()) return;
   plan.time = env::parse_duration(options.time, "tune: --time");
   if (plan.time->count() == 0) throw UsageError("tune: --time must be greater than 0, such as 2h");

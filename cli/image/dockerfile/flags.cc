@@ -16,7 +16,7 @@ std::string unknown(std::string_view instruction, std::string_view name, const s
   for (const Flags::Known& flag : known)
     if (flag.kind != Flags::Kind::kRefused) names.push_back(fmt::format("--{}", flag.name));
   if (names.empty()) return fmt::format("{0}: unknown flag --{1}; {0} accepts no flags", instruction, name);
-  return fmt::format("{}: unknown flag --{}; expected {}", instruction, name, fmt::join(names, ", "));
+  return fmt::format("{}: unknown flag --{}: expected {}", instruction, name, fmt::join(names, ", "));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ Mount::Type mount_type(const std::string& value) {
     throw Error("--mount=type=ssh is not supported; pass the key as a secret: --mount=type=secret,id=NAME");
   const std::size_t index = index_of(kMountTypes, value);
   if (index == kMountTypes.size())
-    throw Error(fmt::format("--mount: unknown type '{}'; expected bind, cache, tmpfs or secret", value));
+    throw Error(fmt::format("--mount: unknown type '{}': expected bind, cache, tmpfs or secret", value));
   return static_cast<Mount::Type>(index);
 }
 
@@ -91,7 +91,7 @@ const MountOption& mount_option(std::string_view name) {
     if (option.name == name) return option;
     names += fmt::format("{}{}", names.empty() ? "" : &option == &kMountOptions.back() ? " or " : ", ", option.name);
   }
-  throw Error(fmt::format("--mount: unknown option '{}'; expected {}", name, names));
+  throw Error(fmt::format("--mount: unknown option '{}': expected {}", name, names));
 }
 
 std::string full_name(const std::string& name) {

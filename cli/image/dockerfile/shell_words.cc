@@ -196,7 +196,7 @@ std::string Expander::operation(const std::string& variable, int c) {
   const bool is_pattern = c == '#' || c == '%';
   if (c == kEnd || (is_pattern && empty_is_unset) ||
       std::string_view("+-?#%").find(static_cast<char>(c)) == std::string_view::npos)
-    throw Error(fmt::format("unknown substitution '${{{}{}{}'; expected :- - :+ + :? ? # ## % %% / or //", variable,
+    throw Error(fmt::format("unknown substitution '${{{}{}{}': expected :- - :+ + :? ? # ## % %% / or //", variable,
                             written, c == kEnd ? "" : std::string(1, static_cast<char>(c))));
   std::string word = until('}', is_pattern || rules_.keep_escapes, nullptr);
   const bool is_set = value && !(empty_is_unset && value->empty());

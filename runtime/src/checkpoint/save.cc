@@ -61,7 +61,7 @@ std::vector<FileDraft> drafts_of(const StateWriter& writer, const std::string& s
 
 // Returns the files of the part of `state` that `rank` saves, with their contents in memory.
 json part_files(const State& state, int rank) {
-  StateWriter writer(fmt::format("the part of rank {} of state '{}'", rank, state.name()));
+  StateWriter writer(fmt::format("rank {}'s part of state '{}'", rank, state.name()));
   state.save_part(writer);
   json files = json::object();
   for (const FileDraft& file : drafts_of(writer, state.name(), rank)) {
@@ -236,7 +236,7 @@ std::vector<fs::path> save_state(State& state, const fs::path& directory, bool s
   const int rank = Group::for_loading().rank;
   if (sync) state.sync();
   StateWriter own(named(state.name()));
-  StateWriter part(fmt::format("the part of rank {} of state '{}'", rank, state.name()));
+  StateWriter part(fmt::format("rank {}'s part of state '{}'", rank, state.name()));
   std::vector<FileDraft> files;
   if (rank == 0) {
     state.save(own);

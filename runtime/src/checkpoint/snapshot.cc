@@ -219,9 +219,9 @@ std::unique_ptr<Reader> Snapshot::reader(const std::string& name, std::optional<
     if (role.rank == rank) (role.tensors ? data : values) = &open_checked(*state, info);
   }
   if (rank && values == nullptr && data == nullptr) return nullptr;
-  const std::string part = rank ? fmt::format("the part of rank {} of ", *rank) : "";
-  const std::string whose = directory_ ? fmt::format("'{}'", path_.string()) : path_.string();
-  return std::make_unique<SnapshotReader>(*this, fmt::format("{}state '{}' of {}", part, name, whose), values, data);
+  const std::string part = rank ? fmt::format("rank {}'s part of ", *rank) : "";
+  const std::string where = directory_ ? fmt::format("in '{}'", path_.string()) : "of " + path_.string();
+  return std::make_unique<SnapshotReader>(*this, fmt::format("{}state '{}' {}", part, name, where), values, data);
 }
 
 void Snapshot::close(const std::string& name) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kCandidates = 50;     // total batch sizes that `optimize` compares
 constexpr double kRounding = 1e-8;  // a size that exceeds an integer by less than this is rounded down
-constexpr double kTie = 1e-12;      // relative; rounding errors in goodput bounds are smaller
+constexpr double kTie = 1e-12;      // relative tolerance; exceeds the rounding errors in goodput bounds
 constexpr int kTangents = 2;
 constexpr int kStride = 4;  // only every kStride-th candidate is considered for a tangent
 

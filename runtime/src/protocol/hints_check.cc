@@ -81,7 +81,7 @@ void check_value(const json& value, const std::string& name, Kind kind) {
     case Kind::kBounds:
       return require(is_bounds(value), "a pair (each value a positive integer or null)");
     case Kind::kAmount:
-      return require(is_at_least(value, 0), "a number of at least 0");
+      return require(is_at_least(value, 0), "a non-negative number");
     case Kind::kOverlap:
       return require(is_at_least(value, 1), "a number of at least 1");
     case Kind::kFlag:

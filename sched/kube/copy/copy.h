@@ -21,9 +21,15 @@ namespace adaptdl::kube {
 void download(Shell& shell, const std::string& source, const std::string& target, const CopyEvents& events);
 void upload(Shell& shell, const std::string& source, const std::string& target, const CopyEvents& events);
 
-// Writes a file's bytes, or a directory as a tar archive, to a descriptor.
-void download_stream(Shell& shell, const std::string& source, int to, const CopyEvents& events);
-// Writes a descriptor's bytes to a file, or unpacks them as a tar archive if the target is an existing directory.
-void upload_stream(Shell& shell, int from, const std::string& target, const CopyEvents& events);
+// An open file descriptor of this machine, which the caller closes.
+struct Stream {
+  int descriptor;
+  std::string name;  // in errors, such as "standard output"
+};
+
+// Writes a file's bytes, or a directory as a tar archive, to a stream.
+void download_stream(Shell& shell, const std::string& source, const Stream& to, const CopyEvents& events);
+// Writes a stream's bytes to a file, or unpacks them as a tar archive if the target is an existing directory.
+void upload_stream(Shell& shell, const Stream& from, const std::string& target, const CopyEvents& events);
 
 }  // namespace adaptdl::kube

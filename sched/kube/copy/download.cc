@@ -216,15 +216,15 @@ void download(Shell& shell, const std::string& source, const std::string& target
   if (there == Found::kOther) {
     const Fd device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!device) fail("write '" + path.string() + "'");
-    return download_stream(shell, source, device.get(), events);
+    return download_stream(shell, source, {device.get(), "'" + path.string() + "'"}, events);
   }
   // The file that a symbolic link refers to is replaced, not the link.
   download_file(shell, source, file, there == Found::kFile ? fs::canonical(path) : path, events);
 }
 
-void download_stream(Shell& shell, const std::string& source, int to, const CopyEvents& events) {
+void download_stream(Shell& shell, const std::string& source, const Stream& to, const CopyEvents& events) {
   const RemoteFile file = inspect_source(shell, source, events);
-  const Process::Sink sink = [to](std::string_view bytes) { write_all(to, bytes, "the stream"); };
+  const Process::Sink sink = [&to](std::string_view bytes) { write_all(to.descriptor, bytes, "to " + to.name); };
   if (file.found == Found::kFile) return read_compared(shell, source, file.size, events, sink);
   ResumedOutput output = read_tar(shell, source, events);
   output.before_resume([&] { check_prefix(shell, source, output); });

@@ -322,12 +322,12 @@ std::string file_place(Shell& shell, Persistence& persistence, const std::string
 
 // Fills the buffer, and returns the number of bytes read, which is less than the buffer's size only at the end of the
 // input.
-std::size_t fill(int from, std::string& buffer) {
+std::size_t fill(const Stream& from, std::string& buffer) {
   std::size_t filled = 0;
   while (filled < buffer.size()) {
-    const ssize_t got = ::read(from, buffer.data() + filled, buffer.size() - filled);
+    const ssize_t got = ::read(from.descriptor, buffer.data() + filled, buffer.size() - filled);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read the stream");
+    if (got < 0) fail("read " + from.name);
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
   }
@@ -356,7 +356,7 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
   TreeUpload(shell, source, path, events).run();
 }
 
-void upload_stream(Shell& shell, int from, const std::string& target, const CopyEvents& events) {
+void upload_stream(Shell& shell, const Stream& from, const std::string& target, const CopyEvents& events) {
   Persistence persistence = events.persistence();
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   const bool directory = there.found == Found::kDirectory;

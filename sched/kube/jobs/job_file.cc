@@ -72,7 +72,7 @@ class Check {
     for (const auto& [word, value] : document_.value.at(at).items()) {
       if (among(words, word)) continue;
       const std::string where = at.empty() ? "an AdaptDLJob" : field_name(at);
-      fail(at / word, fmt::format("unknown field '{}' in {}; expected one of {}", word, where, fmt::join(words, ", ")));
+      fail(at / word, fmt::format("unknown field '{}' in {}: expected one of {}", word, where, fmt::join(words, ", ")));
     }
   }
 

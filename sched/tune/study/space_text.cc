@@ -153,7 +153,7 @@ void add_map(Space& space, const std::string& name, const json& map) {
   static constexpr std::string_view kKeys[] = {"low", "high", "log", "step", "choices", "when"};
   for (const auto& [key, value] : map.items())
     if (std::ranges::find(kKeys, key) == std::end(kKeys))
-      refuse(name, fmt::format("unknown key '{}'; expected low, high, log, step, choices or when", key));
+      refuse(name, fmt::format("unknown key '{}': expected low, high, log, step, choices or when", key));
   Parameter parameter{name, {}, {}};
   if (map.contains("when")) parameter.when = parse_conditions(name, map["when"]);
   if (map.contains("choices")) {
@@ -250,7 +250,7 @@ SpaceFile parse_space(const json& document, const std::function<std::string(cons
   SpaceFile file;
   for (const auto& [key, value] : document.items()) {
     if (key != "parameters" && key != "seed")
-      throw UsageError(fmt::format("{}: unknown key '{}'; expected parameters or seed", where(Pointer() / key), key));
+      throw UsageError(fmt::format("{}: unknown key '{}': expected parameters or seed", where(Pointer() / key), key));
   }
   for (const auto& [name, value] : document["parameters"].items()) {
     try {

@@ -91,7 +91,7 @@ TEST_CASE("each rank loads its own part, even if the number of replicas has chan
             ckpt::agree();
             if (!ckpt::load_state(state, true)) return 1;
             if (state.value != 5 || state.replicas != 3) return 2;
-            if (rank < 3 && !contains(state.described, "the part of rank " + std::to_string(rank))) return 3;
+            if (rank < 3 && !contains(state.described, "rank " + std::to_string(rank) + "'s part")) return 3;
             return state.own == (rank < 3 ? 100 + rank : -1) ? 0 : 4;
           }) == all_well(size));
   }

@@ -220,7 +220,7 @@ TEST_CASE("a load error names the state, the checkpoint and the reason") {
   const auto answer = [&](const std::function<void(const ckpt::Reader&)>& ask) {
     state.ask = ask;
     const std::string text = error_of([&] { ckpt::load_state(state); });
-    CHECK(contains(text, "state 'asking' of '" + (directory / "checkpoint-0").string() + "'"));
+    CHECK(contains(text, "state 'asking' in '" + (directory / "checkpoint-0").string() + "'"));
     return text;
   };
   CHECK_GOLDEN(answer([](const ckpt::Reader& r) { (void)r.json("x"); }));

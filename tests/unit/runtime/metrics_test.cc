@@ -230,7 +230,7 @@ TEST_CASE("loading an invalid metrics state fails and names the state") {
     checkpoint::save_all_states();
   }
   checkpoint::reset();
-  CHECK_THROWS_WITH_AS(metrics::progress(), doctest::Contains("state 'adaptdl-metrics' of"),
+  CHECK_THROWS_WITH_AS(metrics::progress(), doctest::Contains("state 'adaptdl-metrics' in"),
                        checkpoint::CheckpointError);
 }
 

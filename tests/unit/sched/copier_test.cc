@@ -124,7 +124,7 @@ TEST_CASE_FIXTURE(Fixture, "a stream too large to buffer is uploaded and verifie
   const std::string bytes = some_bytes(2 * kSize);
   write_file(here / "x", bytes);
   const adaptdl::Fd from(::open((here / "x").c_str(), O_RDONLY | O_CLOEXEC));
-  upload_stream(shell, from.get(), there / "x", events);
+  upload_stream(shell, {from.get(), "a pipe"}, there / "x", events);
   CHECK(read_file(there / "x") == bytes);
   CHECK(notices.empty());
 }

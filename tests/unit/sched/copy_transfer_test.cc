@@ -231,16 +231,16 @@ TEST_CASE_FIXTURE(Fixture,
       return adaptdl::Fd(::open(path.c_str(), O_RDWR | O_CREAT, 0600));
     };
     shell.breaks = {1000, 500'000};
-    download_stream(shell, at("tree/large"), open_file(to("bytes")).get(), events);
+    download_stream(shell, at("tree/large"), {open_file(to("bytes")).get(), "a file"}, events);
     CHECK(read_file(to("bytes")) == read_file(at("tree/large")));
     shell.breaks = {1000, 500'000, 1000};
-    download_stream(shell, at("tree"), open_file(to("tar")).get(), events);
+    download_stream(shell, at("tree"), {open_file(to("tar")).get(), "a file"}, events);
     fs::create_directory(there / "unpacked");
     shell.breaks = {1000, 500'000, 1000};
-    upload_stream(shell, open_file(to("tar")).get(), at("unpacked"), events);
+    upload_stream(shell, {open_file(to("tar")).get(), "a file"}, at("unpacked"), events);
     // busybox's tar sets the time of a directory before it writes the directory's entries.
     CHECK(tree_text(there / "unpacked", false) == tree_text(there / "tree", false));
-    upload_stream(shell, open_file(to("bytes")).get(), at("bytes"), events);
+    upload_stream(shell, {open_file(to("bytes")).get(), "a file"}, at("bytes"), events);
     CHECK(read_file(at("bytes")) == read_file(to("bytes")));
     fs::permissions(there / "tree/deep", fs::perms(0755));
     fs::permissions(there / "unpacked/deep", fs::perms(0755));
@@ -298,6 +298,10 @@ TEST_CASE_FIXTURE(Fixture, "an error names the file that cannot be read or writt
   CHECK_THROWS_WITH_AS(upload(shell, at("x"), at("gone/x"), events), doctest::Contains("gone/x' in pod 'here'"), Error);
   CHECK_GOLDEN(::testing::error_of<UsageError>([&] { download(shell, at("x"), to("new/"), events); }));
   CHECK_THROWS_AS(upload(shell, at("x"), "/dev/full/x", events), Error);
+  const adaptdl::Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  CHECK_GOLDEN(::testing::error_of([&] { download_stream(shell, at("x"), {full.get(), "standard output"}, events); }));
+  const adaptdl::Fd directory(::open(here.c_str(), O_RDONLY | O_CLOEXEC));
+  CHECK_GOLDEN(::testing::error_of([&] { upload_stream(shell, {directory.get(), "standard input"}, at("y"), events); }));
 }
 
 TEST_CASE_FIXTURE(Fixture,

@@ -72,9 +72,9 @@ TEST_CASE("each mistake is reported with its line and field") {
   says("apiVersion: adaptdl.petuum.com/v1\nkind: Job\n",
        "2: invalid kind 'Job': expected AdaptDLJob; create other objects with kubectl");
   says(with() + "replicas: 3\n",
-       "11: unknown field 'replicas' in an AdaptDLJob; expected one of apiVersion, kind, metadata, spec, status");
+       "11: unknown field 'replicas' in an AdaptDLJob: expected one of apiVersion, kind, metadata, spec, status");
   says(with("  minReplica: 3\n"),
-       "6: unknown field 'minReplica' in spec; expected one of template, minReplicas, maxReplicas, preemptible, "
+       "6: unknown field 'minReplica' in spec: expected one of template, minReplicas, maxReplicas, preemptible, "
        "suspend");
   says(with("  minReplicas: 5\n  maxReplicas: 4\n"),
        "6: spec.minReplicas (5) must not be greater than spec.maxReplicas (4)");

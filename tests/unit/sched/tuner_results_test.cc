@@ -154,7 +154,7 @@ TEST_CASE("an unknown source is rejected") {
   const ResultScene scene;
   scene.append("source", "logs\n");
   CHECK(::testing::error_of([&] { scene.open(); }) ==
-        fmt::format("invalid source 'logs' in file '{}'; expected report, output or events",
+        fmt::format("invalid source 'logs' in file '{}': expected report, output or events",
                     (scene.directory.path() / "source").string()));
 }
 

@@ -149,17 +149,17 @@ TEST_CASE("a scheduler other than the checkpoint's is rejected, and the error na
       return {};
     };
     const auto says = [](const std::string& text, const std::string& part) {
-      return text.find("state 'adaptdl-dataparallel' of ") != std::string::npos && text.find(part) != std::string::npos;
+      return text.find("state 'adaptdl-dataparallel' in ") != std::string::npos && text.find(part) != std::string::npos;
     };
     optim::StepLR step(optimizer, 3);
-    EXPECT(
-        says(refusal(&step), ": the LR scheduler is CosineAnnealingLR in the checkpoint and StepLR in this program; "));
+    EXPECT(says(refusal(&step),
+                ": the LR scheduler is CosineAnnealingLR in the checkpoint, but StepLR in this program; "));
     EXPECT(says(refusal(nullptr),
                 ": the LR scheduler is CosineAnnealingLR in the checkpoint, but this program has none; "));
     CosineAnnealingLR cosine(optimizer, 20);
     LinearWarmup warmup(optimizer, cosine, {.steps = 3});
     EXPECT(says(refusal(&warmup),
-                ": the LR scheduler is CosineAnnealingLR in the checkpoint and LinearWarmup in this program; "));
+                ": the LR scheduler is CosineAnnealingLR in the checkpoint, but LinearWarmup in this program; "));
     EXPECT(refusal(&cosine).empty());
   });
 }

@@ -42,7 +42,7 @@ std::string scheduler_misfit(const json& saved, optim::LRScheduler& scheduler) {
   // Old checkpoints without a type are from schedulers that save only their steps.
   const auto type = saved.value("type", saveable == nullptr ? scheduler_type(scheduler) : "a LibTorch scheduler");
   if (type != scheduler_type(scheduler))
-    return fmt::format("the LR scheduler is {} in the checkpoint and {} in this program", type,
+    return fmt::format("the LR scheduler is {} in the checkpoint, but {} in this program", type,
                        scheduler_type(scheduler));
   return saveable == nullptr ? std::string() : saveable->misfit(saved.at("state"));
 }
