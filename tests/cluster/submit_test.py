@@ -134,7 +134,7 @@ class SubmitTest(Submitting):
         self.make_file(self.job())
         self.assertRegex(self.refusal(code=2), "has no Dockerfile, and none of the files .*meson.build, .*--image")
         self.assertRegex(self.refusal(*image, "--checkpoint-storage-class", "gone"), f"storage class 'gone' not found; available: .*{self.storage}")
-        self.assertRegex(self.refusal(*image, "--tensorboard", "gone"), "PersistentVolumeClaim 'adaptdl-tensorboard-gone' not found .*tensorboard create gone")
+        self.assertRegex(self.refusal(*image, "--tensorboard", "gone"), "PersistentVolumeClaim 'adaptdl-tensorboard-gone' not found .*tensorboard create -n \\S+ gone")
         self.assertRegex(self.refusal(*image, ADAPTDL_SUBMIT_REPO_CREDS="gone"), "Secret 'gone' not found .*ADAPTDL_SUBMIT_REPO_CREDS")
         self.assertRegex(self.refusal(*image, "--namespace", "gone"), "gone")
         self.assertRegex(self.refusal(*image, "--checkpoint-storage-size", "much", code=2), "invalid --checkpoint-storage-size 'much': expected an amount of storage")

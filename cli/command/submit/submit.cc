@@ -84,8 +84,9 @@ void check_cluster(kube::Client& client, const std::vector<json>& jobs, const ku
   };
   for (const std::string& place : places) {
     if (!options.tensorboard.empty()) {
-      need(kube::kPersistentVolumeClaims, place, kube::tensorboard_object_name(options.tensorboard),
-           fmt::format("create the TensorBoard with `adaptdl tensorboard create {0}`", options.tensorboard));
+      need(
+          kube::kPersistentVolumeClaims, place, kube::tensorboard_object_name(options.tensorboard),
+          fmt::format("create the TensorBoard with `adaptdl tensorboard create -n {} {}`", place, options.tensorboard));
     }
     if (!options.pull_secret.empty())
       need(kube::kSecrets, place, options.pull_secret,

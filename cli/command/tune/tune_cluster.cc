@@ -129,7 +129,7 @@ void check_names(const TunePlan& plan, kube::Client& client) {
     if (!number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; }))
       throw UsageError(
           fmt::format("tune: job '{0}' in namespace '{1}' has the name of a trial but does not belong to "
-                      "study '{2}'; delete it with `adaptdl delete {0}`, or use another study name",
+                      "study '{2}'; delete it with `adaptdl delete -n {1} {0}`, or use another study name",
                       name, name_space, plan.study));
   });
 }

@@ -104,9 +104,9 @@ json sample_pod(const json& job) {
 // Throws the error for a job name that is already taken. The name is from the job file or from the user.
 [[noreturn]] void refuse_taken(const Submission& one) {
   throw Error(
-      fmt::format("job '{}' already exists in namespace '{}'; delete it with `adaptdl delete {}`, or choose another "
-                  "name with --name",
-                  one.name(), one.name_space(), one.name()));
+      fmt::format("job '{0}' already exists in namespace '{1}'; delete it with `adaptdl delete -n {1} {0}`, or choose "
+                  "another name with --name",
+                  one.name(), one.name_space()));
 }
 
 }  // namespace

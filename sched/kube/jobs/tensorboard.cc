@@ -227,9 +227,10 @@ TensorBoard get_tensorboard(Client& client, const std::string& name_space, const
   for (TensorBoard& board : list_tensorboards(client, name_space)) {
     if (board.name == name) return std::move(board);
   }
-  throw Error(fmt::format(
-      "TensorBoard instance '{}' not found in namespace '{}'; `adaptdl tensorboard list` shows the existing ones", name,
-      name_space));
+  throw Error(
+      fmt::format("TensorBoard instance '{0}' not found in namespace '{1}'; `adaptdl tensorboard list -n {1}` shows "
+                  "the existing ones",
+                  name, name_space));
 }
 
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
