@@ -301,6 +301,7 @@ echo '{"accuracy": 1}'
             ([*SPACE, "--pruner", "best", "--", "true"], "invalid pruner 'best'"),
             ([*SPACE, "--share", "best", "--", "true"], "invalid --share 'best': expected goodput, promise or equal"),
             ([*SPACE, "--", "./no-such-program"], "no-such-program"),
+            ([*SPACE, "--devices", "0,,1", "--", "true"], "tune: --devices must be a comma-separated list of different devices"),
             (["--resume", "--study", "none"], "study 'none' not found"),
             (["show", "none"], "study 'none' not found"),
             (["ls", "none"], "tune ls: unexpected argument 'none'"),

@@ -63,8 +63,17 @@ void check_text(const tune::StudySettings& settings) {
     throw UsageError("tune: metric and program must be valid UTF-8");
 }
 
-// Sets how each trial runs, as far as the options specify it. Plans a run in the same way as `adaptdl run`, to check
-// the program and the devices.
+// Plans a trial's run like `adaptdl run`. Errors name this command.
+sched::LaunchPlan make_trial_plan(const RunOptions& run, const Machine& machine) {
+  try {
+    return make_plan(run, machine);
+  } catch (const UsageError& error) {
+    const std::string text = error.what(), prefix = "run: ";
+    throw UsageError(text.starts_with(prefix) ? "tune: " + text.substr(prefix.size()) : text);
+  }
+}
+
+// Sets how each trial runs, as far as the options specify it. Plans a trial, to check the program and the devices.
 void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine& machine) {
   tune::StudySettings& settings = plan.settings;
   if (!options.devices.empty()) settings.devices = options.devices;
@@ -77,7 +86,7 @@ void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine&
   run.checkpoint_every = settings.checkpoint_every;
   run.no_checkpoint = settings.checkpoint_every.empty();
   run.program = settings.command;
-  const int devices = static_cast<int>(make_plan(run, machine).devices.size());
+  const int devices = static_cast<int>(make_trial_plan(run, machine).devices.size());
   plan.devices = devices;
   if (!options.min_replicas.empty())
     settings.min_replicas = parse_tune_count(options.min_replicas, "--min-replicas", kMaxRunReplicas);
