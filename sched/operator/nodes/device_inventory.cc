@@ -226,8 +226,8 @@ void DeviceInventory::complete_requests(const json& pod, bool is_new, Resources&
     if (found != templates_.end()) classes += found->second.devices;
     const bool exists = found != templates_.end() && found->second.exists;
     if (!is_new || (exists && found->second.is_counted)) continue;
-    const char* const which = exists ? " with a fixed number of devices" : "";
-    requests[fmt::format("ResourceClaimTemplate '{}'{}", full, which)] = 1;
+    const char* const why = exists ? "the number of its devices is not fixed" : "not found";
+    requests[fmt::format("ResourceClaimTemplate '{}' ({})", full, why)] = 1;
   }
   for (const auto& [name, amount] : classes) {
     for (const std::string& resource : names_of_class(name)) requests[resource] += amount;

@@ -251,13 +251,13 @@ TEST_CASE("pods request devices by class name, by extended resource, and by clai
   CHECK(requests({{"resourceClaims", {{{"name", "shared"}, {"resourceClaimName", "two"}}}}}).empty());
   CHECK(requests(claims("admin")).empty());
   // New pods wait until the template exists; existing pods cannot wait.
-  CHECK(requests(claims("missing")) == Resources{{"ResourceClaimTemplate 'ns/missing'", 1}});
+  CHECK(requests(claims("missing")) == Resources{{"ResourceClaimTemplate 'ns/missing' (not found)", 1}});
   CHECK(requests(claims("missing"), {}, false).empty());
-  CHECK(requests(claims("all")).contains("ResourceClaimTemplate 'ns/all' with a fixed number of devices"));
+  CHECK(requests(claims("all")).contains("ResourceClaimTemplate 'ns/all' (the number of its devices is not fixed)"));
   CHECK(requests(claims("all"), {}, false) == gpus(1));
   inventory.drop(kube::kResourceClaimTemplates, claim_template("two", {}));
   CHECK(requests(claims("two"), {}, false) == gpus(2));
-  CHECK(requests(claims("two")).contains("ResourceClaimTemplate 'ns/two'"));
+  CHECK(requests(claims("two")).contains("ResourceClaimTemplate 'ns/two' (not found)"));
 }
 
 TEST_CASE("the resources of a future node include its devices under all their names") {
