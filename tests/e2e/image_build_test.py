@@ -106,7 +106,7 @@ class Copying(Journey):
         self.write({"Dockerfile": "FROM scratch\nCOPY a /.wh.x\n"})
         self.assertIn("Dockerfile:2: COPY: ", self.fails())
         self.write({"d/f": "f"})
-        for step, name in ("COPY a /d/f/x/y", "/d/f"), ("COPY a /d/f/", "/d/f/"), ("WORKDIR /d/f/x", "/d/f"), ("WORKDIR /d/f", "/d/f/"):
+        for step, name in ("COPY a /d/f/x/y", "/d/f"), ("COPY a /d/f/", "/d/f"), ("WORKDIR /d/f/x", "/d/f"), ("WORKDIR /d/f", "/d/f"):
             self.write({"Dockerfile": f"FROM scratch\nCOPY d /d\n{step}\n"})
             self.assertRegex(self.fails(), f"Dockerfile:3: {step.split()[0]}: (cannot create the directory )?'{name}'(:| exists)")
         self.assertIn("is not a directory", self.fails(directory=self.root / "nowhere"))

@@ -28,13 +28,14 @@ class CopyPlanner {
     std::string destination = copy_.destination.substr(1);
     into_ = copy_.destination.ends_with('/');
     while (destination.ends_with('/')) destination.pop_back();
+    const std::string written = destination;
     destination = to_.resolve(destination);
     const PathKind kind = kind_of(destination);
     bool directory =
         into_ || copy_.parents || kind == PathKind::kDirectory || input_.sources.size() + input_.given.size() > 1;
     for (const CopySource& source : input_.sources) directory = directory || source.directory || is_archive_of(source);
     if (directory && (kind == PathKind::kOther || kind == PathKind::kLink))
-      throw Error(fmt::format("'{}' exists and is not a directory", copy_.destination));
+      throw Error(fmt::format("'/{}' exists and is not a directory", written));
     make_directories(directory && !may_bring_it(destination) ? destination : parent_of(destination));
     for (const CopySource& source : input_.sources) add(source, destination, directory);
     for (const GivenFile& given : input_.given) {
