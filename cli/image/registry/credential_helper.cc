@@ -34,7 +34,7 @@ std::optional<Credentials> ask(const std::string& program, const std::string& se
     case End::kStopped:
       throw http::Stopped();
     case End::kTimeOver:
-      throw Error(fmt::format("timed out after {} ms", patience.count()));
+      throw Error(fmt::format("timed out after {:.3g}s", std::chrono::duration<double>(patience).count()));
     case End::kTooMuch:
       throw Error(fmt::format("its output is larger than {} MiB", kMaxHelperOutput >> 20));
     case End::kSignalled:

@@ -98,7 +98,7 @@ std::unique_ptr<Communicator>& process_communicator() {
 handshake::Terms terms(const Options& options) { return {options.secret, "collective"}; }
 
 std::string seconds_text(std::chrono::milliseconds duration) {
-  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
+  return fmt::format("{:g}s", std::chrono::duration<double>(duration).count());
 }
 
 std::string replicas_text(const std::vector<int>& ranks) {

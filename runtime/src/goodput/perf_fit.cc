@@ -47,7 +47,7 @@ void check_observations(std::span<const Observation> observations) {
     if (!sized || !timed(each.accum_step_time) || !timed(each.optim_step_time))
       throw UsageError(fmt::format(
           "cannot fit step times: invalid observation (nodes: {}, replicas: {}, batch size: {}, step times: "
-          "{} s and {} s)",
+          "{}s and {}s)",
           each.nodes, each.replicas, each.atomic_bsz, each.accum_step_time, each.optim_step_time));
   }
 }

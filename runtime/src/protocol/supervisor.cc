@@ -53,7 +53,7 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0)
-      throw Error(fmt::format("{}: not all replicas were found within {:g} s: {}", target,
+      throw Error(fmt::format("{}: not all replicas were found within {:g}s: {}", target,
                               std::chrono::duration<double>(timeout).count(),
                               last.empty() ? "it did not answer in time" : last));
     const auto poll = std::clamp(std::chrono::ceil<std::chrono::seconds>(left), std::chrono::seconds(1), kPoll);

@@ -105,8 +105,8 @@ PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience
                               hint.empty() ? "" : "; " + one_line(hint)));
     case End::kStopped:
     case End::kTimeOver:
-      throw Error(fmt::format("{} timed out after {}s", plugin_name(access),
-                              std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
+      throw Error(fmt::format("{} timed out after {:.3g}s", plugin_name(access),
+                              std::chrono::duration<double>(patience).count()));
     case End::kTooMuch:
       throw Error(fmt::format("{} printed more than {} MiB", plugin_name(access), kMaxHelperOutput >> 20));
     case End::kSignalled:

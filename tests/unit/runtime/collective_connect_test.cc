@@ -141,7 +141,7 @@ TEST_CASE("the error for a connect timeout names the missing replicas and the re
   });
   peer.join();
   CHECK_MESSAGE(error.find("replicas 1, 3 of 4 did not connect to port ") == 0, error);
-  check_contains(error, "within 4 s; a replica at 127.0.0.1 was refused: rank 9 cannot join");
+  check_contains(error, "within 4s; a replica at 127.0.0.1 was refused: rank 9 cannot join");
   CHECK(peer_error == error);
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("the error for a rank 0 whose address cannot be reached or resolved co
   options.master_port = holder.bind();
   const auto start = Clock::now();
   CHECK(error_of([&] { Communicator{options}; }) ==
-        fmt::format("replica 1 could not reach replica 0 at 127.0.0.1:{} within 0.3 s (Connection refused); check that "
+        fmt::format("replica 1 could not reach replica 0 at 127.0.0.1:{} within 0.3s (Connection refused); check that "
                     "replica 0 is running and that ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT are correct",
                     options.master_port));
   CHECK(Clock::now() - start < 20s);

@@ -107,7 +107,7 @@ TEST_CASE("when a call times out, the error names the replica that did not make 
       }
       const std::string error = error_of([&] { communicator.allreduce(Bytes("x"), join); });
       ++failed;
-      CHECK(error == fmt::format("no value from replica {} during allreduce #1 within 4 s", lazy));
+      CHECK(error == fmt::format("no value from replica {} during allreduce #1 within 4s", lazy));
       CHECK(error_of([&] { communicator.broadcast(Bytes("x")); }) == error);  // all later calls fail in the same way
     };
     const auto errors = run_threads(options, body, 30s);

@@ -82,14 +82,13 @@ TEST_CASE("discover times out and reports why it was waiting" * doctest::test_su
   Server late({{408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}});
   const auto start = std::chrono::steady_clock::now();
   const std::string waited = error_of([&] { supervisor::discover(late.url(), "ns/job", 1, 500ms); });
-  const std::string found_none = late.url() + "/discover/ns/job/1: not all replicas were found within 0.5 s: ";
+  const std::string found_none = late.url() + "/discover/ns/job/1: not all replicas were found within 0.5s: ";
   // On a busy machine, the timeout may cut off even the first attempt.
   const bool is_cut_off = waited.find(found_none + "GET " + late.url()) == 0;
   CHECK_MESSAGE((waited == found_none + "some are not running yet" || is_cut_off), waited);
   Server silent({{200, "[]", 60}});
   const std::string error = error_of([&] { supervisor::discover(silent.url(), "ns/job", 1, 500ms); });
-  CHECK_MESSAGE(error.find(silent.url() + "/discover/ns/job/1: not all replicas were found within 0.5 s: ") == 0,
-                error);
+  CHECK_MESSAGE(error.find(silent.url() + "/discover/ns/job/1: not all replicas were found within 0.5s: ") == 0, error);
   CHECK(std::chrono::steady_clock::now() - start < 45s);
 }
 
@@ -101,7 +100,7 @@ TEST_CASE("discover reports a refused connection" * doctest::test_suite("slow"))
   }
   // The timeout leaves time for the first attempt, whose error is kept if later attempts are cut off.
   const std::string error = error_of([&] { supervisor::discover(gone, "ns/job", 1, 4s); });
-  CHECK_MESSAGE(error.find(gone + "/discover/ns/job/1: not all replicas were found within 4 s: ") == 0, error);
+  CHECK_MESSAGE(error.find(gone + "/discover/ns/job/1: not all replicas were found within 4s: ") == 0, error);
   CHECK_MESSAGE(error.find("connection refused") != std::string::npos, error);
 }
 

@@ -106,7 +106,7 @@ void initialize_other(const fs::path& path, collective::Options& options) {
     if (text.empty() && failure) std::rethrow_exception(failure);
     if (text.empty())
       throw collective::CollectiveError(fmt::format(
-          "replica {} did not find '{}' within {:g} s; check that rank 0 is running and shares the directory",
+          "replica {} did not find '{}' within {:g}s; check that rank 0 is running and shares the directory",
           options.rank, path.string(), std::chrono::duration<double>(options.connect_timeout).count()));
     read_address(text, path, options, needs_secret);
     auto attempt = options;
