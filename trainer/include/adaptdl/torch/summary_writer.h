@@ -152,8 +152,8 @@ class SummaryWriter {
 
   // Logs this run's row in the table of hyperparameters. `metrics` are results by which runs can be compared; they are
   // also written as scalars. With metrics, TensorBoard shows the run as finished, so call this function at the end;
-  // without metrics, TensorBoard shows it as running. If there are several calls for one directory, TensorBoard shows
-  // the hyperparameters of the first call.
+  // without metrics, its status is unknown. If there are several calls for one directory, TensorBoard shows the
+  // hyperparameters of the first call.
   void add_hparams(const HParams& hparams, const std::map<std::string, double>& metrics = {}, std::int64_t step = 0);
 
   // Logs the graph of a model, with the shapes of its tensors. model.forward(inputs...) is traced in one pass in
