@@ -63,19 +63,17 @@ TEST_CASE("the timeout of a call does not limit how long replicas wait for each 
   options.master_addr = "127.0.0.1";
   options.size = 2;
   std::optional<Communicator> other;  // remains connected until rank 0 has started
-  std::thread late;
+  std::jthread late;
   const std::string error = error_of([&] {
     const Communicator root(options, [&](std::uint16_t port) {
-      late = std::thread([&other, options, port]() mutable {
+      late = std::jthread([&other, options, port]() mutable {
         std::this_thread::sleep_for(3 * options.timeout);
         options.master_port = port;
         options.rank = 1;
         error_of([&] { other.emplace(options); });  // rank 0 reports why this replica cannot connect
       });
     });
-    late.join();
   });
-  if (late.joinable()) late.join();
   CHECK(error == "");
 }
 
